@@ -1,0 +1,99 @@
+# Everything needs only Python 3.11+, make and a package index; the rest installs itself.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help
+help: ## list what can be made
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or later is needed; set PYTHON=/path/to/it. Found: $$($(PYTHON) --version)"; exit 1; }
+	@echo "Setting up the virtual environment in $(VENV) (under a minute) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: setup
+setup: $(READY) ## virtual environment with pinned dependencies
+
+.PHONY: binaries
+binaries: $(READY) ## etcd and kube-apiserver, fetched or built once into the cache
+	@$(BIN)/python -m devenv.binaries
+
+.PHONY: demo
+demo: binaries ## Services of a guest cluster getting their addresses from Harvester, in half a minute
+	@$(BIN)/python -m devenv.demo
+
+.PHONY: dev
+dev: binaries ## the same scene, kept running for work by hand
+	@$(BIN)/python -m devenv.demo --keep
+
+.PHONY: check
+check: $(READY) ## format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+.PHONY: unit
+unit: $(READY) ## the tests that need no server
+	$(BIN)/python -m pytest -q tests/unit
+
+.PHONY: test
+test: check binaries ## all checks and all tests, on real API servers
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+.PHONY: bench
+bench: binaries ## speed, requests and memory, against the targets
+	@$(BIN)/python -m benchmarks
+
+.PHONY: generate
+generate: $(READY) ## write everything that is made from code or from the chart
+	$(BIN)/python -m harvester_ccm.flags > docs/reference/flags.md
+	$(BIN)/python -m harvester_ccm.telemetry > docs/reference/metrics.md
+	$(BIN)/python scripts/generate_reference.py
+	$(BIN)/python -m devenv.manifests
+	HARVESTER_CCM_RENEW_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/deploy/test_chart_rendering.py
+
+IMAGE ?= harvester/harvester-ccm:dev
+VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+
+.PHONY: image
+image: ## container image; DOCKER_FLAGS passes options on
+	docker build $(DOCKER_FLAGS) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) -t $(IMAGE) .
+
+.PHONY: image-base
+image-base: ## base image from Debian packages, for machines without a registry
+	scripts/debian_base_image.sh debian-python
+
+.PHONY: image-test
+image-test: binaries ## run the image, locked down, against real API servers
+	$(BIN)/python -m devenv.image $(IMAGE)
+
+.PHONY: docs
+docs: ## these pages as a site in site/; a broken link is an error
+	@test -x site-env/bin/mkdocs || { $(PYTHON) -m venv site-env && site-env/bin/python -m pip install --quiet \
+	  --disable-pip-version-check --require-hashes -r docs/requirements.txt; }
+	NO_MKDOCS_2_WARNING=1 site-env/bin/mkdocs build --strict --quiet
+
+.PHONY: e2e-kind
+e2e-kind: $(READY) ## image and chart on real clusters; needs Docker, kind, kubectl, helm, jq and a network
+	PYTHON=$(BIN)/python scripts/e2e_kind.sh
+
+.PHONY: pins
+pins: $(READY) ## pin the newest dependencies that pyproject.toml allows
+	$(BIN)/pip-compile -q -U --generate-hashes --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header \
+	  -o requirements.txt pyproject.toml
+	$(BIN)/pip-compile -q -U --generate-hashes --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header \
+	  --extra dev --allow-unsafe -o requirements-dev.txt pyproject.toml
+
+.PHONY: clean
+clean: ## remove what was made in the checkout; the cache of binaries stays
+	rm -rf $(VENV) site-env build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
