@@ -1,0 +1,164 @@
+"""Settings of one run: frozen values by group, checked before they come to be.
+
+Whoever holds one of these need not check again: ``harvester_ccm.flags.build_settings`` makes them from the command
+line and refuses what cannot work. Durations are seconds. Flags that say "disable" are positive fields here. Pass on
+the group that a function needs, not the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from harvester_ccm.netip import IPNetwork
+
+SERVICE_CONTROLLER: Final = "service-lb-controller"
+NODE_CONTROLLER: Final = "cloud-node-controller"
+LIFECYCLE_CONTROLLER: Final = "cloud-node-lifecycle-controller"
+ROUTE_CONTROLLER: Final = "node-route-controller"
+"""Known to ``--controllers``, never on: Harvester has no cloud routes."""
+CONTROLLERS: Final = (NODE_CONTROLLER, LIFECYCLE_CONTROLLER, SERVICE_CONTROLLER, ROUTE_CONTROLLER)
+CONTROLLER_ALIASES: Final[Mapping[str, str]] = {
+    "cloud-node": NODE_CONTROLLER,
+    "cloud-node-lifecycle": LIFECYCLE_CONTROLLER,
+    "service": SERVICE_CONTROLLER,
+    "route": ROUTE_CONTROLLER,
+}
+"""Names of other cloud controller managers; refused with a sentence that names the right one."""
+
+
+class OrphanPolicy(StrEnum):
+    """What happens to a load balancer of this cluster whose Service no longer exists."""
+
+    DELETE = "delete"
+    REPORT = "report"
+    OFF = "off"
+
+
+class LogFormat(StrEnum):
+    """Shape of a log line."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True)
+class HarvesterSettings:
+    """The cluster that hosts our VMs, and our name in it."""
+
+    cloud_config: Path | None
+    """Kubeconfig for Harvester; its context's namespace is the one that holds our VMs and load balancers. None
+    only for commands that ask no cluster."""
+    cluster_name: str
+    """Name of this cluster, trimmed; part of load balancer names and labels."""
+
+
+@dataclass(frozen=True)
+class GuestSettings:
+    """The cluster that we run in."""
+
+    kubeconfig: Path | None
+    """From ``--kubeconfig``, else ``$KUBECONFIG``; None means the service account of the pod."""
+    master: str
+    """API server URL that replaces the one of the kubeconfig; empty leaves it."""
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """Load balancers."""
+
+    concurrent_syncs: int
+    """Services worked on at once."""
+    orphan_lbs: OrphanPolicy
+    orphan_period: float
+    """Seconds between two looks for orphans."""
+    class_only: bool
+    """Serve only Services that ask for our load balancer class."""
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """Node addresses and the life of nodes."""
+
+    management_network: str | None
+    """``namespace/name`` of the Harvester network that carries node addresses; None means the first interface."""
+    node_ip_cidrs: tuple[IPNetwork, ...]
+    """Ranges that choose the internal address, at most one per family; empty means no choice by range."""
+    exclude_ranges: tuple[IPNetwork, ...]
+    """Ranges that are never shown as external address, however the internal one is chosen."""
+    use_provided_node_ip: bool
+    """Respect the node annotations for a provided node IP and for additional internal IPs."""
+    concurrent_syncs: int
+    """Nodes worked on at once."""
+    monitor_period: float
+    """Seconds between two looks at a node that is not ready."""
+    status_period: float
+    """Longest time in seconds between two comparisons of a node's addresses with its VM."""
+    deletion_confirmations: int
+    """How many times in a row the VM must be certainly gone before its Node is deleted."""
+    deletion_max_share: float
+    """Fraction of all nodes whose VM may be gone at the same time; above it no Node is deleted."""
+    vmi_controller: bool
+    """Follow VM instances: topology labels and the network to device ConfigMap."""
+
+
+@dataclass(frozen=True)
+class LeaderElectionSettings:
+    """The Lease that lets one process work at a time. Always holds: lease > renew deadline > 1.2 x retry > 0."""
+
+    enabled: bool
+    lease_duration: float
+    """Seconds after which others may take a Lease that was not renewed; at least 1."""
+    renew_deadline: float
+    """Seconds for which the holder tries to renew before it gives up."""
+    retry_period: float
+    """Seconds between two tries."""
+    name: str
+    namespace: str
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """The HTTPS server for health and metrics."""
+
+    bind_address: str
+    port: int
+    """0 turns the server off."""
+    certificate: Path | None
+    """PEM file; None, together with ``key``, means a self-signed certificate made in memory."""
+    key: Path | None
+    min_tls: str
+    """``1.2`` or ``1.3``."""
+    open_paths: frozenset[str]
+    """Paths that are answered without asking who is calling; a trailing ``*`` matches any rest."""
+
+
+@dataclass(frozen=True)
+class LoggingSettings:
+    """Log output."""
+
+    format: LogFormat
+    verbosity: int
+    """klog level: 4 and above turn debug lines on."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that can be configured."""
+
+    harvester: HarvesterSettings
+    guest: GuestSettings
+    services: ServiceSettings
+    nodes: NodeSettings
+    leader_election: LeaderElectionSettings
+    server: ServerSettings
+    logging: LoggingSettings
+    controllers: frozenset[str]
+    """Names out of ``CONTROLLERS`` that are on, without the route controller."""
+    warnings: tuple[str, ...] = ()
+    """Sentences for the operator about values that work badly."""
+    ignored: tuple[str, ...] = ()
+    """Sentences about flags that were set and do nothing here."""

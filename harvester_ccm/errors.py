@@ -1,0 +1,183 @@
+"""The one family of errors, and the one place where an API answer becomes one of them.
+
+Callers catch by class and never look into messages. Errors of the HTTP library are chained as causes and do not
+leak. Messages are cut short and carry no request bodies, headers or credentials, so they may be logged and shown in
+Events.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MAX_MESSAGE = 1024
+"""Longest server message that is kept, in characters."""
+LONGEST_RETRY_AFTER = 300.0
+"""Longest time in seconds that a server may ask us to stay away; what it asks for beyond that is cut."""
+
+
+class CCMError(Exception):
+    """Base of everything that this program raises on purpose."""
+
+    request_id: str = ""
+    """``auditID`` of the failed request in the API server's audit log; empty when no single request failed. Not part of
+    the message, which is compared to say the same thing only once."""
+
+
+class ConfigurationError(CCMError):
+    """Raised when flags or files cannot be used. Carries every problem found, not only the first.
+
+    >>> str(ConfigurationError(["one", "two"]))
+    'one; two'
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+class CredentialError(CCMError):
+    """Raised when a kubeconfig or a service account cannot be turned into a usable credential."""
+
+
+class Unreachable(CCMError):
+    """Raised when an API server gave no HTTP answer: refused, timed out, name or TLS failure."""
+
+
+class UnexpectedAnswer(Unreachable):
+    """Raised when the answer is not what a Kubernetes API server sends, a login page for example."""
+
+
+class WatchSilent(Unreachable):
+    """Raised when a watch delivered nothing, not even a bookmark, for longer than a live one can be silent."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an API server said when it refused a request."""
+
+    status: int
+    reason: str
+    message: str
+    request: str
+    """Verb and path, for logs: ``PUT /apis/…``."""
+    retry_after: float | None = None
+    """Seconds the server asked us to wait (header ``Retry-After`` or ``details.retryAfterSeconds``)."""
+
+
+class ApiError(CCMError):
+    """Raised when an API server answered a request with an error status."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.message)
+        self.answer = answer
+
+
+class BadRequest(ApiError):
+    """Raised on 400 and on client errors without a class of their own."""
+
+
+class Unauthorized(ApiError):
+    """Raised on 401: the credential is not accepted."""
+
+
+class Forbidden(ApiError):
+    """Raised on 403: the credential is accepted, the action is not granted."""
+
+
+class NotFound(ApiError):
+    """Raised on 404: the object, or the whole resource type, is not there."""
+
+
+class AlreadyExists(ApiError):
+    """Raised on 409 with reason ``AlreadyExists``."""
+
+
+class Conflict(ApiError):
+    """Raised on 409: the object changed since it was read, or a precondition does not hold."""
+
+
+class Gone(ApiError):
+    """Raised on 410: the resource version asked for is too old; list again."""
+
+
+class Invalid(ApiError):
+    """Raised on 422: the object does not satisfy its schema."""
+
+
+class Throttled(ApiError):
+    """Raised on 429, and on 5xx answers that name a time to come back."""
+
+
+class ServerError(ApiError):
+    """Raised on 5xx: a fault on the server's side, worth another try."""
+
+
+class AdmissionDenied(ApiError):
+    """Raised when an admission webhook refused the object.
+
+    Harvester's webhook answers refusals with HTTP 500 and the words ``denied the request``; trying again without a
+    change is useless. A webhook that could not be called says ``failed calling webhook`` and is a ServerError.
+    """
+
+
+_BY_STATUS: dict[int, type[ApiError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: Throttled,
+}
+
+
+def error_from_answer(answer: Answer) -> ApiError:
+    """Return the error whose class says what the answer means."""
+    if "denied the request" in answer.message and "admission webhook" in answer.message:
+        return AdmissionDenied(answer)
+    if answer.status == 409 and answer.reason == "AlreadyExists":
+        return AlreadyExists(answer)
+    if answer.reason == "Expired":
+        return Gone(answer)
+    if answer.status >= 500:
+        return Throttled(answer) if answer.retry_after is not None else ServerError(answer)
+    return _BY_STATUS.get(answer.status, BadRequest)(answer)
+
+
+def error_from_response(*, status: int, body: bytes, request: str, retry_after: str | None = None) -> ApiError:
+    """Return the error for an HTTP response; ``body`` is a Status object or any text."""
+    reason, message, seconds = _read_status(body)
+    if retry_after and retry_after.isascii() and retry_after.isdigit():
+        seconds = float(retry_after)
+    # To come back after no time at all is no answer to "when": the caller's own pauses apply.
+    delay = min(seconds, LONGEST_RETRY_AFTER) if seconds else None
+    return error_from_answer(
+        Answer(
+            status=status,
+            reason=reason,
+            message=message or f"HTTP status {status}",
+            request=request,
+            retry_after=delay,
+        )
+    )
+
+
+def _read_status(body: bytes) -> tuple[str, str, float | None]:
+    try:
+        document = json.loads(body)
+    except ValueError:
+        text = body[:MAX_MESSAGE].decode("utf-8", "replace").strip()
+        # A page says nothing, and a JSON document that was cut short may hold anything.
+        return "", "" if text.startswith(("<", "{", "[")) else text, None
+    if not isinstance(document, dict) or document.get("kind") != "Status":
+        # A JSON document that is not a Status may hold anything, a Secret included.
+        return "", "", None
+    details = document.get("details")
+    seconds = details.get("retryAfterSeconds") if isinstance(details, dict) else None
+    return (
+        str(document.get("reason") or ""),
+        str(document.get("message") or "")[:MAX_MESSAGE],
+        float(seconds) if isinstance(seconds, int) and seconds > 0 else None,
+    )

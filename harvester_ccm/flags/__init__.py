@@ -1,0 +1,33 @@
+"""The command line: every flag in one table, a parser that follows Go's rules, the help, and the way to settings."""
+
+from __future__ import annotations
+
+from harvester_ccm.flags.definition import Flag, FlagValues, Group, Kind, UsageError
+from harvester_ccm.flags.parser import (
+    FLAGS,
+    CommandLine,
+    Grammar,
+    command_grammar,
+    parse_command_line,
+    wants_full_help,
+)
+from harvester_ccm.flags.settings import build_settings
+from harvester_ccm.flags.text import command_help, flags_page, help_text
+
+__all__ = [
+    "FLAGS",
+    "CommandLine",
+    "Flag",
+    "FlagValues",
+    "Grammar",
+    "Group",
+    "Kind",
+    "UsageError",
+    "build_settings",
+    "command_grammar",
+    "command_help",
+    "flags_page",
+    "help_text",
+    "parse_command_line",
+    "wants_full_help",
+]

@@ -1,0 +1,172 @@
+"""Views of the guest cluster's built-in types: Service, Node, ConfigMap, Lease, Event, Namespace.
+
+Field names follow the Kubernetes API (https://kubernetes.io/docs/reference/kubernetes-api/).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from harvester_ccm.model.meta import Model, Object, Resource, decoder
+
+
+class ServicePort(Model, frozen=True, kw_only=True):
+    """Entry of a Service's ``spec.ports``; ``node_port`` is 0 until one is allocated."""
+
+    name: str = ""
+    protocol: str = "TCP"
+    port: int = 0
+    node_port: int = 0
+
+
+class ServiceSpec(Model, frozen=True, kw_only=True):
+    """The parts of a Service's ``spec`` that decide about its load balancer."""
+
+    type: str = "ClusterIP"
+    ports: tuple[ServicePort, ...] = ()
+    load_balancer_class: str | None = None
+    load_balancer_ip: str = msgspec.field(default="", name="loadBalancerIP")
+    load_balancer_source_ranges: tuple[str, ...] = ()
+    external_traffic_policy: str = ""
+    session_affinity: str = ""
+    ip_families: tuple[str, ...] = ()
+    allocate_load_balancer_node_ports: bool | None = None
+
+
+class PortStatus(Model, frozen=True, kw_only=True):
+    """Entry of ``status.loadBalancer.ingress[].ports``."""
+
+    port: int = 0
+    protocol: str = "TCP"
+
+
+class Ingress(Model, frozen=True, kw_only=True):
+    """Entry of ``status.loadBalancer.ingress``."""
+
+    ip: str = ""
+    hostname: str = ""
+    ip_mode: str = ""
+    ports: tuple[PortStatus, ...] = ()
+
+
+class LoadBalancerStatus(Model, frozen=True, kw_only=True):
+    """``status.loadBalancer`` of a Service."""
+
+    ingress: tuple[Ingress, ...] = ()
+
+
+class ServiceStatus(Model, frozen=True, kw_only=True):
+    """``status`` of a Service."""
+
+    load_balancer: LoadBalancerStatus = LoadBalancerStatus()
+
+
+class Service(Object, frozen=True, kw_only=True):
+    """A Service of the guest cluster."""
+
+    spec: ServiceSpec = ServiceSpec()
+    status: ServiceStatus = ServiceStatus()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses in the status, in order."""
+        return tuple(entry.ip for entry in self.status.load_balancer.ingress if entry.ip)
+
+
+class Taint(Model, frozen=True, kw_only=True):
+    """Entry of a Node's ``spec.taints``."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+
+class NodeSpec(Model, frozen=True, kw_only=True):
+    """The parts of a Node's ``spec`` that we read."""
+
+    provider_id: str = msgspec.field(default="", name="providerID")
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeAddress(Model, frozen=True, kw_only=True):
+    """Entry of a Node's ``status.addresses``."""
+
+    type: str = ""
+    address: str = ""
+
+
+class NodeCondition(Model, frozen=True, kw_only=True):
+    """Entry of a Node's ``status.conditions``."""
+
+    type: str = ""
+    status: str = ""
+
+
+class NodeSystemInfo(Model, frozen=True, kw_only=True):
+    """The identity the kubelet read from its machine."""
+
+    system_uuid: str = msgspec.field(default="", name="systemUUID")
+    machine_id: str = msgspec.field(default="", name="machineID")
+
+
+class NodeStatus(Model, frozen=True, kw_only=True):
+    """``status`` of a Node."""
+
+    addresses: tuple[NodeAddress, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
+    node_info: NodeSystemInfo = NodeSystemInfo()
+
+
+class Node(Object, frozen=True, kw_only=True):
+    """A Node of the guest cluster."""
+
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def ready(self) -> str:
+        """Status of the Ready condition: ``True``, ``False`` or ``Unknown``; ``Unknown`` when there is none."""
+        return next((c.status for c in self.status.conditions if c.type == "Ready"), "Unknown")
+
+
+class ConfigMap(Object, frozen=True, kw_only=True):
+    """A ConfigMap of the guest cluster."""
+
+    data: dict[str, str] | None = None
+
+
+class Namespace(Object, frozen=True, kw_only=True):
+    """A Namespace, of which only the UID matters."""
+
+
+class LeaseSpec(Model, frozen=True, kw_only=True):
+    """``spec`` of a Lease; times are RFC 3339 with microseconds."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Object, frozen=True, kw_only=True):
+    """The lock object of leader election."""
+
+    spec: LeaseSpec = LeaseSpec()
+
+
+class Event(Object, frozen=True, kw_only=True):
+    """An Event, as far as counting a repeated one needs it."""
+
+    count: int = 1
+
+
+SERVICES: Final = Resource("", "v1", "services", "Service", decoder(Service))
+NODES: Final = Resource("", "v1", "nodes", "Node", decoder(Node), namespaced=False)
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", decoder(ConfigMap))
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", decoder(Namespace), namespaced=False)
+EVENTS: Final = Resource("", "v1", "events", "Event", decoder(Event))
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", decoder(Lease))

@@ -1,0 +1,116 @@
+"""Object metadata, and what makes a resource type known to the client.
+
+Decoding is lenient: unknown fields are passed over, and lists and maps that a server sends as ``null`` read as empty
+ones, because one odd object must not hide the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of all views: immutable, JSON names in camelCase."""
+
+
+class OwnerReference(Model, frozen=True, kw_only=True):
+    """Entry of ``metadata.ownerReferences``."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ObjectMeta(Model, frozen=True, kw_only=True):
+    """``metadata`` of any object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: tuple[str, ...] | None = None
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``, or the name alone for a cluster-scoped object."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def deleting(self) -> bool:
+        """Whether deletion was asked for and finalizers still hold the object."""
+        return self.deletion_timestamp is not None
+
+    def annotation(self, key: str) -> str | None:
+        """Return the annotation's value, or None when it is not set."""
+        return (self.annotations or {}).get(key)
+
+    def label(self, key: str) -> str | None:
+        """Return the label's value, or None when it is not set."""
+        return (self.labels or {}).get(key)
+
+    def has_finalizer(self, name: str) -> bool:
+        """Return whether the finalizer is on the object."""
+        return name in (self.finalizers or ())
+
+
+class Object(Model, frozen=True, kw_only=True):
+    """Anything with metadata."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+ObjectT = TypeVar("ObjectT", bound=Object)
+
+
+@dataclass(frozen=True)
+class Resource(Generic[T]):
+    """A resource type of an API server and the view its objects are decoded to.
+
+    ``decode`` raises msgspec.DecodeError on bytes that do not fit the view.
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    decode: Callable[[bytes], T]
+    namespaced: bool = True
+    query: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def api_version(self) -> str:
+        """``group/version``, or ``v1`` for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """Return the URL path of the collection, of one object, or of its subresource."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if self.namespaced and namespace is not None:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(name)
+        if subresource is not None:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+def decoder(view: type[T]) -> Callable[[bytes], T]:
+    """Return a function that decodes JSON bytes to ``view``."""
+    return msgspec.json.Decoder(view, strict=False).decode
+
+
+def document_decoder() -> Callable[[bytes], dict[str, object]]:
+    """Return a function that decodes JSON bytes to a plain dictionary, for callers that need all of an object."""
+    return msgspec.json.Decoder(dict[str, object]).decode

@@ -1,0 +1,370 @@
+"""Catalogue of every name that users, Harvester, kube-vip and Rancher share with us.
+
+Each annotation, label, taint, finalizer and Event reason stands here once, with its meaning; the reference page is
+generated from this catalogue. Changing a value breaks running clusters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal
+
+PREFIX: Final = "cloudprovider.harvesterhci.io/"
+"""Prefix of the keys by which users talk to this program."""
+
+DEFAULT_CLUSTER_NAME: Final = "kubernetes"
+"""What the flag --cluster-name is when nobody sets it; two clusters of this name cannot be told apart."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """Catalogue entry of a key."""
+
+    name: str
+    on: str
+    """Kind of object that carries it."""
+    kind: Literal["annotation", "label", "taint", "finalizer"]
+    direction: Literal["read", "written", "both"]
+    value: str
+    """What a value looks like."""
+    default: str
+    meaning: str
+
+
+CATALOGUE: Final[list[Key]] = []
+
+
+def _key(  # noqa: PLR0913 - one row of the catalogue
+    name: str,
+    on: str,
+    kind: Literal["annotation", "label", "taint", "finalizer"],
+    direction: Literal["read", "written", "both"],
+    *,
+    value: str,
+    meaning: str,
+    default: str = "",
+) -> str:
+    CATALOGUE.append(Key(name, on, kind, direction, value, default, meaning))
+    return name
+
+
+# What users write on a Service.
+IPAM: Final = _key(
+    PREFIX + "ipam", "Service", "annotation", "read", value="`pool` or `dhcp`", default="pool",
+    meaning="Where the address comes from: an IP pool of Harvester, or a DHCP server in the network of the nodes. "
+    "Fixed once the load balancer exists.",
+)  # fmt: skip
+NETWORK: Final = _key(
+    PREFIX + "network", "Service", "annotation", "read", value="`namespace/name` of a VM network",
+    meaning="Network the address must belong to. Fixed once the load balancer exists.",
+)  # fmt: skip
+PROJECT: Final = _key(
+    PREFIX + "project", "Service", "annotation", "read", value="`cluster/project` id",
+    meaning="Rancher project used to choose the IP pool.",
+)  # fmt: skip
+POOL_NAMESPACE: Final = _key(
+    PREFIX + "namespace", "Service", "annotation", "read", value="namespace in Harvester",
+    meaning="Namespace used to choose the IP pool; Harvester overwrites it with the load balancer's own.",
+)  # fmt: skip
+PRIMARY_SERVICE: Final = _key(
+    PREFIX + "primary-service", "Service", "annotation", "read", value="`namespace/name` of a Service",
+    meaning="Share the address of that Service instead of getting one's own.",
+)  # fmt: skip
+WORKLOAD_TYPE: Final = _key(
+    PREFIX + "workload-type", "Service", "annotation", "read", value="`cluster` or `vm`", default="cluster",
+    meaning="Who announces the address: kube-vip in this cluster, or Harvester itself with health checks.",
+)  # fmt: skip
+IP_POOL: Final = _key(
+    PREFIX + "ip-pool", "Service", "annotation", "read", value="name of an IP pool",
+    meaning="Take the address from this pool, whatever its selector says. Read when the load balancer is created.",
+)  # fmt: skip
+REQUESTED_ADDRESS: Final = _key(
+    PREFIX + "requested-address", "Service", "annotation", "both", value="IPv4 address",
+    meaning="Address the user would like. Harvester cannot be asked for one: it is compared with the one that was "
+    "given. Filled from `kube-vip.io/loadbalancerIPs` if that was set before the Service was first seen.",
+)  # fmt: skip
+HEALTH_CHECK_PORT: Final = _key(
+    PREFIX + "healthcheck-port", "Service", "annotation", "read", value="Service port number, port name or node port",
+    meaning="Check every node by a TCP connect to the node port behind this port; asks for a VM load balancer.",
+)  # fmt: skip
+HEALTH_CHECK_SUCCESS_THRESHOLD: Final = _key(
+    PREFIX + "healthcheck-success-threshold", "Service", "annotation", "read", value="number from 1", default="1",
+    meaning="Successful checks in a row before a node gets traffic.",
+)  # fmt: skip
+HEALTH_CHECK_FAILURE_THRESHOLD: Final = _key(
+    PREFIX + "healthcheck-failure-threshold", "Service", "annotation", "read", value="number from 1", default="3",
+    meaning="Failed checks in a row before a node gets no more traffic.",
+)  # fmt: skip
+HEALTH_CHECK_PERIOD: Final = _key(
+    PREFIX + "healthcheck-periodseconds", "Service", "annotation", "read", value="seconds from 1", default="5",
+    meaning="Time between two checks of a node.",
+)  # fmt: skip
+HEALTH_CHECK_TIMEOUT: Final = _key(
+    PREFIX + "healthcheck-timeoutseconds", "Service", "annotation", "read", value="seconds from 1", default="3",
+    meaning="Time a node has to accept the connection.",
+)  # fmt: skip
+
+# What we write on a Service.
+PRIMARY_SERVICE_LABEL: Final = _key(
+    PREFIX + "primary-service", "Service", "label", "written", value="`namespace.name`",
+    meaning="Marks a Service that shares the address of another one.",
+)  # fmt: skip
+SERVICE_FINALIZER: Final = _key(
+    "service.kubernetes.io/load-balancer-cleanup", "Service", "finalizer", "written", value="",
+    meaning="Holds a deleted Service until its load balancer is deleted in Harvester.",
+)  # fmt: skip
+KUBE_VIP_ADDRESSES: Final = _key(
+    "kube-vip.io/loadbalancerIPs", "Service", "annotation", "both", value="address, `0.0.0.0` or empty",
+    meaning="What kube-vip announces: the address, one from DHCP (`0.0.0.0`), or nothing (empty) while the Service "
+    "waits.",
+)  # fmt: skip
+KUBE_VIP_INTERFACE: Final = _key(
+    "kube-vip.io/serviceInterface", "Service", "annotation", "both", value="network device",
+    meaning="Device in the nodes on which kube-vip announces the address of a Service with a network.",
+)  # fmt: skip
+KUBE_VIP_IGNORE: Final = _key(
+    "kube-vip.io/ignore", "Service", "annotation", "written", value="`true`",
+    meaning="Tells kube-vip in this cluster to leave a Service alone whose address Harvester announces.",
+)  # fmt: skip
+KUBE_VIP_HOST: Final = _key(
+    "kube-vip.io/vipHost", "Service", "annotation", "read", value="node name",
+    meaning="Written by kube-vip: the node that announces the address.",
+)  # fmt: skip
+
+USER_IGNORE: Final = _key(
+    PREFIX + "ignored-by-user", "Service", "annotation", "both", value="`true`",
+    meaning="`kube-vip.io/ignore` was on the Service before this program was, so it is never removed.",
+)  # fmt: skip
+MOVING: Final = _key(
+    PREFIX + "moving", "Service", "annotation", "both", value="JSON object",
+    meaning="Name and pool of a load balancer that is being recreated with another workload type; survives a restart "
+    "of this program in the middle of it.",
+)  # fmt: skip
+
+# What we write on a Harvester LoadBalancer.
+LB_TOUCH: Final = _key(
+    PREFIX + "touch-again", "LoadBalancer", "annotation", "both", value="`true`",
+    meaning="The load balancer replaced one of the same name; it is written once more some seconds later, because "
+    "Harvester's clean-up of the old one may take parts of the new one with it.",
+)  # fmt: skip
+LB_CLUSTER: Final = _key(
+    PREFIX + "cluster", "LoadBalancer", "label", "both", value="cluster name",
+    meaning="Guest cluster the load balancer belongs to; Harvester cleans up by it.",
+)  # fmt: skip
+LB_SERVICE_NAMESPACE: Final = _key(
+    PREFIX + "serviceNamespace", "LoadBalancer", "label", "both", value="namespace",
+    meaning="Namespace of the Service it serves.",
+)  # fmt: skip
+LB_SERVICE_NAME: Final = _key(
+    PREFIX + "serviceName", "LoadBalancer", "label", "both", value="name", meaning="Name of the Service it serves.",
+)  # fmt: skip
+LB_OWNER: Final = _key(
+    PREFIX + "cluster-uid", "LoadBalancer", "annotation", "both", value="UID",
+    meaning="UID of the guest cluster's kube-system namespace: tells clusters of the same name apart.",
+)  # fmt: skip
+LB_SERVICE_UID: Final = _key(
+    PREFIX + "service-uid", "LoadBalancer", "annotation", "both", value="UID",
+    meaning="UID of the Service that the load balancer was last written for.",
+)  # fmt: skip
+LB_REQUESTED_NETWORK: Final = _key(
+    PREFIX + "lb-network", "LoadBalancer", "annotation", "both", value="`namespace/name`",
+    meaning="Network the Service asked for when the load balancer was created; never changed.",
+)  # fmt: skip
+LB_MANAGEMENT_NETWORK: Final = _key(
+    PREFIX + "managementNetwork", "LoadBalancer", "annotation", "written", value="`namespace/name`",
+    meaning="Value of --management-network; Harvester chooses the pool by it when no network was asked for.",
+)  # fmt: skip
+LB_PREFIX: Final = "loadbalancer.harvesterhci.io/"
+LB_SELECT_CLUSTER: Final = _key(
+    LB_PREFIX + "cluster", "LoadBalancer", "annotation", "written", value="cluster name",
+    meaning="Guest cluster, for Harvester's choice of a pool.",
+)  # fmt: skip
+LB_SELECT_NETWORK: Final = _key(
+    LB_PREFIX + "network", "LoadBalancer", "annotation", "both", value="`namespace/name`",
+    meaning="Network, for Harvester's choice of a pool; filled by Harvester when empty.",
+)  # fmt: skip
+LB_SELECT_PROJECT: Final = _key(
+    LB_PREFIX + "project", "LoadBalancer", "annotation", "written", value="`cluster/project`",
+    meaning="Project, for Harvester's choice of a pool.",
+)  # fmt: skip
+LB_SELECT_NAMESPACE: Final = _key(
+    LB_PREFIX + "namespace", "LoadBalancer", "annotation", "written", value="namespace",
+    meaning="Namespace, for Harvester's choice of a pool.",
+)  # fmt: skip
+LB_CONTROLLER_FINALIZER: Final = _key(
+    "wrangler.cattle.io/harvester-lb-controller", "LoadBalancer", "finalizer", "read", value="",
+    meaning="Harvester's own: it returns the address to the pool before the load balancer goes. A load balancer "
+    "deleted without it loses its address.",
+)  # fmt: skip
+
+# Nodes, virtual machines.
+UNINITIALIZED_TAINT: Final = _key(
+    "node.cloudprovider.kubernetes.io/uninitialized", "Node", "taint", "both", value="any",
+    meaning="Keeps workloads off a node until provider ID, addresses and zone are set.",
+)  # fmt: skip
+SHUTDOWN_TAINT: Final = _key(
+    "node.cloudprovider.kubernetes.io/shutdown", "Node", "taint", "both", value="",
+    meaning="The node's VM is shut down.",
+)  # fmt: skip
+EXCLUDE_NODE_LABEL: Final = _key(
+    "node.kubernetes.io/exclude-from-external-load-balancers", "Node", "label", "read", value="any but `false`",
+    meaning="The node gets no traffic from VM load balancers.",
+)  # fmt: skip
+PROVIDED_NODE_IP: Final = _key(
+    "alpha.kubernetes.io/provided-node-ip", "Node", "annotation", "read", value="address, or one per family",
+    meaning="The address the kubelet was started with; becomes the InternalIP.",
+)  # fmt: skip
+ADDITIONAL_INTERNAL_IPS: Final = _key(
+    PREFIX + "additional-internal-ips", "Node", "annotation", "read", value="JSON list of addresses",
+    meaning="Addresses of the VM that are not published as ExternalIP.",
+)  # fmt: skip
+VM_CREATOR: Final = _key(
+    "harvesterhci.io/creator", "VirtualMachineInstance", "label", "read",
+    value="`docker-machine-driver-harvester`", meaning="Made by Rancher's node driver.",
+)  # fmt: skip
+VM_CLUSTER: Final = _key(
+    "guestcluster.harvesterhci.io/name", "VirtualMachineInstance", "label", "read", value="cluster name",
+    meaning="Guest cluster the VM is a node of.",
+)  # fmt: skip
+VM_NAME: Final = _key(
+    "harvesterhci.io/vmName", "VirtualMachineInstance", "label", "read", value="name of the VM",
+    meaning="Selects the backends of a VM load balancer.",
+)  # fmt: skip
+ZONE: Final = _key(
+    "topology.kubernetes.io/zone", "Node", "label", "both", value="zone", meaning="Zone of the host the VM runs on."
+)
+REGION: Final = _key(
+    "topology.kubernetes.io/region", "Node", "label", "both", value="region", meaning="Region of that host."
+)
+ZONE_BETA: Final = _key(
+    "failure-domain.beta.kubernetes.io/zone", "Node", "label", "both", value="zone", meaning="Older name of the zone."
+)
+REGION_BETA: Final = _key(
+    "failure-domain.beta.kubernetes.io/region", "Node", "label", "both", value="region",
+    meaning="Older name of the region.",
+)  # fmt: skip
+TOPOLOGY_RECORD: Final = _key(
+    PREFIX + "topology", "Node", "annotation", "both", value="JSON object",
+    meaning="Zone and region that were taken from the VM: only those labels are removed when the VM loses its own.",
+)  # fmt: skip
+INSTANCE_TYPE: Final = _key(
+    "node.kubernetes.io/instance-type", "Node", "label", "written", value="text",
+    meaning="Copied from the older name where that is set; Harvester names no instance types.",
+)  # fmt: skip
+INSTANCE_TYPE_BETA: Final = _key(
+    "beta.kubernetes.io/instance-type", "Node", "label", "read", value="text",
+    meaning="Older name of the instance type.",
+)  # fmt: skip
+
+NODE_DRIVER: Final = "docker-machine-driver-harvester"
+"""Value of the creator label on VMs of Rancher's node driver."""
+LOAD_BALANCER_CLASS: Final = "cloudprovider.harvesterhci.io/harvester"
+"""Our own ``spec.loadBalancerClass``."""
+PROVIDER_NAME: Final = "harvester"
+"""Scheme of provider IDs: ``harvester://<VM UID>``. Must never change: it is stored on every node."""
+NAD_MAPPING_NAMESPACE: Final = "kube-system"
+NAD_MAPPING_NAME: Final = "harvester-nad-mapping"
+NAD_MAPPING_KEY: Final = "interface-nad-mapping"
+
+DHCP_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - not a bind address: Harvester's and kube-vip's word for "ask DHCP"
+
+
+class Reason(StrEnum):
+    """Reasons of Events on Services and the Lease; the first word of a catalogue line is its type."""
+
+    ENSURING = "EnsuringLoadBalancer"
+    """Normal: the load balancer is being created in Harvester."""
+    ENSURED = "EnsuredLoadBalancer"
+    """Normal: the Service has its address."""
+    DELETING = "DeletingLoadBalancer"
+    """Normal: the load balancer is being deleted."""
+    DELETED = "DeletedLoadBalancer"
+    """Normal: the load balancer was deleted."""
+    SYNC_FAILED = "SyncLoadBalancerFailed"
+    """Warning: a request was refused; the message says by whom and why."""
+    ADDRESS_PENDING = "AddressPending"
+    """Warning: the Service waits for an address; the message says for what and what to do."""
+    ADDRESS_CHANGED = "AddressChanged"
+    """Warning: the address of the Service is another one than before."""
+    HARVESTER_UNAVAILABLE = "HarvesterUnavailable"
+    """Warning: Harvester cannot be reached or refuses the credential."""
+    INVALID_ANNOTATION = "InvalidAnnotation"
+    """Warning: an annotation has a value that cannot be used."""
+    IGNORED = "SettingsIgnored"
+    """Warning: fields or annotations of the Service have no effect on this load balancer."""
+    IMMUTABLE = "ChangeRefused"
+    """Warning: something was changed that is fixed once the load balancer exists."""
+    RECREATING = "RecreatingLoadBalancer"
+    """Warning: the load balancer vanished in Harvester and is created again."""
+    ADDRESS_NOT_AS_REQUESTED = "AddressNotAsRequested"
+    """Warning: the address, its pool or its network is not the one that was asked for."""
+    NO_DEVICE = "NetworkDeviceUnknown"
+    """Warning: the device for the network of the Service is not known."""
+    SHARING_REFUSED = "SharingRefused"
+    """Warning: the address of the primary Service cannot be shared; the message says why."""
+    SWITCHING = "SwitchingLoadBalancer"
+    """Normal: the load balancer is deleted, to be recreated with another workload type."""
+    SWITCHED = "SwitchedLoadBalancer"
+    """Normal: the load balancer with the other workload type has its address."""
+    BACKENDS_UNHEALTHY = "BackendsUnhealthy"
+    """Warning: no node can take traffic from Harvester's load balancer."""
+    BACKENDS_HEALTHY = "BackendsHealthy"
+    """Normal: nodes take traffic again."""
+    FOREIGN_LOAD_BALANCER = "ForeignLoadBalancer"
+    """Warning: another cluster owns a load balancer for a Service of this name."""
+    ADOPTED = "AdoptedLoadBalancer"
+    """Normal: a load balancer made before (another cluster name, an earlier Service) goes on serving."""
+    DELETION_PENDING = "DeletionPending"
+    """Warning: the Service cannot be let go yet; the message says what it waits for."""
+    LEADER = "LeaderElection"
+    """Normal: this process became or stopped being the active one."""
+
+
+class NodeReason(StrEnum):
+    """Reasons of Events on Nodes; the first word of a catalogue line is its type."""
+
+    SYNCED = "Synced"
+    """Normal: the Node is initialised."""
+    DELETING = "DeletingNode"
+    """Normal: the Node was deleted because its VM is gone."""
+    DELETION_FAILED = "DeletingNodeFailed"
+    """Warning: the API server did not delete the Node."""
+    DELETION_HELD = "NodeDeletionHeld"
+    """Warning: the VM is gone, but deleting the Node is not safe; the message says why."""
+    VM_NOT_FOUND = "VMNotFound"
+    """Warning: no VM in our Harvester namespace is this Node."""
+    VM_AMBIGUOUS = "VMAmbiguous"
+    """Warning: several VMs claim to be this Node."""
+    VM_OF_OTHER_CLUSTER = "VMOfOtherCluster"
+    """Warning: the VM with the Node's name is marked as another cluster's."""
+    VM_OF_OTHER_NODE = "VMOfOtherNode"
+    """Warning: the VM is another Node's already."""
+    VM_REPLACED = "VMReplaced"
+    """Warning: the VM in the provider ID is gone, another one has taken its place."""
+    VM_NOT_RUNNING = "VMNotRunning"
+    """Warning: the VM has no running instance."""
+    HARVESTER_FORBIDDEN = "HarvesterForbidden"
+    """Warning: Harvester does not grant what is needed to find the VM."""
+    HARVESTER_UNAVAILABLE = "HarvesterUnavailable"
+    """Warning: Harvester cannot be reached, refuses the credential, or is still being read."""
+    NO_MANAGEMENT_NETWORK = "NoManagementNetwork"
+    """Warning: the VM has no interface in the network that carries node addresses."""
+    NETWORK_GUESSED = "ManagementNetworkGuessed"
+    """Warning: the VM has several networks and no flag says which one carries node addresses."""
+    NO_ADDRESS = "NoAddress"
+    """Warning: Harvester reports no usable address of the VM."""
+    NO_INTERNAL_IP = "NoInternalIP"
+    """Warning: none of the VM's addresses may become the InternalIP."""
+    EXCLUDED_ADDRESS_USED = "ExcludedAddressUsed"
+    """Warning: an excluded address is the InternalIP because the VM has no other."""
+    PROVIDED_IP_INVALID = "InvalidProvidedNodeIP"
+    """Warning: the annotation with the kubelet's address cannot be read."""
+    PROVIDED_IP_NOT_FOUND = "ProvidedNodeIPNotFound"
+    """Warning: the VM does not have the address the kubelet was started with."""
+    PROVIDED_IP_TRUSTED = "ProvidedNodeIPTrusted"
+    """Warning: the kubelet's address is used because Harvester reports none."""
+    ADDITIONAL_IPS_INVALID = "InvalidAdditionalInternalIPs"
+    """Warning: the annotation with additional internal addresses cannot be read."""
+    TOPOLOGY_INVALID = "InvalidTopology"
+    """Warning: the VM's zone or region cannot be a label value."""

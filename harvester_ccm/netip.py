@@ -1,0 +1,58 @@
+"""IP addresses and prefixes as the Go provider reads them, so that no value changes its meaning.
+
+The grammar is the one of Go's ``net/netip``: no leading zeros in IPv4 octets or prefix lengths, no blanks, no IPv4
+short forms, no netmasks. An IPv6 zone is allowed in an address and forbidden in a prefix. Host bits in a prefix are
+allowed. An IPv4-mapped IPv6 address stays IPv6.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def parse_address(text: str) -> IPAddress:
+    """Return the address. Raises ValueError.
+
+    >>> parse_address("::FFFF:10.0.0.1").version
+    6
+    """
+    return ipaddress.ip_address(text)
+
+
+def parse_prefix(text: str) -> tuple[IPAddress, IPNetwork]:
+    """Return the address before the slash as it was written, and the range it stands for. Raises ValueError.
+
+    >>> parse_prefix("10.0.0.7/8")
+    (IPv4Address('10.0.0.7'), IPv4Network('10.0.0.0/8'))
+    """
+    head, slash, bits = text.rpartition("/")
+    if not slash:
+        raise ValueError(f"{text!r} has no prefix length")
+    address = parse_address(head)
+    if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
+        raise ValueError(f"{text!r} has a zone, which a prefix cannot have")
+    digits = bits.isascii() and bits.isdigit() and (bits == "0" or bits[0] != "0")
+    if not digits or len(bits) > 3 or int(bits) > address.max_prefixlen:
+        raise ValueError(f"{text!r} has no valid prefix length")
+    return address, _network(address, int(bits))
+
+
+def parse_range(text: str) -> tuple[IPAddress, IPNetwork]:
+    """Return the written address and its range for a prefix or a single address. Raises ValueError.
+
+    A single address is the range that holds only itself; its zone is dropped there.
+    """
+    try:
+        return parse_prefix(text)
+    except ValueError:
+        address = parse_address(text)
+        return address, _network(address, address.max_prefixlen)
+
+
+def _network(address: IPAddress, bits: int) -> IPNetwork:
+    if isinstance(address, ipaddress.IPv4Address):
+        return ipaddress.IPv4Network((int(address), bits), strict=False)
+    return ipaddress.IPv6Network((int(address), bits), strict=False)

@@ -1,0 +1,76 @@
+"""Removes credentials from values that are about to be shown.
+
+A second line of defence: nothing secret is given to the log on purpose. What is recognised: bearer tokens, JSON web
+tokens, PEM private keys and their base64 form, logins in addresses, and the secret fields of kubeconfigs and of HTTP
+headers. Certificates in base64 go too, because they look like keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+REMOVED: Final = "[removed]"
+
+_SECRET_FIELDS: Final = frozenset(
+    {
+        "authorization",
+        "client-key-data",
+        "client-secret",
+        "id-token",
+        "password",
+        "private-key",
+        "refresh-token",
+        "token",
+    }
+)
+_NAMES: Final = "|".join(sorted(_SECRET_FIELDS)).replace("-", "[-_]?")
+_PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+    (
+        re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL),
+        REMOVED,
+    ),
+    (re.compile(r"\bLS0tLS1CRUdJTi[A-Za-z0-9+/=]*"), REMOVED),  # base64 of "-----BEGIN"
+    (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){0,2}"), REMOVED),
+    (re.compile(r"(?<=://)[^\s/@\"']+@"), f"{REMOVED}@"),  # user:password@ in an address
+    # "bearer authentication" in a sentence is no token: one has a digit, or the spelling of the HTTP header.
+    (re.compile(r"\b(Bearer )(?!\[removed])[^\s\"',;]+"), rf"\1{REMOVED}"),
+    (re.compile(r"(?i)\b(bearer\s+)(?=[^\s\"',;]*[0-9])[^\s\"',;]{8,}"), rf"\1{REMOVED}"),
+    # A field in YAML, JSON or a dict's repr. "token: expired" is a message; a value has a digit and some length.
+    (
+        re.compile(
+            rf"(?i)\b((?:{_NAMES})[\"']?\s*[:=]\s*[\"']?)(?!\[removed])(?=[^\s\"',;}}]*[0-9])[^\s\"',;}}]{{6,}}"
+        ),
+        rf"\1{REMOVED}",
+    ),
+)
+
+
+def redact_text(text: str) -> str:
+    """Return the text without credentials.
+
+    >>> redact_text("Authorization: Bearer abc")
+    'Authorization: Bearer [removed]'
+    """
+    for pattern, replacement in _PATTERNS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def redact(value: object, key: str = "") -> object:
+    """Return a value that can be shown: plain data of the same shape, other objects as their text.
+
+    ``key`` is the name of the field that holds the value; a secret field's value is removed whatever it is.
+    """
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if key.lower().replace("_", "-") in _SECRET_FIELDS:
+        return REMOVED
+    if isinstance(value, bytes):
+        return redact_text(value.decode("utf-8", "replace"))
+    if isinstance(value, Mapping):
+        return {str(name): redact(entry, str(name)) for name, entry in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [redact(entry) for entry in value]
+    return redact_text(str(value))
