@@ -1,0 +1,391 @@
+"""Requests to one API server, typed by resource.
+
+No method retries, sleeps or hides an error: a failed call raises one of ``harvester_ccm.errors`` and the caller
+decides. Every call has a time limit. ``Retry-After`` is carried in the error (``Throttled``). A watch yields until the
+server ends it, raises ``Gone`` when the version is too old and ``WatchSilent`` when nothing came for too long.
+
+Every request carries an identifier in the header ``Audit-ID``, which the API server keeps as ``auditID`` in its audit
+log; errors carry it as ``request_id``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+import ssl
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Generic, Literal, Self, TypeVar, cast
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+import structlog
+
+from harvester_ccm import __version__
+from harvester_ccm.errors import (
+    ApiError,
+    Unauthorized,
+    UnexpectedAnswer,
+    Unreachable,
+    WatchSilent,
+    error_from_response,
+)
+from harvester_ccm.kube.connection import describe_connection_error
+from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.model.meta import Resource
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+REQUEST_TIMEOUT: Final = 10.0
+"""Seconds for one request, connection included."""
+PAGE_SIZE: Final = 500
+"""Objects asked for in one page of a list."""
+READ_LIMIT: Final = 4 * 1024 * 1024
+"""Largest watch event that is accepted, in bytes."""
+ERROR_LIMIT: Final = 64 * 1024
+"""So much of a refusal is read, in bytes."""
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+
+Observer = Callable[[str, str, int, float], None]
+"""Called with (cluster, verb, status, seconds) after every request; status 0 means no answer."""
+
+_PROCESS: Final = secrets.token_hex(5)
+_numbers = itertools.count(1)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    """Result of a list: the objects that could be decoded, and the version to watch from."""
+
+    items: tuple[T, ...]
+    resource_version: str
+
+
+@dataclass(frozen=True)
+class WatchEvent(Generic[T]):
+    """One line of a watch. ``BOOKMARK`` carries a version and no object."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    object: T | None
+    resource_version: str
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Versioned(msgspec.Struct):
+    metadata: _ListMeta
+
+
+_decode_list = msgspec.json.Decoder(_List).decode
+_decode_event = msgspec.json.Decoder(_Event).decode
+_decode_version = msgspec.json.Decoder(_Versioned).decode
+
+
+class ApiClient:
+    """One API server, one credential. Use as an async context manager."""
+
+    def __init__(self, credentials: Credentials, *, cluster: str, observer: Observer | None = None) -> None:
+        self.cluster = cluster
+        """``guest`` or ``harvester``: what logs and metrics call this server."""
+        self._credentials = credentials
+        self._observer = observer
+        self._session: aiohttp.ClientSession | None = None
+        self._responses: weakref.WeakSet[aiohttp.ClientResponse] = weakref.WeakSet()
+
+    @property
+    def credentials(self) -> Credentials:
+        """The credentials in use."""
+        return self._credentials
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the credential's context; ``default`` when it names none."""
+        return self._credentials.namespace or "default"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections. Running requests fail with Unreachable."""
+        # A closed session alone leaves those waiting who read from it.
+        for response in list(self._responses):
+            response.close()
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    async def use(self, credentials: Credentials) -> None:
+        """Switch to other credentials; running watches end and their informers come back with the new ones."""
+        self._credentials = credentials
+        await self.close()
+
+    async def get(
+        self, resource: Resource[T], name: str, *, namespace: str | None = None, subresource: str | None = None
+    ) -> T:
+        """Return one object. Raises NotFound and the other errors of ``harvester_ccm.errors``."""
+        path = resource.path(namespace, name, subresource)
+        return self._read(resource.decode, await self.request("GET", path), f"GET {path}")
+
+    async def list(
+        self, resource: Resource[T], *, namespace: str | None = None, params: Mapping[str, str] | None = None
+    ) -> Page[T]:
+        """Return all objects, read in pages from one consistent version; objects that do not decode are left out."""
+        items: list[T] = []
+        query = {**resource.query, **(params or {}), "limit": str(PAGE_SIZE)}
+        path = resource.path(namespace)
+        while True:
+            page = self._read(_decode_list, await self.request("GET", path, params=query), f"GET {path}")
+            for raw in page.items or ():
+                item = self._decode(resource, raw)
+                if item is not None:
+                    items.append(item)
+            if not page.metadata.continue_:
+                return Page(tuple(items), page.metadata.resource_version)
+            query["continue"] = page.metadata.continue_
+
+    async def create(self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None) -> T:
+        """Create an object and return it as stored. Raises AlreadyExists, AdmissionDenied, Invalid, …."""
+        path = resource.path(namespace)
+        return self._read(resource.decode, await self.request("POST", path, body=body), f"POST {path}")
+
+    async def replace(
+        self, resource: Resource[T], name: str, body: Mapping[str, object], *, namespace: str | None = None
+    ) -> T:
+        """Write a whole object back; raises Conflict if ``metadata.resourceVersion`` in it is not the stored one."""
+        path = resource.path(namespace, name)
+        return self._read(resource.decode, await self.request("PUT", path, body=body), f"PUT {path}")
+
+    async def merge_patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        body: Mapping[str, object],
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> T:
+        """Change only the named fields (RFC 7386); a ``resourceVersion`` in the body makes it conditional."""
+        path = resource.path(namespace, name, subresource)
+        answer = await self.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        return self._read(resource.decode, answer, f"PATCH {path}")
+
+    async def delete(
+        self, resource: Resource[T], name: str, *, namespace: str | None = None, uid: str | None = None
+    ) -> None:
+        """Delete an object; with ``uid``, only that very object (Conflict otherwise). Raises NotFound if it is gone."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}} if uid else None
+        await self.request("DELETE", resource.path(namespace, name), body=body)
+
+    async def watch(
+        self, resource: Resource[T], *, namespace: str | None = None, params: Mapping[str, str], silence: float
+    ) -> AsyncGenerator[WatchEvent[T], None]:
+        """Yield changes after ``params["resourceVersion"]`` until the server ends the watch.
+
+        The first element is a bookmark without a version: the server has accepted the watch.
+        ``silence`` is the longest time in seconds without any line before the watch counts as dead.
+        """
+        query = {**resource.query, **params, "watch": "1", "allowWatchBookmarks": "true"}
+        path, request_id = resource.path(namespace), _next_request_id()
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT):
+                answer = await self._send("GET", path, params=query, data=None, request_id=request_id)
+            async with answer as response:
+                yield WatchEvent("BOOKMARK", None, "")
+                async for line in _lines(response.content, silence):
+                    yield self._event(resource, line)
+        except (aiohttp.ClientError, ConnectionError, ssl.SSLError, TimeoutError) as error:
+            raise self._unreachable(f"WATCH {path}", error, request_id) from error
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        """Send one request and return the body of a 2xx answer."""
+        data = None if body is None else (msgspec.json.encode(body), content_type)
+        request_id = _next_request_id()
+        try:
+            async with (
+                asyncio.timeout(REQUEST_TIMEOUT),
+                await self._send(method, path, params=params, data=data, request_id=request_id) as response,
+            ):
+                return await response.read()
+        except (aiohttp.ClientError, ConnectionError, ssl.SSLError, TimeoutError) as error:
+            raise self._unreachable(f"{method} {path}", error, request_id) from error
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None,
+        data: tuple[bytes, str] | None,
+        request_id: str,
+    ) -> aiohttp.ClientResponse:
+        """Return the open response of an accepted request; raise the API's error otherwise."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        status = 0
+        try:
+            credentials, headers = await self._authorize()
+            headers["Audit-ID"] = request_id
+            if data:
+                headers["Content-Type"] = data[1]
+            response = await self._open_session().request(
+                method,
+                credentials.server + path + (f"?{urlencode(params)}" if params else ""),
+                data=data[0] if data else None,
+                headers=headers,
+                server_hostname=credentials.tls_server_name,
+                proxy=credentials.proxy,
+                allow_redirects=False,
+            )
+            self._responses.add(response)
+            status = response.status
+            if status < 300:
+                return response
+            async with response:
+                raise await self._refusal(response, f"{method} {path}", request_id)
+        except Unauthorized:
+            credentials.forget_token()
+            raise
+        finally:
+            if self._observer is not None:
+                verb = "WATCH" if params and "watch" in params else method
+                self._observer(self.cluster, verb, status, loop.time() - started)
+
+    async def _authorize(self) -> tuple[Credentials, dict[str, str]]:
+        """Return the credentials in use and the headers that show them."""
+        while True:
+            credentials = self._credentials
+            token = await asyncio.to_thread(credentials.token) if credentials.blocking else credentials.token()
+            # A token must not go to another server than its own when they were switched meanwhile.
+            if credentials is self._credentials:
+                return credentials, {"Authorization": f"Bearer {token}"} if token else {}
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            tls = self._credentials.tls
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=tls if tls is not None else False, limit=0, ttl_dns_cache=30),
+                headers={"User-Agent": f"harvester-ccm/{__version__}", "Accept": "application/json"},
+                # Limits are set around whole calls. The environment's proxy is in the credentials: aiohttp would look
+                # for it, and for a netrc file, in two threads per request.
+                timeout=aiohttp.ClientTimeout(total=None),
+                trust_env=False,
+                read_bufsize=256 * 1024,
+                skip_auto_headers={"Accept-Encoding"},
+            )
+        return self._session
+
+    def _event(self, resource: Resource[T], line: bytes) -> WatchEvent[T]:
+        request = f"WATCH {resource.path()}"
+        event = self._read(_decode_event, line, request)
+        if event.type == "ERROR":
+            raise self._read(lambda status: _error_of_watch(status, request), bytes(event.object), request)
+        version = self._read(_decode_version, bytes(event.object), request).metadata.resource_version
+        item = self._decode(resource, event.object) if event.type != "BOOKMARK" else None
+        if item is None:
+            return WatchEvent("BOOKMARK", None, version)
+        return WatchEvent(cast("Literal['ADDED', 'MODIFIED', 'DELETED']", event.type), item, version)
+
+    def _read(self, decode: Callable[[bytes], V], body: bytes, request: str) -> V:
+        try:
+            return decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise UnexpectedAnswer(
+                f"{self._credentials.server}: the answer is not what a Kubernetes API server sends ({request}); "
+                "check the server address and what stands in between"
+            ) from error
+
+    def _decode(self, resource: Resource[T], raw: msgspec.Raw) -> T | None:
+        try:
+            return resource.decode(bytes(raw))
+        except msgspec.MsgspecError as error:
+            # One object in a shape nobody expects must not hide the others.
+            meta = self._read(_decode_version, bytes(raw), f"GET {resource.path()}").metadata
+            name = f"{meta.namespace}/{meta.name}".strip("/")
+            log.warning("object skipped", collection=f"{self.cluster}/{resource.plural}", name=name, error=str(error))
+            return None
+
+    def _unreachable(self, request: str, error: Exception, request_id: str) -> Unreachable:
+        detail = describe_connection_error(error, limit=REQUEST_TIMEOUT)
+        log.debug("request failed", cluster=self.cluster, request=request, detail=detail, request_id=request_id)
+        unreachable = Unreachable(f"{self._credentials.server}: {detail} ({request})")
+        unreachable.request_id = request_id
+        return unreachable
+
+    async def _refusal(self, response: aiohttp.ClientResponse, request: str, request_id: str) -> ApiError:
+        body = bytearray()
+        async for piece in response.content.iter_any():
+            body += piece
+            if len(body) > ERROR_LIMIT:
+                break
+        status, retry_after = response.status, response.headers.get("Retry-After")
+        log.debug("request refused", cluster=self.cluster, request=request, status=status, request_id=request_id)
+        error = error_from_response(status=status, body=bytes(body), request=request, retry_after=retry_after)
+        error.request_id = request_id
+        return error
+
+
+def _next_request_id() -> str:
+    """Return an identifier that is unique among all requests of all runs, at hardly any cost."""
+    return f"{_PROCESS}-{next(_numbers):08x}"
+
+
+def _error_of_watch(status: bytes, request: str) -> ApiError:
+    code = msgspec.json.decode(status, type=dict[str, object]).get("code")
+    return error_from_response(status=code if isinstance(code, int) else 500, body=status, request=request)
+
+
+async def _lines(stream: aiohttp.StreamReader, silence: float) -> AsyncIterator[bytes]:
+    """Yield complete lines; raise WatchSilent after ``silence`` seconds without any byte."""
+    pending = bytearray()
+    while True:
+        try:
+            async with asyncio.timeout(silence):
+                chunk = await stream.readany()
+        except TimeoutError:
+            raise WatchSilent(f"watch silent for {silence:g} s") from None
+        if not chunk:
+            return
+        pending += chunk
+        if len(pending) > READ_LIMIT:
+            raise Unreachable("watch event larger than accepted")
+        while (end := pending.find(b"\n")) >= 0:
+            line = bytes(pending[:end])
+            del pending[: end + 1]
+            if line.strip():
+                yield line

@@ -1,0 +1,225 @@
+"""Where an API server is and how we prove who we are: kubeconfig files and the in-cluster service account.
+
+A kubeconfig is read here rather than by the ``kubernetes`` package, which costs 20 MiB of memory and hides which
+part of the file is wrong; that package is loaded only for exec plugins. Every problem is a CredentialError with a
+sentence that names the file and what to change. Nothing read here is ever logged.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+import yaml
+
+from harvester_ccm.errors import CredentialError
+from harvester_ccm.kube.tokens import ExecToken, FileToken, FixedToken, Section, TokenSource, read_text
+from harvester_ccm.kube.webproxy import proxy_for
+from harvester_ccm.redaction import redact_text
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """One API server and one identity."""
+
+    server: str
+    """Base URL without a trailing slash."""
+    namespace: str
+    """Namespace of the kubeconfig's context or of the service account; empty when none is named."""
+    tls: ssl.SSLContext | None
+    """None for plain http."""
+    token: TokenSource = field(repr=False)
+    """Returns the bearer token to send now; may read a file or run a plugin, so call it outside the event loop
+    when ``blocking`` is set."""
+    blocking: bool = False
+    forget_token: Callable[[], None] = field(default=lambda: None, repr=False)
+    """To be called when the server refused the token: the next one is read or asked for anew."""
+    tls_server_name: str | None = None
+    proxy: str | None = field(default=None, repr=False)
+    """URL of the HTTP proxy to go through; may hold a password."""
+    origin: str = ""
+    """The file this came from, for messages."""
+
+
+def load_kubeconfig(path: Path, environment: Mapping[str, str] = os.environ) -> Credentials:
+    """Return the credentials of the file's current context. Raises CredentialError.
+
+    ``environment`` names the proxy where the file does not.
+    """
+    document = _read_document(path)
+    context_name = _text(document, "current-context")
+    if not context_name:
+        raise CredentialError(f"{path}: no current-context is set; name the context to use in it")
+    context = _entry(path, document, "contexts", context_name)
+    cluster_name, user_name = _text(context, "cluster"), _text(context, "user")
+    cluster = _entry(path, document, "clusters", cluster_name)
+    user = _entry(path, document, "users", user_name) if user_name else {}
+    server = _text(cluster, "server").rstrip("/")
+    if not _is_web_address(server):
+        shown = redact_text(server)
+        raise CredentialError(f"{path}: cluster {cluster_name!r} has server {shown!r}; expected https://host:port")
+    if "@" in urlsplit(server).netloc:
+        raise CredentialError(f"{path}: cluster {cluster_name!r} has a login in its server address; put it under users")
+    proxy = _text(cluster, "proxy-url") or proxy_for(server, environment)
+    if proxy and not _is_web_address(proxy):
+        raise CredentialError(f"{path}: the proxy for {server} is not an http:// or https:// address with a host")
+    token = _token_source(path, user, cluster)
+    return Credentials(
+        server=server,
+        namespace=_text(context, "namespace"),
+        tls=_tls(path, cluster, user) if urlsplit(server).scheme == "https" else None,
+        token=token,
+        blocking=isinstance(token, ExecToken),
+        forget_token=token.forget,
+        tls_server_name=_text(cluster, "tls-server-name") or None,
+        proxy=proxy,
+        origin=str(path),
+    )
+
+
+def load_in_cluster(environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) -> Credentials:
+    """Return the credentials of the pod's service account. Raises CredentialError when not run in a pod."""
+    host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port:
+        raise CredentialError(
+            "no kubeconfig was given and this is not a pod (KUBERNETES_SERVICE_HOST is not set); "
+            "set --kubeconfig or KUBECONFIG to the kubeconfig of the guest cluster"
+        )
+    namespace_file = directory / "namespace"
+    token = FileToken(directory / "token")
+    token()
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return Credentials(
+        server=server,
+        namespace=read_text(namespace_file).strip() if namespace_file.exists() else "",
+        tls=_trusting(read_text(directory / "ca.crt"), f"{directory / 'ca.crt'}: the file"),
+        token=token,
+        forget_token=token.forget,
+        proxy=proxy_for(server, environment),
+        origin=str(directory),
+    )
+
+
+def _is_web_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _read_document(path: Path) -> Section:
+    text = read_text(path)
+    if not text.strip():
+        raise CredentialError(f"{path}: the file is empty; expected a kubeconfig")
+    try:
+        document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}" if mark else ""
+        raise CredentialError(f"{path}: not valid YAML{where}; expected a kubeconfig") from None
+    if isinstance(document, str):
+        raise CredentialError(f"{path}: {_describe_text(document)}")
+    if not isinstance(document, dict):
+        raise CredentialError(f"{path}: not a kubeconfig; expected a document with clusters, contexts and users")
+    kind = document.get("kind", "Config")
+    if kind != "Config":
+        raise CredentialError(f"{path}: the file holds a {kind}, not a kubeconfig (kind Config)")
+    return cast("Section", document)
+
+
+def _describe_text(text: str) -> str:
+    try:
+        decoded = base64.b64decode(text, validate=False)
+    except (binascii.Error, ValueError):
+        decoded = b""
+    if b"clusters:" in decoded or b'"clusters"' in decoded:
+        return "the kubeconfig is base64-encoded once too often; store the decoded text"
+    return "plain text, not a kubeconfig; expected a document with clusters, contexts and users"
+
+
+def _text(section: Section, key: str) -> str:
+    value = section.get(key)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _entry(path: Path, document: Section, kind: str, name: str) -> Section:
+    entries = document.get(kind)
+    named = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
+    for entry in named:
+        if entry.get("name") == name:
+            value = entry.get(kind.removesuffix("s"))
+            return cast("Section", value) if isinstance(value, dict) else {}
+    known = ", ".join(sorted(str(e.get("name")) for e in named)) or "none"
+    raise CredentialError(f"{path}: {kind.removesuffix('s')} {name!r} is not in the file; it has: {known}")
+
+
+def _material(path: Path, section: Section, key: str) -> bytes | None:
+    """Return the bytes of ``<key>-data``, or of the file that ``<key>`` names, or None."""
+    data = _text(section, f"{key}-data")
+    if data:
+        try:
+            return base64.b64decode(data, validate=True)
+        except (binascii.Error, ValueError):
+            raise CredentialError(f"{path}: {key}-data is not valid base64") from None
+    name = _text(section, key)
+    return read_text(path.parent / name).encode() if name else None
+
+
+def _tls(path: Path, cluster: Section, user: Section) -> ssl.SSLContext:
+    authority = _material(path, cluster, "certificate-authority")
+    text = None if authority is None else authority.decode("utf-8", "replace")
+    context = _trusting(text, f"{path}: certificate-authority")
+    if cluster.get("insecure-skip-tls-verify") is True:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    certificate, key = _material(path, user, "client-certificate"), _material(path, user, "client-key")
+    if (certificate is None) != (key is None):
+        missing = "client-key" if key is None else "client-certificate"
+        raise CredentialError(f"{path}: {missing} is missing; client-certificate and client-key come as a pair")
+    if certificate and key:
+        _load_client_certificate(path, context, certificate + b"\n" + key)
+    return context
+
+
+def _trusting(authority: str | None, what: str) -> ssl.SSLContext:
+    """Return a context that trusts this authority, or the system's when it is None."""
+    try:
+        if authority is not None and not authority.strip():
+            raise CredentialError(f"{what} is empty; expected a PEM certificate")
+        context = ssl.create_default_context(cadata=authority)
+    except (ssl.SSLError, ValueError):
+        raise CredentialError(f"{what} is not a PEM certificate") from None
+    # Newer Python versions refuse authorities without a key identifier, which many clusters have and Go accepts.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def _load_client_certificate(path: Path, context: ssl.SSLContext, pem: bytes) -> None:
+    # OpenSSL only reads certificates from files: an anonymous one in memory never touches a disk.
+    descriptor = os.memfd_create("client-certificate")
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as stream:
+            stream.write(pem)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    except ssl.SSLError:
+        raise CredentialError(f"{path}: client-certificate and client-key do not form a valid PEM pair") from None
+    finally:
+        os.close(descriptor)
+
+
+def _token_source(path: Path, user: Section, cluster: Section) -> FixedToken | FileToken | ExecToken:
+    plugin = user.get("exec")
+    if isinstance(plugin, dict):
+        return ExecToken(path, cast("Section", plugin), cluster)
+    file_name = _text(user, "tokenFile")
+    return FileToken(path.parent / file_name) if file_name else FixedToken(_text(user, "token") or None)

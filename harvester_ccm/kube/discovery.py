@@ -1,0 +1,34 @@
+"""Which versions of an API group a server has."""
+
+from __future__ import annotations
+
+import msgspec
+
+from harvester_ccm.errors import NotFound, UnexpectedAnswer
+from harvester_ccm.kube.client import ApiClient
+
+
+class _Version(msgspec.Struct):
+    version: str
+
+
+class _Group(msgspec.Struct):
+    versions: list[_Version]
+
+
+_decode = msgspec.json.Decoder(_Group).decode
+
+
+async def served_versions(client: ApiClient, group: str) -> tuple[str, ...]:
+    """Return the versions of an API group, the preferred one first; empty when the server does not have the group.
+
+    Raises the errors of ``harvester_ccm.errors`` when the server cannot be asked.
+    """
+    try:
+        body = await client.request("GET", f"/apis/{group}")
+    except NotFound:
+        return ()
+    try:
+        return tuple(entry.version for entry in _decode(body).versions)
+    except msgspec.MsgspecError as error:
+        raise UnexpectedAnswer(f"the answer is not what a Kubernetes API server sends (GET /apis/{group})") from error

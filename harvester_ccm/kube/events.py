@@ -1,0 +1,207 @@
+"""Events for people: written in the background, never in the way of real work.
+
+The same message on the same object is one Event whose count grows. Every object has a budget (25 at once, then one per
+five minutes), the queue is bounded, and an Event that the server refuses, or that cannot be written after a few tries,
+is dropped: a lost Event must never hold up a Service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+import structlog
+
+from harvester_ccm.errors import CCMError, NotFound, ServerError, Throttled, Unreachable
+from harvester_ccm.kube.backoff import backoff
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.model.core import EVENTS
+from harvester_ccm.model.meta import ObjectT, Resource
+from harvester_ccm.redaction import redact_text
+
+QUEUE_LENGTH: Final = 1000
+REMEMBERED: Final = 4096
+"""Distinct Events whose name is kept in order to count repetitions."""
+TRIES: Final = 5
+"""How often an Event is tried while the server is away or busy: it survives a restart of the server."""
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 10.0
+"""Pauses in seconds between two tries."""
+BURST: Final = 25
+REFILL_SECONDS: Final = 300.0
+
+EventType = Literal["Normal", "Warning"]
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class ObjectReference:
+    """The object that an Event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, resource: Resource[ObjectT], item: ObjectT) -> ObjectReference:
+        """Return the reference to an object of a resource type."""
+        meta = item.metadata
+        return cls(resource.api_version, resource.kind, meta.namespace, meta.name, meta.uid)
+
+    @property
+    def event_namespace(self) -> str:
+        """Namespace in which its Events live; ``default`` for cluster-scoped objects."""
+        return self.namespace or "default"
+
+
+@dataclass(frozen=True)
+class _Key:
+    reference: ObjectReference
+    type: EventType
+    reason: str
+    message: str
+    component: str
+
+
+@dataclass
+class _Written:
+    name: str
+    count: int
+
+
+@dataclass
+class _Budget:
+    left: float
+    at: float
+
+
+class EventRecorder:
+    """Writes Events of this program to the guest cluster. ``run`` must be running for anything to be written."""
+
+    def __init__(self, client: ApiClient, *, host: str) -> None:
+        self._client = client
+        self._host = host
+        self._queue: asyncio.Queue[_Key] = asyncio.Queue(QUEUE_LENGTH)
+        self._current: _Key | None = None
+        self._written: OrderedDict[_Key, _Written] = OrderedDict()
+        self._budgets: OrderedDict[ObjectReference, _Budget] = OrderedDict()
+        self.dropped = 0
+        """Events that were not written: queue full, budget used up, or refused."""
+
+    def record(
+        self, reference: ObjectReference, event_type: EventType, reason: str, message: str, *, component: str
+    ) -> None:
+        """Have an Event written soon; returns at once. What looks like a credential is taken out of the message: it
+        may hold the words of a server or of what stands in between.
+        """
+        if not self._afford(reference):
+            self.dropped += 1
+            return
+        try:
+            self._queue.put_nowait(_Key(reference, event_type, reason, redact_text(message), component))
+        except asyncio.QueueFull:
+            self.dropped += 1
+
+    async def run(self) -> None:
+        """Write queued Events until cancelled."""
+        while True:
+            await self._write_next(tries=TRIES)
+
+    async def flush(self) -> None:
+        """Write what is queued at this moment; for shutdown, when ``run`` has ended, with a time limit around it."""
+        for _ in range(self._queue.qsize() + (self._current is not None)):
+            await self._write_next(tries=1)
+
+    async def _write_next(self, *, tries: int) -> None:
+        # What is being written when run is cancelled is left for the flush.
+        if self._current is None:
+            self._current = await self._queue.get()
+        key = self._current
+        for number in range(1, tries + 1):
+            try:
+                await self._write(key)
+                break
+            except (Unreachable, ServerError, Throttled) as error:
+                if number == tries:
+                    self._drop(key, error)
+                else:
+                    await asyncio.sleep(backoff(number, first=FIRST_PAUSE, longest=LONGEST_PAUSE))
+            except CCMError as error:
+                self._drop(key, error)
+                break
+        self._current = None
+
+    def _drop(self, key: _Key, error: CCMError) -> None:
+        self.dropped += 1
+        log.debug("event not written", reason=key.reason, error=str(error), request_id=error.request_id)
+
+    async def _write(self, key: _Key) -> None:
+        written = self._written.get(key)
+        if written is not None:
+            try:
+                await self._count(key, written)
+            except NotFound:
+                del self._written[key]
+            else:
+                return
+        await self._create(key)
+
+    async def _count(self, key: _Key, written: _Written) -> None:
+        patch = {"count": written.count + 1, "lastTimestamp": _now()}
+        await self._client.merge_patch(EVENTS, written.name, patch, namespace=key.reference.event_namespace)
+        written.count += 1
+        self._written.move_to_end(key)
+
+    async def _create(self, key: _Key) -> None:
+        reference, now = key.reference, _now()
+        name = f"{reference.name}.{time.time_ns():x}"
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": reference.event_namespace},
+            "involvedObject": {
+                "apiVersion": reference.api_version,
+                "kind": reference.kind,
+                "name": reference.name,
+                "uid": reference.uid,
+                **({"namespace": reference.namespace} if reference.namespace else {}),
+            },
+            "type": key.type,
+            "reason": key.reason,
+            "message": key.message[:1024],
+            "source": {"component": key.component, "host": self._host},
+            "reportingComponent": key.component,
+            "reportingInstance": self._host,
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+        }
+        await self._client.create(EVENTS, body, namespace=reference.event_namespace)
+        self._written[key] = _Written(name, 1)
+        if len(self._written) > REMEMBERED:
+            self._written.popitem(last=False)
+
+    def _afford(self, reference: ObjectReference) -> bool:
+        now = asyncio.get_running_loop().time()
+        budget = self._budgets.get(reference)
+        if budget is None:
+            budget = self._budgets[reference] = _Budget(BURST, now)
+            if len(self._budgets) > REMEMBERED:
+                self._budgets.popitem(last=False)
+        budget.left = min(BURST, budget.left + (now - budget.at) / REFILL_SECONDS)
+        budget.at = now
+        if budget.left < 1:
+            return False
+        budget.left -= 1
+        return True
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

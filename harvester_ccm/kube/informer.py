@@ -1,0 +1,333 @@
+"""A live copy of a collection: list, watch, and list again when the watch cannot go on.
+
+Guarantees: objects are delivered to the callbacks in the order of the server's versions; an older version never
+replaces a newer one; an object missing from a new list is delivered as deleted; a callback never sees a half-filled
+store: a list is taken in whole before anything is told (``synced`` is set then). A watch that is silent for longer
+than ``SILENCE`` is given up and the collection is listed. Where watching is forbidden the collection is listed again
+and again, slower and slower, and that is said once. A server that was restored from a backup counts its versions anew
+from an older one; its list then replaces everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final, Generic
+
+import structlog
+
+from harvester_ccm.errors import ApiError, CCMError, Forbidden, Gone, Throttled, WatchSilent
+from harvester_ccm.kube.backoff import backoff
+from harvester_ccm.kube.client import ApiClient, WatchEvent
+from harvester_ccm.model.meta import ObjectT, Resource
+
+SILENCE: Final = 150.0
+"""Seconds without a line after which a watch is dead; servers send a bookmark about every minute."""
+WATCH_MINUTES: Final = (5.0, 10.0)
+"""A watch asks the server to end it after a random time in this range."""
+RECONNECT_SECONDS: Final = 0.2
+"""Pause between a watch that ended and the next one."""
+POLL_SECONDS: Final = (10.0, 60.0)
+"""First and longest pause between two lists where watching is forbidden."""
+SETTLED_SECONDS: Final = 15.0
+"""After so long without a failure the next one counts as the first again."""
+REFUSALS: Final = 3
+"""So many refused watches in a row lead to a new list: the server may not know the version any more."""
+
+Change = Callable[[ObjectT | None, ObjectT | None], None]
+"""Called with (old, new); old is None for a new object, new is None for a deleted one."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which part of a collection an informer holds."""
+
+    namespace: str | None = None
+    field_selector: str = ""
+    label_selector: str = ""
+
+    def params(self) -> dict[str, str]:
+        """Return the query parameters of the selection."""
+        pairs = {"fieldSelector": self.field_selector, "labelSelector": self.label_selector}
+        return {key: value for key, value in pairs.items() if value}
+
+
+class Informer(Generic[ObjectT]):
+    """Cache of one collection with change callbacks and indexes."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        resource: Resource[ObjectT],
+        selection: Selection | None = None,
+        *,
+        indexes: Mapping[str, Callable[[ObjectT], Iterable[str]]] | None = None,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._selection = selection or Selection()
+        self._objects: dict[str, ObjectT] = {}
+        self._indexers = dict(indexes or {})
+        self._indexes: dict[str, dict[str, dict[str, None]]] = {name: {} for name in self._indexers}
+        self._callbacks: list[Change[ObjectT]] = []
+        self._state_callbacks: list[Callable[[], None]] = []
+        self._seen = 0
+        self._setbacks = _Setbacks()
+        self._poll_seconds = 0.0
+        self._synced = asyncio.Event()
+        self.problem: CCMError | None = None
+        """Why the collection cannot be read at the moment; None while all is well."""
+        self.restarts = 0
+        """How often a watch was ended or lost since the start."""
+        self.last_contact = float("-inf")
+        """Loop time of the last sign of life of the server."""
+
+    @property
+    def name(self) -> str:
+        """``cluster/resource``, for logs and metrics."""
+        return f"{self._client.cluster}/{self._resource.plural}"
+
+    @property
+    def synced(self) -> bool:
+        """Whether the store was filled at least once."""
+        return self._synced.is_set()
+
+    async def wait_synced(self) -> None:
+        """Return when the store is filled for the first time."""
+        await self._synced.wait()
+
+    def on_change(self, callback: Change[ObjectT]) -> None:
+        """Have every change delivered to ``callback``, which must not block or raise."""
+        self._callbacks.append(callback)
+
+    def on_state(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called when ``synced`` or ``problem`` changes."""
+        self._state_callbacks.append(callback)
+
+    def get(self, key: str) -> ObjectT | None:
+        """Return the object with this ``namespace/name`` or name."""
+        return self._objects.get(key)
+
+    def all(self) -> tuple[ObjectT, ...]:
+        """Return all objects."""
+        return tuple(self._objects.values())
+
+    def by_index(self, index: str, value: str) -> tuple[ObjectT, ...]:
+        """Return the objects for which the index function named ``value``."""
+        return tuple(self._objects[key] for key in self._indexes[index].get(value, ()))
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def observe(self, item: ObjectT) -> None:
+        """Take the answer to a write of ours into the store, so that nothing is decided on what it replaced."""
+        if _version(item) > self._seen:
+            self._put(item)
+
+    def forget(self, item: ObjectT) -> None:
+        """Drop an object that a write of ours found to be gone, unless a newer version is known."""
+        current = self._objects.get(item.metadata.key)
+        if current is not None and current.metadata.uid == item.metadata.uid:
+            self._remove(item.metadata.key)
+
+    async def run(self) -> None:
+        """Keep the store up to date until cancelled."""
+        while True:
+            try:
+                await self._follow(await self._list())
+            except Gone as error:
+                log.debug("watch version too old", collection=self.name)
+                pause = self._setbacks.pause(error)
+                # Once is in order; a server that loses every version at once must not be asked without pause.
+                if self._setbacks.count > 1:
+                    await asyncio.sleep(pause)
+            except CCMError as error:
+                self._set_problem(error)
+                await asyncio.sleep(self._setbacks.pause(error))
+
+    async def _list(self) -> str:
+        """Fill the store; return the version it has."""
+        page = await self._client.list(
+            self._resource, namespace=self._selection.namespace, params=self._selection.params()
+        )
+        self._replace_all(page.items, page.resource_version)
+        self._set_problem(None)
+        self._mark_synced()
+        return page.resource_version
+
+    async def _follow(self, version: str) -> None:
+        """Apply changes after ``version``, over lost connections too, until a new list is needed."""
+        while True:
+            try:
+                async with aclosing(self._watch_once(version)) as events:
+                    async for event in events:
+                        self._poll_seconds = 0.0
+                        self._set_problem(None)
+                        version = event.resource_version or version
+                        self._apply(event)
+                # A server that ends every watch at once must not be asked without pause.
+                await asyncio.sleep(RECONNECT_SECONDS)
+            except Gone:
+                raise
+            except Forbidden:
+                version = await self._poll()
+            except CCMError as error:
+                self._set_problem(error)
+                await asyncio.sleep(self._setbacks.pause(error))
+                # A server that went back to older data accepts a version of its future and then sends nothing.
+                if isinstance(error, WatchSilent) or (_is_refusal(error) and self._setbacks.count >= REFUSALS):
+                    return
+            self.restarts += 1
+
+    async def _poll(self) -> str:
+        """Wait, list, and return the version."""
+        if not self._poll_seconds:
+            log.warning("watch forbidden, listing instead", collection=self.name)
+        shortest, longest = POLL_SECONDS
+        self._poll_seconds = min(max(shortest, self._poll_seconds * 2), longest)
+        await asyncio.sleep(self._poll_seconds)
+        return await self._list()
+
+    def _watch_once(self, version: str) -> AsyncGenerator[WatchEvent[ObjectT], None]:
+        low, high = WATCH_MINUTES
+        seconds = int(60 * random.uniform(low, high))  # noqa: S311 - spreads reconnects, not a secret
+        params = {**self._selection.params(), "resourceVersion": version, "timeoutSeconds": str(seconds)}
+        return self._client.watch(self._resource, namespace=self._selection.namespace, params=params, silence=SILENCE)
+
+    def _apply(self, event: WatchEvent[ObjectT]) -> None:
+        self.last_contact = asyncio.get_running_loop().time()
+        self._seen = max(self._seen, _number(event.resource_version))
+        if event.object is None:
+            return
+        if event.type == "DELETED":
+            current = self._objects.get(event.object.metadata.key)
+            if current is not None and _version(current) <= _number(event.resource_version):
+                self._remove(event.object.metadata.key)
+        else:
+            self._put(event.object)
+
+    def _replace_all(self, items: Iterable[ObjectT], version: str) -> None:
+        self.last_contact = asyncio.get_running_loop().time()
+        listed = _number(version)
+        rewound = listed < self._seen
+        if rewound:
+            log.warning("server went back to older data", collection=self.name, version=version)
+        self._seen = listed
+        changes: list[tuple[ObjectT | None, ObjectT | None]] = []
+        present = set()
+        for item in items:
+            key = item.metadata.key
+            present.add(key)
+            old = self._objects.get(key)
+            if old is None or _supersedes(item, old) or (rewound and _version(item) != _version(old)):
+                self._store(key, old, item)
+                changes.append((old, item))
+        for key, old in list(self._objects.items()):
+            if key not in present and (rewound or _version(old) <= listed):
+                self._drop(key, old)
+                changes.append((old, None))
+        for before, after in changes:
+            self._deliver(before, after)
+
+    def _put(self, item: ObjectT) -> None:
+        key = item.metadata.key
+        old = self._objects.get(key)
+        if old is None or _supersedes(item, old):
+            self._store(key, old, item)
+            self._deliver(old, item)
+
+    def _store(self, key: str, old: ObjectT | None, new: ObjectT) -> None:
+        self._objects[key] = new
+        self._reindex(key, old, new)
+
+    def _drop(self, key: str, old: ObjectT) -> None:
+        del self._objects[key]
+        self._reindex(key, old, None)
+
+    def _remove(self, key: str) -> None:
+        old = self._objects.get(key)
+        if old is not None:
+            self._drop(key, old)
+            self._deliver(old, None)
+
+    def _reindex(self, key: str, old: ObjectT | None, new: ObjectT | None) -> None:
+        for name, values_of in self._indexers.items():
+            index = self._indexes[name]
+            for value in values_of(old) if old is not None else ():
+                keys = index.get(value, {})
+                keys.pop(key, None)
+                if not keys:
+                    index.pop(value, None)
+            for value in values_of(new) if new is not None else ():
+                index.setdefault(value, {})[key] = None
+
+    def _deliver(self, old: ObjectT | None, new: ObjectT | None) -> None:
+        for callback in self._callbacks:
+            callback(old, new)
+
+    def _mark_synced(self) -> None:
+        if not self._synced.is_set():
+            self._synced.set()
+            log.debug("collection synced", collection=self.name, objects=len(self._objects))
+            self._changed_state()
+
+    def _set_problem(self, problem: CCMError | None) -> None:
+        before, self.problem = self.problem, problem
+        if problem is not None and (before is None or type(before) is not type(problem)):
+            log.warning(
+                "collection cannot be read", collection=self.name, error=str(problem), request_id=problem.request_id
+            )
+        elif problem is None and before is not None:
+            log.info("collection readable again", collection=self.name)
+        if (before is None) != (problem is None) or type(before) is not type(problem):
+            self._changed_state()
+
+    def _changed_state(self) -> None:
+        for callback in self._state_callbacks:
+            callback()
+
+
+class _Setbacks:
+    """Failures in a row, and the pauses that they cost."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._until = float("-inf")
+
+    def pause(self, error: CCMError) -> float:
+        """Count a failure and return the seconds to wait."""
+        now = asyncio.get_running_loop().time()
+        self.count = self.count + 1 if now < self._until + SETTLED_SECONDS else 1
+        seconds = pause_after(error, self.count)
+        self._until = now + seconds
+        return seconds
+
+
+def pause_after(error: CCMError, failures: int) -> float:
+    """Return the seconds to wait after a failure: what the server asked for, or a growing random time."""
+    if isinstance(error, Throttled) and error.answer.retry_after is not None:
+        return error.answer.retry_after
+    return backoff(failures, first=0.5, longest=30.0)
+
+
+def _is_refusal(error: CCMError) -> bool:
+    """Return whether the server read the request and will not serve it, rather than being busy or away."""
+    return isinstance(error, ApiError) and error.answer.status != 429
+
+
+def _supersedes(new: ObjectT, old: ObjectT) -> bool:
+    return not _version(old) >= _version(new) > 0
+
+
+def _version(item: ObjectT) -> int:
+    return _number(item.metadata.resource_version)
+
+
+def _number(version: str) -> int:
+    # Versions of one server are comparable numbers (KEP-5504); with any others every event counts as new.
+    return int(version) if version.isdecimal() else 0

@@ -1,0 +1,257 @@
+"""Leader election on a Lease, compatible with client-go: at most one process of all replicas acts.
+
+Only get, create and update are used (what installed charts grant). The holder's clock is never trusted: a foreign
+Lease counts as free when it did not change for its own duration as measured here. ``hold`` raises LeaseLost early
+enough (``renew_deadline`` after the last success, less than ``lease_duration``) that another process cannot hold the
+Lease at the same time. ``release`` gives it up so that a successor need not wait. Only ``spec`` is ever changed:
+labels, annotations and owners that others put on the Lease stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+import structlog
+
+from harvester_ccm.errors import AlreadyExists, CCMError, Conflict, NotFound
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.model.core import LEASES, Lease, LeaseSpec
+from harvester_ccm.model.meta import Resource, document_decoder
+
+LOOKS: Final = (0.5, 1.0)
+"""A candidate looks at a Lease of somebody else after a random share of ``retry_period`` between these two: sooner than
+client-go (1 to 2.2), because all that time nobody works after a Lease was given up, and a look is one small GET."""
+
+_DOCUMENTS: Final = Resource(LEASES.group, LEASES.version, LEASES.plural, LEASES.kind, document_decoder())
+
+log = structlog.get_logger(__name__)
+
+
+class LeaseLost(CCMError):
+    """Raised when the Lease could not be renewed in time or is held by somebody else."""
+
+
+@dataclass(frozen=True)
+class LeaseTimes:
+    """Durations in seconds; lease > renew deadline > 1.2 × retry period."""
+
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+
+
+@dataclass
+class _Observed:
+    """The Lease as last seen."""
+
+    lease: Lease
+    document: dict[str, object]
+    at: float
+    """Loop time since when it has had this ``spec``."""
+    fresh: bool = True
+    """False when a write failed and somebody may have changed it since."""
+
+    @property
+    def spec(self) -> LeaseSpec:
+        return self.lease.spec
+
+
+class LeaderElector:
+    """One candidate for one Lease."""
+
+    def __init__(self, client: ApiClient, *, namespace: str, name: str, identity: str, times: LeaseTimes) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._times = times
+        self._observed: _Observed | None = None
+        self._renewed_at = float("-inf")
+        self.identity = identity
+        self.on_change: Callable[[str, Lease], None] = lambda _verb, _lease: None
+        """Called with ``became leader`` or ``stopped leading`` and the Lease, for the Event."""
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process holds the Lease as far as it knows."""
+        return self._observed is not None and self._observed.spec.holder_identity == self.identity
+
+    @property
+    def holder(self) -> str:
+        """Who holds the Lease as last seen; empty when nobody does or it was never read."""
+        return (self._observed.spec.holder_identity or "") if self._observed else ""
+
+    @property
+    def renewed_at(self) -> float:
+        """Loop time of the last successful write of the Lease."""
+        return self._renewed_at
+
+    async def acquire(self) -> None:
+        """Return when the Lease is ours."""
+        holder: str | None = None
+        while True:
+            if await self._try_quietly():
+                log.info("became leader", identity=self.identity)
+                return
+            if self.holder != holder:
+                holder = self.holder
+                log.info("waiting for leadership", holder=holder or "unknown")
+            await asyncio.sleep(self._times.retry_period * random.uniform(*LOOKS))  # noqa: S311 - spreads candidates
+
+    async def hold(self) -> None:
+        """Renew until cancelled; raises LeaseLost when that did not work for ``renew_deadline`` seconds."""
+        while True:
+            try:
+                async with asyncio.timeout_at(self._renewed_at + self._times.renew_deadline):
+                    await asyncio.sleep(self._times.retry_period)
+                    while not await self._try_quietly():
+                        if not self.leading:
+                            self._tell_stopped()
+                            raise LeaseLost(f"the Lease was taken by {self.holder or 'nobody'}")
+                        await asyncio.sleep(self._times.retry_period)
+            except TimeoutError:
+                self._tell_stopped()
+                self._observed = None
+                late = asyncio.get_running_loop().time() - self._renewed_at
+                raise LeaseLost(f"the Lease could not be renewed for {late:.1f} s") from None
+
+    async def release(self) -> None:
+        """Give the Lease up if it is ours; errors are left to the next holder's waiting time."""
+        if not self.leading:
+            return
+        try:
+            if not await self._give_up():
+                # A renewal that was cut short may have got through.
+                await self._look()
+                await self._give_up()
+        except CCMError as error:
+            log.warning("lease not released", error=str(error))
+        else:
+            log.info("lease released", identity=self.identity)
+
+    async def _give_up(self) -> bool:
+        """Write that nobody holds our Lease; False when it is not as we knew it."""
+        held = self._observed
+        if held is None or not self.leading:
+            return True
+        now = _now()
+        spec: dict[str, object] = {
+            "holderIdentity": "",
+            "leaseDurationSeconds": 1,
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": held.spec.lease_transitions or 0,
+        }
+        try:
+            await self._replace(held, spec)
+        except Conflict:
+            return False
+        self._tell_stopped()
+        return True
+
+    def _tell_stopped(self) -> None:
+        log.info("stopped leading", identity=self.identity)
+        if self._observed is not None:
+            self.on_change("stopped leading", self._observed.lease)
+
+    async def _try_quietly(self) -> bool:
+        try:
+            async with asyncio.timeout(max(1.0, self._times.renew_deadline / 2)):
+                return await self._try()
+        except TimeoutError:
+            log.warning("lease request timed out")
+        except (Conflict, AlreadyExists):
+            log.debug("lease changed while writing")
+        except CCMError as error:
+            log.warning("lease request failed", error=str(error), request_id=error.request_id)
+        if self._observed is not None:
+            self._observed.fresh = False
+        return False
+
+    async def _try(self) -> bool:
+        if not (self.leading and self._observed and self._observed.fresh):
+            try:
+                await self._look()
+            except NotFound:
+                return await self._create()
+        if not self.leading and not self._expired():
+            return False
+        await self._take()
+        return True
+
+    def _expired(self) -> bool:
+        if self._observed is None or not self._observed.spec.holder_identity:
+            return True
+        duration = self._observed.spec.lease_duration_seconds or self._times.lease_duration
+        return asyncio.get_running_loop().time() >= self._observed.at + duration
+
+    async def _look(self) -> None:
+        """Read the Lease. Raises NotFound."""
+        document = await self._client.get(_DOCUMENTS, self._name, namespace=self._namespace)
+        lease, now = _lease(document), asyncio.get_running_loop().time()
+        same = self._observed is not None and self._observed.spec == lease.spec
+        self._observed = _Observed(lease, document, self._observed.at if same and self._observed else now)
+
+    async def _create(self) -> bool:
+        now = _now()
+        started = asyncio.get_running_loop().time()
+        body = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": self._spec(acquired=now, renewed=now, transitions=0),
+        }
+        document = await self._client.create(_DOCUMENTS, body, namespace=self._namespace)
+        self._observed = _Observed(_lease(document), document, started)
+        self._renewed_at = started
+        self.on_change("became leader", self._observed.lease)
+        return True
+
+    async def _take(self) -> None:
+        """Renew our Lease or take a free one."""
+        held, now = self._observed, _now()
+        if held is None:
+            return
+        ours = held.spec.holder_identity == self.identity
+        transitions = held.spec.lease_transitions or 0
+        spec = self._spec(
+            acquired=(held.spec.acquire_time or now) if ours else now,
+            renewed=now,
+            transitions=transitions if ours else transitions + 1,
+        )
+        # Counted from before the request: others count from when they see the write, which is later.
+        started = asyncio.get_running_loop().time()
+        lease = await self._replace(held, spec)
+        self._renewed_at = started
+        if not ours:
+            self.on_change("became leader", lease)
+
+    async def _replace(self, held: _Observed, spec: dict[str, object]) -> Lease:
+        body = {**held.document, "spec": spec}
+        document = await self._client.replace(_DOCUMENTS, self._name, body, namespace=self._namespace)
+        self._observed = _Observed(_lease(document), document, asyncio.get_running_loop().time())
+        return self._observed.lease
+
+    def _spec(self, *, acquired: str, renewed: str, transitions: int) -> dict[str, object]:
+        return {
+            "holderIdentity": self.identity,
+            # Whole seconds on the wire: never less than what we count on ourselves.
+            "leaseDurationSeconds": math.ceil(self._times.lease_duration),
+            "acquireTime": acquired,
+            "renewTime": renewed,
+            "leaseTransitions": transitions,
+        }
+
+
+def _lease(document: dict[str, object]) -> Lease:
+    return msgspec.convert(document, Lease, strict=False)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

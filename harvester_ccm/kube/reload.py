@@ -1,0 +1,91 @@
+"""Credentials that change while we run: the file is looked at again and again, and a new one is taken over.
+
+Works for files that are rewritten in place and for mounted Secrets, where a symbolic link is swapped. A file that
+cannot be used is told once, and the credentials in use stay. Watches end and come back with the new credentials;
+requests that were under way fail as transient and are tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from harvester_ccm.errors import CredentialError
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import Credentials, load_kubeconfig
+
+PERIOD: Final = 2.0
+"""Seconds between two looks at the file."""
+
+log = structlog.get_logger(__name__)
+
+Fingerprint = tuple[int, int, int]
+
+
+class CredentialReloader:
+    """Keeps a client's credentials as the file has them."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        path: Path,
+        *,
+        load: Callable[[Path], Credentials] = load_kubeconfig,
+        period: float = PERIOD,
+    ) -> None:
+        self._client = client
+        self._path = path
+        self._load = load
+        self._period = period
+        self._seen = fingerprint(path)
+        self.reloads = 0
+        """How often new credentials were taken over."""
+        self.problem: CredentialError | None = None
+        """Why the file as it is now cannot be used; None while it can."""
+
+    async def run(self) -> None:
+        """Follow the file until cancelled."""
+        while True:
+            await asyncio.sleep(self._period)
+            await self.look()
+
+    async def look(self) -> None:
+        """Take over the file's content if it changed since the last look."""
+        current = fingerprint(self._path)
+        if current == self._seen:
+            return
+        try:
+            credentials = await asyncio.to_thread(self._load, self._path)
+            self._refuse_other_namespace(credentials)
+        except CredentialError as error:
+            if str(error) != str(self.problem):
+                log.warning("changed credentials not usable, keeping the old ones", error=str(error))
+            self.problem = error
+            # Looked at again: a file may be half written, or come back.
+            return
+        self._seen = current
+        self.problem = None
+        self.reloads += 1
+        await self._client.use(credentials)
+        log.info("credentials reloaded", cluster=self._client.cluster, server=credentials.server)
+
+    def _refuse_other_namespace(self, credentials: Credentials) -> None:
+        namespace = credentials.namespace or "default"
+        if namespace != self._client.namespace:
+            raise CredentialError(
+                f"{self._path}: the namespace changed from {self._client.namespace} to {namespace}; load balancers "
+                "and VMs are looked for in one namespace only, so restart the program to move"
+            )
+
+
+def fingerprint(path: Path) -> Fingerprint:
+    """Return what changes when the file, or what a link points to, is replaced; zeros when it cannot be read."""
+    try:
+        status = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return (status.st_ino, status.st_mtime_ns, status.st_size)
