@@ -1,0 +1,97 @@
+"""A Service without a load balancer gets one."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.outcome import Refused, Wait
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_TOUCH, SERVICE_FINALIZER, Reason
+from harvester_ccm.plan.caveats import ignored_settings, obstacle
+from harvester_ccm.plan.cluster_load_balancer import CONTROLLER_PATIENCE
+from harvester_ccm.plan.load_balancer_object import Document, new_load_balancer
+from harvester_ccm.plan.ownership import name_for
+from harvester_ccm.plan.parking import hand_over, parked, taken_back
+from harvester_ccm.plan.refusal import Note
+from harvester_ccm.plan.request import Request
+from harvester_ccm.plan.service_change import ServiceChange
+from harvester_ccm.plan.steps import (
+    ChangeService,
+    CreateLoadBalancer,
+    ServicePlan,
+    Situation,
+    Step,
+    Tell,
+    change_service,
+    tell,
+)
+from harvester_ccm.plan.switch import SWITCH_PAUSE, Move, read_move
+from harvester_ccm.plan.vm_load_balancer import wanted_spec
+
+
+def plan_creation(situation: Situation, request: Request) -> ServicePlan:
+    """Return what to do for a Service that has no load balancer: the first one, a vanished one, or a switched one."""
+    service = situation.service
+    move = read_move(service)
+    vm = request.workload_type == "vm" or (request.workload_type is None and request.wants_health_check)
+    # Harvester collects the parts of a VM load balancer after it is gone, and those of a new one of its name with them.
+    replaces = move is not None or (vm and bool(service.addresses))
+    if replaces and situation.waited < SWITCH_PAUSE:
+        return ServicePlan((), Wait("switching", SWITCH_PAUSE - situation.waited))
+    ipam = (move.ipam if move is not None else "") or request.ipam
+    hindrance = obstacle(service, vm=vm)
+    if hindrance is not None or ipam is None:
+        return ServicePlan((*tell(*_present(hindrance)), *_given_up(service)), Refused("not_servable"))
+    spec: Document = {"workloadType": "vm" if vm else "cluster", "ipam": ipam}
+    pool = (move.pool if move is not None else "") or request.ip_pool
+    if pool and ipam == "pool":
+        spec["ipPool"] = pool
+    if vm:
+        hosted = wanted_spec(situation, request)
+        if not hosted or not situation.backends_known:
+            waiting = change_service(service, ServiceChange(annotations=parked(service)))
+            return ServicePlan(waiting, Wait("node_ports" if not hosted else "machines"))
+        spec.update(hosted)
+    name = move.name if move is not None else name_for(service, situation.cluster)
+    create = CreateLoadBalancer(name, _body(situation, name, spec, touched=replaces and vm))
+    ignored = tell(*_present(ignored_settings(service, vm=vm)))
+    steps: tuple[Step, ...] = (*ignored, *_prepared(service, vm=vm), create, Tell(_creation_note(service, move)))
+    return ServicePlan(steps, Wait("not_processed", CONTROLLER_PATIENCE))
+
+
+def _present(note: Note | None) -> tuple[Note, ...]:
+    return () if note is None else (note,)
+
+
+def _given_up(service: Service) -> tuple[ChangeService, ...]:
+    """Return the steps for a Service that cannot have a load balancer: the address of the one it had is not its own."""
+    if service.addresses and service.metadata.has_finalizer(SERVICE_FINALIZER):
+        return change_service(service, ServiceChange(annotations={KUBE_VIP_ADDRESSES: ""}, ingress=()))
+    return change_service(service, ServiceChange(annotations=parked(service)))
+
+
+def _prepared(service: Service, *, vm: bool) -> tuple[ChangeService, ...]:
+    """Return the steps that put our finalizer on the Service and keep kube-vip from it until there is an address."""
+    if vm:
+        return hand_over(service)
+    return change_service(
+        service, ServiceChange(annotations={**parked(service), **taken_back(service)}, finalizer=True)
+    )
+
+
+def _body(situation: Situation, name: str, spec: Document, *, touched: bool) -> Document:
+    body = new_load_balancer(situation.service, name, situation.cluster, spec=spec)
+    if touched:
+        metadata = cast("dict[str, Document]", body["metadata"])
+        metadata["annotations"][LB_TOUCH] = "true"
+    return body
+
+
+def _creation_note(service: Service, move: Move | None) -> Note:
+    if service.addresses and move is None:
+        text = (
+            f"The load balancer with address {service.addresses[0]} is gone in Harvester; it is created again under "
+            "the same name, so Harvester gives the same address unless somebody else took it"
+        )
+        return Note("Warning", Reason.RECREATING, text)
+    return Note("Normal", Reason.ENSURING, "Ensuring load balancer")

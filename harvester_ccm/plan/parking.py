@@ -1,0 +1,71 @@
+"""How a Service of ours is kept from kube-vip in the guest, while it waits and when Harvester announces its address.
+
+kube-vip announces whatever address it finds on a Service and stalls on one that has none; an empty annotation makes it
+withdraw and pass over. The empty annotation replaces a user's own one, so the wish in that is moved to an annotation
+of ours.
+"""
+
+from __future__ import annotations
+
+from harvester_ccm.model.core import Service
+from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    REQUESTED_ADDRESS,
+    SERVICE_FINALIZER,
+    USER_IGNORE,
+)
+from harvester_ccm.plan.request import preset_address
+from harvester_ccm.plan.service_change import ServiceChange
+from harvester_ccm.plan.steps import ChangeService, change_service
+
+
+def parked(service: Service) -> dict[str, str | None]:
+    """Return the annotations of a Service that waits for an address; nothing if it has one already."""
+    return {} if service.addresses else {KUBE_VIP_ADDRESSES: "", **_kept_wishes(service)}
+
+
+def hand_over(service: Service) -> tuple[ChangeService, ...]:
+    """Return the steps after which kube-vip leaves the Service, which then has our finalizer, to Harvester.
+
+    Both annotations come in one patch, before any status, so that kube-vip cannot be in between. If it may announce
+    the Service already, it is made to withdraw first: it does not once it ignores the Service.
+    """
+    found, ignored = service.metadata.annotation(KUBE_VIP_ADDRESSES), service.metadata.annotation(KUBE_VIP_IGNORE)
+    maybe_announced = found or (found is None and (service.addresses or service.spec.load_balancer_ip))
+    withdrawn = ServiceChange(annotations={KUBE_VIP_ADDRESSES: "", **_kept_wishes(service)}, finalizer=True)
+    ignoring = ServiceChange(annotations={**withdrawn.annotations, KUBE_VIP_IGNORE: "true"}, finalizer=True)
+    first = change_service(service, withdrawn) if maybe_announced and ignored != "true" else ()
+    return (*first, *change_service(service, ignoring))
+
+
+def taken_back(service: Service) -> dict[str, str | None]:
+    """Return the annotation that gives a Service back to kube-vip, if it was us who had it ignored."""
+    meta = service.metadata
+    ours = meta.annotation(KUBE_VIP_ADDRESSES) == "" and meta.annotation(USER_IGNORE) is None
+    return {KUBE_VIP_IGNORE: None} if ours and meta.annotation(KUBE_VIP_IGNORE) == "true" else {}
+
+
+def late_announcement(service: Service) -> str:
+    """Return what to add to word of an address that kube-vip is to announce; empty where it does so at once.
+
+    Once it has let go of an address of a Service it waits for a change of the endpoints before it announces another,
+    or the same.
+    """
+    if not service.addresses and service.metadata.annotation(KUBE_VIP_HOST) is None:
+        return ""
+    return (
+        ". kube-vip may announce it only after the endpoints of the Service change or kube-vip restarts; check that it "
+        "answers"
+    )
+
+
+def _kept_wishes(service: Service) -> dict[str, str | None]:
+    """Return the annotations that keep what the user said to kube-vip before we did."""
+    meta, preset = service.metadata, preset_address(service)
+    already_said = service.spec.load_balancer_ip or meta.annotation(REQUESTED_ADDRESS)
+    kept: dict[str, str | None] = {REQUESTED_ADDRESS: preset} if preset and not already_said else {}
+    if meta.annotation(KUBE_VIP_IGNORE) == "true" and not meta.has_finalizer(SERVICE_FINALIZER):
+        kept[USER_IGNORE] = "true"
+    return kept

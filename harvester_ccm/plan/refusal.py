@@ -1,0 +1,248 @@
+"""What to tell people: why an address is pending, and what a failed request means for a Service.
+
+Harvester's own messages stay in the text, so that they can be searched for; in front of them stands what they mean,
+behind them what to do.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from harvester_ccm.errors import (
+    AdmissionDenied,
+    BadRequest,
+    CCMError,
+    CredentialError,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Unauthorized,
+    Unreachable,
+)
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.names import Reason
+
+EventType = Literal["Normal", "Warning"]
+
+
+@dataclass(frozen=True)
+class Note:
+    """An Event to be told once, until its text changes."""
+
+    type: EventType
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True)
+class PendingCause:
+    """Why a load balancer has no address yet."""
+
+    code: str
+    """Short word for metrics."""
+    note: Note | None
+    """What to tell the user at once; None while the cause should heal by itself within moments."""
+    late: Note | None = None
+    """What to tell when it has not."""
+
+
+_REQUIREMENT = re.compile(
+    r"requirement &\{Network:(?P<network>.*?) Project:(?P<project>.*?) "
+    r"Namespace:(?P<namespace>.*?) Cluster:(?P<cluster>.*?)\}"
+)
+_POOL = re.compile(r"from pool (?P<pool>\S+), error")
+_TRANSIENT: Final = ("fail to reserve", "duplicate allocation")
+_ANNOUNCING: Final = ("service is not existing", "waiting for external IP")
+_NOT_ANNOUNCED: Final = (
+    "Harvester has an address for this Service but does not announce it yet. Check that kube-vip runs in namespace "
+    "harvester-system of Harvester and, for ipam dhcp, that a DHCP server answers there"
+)
+_SLOW: Final = (
+    "Harvester is still working on the address. If this stays, look at the status of the IP pool and at the log of "
+    "harvester-load-balancer in namespace harvester-system"
+)
+NO_CONTROLLER_ANSWER: Final = Note(
+    "Warning",
+    Reason.ADDRESS_PENDING,
+    "Harvester has not looked at the load balancer yet; it serves about one new load balancer per second. If this "
+    "stays, check that the deployment harvester-load-balancer in namespace harvester-system is running",
+)
+
+
+def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
+    """Return why Harvester has not given the load balancer an address, from its Ready condition."""
+    condition = load_balancer.ready
+    if condition is None:
+        return PendingCause("not_processed", None, NO_CONTROLLER_ANSWER)
+    message = condition.message
+    if any(words in message for words in _ANNOUNCING):
+        return PendingCause("announcing", None, _pending(_NOT_ANNOUNCED, message))
+    if not message or any(words in message for words in _TRANSIENT):
+        return PendingCause("allocating", None, _pending(_SLOW, message or "(nothing)"))
+    return _refused_address(load_balancer, message)
+
+
+def _refused_address(load_balancer: LoadBalancer, message: str) -> PendingCause:
+    if "no match" in message.lower():
+        return PendingCause("no_matching_pool", _pending(_no_pool(message), message))
+    if "no IP addresses available" in message:
+        return PendingCause("pool_exhausted", _pending(_exhausted(message), message))
+    if "fail to get allocator" in message or "could not get the allocator" in message:
+        pool = load_balancer.spec.ip_pool
+        return PendingCause(
+            "no_such_pool",
+            _pending(f"Harvester has no ready IP pool {pool!r}. Create it, or name another one", message),
+        )
+    return PendingCause("other", _pending("Harvester cannot give this Service an address", message))
+
+
+def _pending(text: str, harvester_says: str) -> Note:
+    return Note("Warning", Reason.ADDRESS_PENDING, f"{text}. Harvester says: {harvester_says}")
+
+
+def _no_pool(message: str) -> str:
+    wanted = _REQUIREMENT.search(message)
+    if wanted is None:
+        return "No IP pool of Harvester fits this Service. Create a pool whose selector matches, or a global one"
+    searched = ", ".join(f"{name} {value!r}" for name, value in wanted.groupdict().items() if value)
+    return (
+        f"No IP pool of Harvester fits {searched or 'this Service'}. In Harvester, create an IP pool whose network is "
+        f"{wanted['network'] or '(none)'} and whose scope covers namespace {wanted['namespace']!r} and guest cluster "
+        f"{wanted['cluster'] or '(none)'}, or a global pool"
+    )
+
+
+def _exhausted(message: str) -> str:
+    pool = _POOL.search(message)
+    name = f" {pool['pool']!r}" if pool else ""
+    return f"IP pool{name} has no free address. Add a range to it or delete a load balancer that uses it"
+
+
+NO_DHCP_ANSWER: Final = Note(
+    "Warning",
+    Reason.ADDRESS_PENDING,
+    "kube-vip has not got an address from DHCP yet. Check that a DHCP server answers in the network of the nodes, that "
+    "the kube-vip pods run, and that the nodes have the kernel module macvlan",
+)
+
+
+_NO_BACKENDS: Final = {
+    "no running backend servers": "no VM of this cluster carries the label harvesterhci.io/vmName with a name of its "
+    "nodes. Add it to the template labels of the VMs and restart them",
+    "running backend servers have no IP": "Harvester knows no address of the VMs. Check that qemu-guest-agent runs in "
+    "them",
+    "not probed as healthy": "no node accepts connections on the health check port, or Harvester's hosts cannot reach "
+    "the nodes. Check the pods of the Service and the network of the nodes",
+}
+
+
+def backend_note(load_balancer: LoadBalancer) -> Note | None:
+    """Return what to tell about a VM load balancer without any usable backend, from its Ready condition.
+
+    The state of single backends is not in the object; it is never guessed.
+    """
+    condition = load_balancer.ready
+    if condition is None or condition.status == "True":
+        return None
+    for words, meaning in _NO_BACKENDS.items():
+        if words in condition.message:
+            text = f"Harvester sends no traffic to the nodes: {meaning}. Harvester says: {condition.message}"
+            return Note("Warning", Reason.BACKENDS_UNHEALTHY, text)
+    return None
+
+
+def harvester_unavailable(error: CCMError | None) -> Note:
+    """Return what to tell the Services that wait while Harvester's load balancers cannot be read."""
+    return Note("Warning", Reason.HARVESTER_UNAVAILABLE, _unavailable_text(error))
+
+
+def _unavailable_text(error: CCMError | None) -> str:
+    match error:
+        case None:
+            return "Harvester has not answered yet"
+        case Unauthorized():
+            return "Harvester does not accept the credential in the cloud-config; renew it"
+        case Forbidden():
+            return (
+                f"The credential in the cloud-config lacks a right in Harvester: {error}. Bind the ClusterRole "
+                "harvesterhci.io:cloudprovider to it in the namespace of the VMs"
+            )
+        case NotFound() if "namespaces " not in str(error):
+            return "Harvester does not serve loadbalancer.harvesterhci.io; version 1.2 or later is needed"
+        case Unreachable() | CredentialError():
+            return f"Harvester cannot be reached: {error}"
+    gone = "The namespace of the cloud-config does not exist in Harvester"
+    return f"{gone if isinstance(error, NotFound) else 'Harvester cannot serve requests at the moment'}: {error}"
+
+
+def failure_note(error: CCMError) -> Note:
+    """Return what to tell a Service whose load balancer could not be written in Harvester."""
+    match error:
+        case AdmissionDenied() | Invalid() | BadRequest():
+            text = " ".join(filter(None, ("Harvester refused the load balancer.", remedy(str(error)))))
+            return Note("Warning", Reason.SYNC_FAILED, f"{text} Harvester says: {error}")
+        case _:
+            return harvester_unavailable(error)
+
+
+_REMEDIES: Final[tuple[tuple[str, str], ...]] = (
+    (r"guest cluster \S+ is being removed", "Rancher is removing this cluster, so it gets no new load balancers."),
+    (
+        r"it has no running vm|no virtual machine instance matched",
+        (
+            "Harvester finds no running VM of this cluster: give the VMs the label guestcluster.harvesterhci.io/name "
+            "with the value of --cluster-name (instance labels in Harvester), or update Harvester to 1.8.1."
+        ),
+    ),
+    (
+        r"needs to have at least one listener",
+        "This version of Harvester wants listeners on every load balancer; update Harvester to 1.5 or later.",
+    ),
+    (r"duplicate name", "Two ports of the Service have the same name; give each its own."),
+    (r"duplicate port", "Two ports of the Service, or of Services sharing the address, are the same; change one."),
+    (
+        r"duplicate backend port",
+        "Two ports of the Service have the same node port; let Kubernetes choose another for one of them.",
+    ),
+    (r"listener (backend )?port \S+ must", "A port of the Service is out of range; use 1 to 65535."),
+    (
+        r"healthcheck port \d+ is not in listener",
+        (
+            "The health check port is no port of the Service; correct annotation "
+            "cloudprovider.harvesterhci.io/healthcheck-port."
+        ),
+    ),
+    (
+        r"can only be a TCP backend port",
+        "Only TCP ports can be checked; name a TCP port in annotation cloudprovider.harvesterhci.io/healthcheck-port.",
+    ),
+    (
+        r"healthcheck \w+ should > 0",
+        "Thresholds and times of a health check start at 1; correct cloudprovider.harvesterhci.io/healthcheck-*.",
+    ),
+    (
+        r"can't change the (IPAM|WorkloadType)",
+        "That is fixed once a load balancer exists; delete the Service and create it anew.",
+    ),
+    (
+        r"metadata\.name: Invalid value|metadata\.labels: Invalid value|a valid label must",
+        "The name of the cluster cannot be used in Harvester; --cluster-name takes lower-case letters, digits, dashes.",
+    ),
+    (r"Unsupported value", "A value is not one that Harvester knows."),
+    (
+        r"get namespace \S+ failed|list vmis with",
+        "Harvester could not look up what it needs to decide; this is tried again.",
+    ),
+)
+
+
+def remedy(message: str) -> str:
+    """Return what to do about a refusal of Harvester's admission webhook or schema; empty when unknown."""
+    return next((text for pattern, text in _REMEDIES if re.search(pattern, message)), "")
+
+
+def is_permanent(error: CCMError) -> bool:
+    """Return whether trying again without a change is useless for a long time."""
+    return isinstance(error, AdmissionDenied | Invalid | BadRequest | Forbidden | Unauthorized)

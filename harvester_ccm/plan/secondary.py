@@ -1,0 +1,131 @@
+"""A Service that shares the address of another one, its primary; it has no load balancer of its own."""
+
+from __future__ import annotations
+
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.names import (
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_INTERFACE,
+    MOVING,
+    NETWORK,
+    PRIMARY_SERVICE_LABEL,
+    Reason,
+)
+from harvester_ccm.plan.caveats import ignored_on_secondary, obstacle
+from harvester_ccm.plan.cleanup import plan_removal, users_of_address
+from harvester_ccm.plan.parking import hand_over, late_announcement, parked, taken_back
+from harvester_ccm.plan.refusal import Note
+from harvester_ccm.plan.request import unknown_annotations
+from harvester_ccm.plan.selection import was_secondary
+from harvester_ccm.plan.service_change import ServiceChange, virtual_ip_ingress
+from harvester_ccm.plan.sharing import primary_label, share
+from harvester_ccm.plan.steps import ChangeService, ServicePlan, Situation, Step, Tell, change_service, tell
+
+
+def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: ServicePlan | None) -> ServicePlan:
+    """Return what to do for a Service that names a primary.
+
+    ``own`` are load balancers that it had before it did; ``keep`` is how the one that serves it is kept until the
+    other address can be used.
+    """
+    service, primary = situation.service, situation.primary
+    sharing = share(service, primary, situation.sharers, class_only=situation.class_only)
+    if primary is None or not sharing.address:
+        told = tell(*([sharing.note] if sharing.note is not None else []))
+        rest = keep if keep is not None else _plan_without_address(situation)
+        return ServicePlan((*told, *rest.steps), rest.outcome)
+    users = users_of_address(situation, own)
+    if users:
+        text = (
+            f"The address cannot be shared with {primary.metadata.key} yet: this Service keeps its own, because "
+            f"{', '.join(users)} shares it. Name {primary.metadata.key} as primary there, too"
+        )
+        kept_steps = keep.steps if keep is not None else ()
+        return ServicePlan((Tell(Note("Warning", Reason.SHARING_REFUSED, text)), *kept_steps), Wait("secondaries"))
+    told = tell(*_caveats(service, primary))
+    announced = service.metadata.annotation(KUBE_VIP_ADDRESSES)
+    removal, wait = plan_removal(situation, own, withdraw=bool(own) and announced != sharing.address)
+    if wait is not None:
+        return ServicePlan((*told, *removal), wait)
+    steps: list[Step] = [*told, *removal, *_attached(service, primary, sharing.address)]
+    if service.addresses != (sharing.address,):
+        steps.append(Tell(_ensured(service, primary, sharing.address)))
+    return ServicePlan(tuple(steps), Done())
+
+
+def plan_leaving(service: Service) -> ServicePlan:
+    """Return the plan by which a former secondary gives up the shared address, before it gets one of its own."""
+    change = ServiceChange(
+        annotations={**taken_back(service), KUBE_VIP_ADDRESSES: ""}, labels={PRIMARY_SERVICE_LABEL: None}, ingress=()
+    )
+    return ServicePlan(change_service(service, change), Wait("leaving_primary", 1.0))
+
+
+def _plan_without_address(situation: Situation) -> ServicePlan:
+    """Return the plan while the address may not be shared or is not there; a change of the others wakes us."""
+    service, primary = situation.service, situation.primary
+    if (was_secondary(service) or service.addresses) and not _is_of(service, primary):
+        # Its own load balancer is gone, or the Service that it shared with is gone or no longer named: nobody holds
+        # the address for it.
+        return ServicePlan(plan_leaving(service).steps, Wait("primary"))
+    withdrawn = service.addresses and primary is not None and _is_withdrawn(primary)
+    annotations = {KUBE_VIP_ADDRESSES: ""} if withdrawn else parked(service)
+    change = ServiceChange(annotations=annotations, finalizer=True)
+    return ServicePlan(change_service(service, change), Wait("primary"))
+
+
+def _is_withdrawn(primary: Service) -> bool:
+    """Return whether nobody may announce the primary's address, because its load balancer is being replaced."""
+    return primary.metadata.annotation(KUBE_VIP_ADDRESSES) == ""
+
+
+def _is_of(service: Service, primary: Service | None) -> bool:
+    """Return whether the address that the Service has is the one of the primary it names."""
+    if primary is None or service.metadata.label(PRIMARY_SERVICE_LABEL) != primary_label(primary.metadata.key):
+        return False
+    return not primary.addresses or service.addresses[:1] == primary.addresses[:1]
+
+
+def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeService, ...]:
+    """Return the steps that give the Service the primary's address, announced like the primary's."""
+    announcement: dict[str, str | None] = {KUBE_VIP_ADDRESSES: address, **taken_back(service)}
+    first: tuple[ChangeService, ...] = ()
+    if primary.metadata.annotation(KUBE_VIP_IGNORE) == "true":
+        announcement, first = {}, hand_over(service)
+    elif _is_withdrawn(primary):
+        announcement = {KUBE_VIP_ADDRESSES: ""}
+    network = primary.metadata.annotation(NETWORK)
+    change = ServiceChange(
+        annotations={
+            **announcement,
+            **({NETWORK: network} if network else {}),
+            KUBE_VIP_INTERFACE: None,
+            IPAM: None,
+            MOVING: None,
+        },
+        labels={PRIMARY_SERVICE_LABEL: primary_label(primary.metadata.key)},
+        finalizer=True,
+        ingress=virtual_ip_ingress(address, service),
+    )
+    return (*first, *change_service(service, change))
+
+
+def _ensured(service: Service, primary: Service, address: str) -> Note:
+    shared = f"shared with {primary.metadata.key}"
+    if primary.metadata.annotation(KUBE_VIP_IGNORE) != "true":
+        shared += late_announcement(service)
+    if service.addresses:
+        text = f"The address changed from {service.addresses[0]} to {address}, {shared}"
+        return Note("Warning", Reason.ADDRESS_CHANGED, text)
+    text = f"Ensured load balancer, address {address} {shared}"
+    return Note("Normal", Reason.ENSURED, text)
+
+
+def _caveats(service: Service, primary: Service) -> list[Note]:
+    vm = primary.metadata.annotation(KUBE_VIP_IGNORE) == "true"
+    found = (obstacle(service, vm=vm), ignored_on_secondary(service, primary, vm=vm), *unknown_annotations(service))
+    return [note for note in found if note is not None]

@@ -1,0 +1,84 @@
+"""Which Services are ours to serve."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harvester_ccm.model.core import Service
+from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    LOAD_BALANCER_CLASS,
+    MOVING,
+    PRIMARY_SERVICE_LABEL,
+    SERVICE_FINALIZER,
+)
+
+FOREIGN_MARKS: Final = (
+    "metallb.io/",
+    "metallb.universe.tf/",
+    "lbipam.cilium.io/",
+    "io.cilium/lb-ipam",
+)
+"""Prefixes of annotations that hand a Service to another load balancer controller."""
+FOREIGN_LABELS: Final = {"implementation": "kube-vip"}
+"""What kube-vip-cloud-provider puts on the Services that it serves; it uses the same finalizer as we do."""
+
+
+def class_matches(service: Service, *, class_only: bool) -> bool:
+    """Return whether the load balancer class is ours, or absent where that is enough."""
+    wanted = service.spec.load_balancer_class
+    return wanted == LOAD_BALANCER_CLASS or (wanted is None and not class_only)
+
+
+def wants_load_balancer(service: Service, *, class_only: bool = False, owned: bool = False) -> bool:
+    """Return whether the Service asks this program for a load balancer.
+
+    ``owned``: whether a load balancer of ours exists for it; it stays ours then, whoever else puts marks on it.
+    """
+    return (
+        service.spec.type == "LoadBalancer"
+        and not service.metadata.deleting
+        and class_matches(service, class_only=class_only)
+        and (owned or not served_by_others(service))
+    )
+
+
+def served_by_others(service: Service) -> bool:
+    """Return whether another controller's marks are on a Service that does not ask for us by class.
+
+    Once our finalizer is on it, it is ours, whatever is added later; but kube-vip-cloud-provider's finalizer is the
+    same as ours, so next to its mark only what nobody else writes counts.
+    """
+    if service.spec.load_balancer_class == LOAD_BALANCER_CLASS or carries_our_marks(service):
+        return False
+    if any(service.metadata.label(key) == value for key, value in FOREIGN_LABELS.items()):
+        return True
+    if service.metadata.has_finalizer(SERVICE_FINALIZER):
+        return False
+    return any(key.startswith(FOREIGN_MARKS) for key in service.metadata.annotations or {})
+
+
+def carries_our_marks(service: Service) -> bool:
+    """Return whether something is on the Service that only this program writes; a served one need not have any."""
+    meta = service.metadata
+    ours = meta.annotation(KUBE_VIP_ADDRESSES) == "" or meta.annotation(MOVING) is not None or was_secondary(service)
+    return ours and meta.has_finalizer(SERVICE_FINALIZER)
+
+
+def needs_cleanup(service: Service, *, class_only: bool = False, owned: bool = False) -> bool:
+    """Return whether the Service carries our finalizer and is on its way out.
+
+    Other controllers use the same finalizer: a Service of another class, and one that we would not serve, is left to
+    them, unless a load balancer of ours exists for it (``owned``) or our marks are on it.
+    """
+    meta, wanted = service.metadata, service.spec.load_balancer_class
+    if not meta.has_finalizer(SERVICE_FINALIZER) or not (meta.deleting or service.spec.type != "LoadBalancer"):
+        return False
+    if wanted is not None:
+        return wanted == LOAD_BALANCER_CLASS
+    return owned or carries_our_marks(service) or not (class_only or served_by_others(service))
+
+
+def was_secondary(service: Service) -> bool:
+    """Return whether the Service was last served with the address of another one."""
+    return bool(service.metadata.label(PRIMARY_SERVICE_LABEL))
