@@ -1,0 +1,248 @@
+"""Initialisation of Nodes and their refresh: read from caches, ask ``plan_node``, write what it returned.
+
+Woken by every change of a Node and of what belongs to its VM (see ``fleet``), so a new address, zone or host is on the
+Node within moments. Nothing is asked of Harvester for a Node: all is in the caches. Once per period every Node is
+looked at anyway, spread over time, as a safety net.
+
+What a Node waits for is told as an Event after it has held for ``TELL_AFTER`` seconds, and again only when it changed:
+a Node that joins in good order gets one Event in all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from harvester_ccm.config import NODE_CONTROLLER
+from harvester_ccm.controllers.fleet import Fleet
+from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
+from harvester_ccm.errors import Invalid, NotFound
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.events import EventRecorder, ObjectReference
+from harvester_ccm.model.core import NODES, Node
+from harvester_ccm.model.outcome import Done, Outcome, Wait
+from harvester_ccm.names import NodeReason
+from harvester_ccm.netip import IPAddress
+from harvester_ccm.plan.addresses import AddressPolicy
+from harvester_ccm.plan.node import NodePlan, NodeView, plan_node
+from harvester_ccm.plan.node_match import Match
+from harvester_ccm.plan.node_note import NodeNote, news
+from harvester_ccm.plan.node_patch import NodePatch, uninitialized_taints
+from harvester_ccm.plan.provider_id import parse_provider_id
+
+TELL_AFTER: Final = 5.0
+"""Seconds for which something must hold before it is told: what passes by itself within them is no news."""
+PASS_SPREAD: Final = 0.2
+"""Share of the period over which the Nodes of a full pass are spread, and by which the period varies."""
+_SEEKING: Final = frozenset({NodeReason.VM_NOT_FOUND, NodeReason.VM_AMBIGUOUS})
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class NodePolicy:
+    """How Nodes are kept."""
+
+    addresses: AddressPolicy
+    workers: int
+    """Nodes worked on at once."""
+    full_pass: float
+    """Seconds between two looks at every Node, about."""
+    follow_topology: bool = True
+    """Take zone and region over after the initialisation too."""
+
+
+@dataclass
+class _Memory:
+    """What is remembered of a Node between two looks; lost at a restart without harm."""
+
+    uid: str
+    since: dict[str, float] = field(default_factory=dict)
+    """When each note began to hold, by its key."""
+    told: frozenset[str] = frozenset()
+    logged: object = None
+    """What the last look found odd, for the debug log."""
+
+
+class NodeController:
+    """Keeps every Node as its VM is."""
+
+    def __init__(
+        self,
+        guest: ApiClient,
+        fleet: Fleet,
+        virtual_addresses: VirtualAddresses,
+        *,
+        recorder: EventRecorder,
+        policy: NodePolicy,
+    ) -> None:
+        self._guest = guest
+        self._fleet = fleet
+        self._nodes = fleet.caches.nodes
+        self._virtual_addresses = virtual_addresses
+        self._recorder = recorder
+        self._policy = policy
+        self._memory: dict[str, _Memory] = {}
+        self.runner = Runner("node", self.reconcile, workers=policy.workers)
+        fleet.on_wake(self.runner.enqueue)
+        virtual_addresses.on_new(self._addresses_taken)
+        virtual_addresses.on_state(fleet.wake_all)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._nodes.wait_synced()
+        self._fleet.wake_all()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.runner.run(), name="node workers")
+            group.create_task(self._pass_over_all(), name="node pass")
+
+    async def reconcile(self, name: str) -> Outcome:
+        """Bring one Node nearer to what its VM is."""
+        node = self._nodes.get(name)
+        if node is None or node.metadata.deleting:
+            self._memory.pop(name, None)
+            self._fleet.seek(name, seeking=False)
+            return Done()
+        if not self._may_decide(node):
+            return Wait("load balancers")
+        match = self._match(node)
+        plan = plan_node(self._view(node, match))
+        self._fleet.seek(name, seeking=_seeks(node, match))
+        memory = self._remember(node)
+        self._log_oddities(node, plan, memory)
+        due = self._tell_ripe(node, plan.notes, memory)
+        await self._apply(node, plan)
+        reason = str(plan.waiting.reason) if plan.waiting else "note"
+        return Wait(reason, due) if plan.waiting or due is not None else Done()
+
+    def _may_decide(self, node: Node) -> bool:
+        """Return whether the addresses of load balancers are known; a new Node must not wait for them for ever."""
+        known = self._virtual_addresses
+        return known.complete or (known.unreadable and bool(uninitialized_taints(node)))
+
+    def _match(self, node: Node) -> Match:
+        match = self._fleet.match(node)
+        if match.machine is not None and match.machine.instance is None:
+            # That the VM does not run would be a guess while its instance cannot be read.
+            problem = self._fleet.problem()
+            return Match(problem=problem) if problem is not None else match
+        return match
+
+    def _view(self, node: Node, match: Match) -> NodeView:
+        return NodeView(
+            node,
+            match,
+            self._policy.addresses,
+            virtual_ips=self._virtual_addresses.current(),
+            follow_topology=self._policy.follow_topology,
+        )
+
+    def _remember(self, node: Node) -> _Memory:
+        memory = self._memory.get(node.metadata.name)
+        if memory is None or memory.uid != node.metadata.uid:
+            # A Node that joined again under its name is a new one.
+            memory = self._memory[node.metadata.name] = _Memory(node.metadata.uid)
+        return memory
+
+    def _tell_ripe(self, node: Node, notes: Iterable[NodeNote], memory: _Memory) -> float | None:
+        """Tell the notes that hold for long enough; return the seconds until the next one does."""
+        now = asyncio.get_running_loop().time()
+        current = {note.key: note for note in notes}
+        memory.since = {key: memory.since.get(key, now) for key in current}
+        left = {key: max(0.0, memory.since[key] + TELL_AFTER - now) for key in current}
+        fresh, memory.told = news((note for key, note in current.items() if not left[key]), memory.told)
+        for note in fresh:
+            self._tell(node, note)
+        return min((seconds for seconds in left.values() if seconds), default=None)
+
+    def _tell(self, node: Node, note: NodeNote) -> None:
+        reference = ObjectReference.of(NODES, node)
+        self._recorder.record(reference, note.type, note.reason, note.message, component=NODE_CONTROLLER)
+        level = log.warning if note.type == "Warning" else log.debug
+        level("told the user", node=node.metadata.name, reason=str(note.reason), message=note.message)
+
+    def _log_oddities(self, node: Node, plan: NodePlan, memory: _Memory) -> None:
+        found = (plan.remarks, plan.dropped)
+        if found == memory.logged:
+            return
+        memory.logged = found
+        for remark in plan.remarks:
+            log.debug("node remark", node=node.metadata.name, reason=str(remark.reason), message=remark.message)
+        if plan.dropped:
+            dropped = {entry.address: str(entry.reason) for entry in plan.dropped}
+            log.debug("addresses not published", node=node.metadata.name, dropped=dropped)
+
+    async def _apply(self, node: Node, plan: NodePlan) -> None:
+        """Write in the plan's order; the first write that fails ends it, and the next look goes on from there."""
+        try:
+            for patch in plan.first:
+                node = await self._write(node, patch)
+            last = plan.last(node)
+            if last is not None:
+                node = await self._write(node, last)
+        except NotFound:
+            self._nodes.forget(node)
+            return
+        except Invalid:
+            if await self._was_replaced(node):
+                return
+            raise
+        if plan.writes or last is not None:
+            shown = [f"{address.type} {address.address}" for address in node.status.addresses]
+            log.info(
+                "node initialised" if plan.remove_taint else "node updated",
+                node=node.metadata.name,
+                provider_id=node.spec.provider_id,
+                addresses=shown,
+            )
+        if plan.done is not None:
+            self._tell(node, plan.done)
+
+    async def _write(self, node: Node, patch: NodePatch) -> Node:
+        written = await self._guest.merge_patch(NODES, node.metadata.name, patch.body, subresource=patch.subresource)
+        self._nodes.observe(written)
+        return written
+
+    async def _was_replaced(self, node: Node) -> bool:
+        """Return whether another Node has the name now; its own event leads to its own look."""
+        try:
+            present = await self._guest.get(NODES, node.metadata.name)
+        except NotFound:
+            return True
+        self._nodes.observe(present)
+        return present.metadata.uid != node.metadata.uid
+
+    async def _pass_over_all(self) -> None:
+        period = self._policy.full_pass
+        while True:
+            await asyncio.sleep(period * random.uniform(1 - PASS_SPREAD, 1))  # noqa: S311 - spreads load, not a secret
+            for node in self._nodes.all():
+                self.runner.enqueue_after(node.metadata.name, period * random.uniform(0, PASS_SPREAD))  # noqa: S311
+
+    def _addresses_taken(self, addresses: Set[IPAddress]) -> None:
+        """Wake the Nodes that show one of the addresses, or whose VM reports it."""
+        if not self._virtual_addresses.complete:
+            # All Nodes are looked at when they are.
+            return
+        texts = {str(address) for address in addresses}
+        for node in self._nodes.all():
+            if any(shown.address in texts for shown in node.status.addresses):
+                self.runner.enqueue(node.metadata.name)
+        for machine in self._fleet.index().by_name.values():
+            status = machine.instance.status if machine.instance else None
+            interfaces = status.interfaces if status else None
+            if any(not texts.isdisjoint(nic.ip_addresses or (nic.ip_address,)) for nic in interfaces or ()):
+                for name in self._fleet.nodes_of(machine):
+                    self.runner.enqueue(name)
+
+
+def _seeks(node: Node, match: Match) -> bool:
+    """Return whether the host name of a guest could tell which VM the Node is."""
+    searched = match.problem is not None and match.problem.reason in _SEEKING
+    return searched and bool(uninitialized_taints(node)) and parse_provider_id(node.spec.provider_id) is None

@@ -1,0 +1,226 @@
+"""The life of Nodes that are not ready: shutdown taint, and deletion when the VM is certainly gone.
+
+Woken by every change of a Node and of its VM, and by a timer per Node that is not ready. All is decided by
+``plan_lifecycle`` on the caches; only for a Node whose VM is on no list Harvester is asked, once per spacing, for that
+very VM. A Node is deleted with its UID and version as precondition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from harvester_ccm.config import LIFECYCLE_CONTROLLER
+from harvester_ccm.controllers.fleet import Fleet
+from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.errors import CCMError, NotFound
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.events import EventRecorder, ObjectReference
+from harvester_ccm.model.core import NODES, Node
+from harvester_ccm.model.harvester import VIRTUAL_MACHINES
+from harvester_ccm.model.outcome import Done, Outcome, Wait
+from harvester_ccm.plan.machine_state import (
+    Existence,
+    Probe,
+    Sighting,
+    Survey,
+    judge_existence,
+    needs_probe,
+    probe_name,
+    survey_nodes,
+)
+from harvester_ccm.plan.node_lifecycle import (
+    Absence,
+    LifecyclePlan,
+    LifecyclePolicy,
+    NodeDeletion,
+    NodeLifecycleView,
+    deletion_refused,
+    plan_lifecycle,
+)
+from harvester_ccm.plan.node_match import Match
+from harvester_ccm.plan.node_note import NodeNote, news
+from harvester_ccm.plan.node_patch import NodePatch
+
+HELD_PAUSE: Final = 60.0
+"""Seconds between two looks at a Node whose VM is gone and that is not deleted for a reason."""
+_NO_SURVEY: Final = Survey(managed=0, missing=frozenset(), missing_ready=frozenset())
+"""For Nodes whose VM is not certainly gone: nothing is decided by it then."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class MonitorPolicy:
+    """How Nodes that are not ready are watched."""
+
+    lifecycle: LifecyclePolicy
+    period: float
+    """Seconds between two looks at a Node that is not ready."""
+    workers: int
+    """Nodes worked on at once."""
+
+
+@dataclass
+class _Memory:
+    """What is remembered of a Node between two looks; lost at a restart, which only delays a deletion."""
+
+    uid: str
+    machine_name: str | None = None
+    """Last name under which the Node's VM was seen."""
+    absence: Absence | None = None
+    probe_due: float = 0.0
+    """Loop time before which Harvester is not asked again."""
+    deletion_due: float = 0.0
+    """Loop time before which a deletion that was refused is not tried again."""
+    told: frozenset[str] = frozenset()
+
+
+class NodeLifecycleController:
+    """Follows the VMs of Nodes that are not ready."""
+
+    def __init__(
+        self,
+        guest: ApiClient,
+        harvester: ApiClient,
+        fleet: Fleet,
+        *,
+        recorder: EventRecorder,
+        policy: MonitorPolicy,
+    ) -> None:
+        self._guest = guest
+        self._harvester = harvester
+        self._fleet = fleet
+        self._nodes = fleet.caches.nodes
+        self._recorder = recorder
+        self._policy = policy
+        self._memory: dict[str, _Memory] = {}
+        self._deletions: tuple[float, ...] = ()
+        self.runner = Runner("node lifecycle", self.reconcile, workers=policy.workers)
+        fleet.on_wake(self.runner.enqueue)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._nodes.wait_synced()
+        for node in self._nodes.all():
+            self.runner.enqueue(node.metadata.name)
+        await self.runner.run()
+
+    async def reconcile(self, name: str) -> Outcome:
+        """Look after one Node."""
+        node = self._nodes.get(name)
+        if node is None:
+            self._memory.pop(name, None)
+            return Done()
+        memory = self._remember(node)
+        match = self._fleet.match(node)
+        if match.machine is not None:
+            memory.machine_name = match.machine.name
+        probe = None
+        if needs_probe(node, match):
+            now = _now()
+            if now < memory.probe_due:
+                return Wait("spacing", memory.probe_due - now)
+            probe = await self._ask_for_machine(probe_name(node, memory.machine_name))
+            memory.probe_due = _now() + self._policy.lifecycle.spacing
+            # The answer took time; what the caches say now decides together with it.
+            current = self._nodes.get(name)
+            if current is None or current.metadata.uid != memory.uid:
+                return Done()
+            node, match = current, self._fleet.match(current)
+        return await self._act(node, self._plan(node, match, probe, memory), memory)
+
+    def _remember(self, node: Node) -> _Memory:
+        memory = self._memory.get(node.metadata.name)
+        if memory is None or memory.uid != node.metadata.uid:
+            memory = self._memory[node.metadata.name] = _Memory(node.metadata.uid)
+        return memory
+
+    async def _ask_for_machine(self, name: str) -> Probe:
+        try:
+            vm = await self._harvester.get(VIRTUAL_MACHINES, name, namespace=self._fleet.cluster.namespace)
+        except CCMError as error:
+            log.debug("VM not found by a live request", vm=name, error=str(error))
+            return Probe(name, error=error)
+        return Probe(name, vm=vm)
+
+    def _plan(self, node: Node, match: Match, probe: Probe | None, memory: _Memory) -> LifecyclePlan:
+        sighting = judge_existence(node, match, probe)
+        return plan_lifecycle(
+            NodeLifecycleView(
+                node,
+                sighting,
+                self._survey(sighting),
+                _now(),
+                absence=memory.absence,
+                deletions=self._deletions,
+                policy=self._policy.lifecycle,
+            )
+        )
+
+    def _survey(self, sighting: Sighting) -> Survey:
+        if sighting.existence is not Existence.ABSENT:
+            return _NO_SURVEY
+        return survey_nodes(self._nodes.all(), self._fleet.index())
+
+    async def _act(self, node: Node, plan: LifecyclePlan, memory: _Memory) -> Outcome:
+        memory.absence = plan.absence
+        if plan.taints is not None:
+            await self._write_taints(node, plan.taints)
+        if plan.deletion is not None:
+            return await self._delete(node, plan.deletion, memory)
+        self._tell_news(node, plan.note, memory)
+        if plan.note is not None:
+            # Held for a reason that lasts; a VM that comes back is an event.
+            memory.probe_due = _now() + HELD_PAUSE
+            return Wait("held", HELD_PAUSE)
+        if plan.recheck_after is not None:
+            return Wait("VM", plan.recheck_after)
+        return Done() if node.ready == "True" or node.metadata.deleting else Wait("ready", self._policy.period)
+
+    async def _write_taints(self, node: Node, patch: NodePatch) -> None:
+        try:
+            written = await self._guest.merge_patch(NODES, node.metadata.name, patch.body)
+        except NotFound:
+            self._nodes.forget(node)
+            return
+        self._nodes.observe(written)
+        taints = [taint.key for taint in written.spec.taints]
+        log.info("node taints changed", node=node.metadata.name, ready=node.ready, taints=taints)
+
+    async def _delete(self, node: Node, deletion: NodeDeletion, memory: _Memory) -> Outcome:
+        now = _now()
+        if now < memory.deletion_due:
+            return Wait("grant", memory.deletion_due - now)
+        try:
+            await self._guest.request("DELETE", NODES.path(None, deletion.name), body=deletion.options())
+        except CCMError as error:
+            note, pause = deletion_refused(node, error)
+            self._tell_news(node, note, memory)
+            if note is not None and pause is None:
+                raise
+            memory.deletion_due = now + (pause or 0.0)
+            return Wait("node", pause or self._policy.period)
+        window = self._policy.lifecycle.window
+        self._deletions = (*(at for at in self._deletions if now - at < window), now)
+        log.warning("node deleted, its VM is gone", node=deletion.name, provider_id=node.spec.provider_id)
+        self._tell(node, deletion.done)
+        return Done()
+
+    def _tell_news(self, node: Node, note: NodeNote | None, memory: _Memory) -> None:
+        fresh, memory.told = news([note] if note else [], memory.told)
+        for one in fresh:
+            self._tell(node, one)
+
+    def _tell(self, node: Node, note: NodeNote) -> None:
+        reference = ObjectReference.of(NODES, node)
+        self._recorder.record(reference, note.type, note.reason, note.message, component=LIFECYCLE_CONTROLLER)
+        level = log.warning if note.type == "Warning" else log.debug
+        level("told the user", node=node.metadata.name, reason=str(note.reason), message=note.message)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

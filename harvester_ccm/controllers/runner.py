@@ -1,0 +1,243 @@
+"""The queue behind every reconciler: one worker per key, many keys at once.
+
+A key is pending at most once and is never worked on twice at the same time; a key that is enqueued while it is being
+worked on runs again afterwards. A reconcile never sleeps: it returns one of the four answers below or raises, and this
+module alone turns that into another try. Time is the event loop's, so tests may advance it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from harvester_ccm.errors import CCMError, Conflict, Throttled
+from harvester_ccm.kube.backoff import backoff
+from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait
+
+FIRST_RETRY: Final = 0.5
+LONGEST_RETRY: Final = 60.0
+"""Longest pause in seconds between two tries of a key that fails."""
+CONFLICT_RETRY: Final = 0.02
+"""Pause after a conflict: the cache has usually caught up by then."""
+QUICK_CONFLICTS: Final = 5
+"""So many conflicts in a row are tried again quickly; more are a failure, because the cache does not catch up."""
+
+log = structlog.get_logger(__name__)
+
+Reconcile = Callable[[str], Awaitable[Outcome]]
+
+
+class QueueObserver(Protocol):
+    """Told what happens in a queue. Every method returns at once and never raises."""
+
+    def added(self, key: str) -> None:
+        """The key waits for a worker."""
+
+    def started(self, key: str) -> None:
+        """A worker has taken the key."""
+
+    def finished(self, key: str) -> None:
+        """The worker is done with the key, whatever came of it."""
+
+    def answered(self, key: str, waits_for: str) -> None:
+        """The work on the key succeeded; ``waits_for`` is what it still needs, empty for nothing."""
+
+    def failed(self, key: str, error: Exception) -> None:
+        """The work on the key failed and will be tried again."""
+
+
+@dataclass
+class _Failures:
+    count: int = 0
+    message: str = ""
+    conflicts: int = 0
+
+
+class Runner:
+    """Runs ``reconcile`` for every enqueued key."""
+
+    def __init__(self, name: str, reconcile: Reconcile, *, workers: int) -> None:
+        self.name = name
+        self._reconcile = reconcile
+        self._workers = workers
+        self.observer: QueueObserver | None = None
+        """To be told what happens; set it before there is work."""
+        self._ready: deque[str] = deque()
+        self._pending: set[str] = set()
+        self._active: set[str] = set()
+        self._again: set[str] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._failures: dict[str, _Failures] = {}
+        self._waiter: asyncio.Future[None] | None = None
+        self._idle_workers: deque[asyncio.Future[None]] = deque()
+        self._stopping = False
+
+    @property
+    def depth(self) -> int:
+        """Keys that wait for a worker."""
+        return len(self._ready)
+
+    @property
+    def busy(self) -> int:
+        """Keys that are being worked on."""
+        return len(self._active)
+
+    def failures(self, key: str) -> int:
+        """Return how often in a row the key has failed."""
+        return self._failures[key].count if key in self._failures else 0
+
+    def enqueue(self, key: str) -> None:
+        """Have the key worked on as soon as a worker is free."""
+        if self._stopping or key in self._pending:
+            return
+        if key in self._active:
+            self._again.add(key)
+            return
+        self._cancel_timer(key)
+        self._pending.add(key)
+        self._ready.append(key)
+        if self.observer is not None:
+            self.observer.added(key)
+        self._call_worker()
+
+    def enqueue_after(self, key: str, seconds: float) -> None:
+        """Have the key worked on in ``seconds``, or earlier if something else asks for it."""
+        loop = asyncio.get_running_loop()
+        at = loop.time() + seconds
+        timer = self._timers.get(key)
+        if timer is not None and timer.when() <= at:
+            return
+        self._cancel_timer(key)
+        self._timers[key] = loop.call_at(at, self._due, key)
+
+    async def run(self) -> None:
+        """Work until cancelled; what is being worked on is cancelled too."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._workers):
+                group.create_task(self._work(), name=f"{self.name}-{number}")
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more keys and give those being worked on ``seconds`` to finish."""
+        self._stopping = True
+        self._ready.clear()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while self._active and loop.time() < deadline:
+            self._waiter = loop.create_future()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._waiter
+            except TimeoutError:
+                return
+
+    def _due(self, key: str) -> None:
+        self._timers.pop(key, None)
+        self.enqueue(key)
+
+    def _cancel_timer(self, key: str) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _call_worker(self) -> None:
+        while self._idle_workers:
+            worker = self._idle_workers.popleft()
+            if not worker.done():
+                worker.set_result(None)
+                return
+
+    async def _next(self) -> str:
+        while not self._ready:
+            idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle_workers.append(idle)
+            await idle
+        key = self._ready.popleft()
+        self._pending.discard(key)
+        return key
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._next()
+            self._active.add(key)
+            if self.observer is not None:
+                self.observer.started(key)
+            try:
+                await self._work_on(key)
+            finally:
+                self._active.discard(key)
+                if self.observer is not None:
+                    self.observer.finished(key)
+                if self._waiter is not None and not self._waiter.done():
+                    self._waiter.set_result(None)
+                if key in self._again:
+                    self._again.discard(key)
+                    self.enqueue(key)
+
+    async def _work_on(self, key: str) -> None:
+        try:
+            outcome = await self._reconcile(key)
+        except Conflict as error:
+            self._conflicted(key, error)
+        except Throttled as error:
+            self._failed(key, error, error.answer.retry_after)
+        except CCMError as error:
+            self._failed(key, error, None)
+        except Exception as error:  # a fault of ours on one object must not stop the others
+            log.exception("reconcile broke", controller=self.name, key=key)
+            self._failed(key, error, None)
+        else:
+            self._finish(key, outcome)
+
+    def _finish(self, key: str, outcome: Outcome) -> None:
+        if self.observer is not None:
+            self.observer.answered(key, outcome.reason if isinstance(outcome, Wait | Refused) else "")
+        match outcome:
+            case Retry(after=seconds):
+                if key in self._failures:
+                    self._failures[key].conflicts = 0
+                self.enqueue_after(key, seconds)
+                return
+            case Wait(at_most=seconds):
+                if seconds is not None:
+                    self.enqueue_after(key, seconds)
+            case Done() | Refused():
+                pass
+        failures = self._failures.pop(key, None)
+        if failures is not None and failures.count:
+            log.info("reconcile works again", controller=self.name, key=key)
+
+    def _conflicted(self, key: str, error: Conflict) -> None:
+        state = self._failures.setdefault(key, _Failures())
+        state.conflicts += 1
+        if state.conflicts <= QUICK_CONFLICTS:
+            if self.observer is not None:
+                self.observer.failed(key, error)
+            self.enqueue_after(key, CONFLICT_RETRY)
+        else:
+            self._failed(key, error, None)
+
+    def _failed(self, key: str, error: Exception, after: float | None) -> None:
+        state = self._failures.setdefault(key, _Failures())
+        state.count += 1
+        if self.observer is not None:
+            self.observer.failed(key, error)
+        pause = after if after is not None else backoff(state.count, first=FIRST_RETRY, longest=LONGEST_RETRY)
+        if str(error) != state.message:
+            state.message = str(error)
+            log.warning(
+                "reconcile failed",
+                controller=self.name,
+                key=key,
+                error=str(error),
+                retry_in=round(pause, 1),
+                request_id=getattr(error, "request_id", ""),
+            )
+        self.enqueue_after(key, pause)

@@ -1,0 +1,364 @@
+"""The Service side: read from caches, ask ``plan_service``, take the steps it returned.
+
+Woken by every change of a Service, of a Service that shares its address, of a load balancer that carries its labels,
+and of the nodes behind a VM load balancer. Nothing here decides; nothing here waits. Answers to writes go into the
+caches at once, so that the next plan is made on what is, not on what was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import structlog
+
+from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.errors import AlreadyExists, CCMError, Conflict, Forbidden, NotFound
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.events import EventRecorder, ObjectReference
+from harvester_ccm.kube.informer import Informer
+from harvester_ccm.model.core import SERVICES, ConfigMap, Node, Service
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer, VirtualMachine
+from harvester_ccm.model.outcome import Done, Outcome
+from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
+from harvester_ccm.plan.backends import backend_names
+from harvester_ccm.plan.load_balancer_object import ClusterIdentity, changed_document
+from harvester_ccm.plan.loadbalancer import concerns_us, phase, plan_service
+from harvester_ccm.plan.network_device import network_devices
+from harvester_ccm.plan.ownership import claim, name_for, service_key
+from harvester_ccm.plan.refusal import Note, failure_note, is_permanent
+from harvester_ccm.plan.request import primary_reference
+from harvester_ccm.plan.service_change import ServiceChange, service_patch
+from harvester_ccm.plan.sharing import labelled_primary
+from harvester_ccm.plan.steps import (
+    ChangeLoadBalancer,
+    ChangeService,
+    CreateLoadBalancer,
+    DeleteLoadBalancer,
+    Situation,
+    Step,
+    Tell,
+)
+
+COMPONENT: Final = "service-controller"
+"""Source of our Events on Services; the name that users of every cloud provider know."""
+TELL_AFTER_FAILURES: Final = 2
+"""Failures in a row after which a fault that may pass by itself is told to the user."""
+SHARERS: Final = "sharers"
+"""Index of Services by the primary they name, and by the one whose address they were last served with."""
+OF_SERVICE: Final = "service"
+"""Index of load balancers by the Service that their labels name."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class ServiceCaches:
+    """What the Service side reads."""
+
+    services: Informer[Service]
+    """With the index SHARERS."""
+    load_balancers: Informer[LoadBalancer]
+    """With the index OF_SERVICE."""
+    nodes: Informer[Node]
+    machines: Informer[VirtualMachine]
+    config_maps: Informer[ConfigMap]
+    """Holds the network mapping only."""
+
+
+@dataclass(frozen=True)
+class ServicePolicy:
+    """How Services are served."""
+
+    workers: int
+    """Services worked on at once."""
+    class_only: bool = False
+    """Serve only Services that ask for our load balancer class."""
+
+
+@dataclass
+class _Memory:
+    """What is remembered of a Service between two looks; lost at a restart without harm."""
+
+    phase: str
+    since: float
+    uid: str
+    """Of the Service; a new one of the same name starts anew."""
+    told: set[Note] = field(default_factory=set)
+
+
+def sharer_index(service: Service) -> Iterable[str]:
+    """Return the keys of the primaries that the Service names and was last served with, for the index SHARERS."""
+    return {key for key in (primary_reference(service), labelled_primary(service)) if key is not None}
+
+
+def service_index(load_balancer: LoadBalancer) -> Iterable[str]:
+    """Return the key of the Service that the labels name, for the index OF_SERVICE."""
+    return (service_key(load_balancer),)
+
+
+class ServiceController:
+    """Keeps one Harvester load balancer per Service."""
+
+    def __init__(
+        self,
+        guest: ApiClient,
+        harvester: ApiClient,
+        caches: ServiceCaches,
+        *,
+        recorder: EventRecorder,
+        cluster: ClusterIdentity,
+        policy: ServicePolicy,
+    ) -> None:
+        self._guest = guest
+        self._harvester = harvester
+        self._caches = caches
+        self._services = caches.services
+        self._load_balancers = caches.load_balancers
+        self._recorder = recorder
+        self._cluster = cluster
+        self._policy = policy
+        self._memory: dict[str, _Memory] = {}
+        self._backends: tuple[str, ...] = ()
+        self._backends_were_known = False
+        self.runner = Runner("service", self.reconcile, workers=policy.workers)
+        caches.services.on_change(self._service_changed)
+        caches.load_balancers.on_change(self._load_balancer_changed)
+        caches.load_balancers.on_state(self._enqueue_all)
+        caches.nodes.on_change(self._machine_changed)
+        caches.machines.on_change(self._machine_changed)
+        caches.machines.on_state(self._refresh_backends)
+        caches.config_maps.on_change(self._mapping_changed)
+        caches.config_maps.on_state(self._enqueue_all)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._services.wait_synced()
+        await self._caches.nodes.wait_synced()
+        self._refresh_backends()
+        self._enqueue_all()
+        await self.runner.run()
+
+    async def reconcile(self, key: str) -> Outcome:
+        """Bring one Service nearer to what it should be."""
+        service = self._services.get(key)
+        if service is None:
+            self._memory.pop(key, None)
+            return Done()
+        if not self._concerns_us(service):
+            return Done()
+        situation = self.situation(service)
+        memory = self._remember(key, situation)
+        waited = asyncio.get_running_loop().time() - memory.since
+        plan = plan_service(replace(situation, waited=waited, told=frozenset(memory.told)))
+        told: set[Note] = set()
+        await self._take(key, plan.steps, memory, told)
+        memory.told &= told
+        return plan.outcome
+
+    def _concerns_us(self, service: Service) -> bool:
+        found = claim(self._candidates(service), service, self._cluster)
+        return concerns_us(service, found, class_only=self._policy.class_only)
+
+    def situation(self, service: Service) -> Situation:
+        """Return what is known about a Service now."""
+        own_key, primary = service.metadata.key, primary_reference(service)
+        sharers = self._services.by_index(SHARERS, primary or own_key)
+        dependants = self._services.by_index(SHARERS, own_key)
+        mapping = self._caches.config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}")
+        return Situation(
+            service=service,
+            cluster=self._cluster,
+            load_balancers=self._candidates(service),
+            primary=self._services.get(primary) if primary else None,
+            sharers=tuple(
+                one for one in sharers if one.metadata.key != own_key and primary_reference(one) == (primary or own_key)
+            ),
+            dependants=tuple(one for one in dependants if one.metadata.key != own_key),
+            backends=self._backends,
+            backends_known=self._backends_known,
+            network_devices=network_devices(mapping),
+            mapping_known=self._caches.config_maps.synced or self._caches.config_maps.problem is not None,
+            class_only=self._policy.class_only,
+            harvester_known=self._load_balancers.synced,
+            harvester_problem=self._load_balancers.problem,
+        )
+
+    def _candidates(self, service: Service) -> tuple[LoadBalancer, ...]:
+        labelled = self._load_balancers.by_index(OF_SERVICE, service.metadata.key)
+        named = self._load_balancers.get(f"{self._cluster.namespace}/{name_for(service, self._cluster)}")
+        if named is None or any(one.metadata.uid == named.metadata.uid for one in labelled):
+            return labelled
+        return (*labelled, named)
+
+    def _remember(self, key: str, situation: Situation) -> _Memory:
+        current = phase(situation)
+        memory = self._memory.get(key)
+        uid = situation.service.metadata.uid
+        if memory is None or memory.uid != uid:
+            memory = self._memory[key] = _Memory(current, asyncio.get_running_loop().time(), uid)
+        elif memory.phase != current:
+            memory.phase, memory.since = current, asyncio.get_running_loop().time()
+        return memory
+
+    async def _take(self, key: str, steps: tuple[Step, ...], memory: _Memory, told: set[Note]) -> None:
+        for step in steps:
+            match step:
+                case Tell(note=note):
+                    told.add(note)
+                    self._tell(key, note, memory)
+                case ChangeService(change=change):
+                    await self._change_service(key, change)
+                case _:
+                    await self._write_load_balancer(key, step, memory)
+
+    async def _change_service(self, key: str, change: ServiceChange) -> None:
+        service = self._services.get(key)
+        patch = service_patch(service, change) if service is not None else {}
+        if service is None or not patch:
+            return
+        meta = service.metadata
+        try:
+            written = await self._guest.merge_patch(
+                SERVICES, meta.name, patch, namespace=meta.namespace, subresource="status"
+            )
+        except NotFound:
+            self._services.forget(service)
+            return
+        if written.metadata.deleting and not written.metadata.finalizers:
+            self._services.forget(written)
+        else:
+            self._services.observe(written)
+
+    async def _write_load_balancer(
+        self, key: str, step: CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer, memory: _Memory
+    ) -> None:
+        try:
+            match step:
+                case CreateLoadBalancer():
+                    if self._is_held(key, memory.uid):
+                        await self._create(key, step)
+                case ChangeLoadBalancer():
+                    await self._change(key, step)
+                case DeleteLoadBalancer():
+                    await self._delete(key, step)
+        except Conflict:
+            raise
+        except CCMError as error:
+            if is_permanent(error) or self.runner.failures(key) + 1 >= TELL_AFTER_FAILURES:
+                self._tell(key, failure_note(error), memory)
+            raise
+
+    def _is_held(self, key: str, uid: str) -> bool:
+        """Return whether the Service still exists and cannot go without us; what is made for another one would leak.
+
+        The change that let it go has it looked at again.
+        """
+        service = self._services.get(key)
+        return service is not None and service.metadata.uid == uid and service.metadata.has_finalizer(SERVICE_FINALIZER)
+
+    async def _create(self, key: str, step: CreateLoadBalancer) -> None:
+        namespace = self._cluster.namespace
+        try:
+            created = await self._harvester.create(LOAD_BALANCERS, step.body, namespace=namespace)
+        except AlreadyExists as error:
+            # The cache is behind; what exists decides.
+            present = await self._harvester.get(LOAD_BALANCERS, step.name, namespace=namespace)
+            self._load_balancers.observe(present)
+            raise Conflict(error.answer) from error
+        self._load_balancers.observe(created)
+        log.info("load balancer created", service=key, lb=step.name)
+
+    async def _change(self, key: str, step: ChangeLoadBalancer) -> None:
+        namespace = self._cluster.namespace
+        current = self._load_balancers.get(f"{namespace}/{step.name}")
+        if current is None:
+            return
+        document = changed_document(current, step.change)
+        try:
+            written = await self._harvester.replace(LOAD_BALANCERS, step.name, document, namespace=namespace)
+        except NotFound:
+            self._load_balancers.forget(current)
+            return
+        self._load_balancers.observe(written)
+        log.info("load balancer updated", service=key, lb=step.name, address=written.address)
+
+    async def _delete(self, key: str, step: DeleteLoadBalancer) -> None:
+        try:
+            await self._harvester.delete(LOAD_BALANCERS, step.name, namespace=self._cluster.namespace, uid=step.uid)
+        except NotFound:
+            log.info("load balancer was gone already", service=key, lb=step.name)
+        else:
+            log.info("load balancer deleted", service=key, lb=step.name)
+
+    def _tell(self, key: str, note: Note, memory: _Memory) -> None:
+        if note in memory.told:
+            return
+        memory.told.add(note)
+        service = self._services.get(key)
+        if service is None:
+            return
+        reference = ObjectReference.of(SERVICES, service)
+        self._recorder.record(reference, note.type, note.reason, note.message, component=COMPONENT)
+        level = log.warning if note.type == "Warning" else log.debug
+        level("told the user", service=key, reason=str(note.reason), message=note.message)
+
+    def _service_changed(self, old: Service | None, new: Service | None) -> None:
+        for item in (old, new):
+            if item is None:
+                continue
+            if self._concerns_us(item) or new is None:
+                self.runner.enqueue(item.metadata.key)
+            self._enqueue_relatives(item)
+
+    def _enqueue_relatives(self, service: Service) -> None:
+        """Wake the primaries that the Service names or has named, and the Services that share with any of them."""
+        primaries = set(sharer_index(service))
+        relatives = {key for key in primaries if self._services.get(key) is not None}
+        for primary in (*primaries, service.metadata.key):
+            relatives.update(one.metadata.key for one in self._services.by_index(SHARERS, primary))
+        for key in relatives - {service.metadata.key}:
+            self.runner.enqueue(key)
+
+    def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+        for key in {service_key(item) for item in (old, new) if item is not None}:
+            if self._services.get(key) is not None:
+                self.runner.enqueue(key)
+
+    def _current_backends(self) -> tuple[str, ...]:
+        return backend_names(self._caches.nodes.all(), self._caches.machines.all())
+
+    def _machine_changed(self, _old: object, _new: object) -> None:
+        self._refresh_backends()
+
+    @property
+    def _backends_known(self) -> bool:
+        """Whether nodes can be told by their VMs; where VMs may not be listed, names of nodes have to do."""
+        machines = self._caches.machines
+        return machines.synced or isinstance(machines.problem, Forbidden)
+
+    def _refresh_backends(self) -> None:
+        if not self._caches.nodes.synced or not self._backends_known:
+            return
+        first, before = not self._backends_were_known, self._backends
+        self._backends, self._backends_were_known = self._current_backends(), True
+        if first:
+            self._enqueue_all()
+        elif self._backends != before:
+            self._enqueue_hosted()
+
+    def _enqueue_hosted(self) -> None:
+        """Wake the Services that Harvester balances."""
+        for load_balancer in self._load_balancers.all():
+            if load_balancer.spec.workload_type == "vm":
+                self._load_balancer_changed(None, load_balancer)
+
+    def _mapping_changed(self, _old: object, _new: object) -> None:
+        self._enqueue_all()
+
+    def _enqueue_all(self) -> None:
+        for service in self._services.all():
+            if self._concerns_us(service):
+                self.runner.enqueue(service.metadata.key)

@@ -1,0 +1,154 @@
+"""Load balancers without a Service: found by watching, deleted only when it is certain.
+
+One is deleted when its mark says that this very cluster made it, its Service does not exist in the cache, did not exist
+for ``ORPHAN_GRACE`` seconds, and is not found by a live request either; when no Service shows its address; and when
+Harvester will give the address back. Everything less certain is reported in the log, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from harvester_ccm.config import OrphanPolicy
+from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.errors import NotFound
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.informer import Informer
+from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.outcome import Done, Outcome, Wait
+from harvester_ccm.plan.load_balancer_object import ClusterIdentity
+from harvester_ccm.plan.orphan import Suspicion, plan_orphan
+from harvester_ccm.plan.ownership import service_key
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class SweepPolicy:
+    """What happens to orphans."""
+
+    orphans: OrphanPolicy
+    period: float
+    """Seconds between two looks at everything."""
+
+
+@dataclass
+class _Suspect:
+    uid: str
+    since: float
+    reported: bool = False
+
+
+class OrphanSweep:
+    """Looks at every load balancer at start, when something changes, and once per period."""
+
+    def __init__(
+        self,
+        guest: ApiClient,
+        harvester: ApiClient,
+        services: Informer[Service],
+        load_balancers: Informer[LoadBalancer],
+        *,
+        cluster: ClusterIdentity,
+        policy: SweepPolicy,
+    ) -> None:
+        self._guest = guest
+        self._harvester = harvester
+        self._services = services
+        self._load_balancers = load_balancers
+        self._cluster = cluster
+        self._policy = policy
+        self._suspects: dict[str, _Suspect] = {}
+        self.deleted = 0
+        """Orphans deleted so far."""
+        self.runner = Runner("orphans", self.reconcile, workers=1)
+
+    async def run(self) -> None:
+        """Work until cancelled; returns at once when sweeping is off."""
+        if self._policy.orphans is OrphanPolicy.OFF:
+            return
+        await self._services.wait_synced()
+        await self._load_balancers.wait_synced()
+        self._load_balancers.on_change(self._load_balancer_changed)
+        self._services.on_change(self._service_changed)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.runner.run(), name="orphan worker")
+            group.create_task(self._every_period(), name="orphan period")
+
+    async def reconcile(self, key: str) -> Outcome:
+        """Look at one load balancer."""
+        load_balancer = self._load_balancers.get(key)
+        if load_balancer is None:
+            self._suspects.pop(key, None)
+            return Done()
+        suspect = self._suspect(key, load_balancer)
+        service = self._services.get(service_key(load_balancer))
+        plan = plan_orphan(
+            load_balancer,
+            service,
+            self._cluster,
+            Suspicion(
+                age=asyncio.get_running_loop().time() - suspect.since,
+                caches_current=self._services.problem is None and self._load_balancers.problem is None,
+                address_in_use=self._in_use(load_balancer),
+            ),
+        )
+        if not plan.suspicious:
+            self._suspects.pop(key, None)
+            return Done()
+        if not suspect.reported:
+            suspect.reported = True
+            log.warning("load balancer without service", lb=key, service=service_key(load_balancer), detail=plan.detail)
+        if not plan.delete or self._policy.orphans is not OrphanPolicy.DELETE:
+            return Wait("orphan", plan.look_again)
+        return await self._delete(load_balancer)
+
+    async def _delete(self, load_balancer: LoadBalancer) -> Outcome:
+        namespace, _, name = service_key(load_balancer).partition("/")
+        try:
+            await self._guest.get(SERVICES, name, namespace=namespace)
+        except NotFound:
+            pass
+        else:
+            # The cache is behind; the Service controller decides.
+            return Wait("service", self._policy.period)
+        meta = load_balancer.metadata
+        try:
+            await self._harvester.delete(LOAD_BALANCERS, meta.name, namespace=meta.namespace, uid=meta.uid)
+        except NotFound:
+            return Done()
+        self.deleted += 1
+        log.info("orphaned load balancer deleted", lb=meta.key, service=f"{namespace}/{name}")
+        return Done()
+
+    def _suspect(self, key: str, load_balancer: LoadBalancer) -> _Suspect:
+        suspect = self._suspects.get(key)
+        if suspect is None or suspect.uid != load_balancer.metadata.uid:
+            now = asyncio.get_running_loop().time()
+            suspect = self._suspects[key] = _Suspect(load_balancer.metadata.uid, now)
+        return suspect
+
+    def _in_use(self, load_balancer: LoadBalancer) -> bool:
+        addresses = {load_balancer.allocated_ip, load_balancer.address} - {"", "0.0.0.0"}  # noqa: S104 - DHCP's word
+        return any(not addresses.isdisjoint(service.addresses) for service in self._services.all())
+
+    async def _every_period(self) -> None:
+        while True:
+            for load_balancer in self._load_balancers.all():
+                self.runner.enqueue(load_balancer.metadata.key)
+            await asyncio.sleep(self._policy.period)
+
+    def _load_balancer_changed(self, _old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+        if new is not None and self._services.get(service_key(new)) is None:
+            self.runner.enqueue(new.metadata.key)
+
+    def _service_changed(self, old: Service | None, new: Service | None) -> None:
+        if old is None or new is not None:
+            return
+        for load_balancer in self._load_balancers.all():
+            if service_key(load_balancer) == old.metadata.key:
+                self.runner.enqueue(load_balancer.metadata.key)
