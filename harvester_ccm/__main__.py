@@ -1,0 +1,9 @@
+"""``python -m harvester_ccm``: the same as the command ``harvester-ccm``."""
+
+from __future__ import annotations
+
+import sys
+
+from harvester_ccm.cli import main
+
+sys.exit(main())

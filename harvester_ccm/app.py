@@ -1,0 +1,379 @@
+"""The only assembly: credentials, clients, informers, controllers, leader election; start and shutdown in order.
+
+Start: read the credentials (a mistake in them ends the program), then start the informers, which wait for servers that
+are down; then wait for the Lease with warm caches; then let the controllers work.
+
+Shutdown (SIGTERM, SIGINT): controllers take no more keys and get a moment to finish, everything that writes is
+stopped, the Lease is released, the last Events are written, exit 0. A lost Lease stops all writes at once, exit 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from harvester_ccm import __version__
+from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, NodeSettings, Settings
+from harvester_ccm.controllers.fleet import MACHINE_INDEXES, NODE_INDEXES, Fleet, FleetCaches
+from harvester_ccm.controllers.guest_hostname import GuestHostnames
+from harvester_ccm.controllers.network_mapping import NetworkMapping
+from harvester_ccm.controllers.node import NodeController, NodePolicy
+from harvester_ccm.controllers.node_lifecycle import MonitorPolicy, NodeLifecycleController
+from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.controllers.service import (
+    OF_SERVICE,
+    SHARERS,
+    ServiceCaches,
+    ServiceController,
+    ServicePolicy,
+    service_index,
+    sharer_index,
+)
+from harvester_ccm.controllers.sweep import OrphanSweep, SweepPolicy
+from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
+from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError, Forbidden
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
+from harvester_ccm.kube.events import EventRecorder, ObjectReference
+from harvester_ccm.kube.informer import Informer, Selection, pause_after
+from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
+from harvester_ccm.kube.reload import CredentialReloader
+from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NAMESPACES, NODES, SERVICES, Lease
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
+from harvester_ccm.plan.addresses import AddressPolicy
+from harvester_ccm.plan.load_balancer_object import ClusterIdentity
+from harvester_ccm.plan.node_lifecycle import LifecyclePolicy
+from harvester_ccm.plan.node_machine import GuestCluster
+from harvester_ccm.serving.vitals import Vitals
+
+DRAIN_SECONDS: Final = 0.5
+"""Time that running reconciles get at shutdown."""
+FAREWELL_SECONDS: Final = 0.5
+"""Time for the last Events, and again for releasing the Lease, at shutdown."""
+
+log = structlog.get_logger(__name__)
+
+
+class _Stop(Exception):
+    """Raised inside the task group when a signal asks for the end."""
+
+
+def run(settings: Settings) -> int:
+    """Run until a signal or the loss of the Lease; return the exit code.
+
+    Raises CredentialError when the cloud-config, and ConfigurationError when the guest's kubeconfig, cannot be used.
+    """
+    return asyncio.run(_run(settings))
+
+
+async def _run(settings: Settings) -> int:
+    harvester_credentials, guest_credentials = _load_credentials(settings)
+    log.info(
+        "starting",
+        version=__version__,
+        cluster=settings.harvester.cluster_name,
+        harvester=harvester_credentials.server,
+        namespace=harvester_credentials.namespace or "default",
+        guest=guest_credentials.server,
+    )
+    vitals = Vitals(__version__)
+    observer = vitals.telemetry.request_done
+    async with (
+        ApiClient(guest_credentials, cluster="guest", observer=observer) as guest,
+        ApiClient(harvester_credentials, cluster="harvester", observer=observer) as harvester,
+    ):
+        application = Application(settings, guest, harvester, vitals=vitals)
+        async with vitals.served(settings.server, guest):
+            return await application.run()
+
+
+def _load_credentials(settings: Settings) -> tuple[Credentials, Credentials]:
+    cloud_config = settings.harvester.cloud_config
+    if cloud_config is None:
+        raise CredentialError("--cloud-config is not set; expected the path of a kubeconfig for Harvester")
+    harvester = load_kubeconfig(cloud_config)
+    kubeconfig = settings.guest.kubeconfig
+    try:
+        if kubeconfig is not None:
+            return harvester, _load_guest(settings, kubeconfig)
+        return harvester, _with_server(load_in_cluster(os.environ), settings.guest.master)
+    except CredentialError as error:
+        raise ConfigurationError([f"guest cluster: {error}"]) from error
+
+
+def _load_guest(settings: Settings, kubeconfig: Path) -> Credentials:
+    return _with_server(load_kubeconfig(kubeconfig), settings.guest.master)
+
+
+def _with_server(credentials: Credentials, server: str) -> Credentials:
+    """Return the credentials with the API server that --master names, if it names one."""
+    return replace(credentials, server=server.rstrip("/")) if server else credentials
+
+
+class Application:
+    """One process's worth of objects, wired together."""
+
+    def __init__(self, settings: Settings, guest: ApiClient, harvester: ApiClient, *, vitals: Vitals) -> None:
+        self._settings = settings
+        self._vitals = vitals
+        self._guest = guest
+        self._harvester = harvester
+        host = socket.gethostname()
+        self._recorder = EventRecorder(guest, host=host)
+        vms = Selection(namespace=harvester.namespace)
+        mapping = Selection(NAD_MAPPING_NAMESPACE, field_selector=f"metadata.name={NAD_MAPPING_NAME}")
+        self._caches = ServiceCaches(
+            services=Informer(guest, SERVICES, indexes={SHARERS: sharer_index}),
+            load_balancers=Informer(harvester, LOAD_BALANCERS, vms, indexes={OF_SERVICE: service_index}),
+            nodes=Informer(guest, NODES, indexes=NODE_INDEXES),
+            machines=Informer(harvester, VIRTUAL_MACHINES, vms, indexes=MACHINE_INDEXES),
+            config_maps=Informer(guest, CONFIG_MAPS, mapping),
+        )
+        self._instances = Informer(harvester, INSTANCES, vms)
+        self._elector = self._make_elector(f"{host}_{uuid.uuid4()}")
+        self._reloaders = self._make_reloaders()
+        self._runners: list[Runner] = []
+        self._tell_vitals()
+
+    def _tell_vitals(self) -> None:
+        vitals, caches, settings = self._vitals, self._caches, self._settings
+        instances = (self._instances,) if self._follows_nodes else ()
+        vitals.follow_clients(self._guest, self._harvester)
+        vitals.follow_caches(
+            guest=(caches.services, caches.nodes),
+            harvester=(caches.load_balancers, caches.machines, *instances),
+            # Older charts do not grant it, and little is lost without.
+            optional=(caches.config_maps,),
+        )
+        vitals.follow_events(self._recorder)
+        vitals.follow_nodes(caches.nodes)
+        vitals.follow_services(
+            caches.services,
+            caches.load_balancers,
+            cluster_name=settings.harvester.cluster_name,
+            class_only=settings.services.class_only,
+        )
+        if settings.leader_election.enabled:
+            vitals.follow_election(self._elector, settings.leader_election)
+
+    def _make_reloaders(self) -> list[CredentialReloader]:
+        reloaders = []
+        if self._settings.harvester.cloud_config is not None:
+            reloaders.append(CredentialReloader(self._harvester, self._settings.harvester.cloud_config))
+        if self._settings.guest.kubeconfig is not None:
+            load = partial(_load_guest, self._settings)
+            reloaders.append(CredentialReloader(self._guest, self._settings.guest.kubeconfig, load=load))
+        return reloaders
+
+    def _make_elector(self, identity: str) -> LeaderElector:
+        election = self._settings.leader_election
+        elector = LeaderElector(
+            self._guest,
+            namespace=election.namespace,
+            name=election.name,
+            identity=identity,
+            times=LeaseTimes(election.lease_duration, election.renew_deadline, election.retry_period),
+        )
+        elector.on_change = self._tell_leadership
+        return elector
+
+    async def run(self) -> int:
+        """Run until a signal or the loss of the Lease; return the exit code."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        code = 0
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._start(group, "stop", self._until_stopped(stop))
+                self._start(group, "events", self._recorder.run())
+                caches = self._caches
+                for informer in (
+                    caches.services,
+                    caches.load_balancers,
+                    caches.nodes,
+                    caches.machines,
+                    caches.config_maps,
+                    *((self._instances,) if self._follows_nodes else ()),
+                ):
+                    self._start(group, informer.name, informer.run())
+                for reloader in self._reloaders:
+                    self._start(group, "credentials", reloader.run())
+                self._start(group, "leader", self._lead())
+        except* _Stop:
+            log.info("stopping")
+        except* LeaseLost as lost:
+            log.error("leadership lost", error=str(_first(lost)))
+            code = 1
+        await self._farewell(lost=code != 0)
+        return code
+
+    @staticmethod
+    def _start(group: asyncio.TaskGroup, name: str, work: Coroutine[None, None, None]) -> None:
+        group.create_task(work, name=name)
+
+    async def _until_stopped(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        await asyncio.gather(*(runner.drain(DRAIN_SECONDS) for runner in self._runners))
+        raise _Stop
+
+    async def _lead(self) -> None:
+        """Wait for the Lease, then work and renew it side by side; either one's end is the end of both."""
+        if not self._settings.leader_election.enabled:
+            await self._work()
+            return
+        await self._elector.acquire()
+        async with asyncio.TaskGroup() as group:
+            self._start(group, "lease", self._elector.hold())
+            self._start(group, "work", self._work())
+
+    async def _work(self) -> None:
+        """Run the controllers that are switched on."""
+        cluster = await self._identify()
+        async with asyncio.TaskGroup() as group:
+            if SERVICE_CONTROLLER in self._settings.controllers:
+                self._start_services(group, cluster)
+            if self._follows_nodes:
+                self._start_nodes(group)
+
+    @property
+    def _follows_nodes(self) -> bool:
+        return not self._settings.controllers.isdisjoint({NODE_CONTROLLER, LIFECYCLE_CONTROLLER})
+
+    def _start_nodes(self, group: asyncio.TaskGroup) -> None:
+        caches, settings = self._caches, self._settings
+        cluster = GuestCluster(settings.harvester.cluster_name, self._harvester.namespace)
+        fleet = Fleet(FleetCaches(caches.nodes, caches.machines, self._instances), cluster)
+        controllers: list[NodeController | NodeLifecycleController | GuestHostnames | NetworkMapping] = []
+        if NODE_CONTROLLER in settings.controllers:
+            known = VirtualAddresses(caches.services, caches.load_balancers)
+            policy = _node_policy(settings.nodes)
+            controllers.append(NodeController(self._guest, fleet, known, recorder=self._recorder, policy=policy))
+            self._vitals.controller_started(NODE_CONTROLLER, controllers[-1].runner)
+            if settings.nodes.vmi_controller:
+                controllers.append(GuestHostnames(self._harvester, fleet))
+                controllers.append(NetworkMapping(self._guest, fleet, caches.config_maps))
+        if LIFECYCLE_CONTROLLER in settings.controllers:
+            monitor = _monitor_policy(settings.nodes)
+            controllers.append(
+                NodeLifecycleController(self._guest, self._harvester, fleet, recorder=self._recorder, policy=monitor)
+            )
+            self._vitals.controller_started(LIFECYCLE_CONTROLLER, controllers[-1].runner)
+        for controller in controllers:
+            self._vitals.follow_queue(controller.runner)
+            self._runners.append(controller.runner)
+            self._start(group, controller.runner.name, controller.run())
+
+    def _start_services(self, group: asyncio.TaskGroup, cluster: ClusterIdentity) -> None:
+        settings = self._settings.services
+        controller = ServiceController(
+            self._guest,
+            self._harvester,
+            self._caches,
+            recorder=self._recorder,
+            cluster=cluster,
+            policy=ServicePolicy(settings.concurrent_syncs, settings.class_only),
+        )
+        sweep = OrphanSweep(
+            self._guest,
+            self._harvester,
+            self._caches.services,
+            self._caches.load_balancers,
+            cluster=cluster,
+            policy=SweepPolicy(settings.orphan_lbs, settings.orphan_period),
+        )
+        self._vitals.controller_started(SERVICE_CONTROLLER, controller.runner)
+        self._vitals.follow_queue(sweep.runner)
+        self._vitals.follow_orphans(lambda: sweep.deleted)
+        self._runners += [controller.runner, sweep.runner]
+        self._start(group, "service controller", controller.run())
+        self._start(group, "orphan sweep", sweep.run())
+
+    async def _identify(self) -> ClusterIdentity:
+        """Return who we are; the mark that tells clusters of one name apart is left out where it may not be read."""
+        return ClusterIdentity(
+            name=self._settings.harvester.cluster_name,
+            namespace=self._harvester.namespace,
+            uid=await self._cluster_uid(),
+            management_network=self._settings.nodes.management_network or "",
+        )
+
+    async def _cluster_uid(self) -> str:
+        """Return the UID of the guest's kube-system namespace, or nothing where it may not be read."""
+        failures = 0
+        while True:
+            try:
+                namespace = await self._guest.get(NAMESPACES, "kube-system")
+            except Forbidden:
+                log.warning(
+                    "kube-system namespace not readable, load balancers carry no owner mark and orphans stay; "
+                    "grant get on namespaces kube-system to the service account"
+                )
+                return ""
+            except CCMError as error:
+                failures += 1
+                log.warning("kube-system namespace not read", error=str(error))
+                await asyncio.sleep(pause_after(error, failures))
+            else:
+                return namespace.metadata.uid
+
+    async def _farewell(self, *, lost: bool) -> None:
+        if lost:
+            return
+        await _within(FAREWELL_SECONDS, self._elector.release)
+        await _within(FAREWELL_SECONDS, self._recorder.flush)
+
+    def _tell_leadership(self, verb: str, lease: Lease) -> None:
+        reference = ObjectReference.of(LEASES, lease)
+        message = f"{self._elector.identity} {verb}"
+        self._recorder.record(reference, "Normal", Reason.LEADER, message, component="cloud-controller-manager")
+
+
+def _node_policy(settings: NodeSettings) -> NodePolicy:
+    addresses = AddressPolicy(
+        settings.management_network, settings.node_ip_cidrs, settings.exclude_ranges, settings.use_provided_node_ip
+    )
+    return NodePolicy(
+        addresses,
+        workers=settings.concurrent_syncs,
+        full_pass=settings.status_period,
+        follow_topology=settings.vmi_controller,
+    )
+
+
+def _monitor_policy(settings: NodeSettings) -> MonitorPolicy:
+    lifecycle = LifecyclePolicy(
+        confirmations=settings.deletion_confirmations,
+        # Two looks lie between two confirmations: what Harvester says must have had time to become true.
+        spacing=2 * settings.monitor_period,
+        max_share=settings.deletion_max_share,
+    )
+    return MonitorPolicy(lifecycle, period=settings.monitor_period, workers=settings.concurrent_syncs)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first error inside nested groups."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _within(seconds: float, action: Callable[[], Awaitable[None]]) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await action()
+    except TimeoutError:
+        log.warning("not finished in time at shutdown", seconds=seconds)

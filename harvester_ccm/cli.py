@@ -1,0 +1,135 @@
+"""The command line: from arguments and environment to a run, and from its end to an exit code.
+
+The only module that reads ``sys.argv`` and the environment. Faults of the operator's are one line each on standard
+error; the log starts when the settings are known to be good.
+
+Exit codes are those of the Go provider: 0 after a run that was asked to stop, 255 when the file of ``--cloud-config``
+cannot be used (a ``CredentialError`` out of the run), 1 for everything else. A run therefore raises ``CredentialError``
+for the Harvester side only and reports a guest kubeconfig that cannot be used as ``ConfigurationError``. Commands have
+exit codes of their own (``harvester_ccm.commands.definition``).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Final
+
+import structlog
+
+from harvester_ccm import __version__
+from harvester_ccm.commands import COMMANDS, Command, Invocation
+from harvester_ccm.config import Settings
+from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError
+from harvester_ccm.flags import (
+    FlagValues,
+    UsageError,
+    build_settings,
+    help_text,
+    parse_command_line,
+    wants_full_help,
+)
+from harvester_ccm.logs import configure_logging
+
+PROGRAM: Final = "harvester-ccm"
+PROGRAM_NAMES: Final = (PROGRAM, "harvester-cloud-provider")
+"""Names the program is installed under; the second is the one that existing charts call."""
+
+EXIT_OK: Final = 0
+EXIT_FAILURE: Final = 1
+EXIT_CLOUD_CONFIG: Final = 255
+
+HELM_HINT: Final = "check .Values.extraArgs of the Helm chart: flags are written --name=value"
+
+log = structlog.get_logger(__name__)
+
+
+def main(
+    argv: Sequence[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    commands: Sequence[Command] = COMMANDS,
+) -> int:
+    """Run the program and return its exit code. ``argv`` includes the program's name."""
+    program, *words = sys.argv if argv is None else argv
+    name = PurePath(program).name
+    command = next((command for command in commands if words[:1] == [command.name]), None)
+    invocation = Invocation(
+        program=name if name in PROGRAM_NAMES else PROGRAM,
+        words=tuple(words[1:] if command else words),
+        environment=os.environ if environment is None else environment,
+    )
+    try:
+        return command.run(invocation) if command else _run(invocation, commands)
+    except UsageError as error:
+        return _refuse(error, invocation, commands, hint=HELM_HINT if error.unknown_flag else None)
+    except ConfigurationError as error:
+        return _refuse(error, invocation, commands)
+    except CredentialError as error:
+        _report(f"cannot use --cloud-config: {error}")
+        return EXIT_CLOUD_CONFIG
+    except CCMError as error:
+        _report(str(error))
+        return EXIT_FAILURE
+
+
+def _run(invocation: Invocation, commands: Sequence[Command]) -> int:
+    """Do what a call without a command does: print what was asked for, or serve until told to stop."""
+    line = parse_command_line(invocation.words)
+    if line.wants_help:
+        sys.stdout.write(_help(invocation, commands))
+        return EXIT_OK
+    if line.wants_version:
+        sys.stdout.write(f"{PROGRAM} {__version__}\n")
+        return EXIT_OK
+    settings = build_settings(line.flags, invocation.environment)
+    configure_logging(settings.logging)
+    _log_configuration(settings, line.flags)
+    try:
+        return _run_app(settings)
+    except CCMError:
+        raise
+    except Exception:
+        # Through the log and not as a bare traceback, because the log removes credentials.
+        log.exception("stopped by an unexpected error")
+        return EXIT_FAILURE
+
+
+def _run_app(settings: Settings) -> int:
+    from harvester_ccm.app import run  # noqa: PLC0415 - help, version and refusals answer without the HTTP client
+
+    return run(settings)
+
+
+def _log_configuration(settings: Settings, flags: FlagValues) -> None:
+    given = {name: flags.values[name] for name in sorted(flags.explicit)}
+    log.info("flags read", given=given)
+    for sentence in settings.warnings:
+        log.warning("setting works badly", detail=sentence)
+    for sentence in settings.ignored:
+        log.warning("flag without effect", detail=sentence)
+
+
+def _refuse(
+    error: ConfigurationError, invocation: Invocation, commands: Sequence[Command], *, hint: str | None = None
+) -> int:
+    for problem in error.problems:
+        _report(problem)
+    if hint:
+        sys.stderr.write(f"{PROGRAM}: hint: {hint}\n")
+    if wants_full_help(invocation.words):
+        sys.stderr.write(f"\n{_help(invocation, commands)}")
+    return EXIT_FAILURE
+
+
+def _report(problem: str) -> None:
+    sys.stderr.write(f"{PROGRAM}: error: {' '.join(problem.splitlines())}\n")
+
+
+def _help(invocation: Invocation, commands: Sequence[Command]) -> str:
+    width = min(max(shutil.get_terminal_size(fallback=(100, 24)).columns, 40), 120)
+    listed = [(command.name, command.summary) for command in commands]
+    return help_text(program=invocation.program, width=width, commands=listed)

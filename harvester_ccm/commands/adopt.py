@@ -1,0 +1,193 @@
+"""``adopt``: let a Service take over a load balancer that nothing proves to be its own.
+
+What can be proved is adopted by the running program by itself (see ``plan.ownership``). Left are load balancers of a
+cluster that was set up anew or renamed while its Services were created anew: there a person has to say so. The write is
+the one that the running program makes for a load balancer of its own: labels, and the marks of cluster and Service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from harvester_ccm.commands.call import Call, Manual, expect_arguments, perform, split_key
+from harvester_ccm.commands.claims import Verdict, judge
+from harvester_ccm.commands.clusters import Clusters, open_clusters, read_inventory
+from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, Invocation
+from harvester_ccm.commands.inventory import Inventory, identity
+from harvester_ccm.commands.output import Output
+from harvester_ccm.commands.ownflags import FORCE, OUTPUT, YES
+from harvester_ccm.commands.service_report import differences
+from harvester_ccm.commands.service_view import ServiceView, candidates, why_not_served
+from harvester_ccm.config import SERVICE_CONTROLLER
+from harvester_ccm.errors import CCMError
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.names import LB_CLUSTER, LB_OWNER
+from harvester_ccm.plan.load_balancer_object import ClusterIdentity, changed_document, load_balancer_change
+from harvester_ccm.plan.ownership import service_key
+from harvester_ccm.plan.request import primary_reference, read_request
+
+MANUAL: Final = Manual(
+    usages=("adopt NAMESPACE/NAME LOADBALANCER [--yes] [flags]",),
+    meaning="""
+        Lets a Service take over a load balancer in Harvester, and with it the address, where the running program does
+        not do so by itself because nothing proves that the load balancer is this cluster's: after the cluster was set
+        up anew, or renamed while its Services were created anew. explain service says which load balancers there are.
+
+        Without --yes it is only shown what would be written. A Service that has a load balancer of its own already
+        keeps it: delete that one first, while this program does not run.
+
+        Exit codes: 0 done, or nothing to do, 1 refused or failed, 2 the command line cannot be used.
+    """,
+    own=(YES, FORCE, OUTPUT),
+)
+
+Document = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """What would be written, and what speaks against it."""
+
+    service: Service
+    load_balancer: LoadBalancer
+    document: Document
+    """The whole object as it would be written."""
+    changes: tuple[str, ...]
+    """What is different in it; empty when it is this Service's already."""
+    obstacles: tuple[str, ...]
+    """Why it cannot be done."""
+    doubts: tuple[str, ...]
+    """Why it is done with --force only."""
+
+
+def run(invocation: Invocation) -> int:
+    """Run the command and return the exit code."""
+    return perform(invocation, MANUAL, lambda call: asyncio.run(_adopt(call)))
+
+
+async def _adopt(call: Call) -> int:
+    key, name = expect_arguments(call, ["NAMESPACE/NAME", "LOADBALANCER"])
+    key = "/".join(split_key(key, "the Service"))
+    async with open_clusters(call.settings, call.environment) as clusters:
+        adoption = await _look(call, clusters, key, name)
+        allowed = not adoption.obstacles and (call.flags.read(FORCE.name, bool) or not adoption.doubts)
+        write = allowed and bool(adoption.changes) and call.flags.read(YES.name, bool)
+        if write:
+            await clusters.harvester.replace(
+                LOAD_BALANCERS, name, adoption.document, namespace=clusters.harvester.namespace
+            )
+    if call.output.as_json:
+        call.output.document(_document(adoption, written=write))
+    else:
+        _print(adoption, call.output, allowed=allowed, written=write)
+    return EXIT_OK if allowed else EXIT_PROBLEMS
+
+
+async def _look(call: Call, clusters: Clusters, key: str, name: str) -> Adoption:
+    inventory = await read_inventory(clusters)
+    namespace = clusters.harvester.namespace
+    problem = inventory.problems.get(LOAD_BALANCERS.plural)
+    if problem is not None:
+        raise problem
+    service = inventory.service(key)
+    load_balancer = next((one for one in inventory.load_balancers if one.metadata.name == name), None)
+    if service is None:
+        raise CCMError(f"there is no Service {key} in this cluster")
+    if load_balancer is None:
+        raise CCMError(f"there is no load balancer {name} in namespace {namespace} of Harvester")
+    settings = call.settings
+    cluster = identity(
+        inventory,
+        name=settings.harvester.cluster_name,
+        namespace=namespace,
+        management_network=settings.nodes.management_network,
+    )
+    serving = SERVICE_CONTROLLER in settings.controllers
+    view = ServiceView(cluster, settings.services.class_only, serving, 0.0, None)
+    return propose(service, load_balancer, inventory, view)
+
+
+def propose(service: Service, load_balancer: LoadBalancer, inventory: Inventory, view: ServiceView) -> Adoption:
+    """Return what would be written to make the load balancer the Service's, and what speaks against it."""
+    change = load_balancer_change(load_balancer, service, view.cluster)
+    document = changed_document(load_balancer, change)
+    return Adoption(
+        service=service,
+        load_balancer=load_balancer,
+        document=document,
+        changes=tuple(differences(load_balancer.document(), document)),
+        obstacles=tuple(_obstacles(service, load_balancer, inventory, view)),
+        doubts=tuple(_doubts(service, load_balancer, inventory, view.cluster)),
+    )
+
+
+def _obstacles(service: Service, load_balancer: LoadBalancer, inventory: Inventory, view: ServiceView) -> Iterator[str]:
+    not_served = why_not_served(service, inventory, view)
+    if not_served:
+        yield f"the Service is not served: {not_served}"
+    if service.metadata.deleting:
+        yield "the Service is being deleted, and the load balancer would be deleted with it"
+    primary = primary_reference(service)
+    if primary:
+        yield f"the Service shares the address of {primary}; a load balancer of its own would be deleted"
+    if load_balancer.metadata.deleting:
+        yield "the load balancer is being deleted"
+    wanted = read_request(service).workload_type
+    if wanted not in {None, load_balancer.spec.workload_type}:
+        yield (
+            f"the Service asks for a {wanted} load balancer and this is a {load_balancer.spec.workload_type} one, so "
+            "it would be deleted and created again"
+        )
+    for one in judge(candidates(service, inventory, view.cluster), service, view.cluster):
+        if one.verdict is Verdict.CLAIMED and one.name != load_balancer.metadata.name:
+            yield (
+                f"load balancer {one.name} serves the Service ({one.because}), and of two the running program deletes "
+                "one. Stop it, delete that load balancer in Harvester, adopt this one, start it again"
+            )
+
+
+def _doubts(
+    service: Service, load_balancer: LoadBalancer, inventory: Inventory, cluster: ClusterIdentity
+) -> Iterator[str]:
+    meta, serves = load_balancer.metadata, service_key(load_balancer)
+    mark, made_for = meta.annotation(LB_OWNER), meta.label(LB_CLUSTER)
+    if mark and mark != cluster.uid:
+        yield (
+            f"annotation {LB_OWNER} is {mark}: it belongs to another cluster, called {made_for!r}. If that cluster "
+            "still exists, the two would take the address from each other"
+        )
+    if serves not in (service.metadata.key, "/") and inventory.service(serves) is not None:
+        yield f"its labels say that it serves Service {serves}, which exists in this cluster and would lose it"
+    address = load_balancer.address or load_balancer.allocated_ip
+    if service.addresses and address and address not in service.addresses:
+        yield f"the address of the Service changes from {service.addresses[0]} to {address}"
+
+
+def _document(adoption: Adoption, *, written: bool) -> Document:
+    return {
+        "service": adoption.service.metadata.key,
+        "loadBalancer": adoption.load_balancer.metadata.name,
+        "changes": list(adoption.changes),
+        "obstacles": list(adoption.obstacles),
+        "doubts": list(adoption.doubts),
+        "written": written,
+    }
+
+
+def _print(adoption: Adoption, output: Output, *, allowed: bool, written: bool) -> None:
+    name, key = adoption.load_balancer.metadata.name, adoption.service.metadata.key
+    output.line(f"Load balancer {name} for Service {key}")
+    if not adoption.changes and not adoption.obstacles:
+        output.entry("is this Service's already; nothing is to be done")
+        return
+    output.section("Written" if written else "Would be written", adoption.changes)
+    output.section("Cannot be done", adoption.obstacles, mark="- ")
+    output.section(
+        "Doubts" if allowed else "Doubts, with which it is done with --force only", adoption.doubts, mark="- "
+    )
+    if allowed and not written:
+        output.line("\nNothing was written; add --yes to do it.")

@@ -1,0 +1,130 @@
+"""The backends of a VM load balancer, as far as Harvester tells: never a guess about a single one's health."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from harvester_ccm.commands.inventory import ENDPOINT_SLICES, EndpointSlice, Inventory
+from harvester_ccm.errors import Forbidden, NotFound
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.names import VM_NAME
+from harvester_ccm.plan.refusal import backend_note
+
+STAND_IN: Final = "dummy"
+"""How the UID of the endpoint begins that Harvester puts in while no backend is ready; nobody has its address."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One VM behind a load balancer."""
+
+    address: str
+    vm: str
+    """Name of the VM; empty when it is not known."""
+    ready: bool | None
+    """Whether it gets traffic; None when that is not known."""
+
+    @property
+    def title(self) -> str:
+        """Name and address."""
+        return f"{self.vm} ({self.address})" if self.vm else self.address
+
+
+@dataclass(frozen=True)
+class Backends:
+    """The VMs behind a load balancer."""
+
+    selected: tuple[str, ...]
+    """VM names that the load balancer selects."""
+    found: tuple[Backend, ...]
+    checked: bool
+    """Whether Harvester checks their health; without it every one counts as ready."""
+    unknown: str
+    """Why the health of the single ones is not known; empty when it is."""
+    problem: str
+    """Why none of them gets traffic, by the load balancer's own condition; empty when some do."""
+
+    def document(self) -> dict[str, object]:
+        """Return the backends for scripts; ``ready`` is null where it is not known."""
+        return {
+            "selected": list(self.selected),
+            "healthChecked": self.checked,
+            "found": [{"address": one.address, "vm": one.vm, "ready": one.ready} for one in self.found],
+            "healthUnknown": self.unknown or None,
+            "problem": self.problem or None,
+        }
+
+    def sentences(self) -> list[str]:
+        """Return the backends for people."""
+        lines = [f"selects the VMs {', '.join(self.selected) or '(none)'}"]
+        lines += [f"{one.title}: {_health(one, checked=self.checked)}" for one in self.found]
+        if not self.found:
+            lines.append("Harvester shows no backend")
+        if self.problem:
+            lines.append(self.problem)
+        if self.unknown:
+            lines.append(f"health of the single backends: not known, {self.unknown}")
+        return lines
+
+
+def backends_of(load_balancer: LoadBalancer, inventory: Inventory) -> Backends | None:
+    """Return the backends of a VM load balancer; None for a cluster load balancer, which has none."""
+    if load_balancer.spec.workload_type != "vm":
+        return None
+    selector = load_balancer.spec.backend_server_selector or {}
+    check = load_balancer.spec.health_check
+    checked = check is not None and check.port > 0
+    selected = tuple(selector.get(VM_NAME) or ())
+    note = backend_note(load_balancer)
+    problem = note.message if note else ""
+    present = next((one for one in inventory.slices if one.metadata.name == load_balancer.metadata.name), None)
+    if present is not None:
+        return Backends(selected, _endpoints(present, inventory), checked, "", problem)
+    listed = (load_balancer.status.backend_servers if load_balancer.status else None) or ()
+    names = _machines_by_address(inventory)
+    found = tuple(Backend(address, names.get(address, ""), None) for address in sorted(listed))
+    return Backends(selected, found, checked, _reason(load_balancer, inventory), problem)
+
+
+def _endpoints(present: EndpointSlice, inventory: Inventory) -> tuple[Backend, ...]:
+    names = _machines_by_address(inventory)
+    found = []
+    for one in present.endpoints or ():
+        target = one.target_ref
+        if target is not None and target.uid.startswith(STAND_IN):
+            continue
+        address = one.addresses[0] if one.addresses else ""
+        name = (target.name if target else "") or names.get(address, "")
+        found.append(Backend(address, name, one.conditions.ready is not False))
+    return tuple(sorted(found, key=lambda one: (one.vm, one.address)))
+
+
+def _machines_by_address(inventory: Inventory) -> dict[str, str]:
+    return {
+        nic.ip_address: one.metadata.name
+        for one in inventory.instances
+        for nic in (one.status.interfaces if one.status else None) or ()
+        if nic.ip_address
+    }
+
+
+def _reason(load_balancer: LoadBalancer, inventory: Inventory) -> str:
+    namespace = load_balancer.metadata.namespace
+    match inventory.problems.get(ENDPOINT_SLICES.plural):
+        case None:
+            return "the EndpointSlice of the load balancer is not among the objects"
+        case Forbidden():
+            return f"because the cloud-config may not read EndpointSlices in namespace {namespace} of Harvester"
+        case NotFound():
+            return "because Harvester has not made an EndpointSlice for the load balancer yet"
+        case error:
+            return f"because its EndpointSlice cannot be read: {error}"
+
+
+def _health(one: Backend, *, checked: bool) -> str:
+    if one.ready is None:
+        return "health not known"
+    if not one.ready:
+        return "not ready, gets no traffic"
+    return "ready, answers the health check" if checked else "ready (its health is not checked)"

@@ -1,0 +1,163 @@
+"""The frame around every command: flags to settings, help, quiet logs, faults to exit codes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import structlog
+
+from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE, Invocation
+from harvester_ccm.commands.output import Output, standard_output
+from harvester_ccm.commands.ownflags import OUTPUT
+from harvester_ccm.config import LoggingSettings, Settings
+from harvester_ccm.errors import CCMError, ConfigurationError
+from harvester_ccm.flags import (
+    CommandLine,
+    Flag,
+    FlagValues,
+    build_settings,
+    command_grammar,
+    command_help,
+    parse_command_line,
+)
+from harvester_ccm.logs import DEBUG_VERBOSITY, configure_logging
+from harvester_ccm.redaction import redact_text
+
+PROGRAM: Final = "harvester-ccm"
+EXIT_INTERRUPTED: Final = 130
+"""What shells report for a program that was ended with Ctrl-C."""
+
+log = structlog.get_logger(__name__)
+
+
+class Form(StrEnum):
+    """Values of --output."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True)
+class Manual:
+    """What a command takes, and its help."""
+
+    usages: tuple[str, ...]
+    """Command lines without the program's name."""
+    meaning: str
+    """Paragraphs, with an empty line between two."""
+    own: tuple[Flag, ...]
+    """The flags that only this command has, --output included."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A command line that was understood."""
+
+    arguments: tuple[str, ...]
+    flags: FlagValues
+    settings: Settings
+    environment: Mapping[str, str]
+    output: Output
+
+
+def perform(
+    invocation: Invocation,
+    manual: Manual,
+    action: Callable[[Call], int],
+    *,
+    offline: Callable[[CommandLine], bool] = lambda _line: False,
+    default_form: Callable[[CommandLine], Form] = lambda _line: Form.TEXT,
+) -> int:
+    """Run a command and return its exit code; faults are told in one line each on standard error.
+
+    ``offline`` says whether a command line asks no cluster, so that no cloud-config is needed.
+    """
+    try:
+        line = parse_command_line(invocation.words, command_grammar(manual.own))
+        if line.wants_help:
+            sys.stdout.write(_help(invocation, manual))
+            return EXIT_OK
+        form = _form(line, default_form(line))
+        settings = build_settings(line.flags, invocation.environment, offline=offline(line))
+        _quiet(settings.logging)
+        output = standard_output(as_json=form is Form.JSON)
+        return action(Call(line.arguments, line.flags, settings, invocation.environment, output))
+    except ConfigurationError as error:
+        _report(error.problems)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        _report_failure(error)
+        return EXIT_PROBLEMS
+
+
+def _report_failure(error: Exception) -> None:
+    match error:
+        case CCMError():
+            _report([str(error)])
+        case BrokenPipeError():
+            # Whoever read the output has seen enough; Python must not complain about it at its end either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        case _:
+            # Through the log and not as a bare traceback, because the log removes credentials.
+            log.error("stopped by an unexpected error", exc_info=error)
+
+
+def refuse(problem: str) -> ConfigurationError:
+    """Return the error to raise for a command line that cannot be used."""
+    return ConfigurationError([problem])
+
+
+def expect_arguments(call: Call, names: Sequence[str], *, skip: int = 0) -> tuple[str, ...]:
+    """Return the arguments behind the first ``skip``. Raises ConfigurationError when they are not one per name."""
+    given = call.arguments[skip:]
+    if len(given) != len(names):
+        wanted, listed = " ".join(names) or "no arguments", " ".join(given) or "none"
+        raise refuse(f"expected {wanted}, got {listed}; --help shows the command lines")
+    return given
+
+
+def split_key(text: str, what: str) -> tuple[str, str]:
+    """Return namespace and name of ``namespace/name``. Raises ConfigurationError."""
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise refuse(f"{what} is {text!r}; expected namespace/name")
+    return namespace, name
+
+
+def _form(line: CommandLine, default: Form) -> Form:
+    text = line.flags.text(OUTPUT.name)
+    if not text:
+        return default
+    try:
+        return Form(text)
+    except ValueError:
+        raise refuse(f"--output is {text!r}; expected one of: {', '.join(Form)}") from None
+
+
+def _quiet(settings: LoggingSettings) -> None:
+    """Send warnings and errors to standard error, and all the rest only where debug lines were asked for."""
+    configure_logging(settings)
+    if settings.verbosity < DEBUG_VERBOSITY:
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+
+
+def _report(problems: Sequence[str]) -> None:
+    for problem in problems:
+        sys.stderr.write(f"{PROGRAM}: error: {redact_text(' '.join(problem.splitlines()))}\n")
+
+
+def _help(invocation: Invocation, manual: Manual) -> str:
+    width = min(max(shutil.get_terminal_size(fallback=(100, 24)).columns, 40), 120)
+    paragraphs = [" ".join(paragraph.split()) for paragraph in manual.meaning.strip().split("\n\n")]
+    return command_help(
+        program=invocation.program, usages=manual.usages, meaning=paragraphs, own=manual.own, width=width
+    )

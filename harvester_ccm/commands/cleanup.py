@@ -1,0 +1,235 @@
+"""``cleanup``: the load balancers of a guest cluster that is gone, listed or deleted with Harvester's kubeconfig alone.
+
+Harvester tidies up by itself only after clusters that Rancher removed. What belongs to the cluster is told by the label
+with its name; nothing is deleted while VMs of a cluster of that name exist or more than one cluster has used the name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from harvester_ccm.commands.call import Call, Manual, expect_arguments, perform, refuse
+from harvester_ccm.commands.clusters import ask, harvester_credentials
+from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, Invocation
+from harvester_ccm.commands.output import Output
+from harvester_ccm.commands.ownflags import CLUSTER, CLUSTER_UID, FORCE, NAMESPACE, OUTPUT, YES
+from harvester_ccm.errors import CCMError, CredentialError, NotFound
+from harvester_ccm.flags.clustername import read_cluster_name
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer, VirtualMachine
+from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
+from harvester_ccm.plan.cleanup import safe_to_delete
+from harvester_ccm.plan.node_machine import GuestCluster, Membership, index_machines
+from harvester_ccm.plan.ownership import service_key
+
+GONE_SECONDS: Final = 30.0
+"""Time that Harvester gets to give the addresses back and let the load balancers go."""
+LOOK_SECONDS: Final = 0.5
+"""Pause between two looks whether they are gone."""
+
+MANUAL: Final = Manual(
+    usages=("cleanup --cluster=NAME --cloud-config=FILE [--yes] [flags]",),
+    meaning="""
+        Lists the load balancers that a guest cluster left in Harvester, and with --yes deletes them, so that their
+        addresses can be used again. For clusters that no longer exist: the running program deletes its own.
+        --cloud-config is any kubeconfig for Harvester that may list and delete load balancers and list VMs.
+
+        Exit codes: 0 listed, deleted, or none found, 1 doubts or a failure left some in place, 2 the command line
+        cannot be used.
+    """,
+    own=(CLUSTER, CLUSTER_UID, NAMESPACE, YES, FORCE, OUTPUT),
+)
+
+Document = dict[str, object]
+
+_COLUMNS: Final = {
+    "NAME": "name",
+    "SERVICE": "service",
+    "TYPE": "workloadType",
+    "ADDRESS": "address",
+    "POOL": "pool",
+    "CREATED": "created",
+    "CLUSTER UID": "clusterUid",
+}
+"""Heading to the key of an entry."""
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What a cluster left behind."""
+
+    cluster: str
+    namespace: str
+    load_balancers: tuple[LoadBalancer, ...]
+    doubts: tuple[str, ...]
+    """Why nothing is deleted without --force."""
+
+
+@dataclass
+class Removal:
+    """What became of them."""
+
+    deleted: list[str] = field(default_factory=list)
+    """Names of those that are gone."""
+    going: list[str] = field(default_factory=list)
+    """Names of those that Harvester has not let go yet."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Name to the reason why it was not deleted."""
+
+
+def run(invocation: Invocation) -> int:
+    """Run the command and return the exit code."""
+    return perform(invocation, MANUAL, lambda call: asyncio.run(_clean_up(call)))
+
+
+async def _clean_up(call: Call) -> int:
+    expect_arguments(call, [])
+    name = read_cluster_name(call.flags.text(CLUSTER.name))[0]
+    if not name:
+        raise refuse("--cluster is required: the name of the guest cluster that is gone")
+    try:
+        credentials = harvester_credentials(call.settings)
+    except CredentialError as error:
+        raise CredentialError(f"cannot use --cloud-config: {error}") from error
+    async with ApiClient(credentials, cluster="harvester") as harvester:
+        namespace = call.flags.text(NAMESPACE.name) or harvester.namespace
+        remains = await _look(harvester, name, namespace, uid=call.flags.text(CLUSTER_UID.name))
+        allowed = call.flags.read(FORCE.name, bool) or not remains.doubts
+        removal = None
+        if allowed and call.flags.read(YES.name, bool):
+            removal = await _delete(harvester, remains)
+    if call.output.as_json:
+        call.output.document(_document(remains, removal))
+    else:
+        _print(remains, removal, call.output, allowed=allowed)
+    incomplete = removal is not None and bool(removal.going or removal.failed)
+    return EXIT_PROBLEMS if incomplete or (remains.load_balancers and not allowed) else EXIT_OK
+
+
+async def _look(harvester: ApiClient, cluster: str, namespace: str, *, uid: str) -> Remains:
+    balancers = await ask(harvester.list(LOAD_BALANCERS, namespace=namespace))
+    if balancers.answer is None:
+        raise balancers.error or CCMError("there was no answer")
+    machines = await ask(harvester.list(VIRTUAL_MACHINES, namespace=namespace))
+    named = [one for one in balancers.answer.items if one.metadata.label(LB_CLUSTER) == cluster]
+    chosen = tuple(one for one in named if not uid or one.metadata.annotation(LB_OWNER) == uid)
+    vms = None if machines.answer is None else machines.answer.items
+    return judge_remains(cluster, namespace, chosen, vms)
+
+
+def judge_remains(
+    cluster: str, namespace: str, load_balancers: tuple[LoadBalancer, ...], machines: Sequence[VirtualMachine] | None
+) -> Remains:
+    """Return the remains with the doubts about them; ``machines`` None means that the VMs could not be read."""
+    return Remains(cluster, namespace, load_balancers, tuple(_doubts(cluster, namespace, load_balancers, machines)))
+
+
+def _doubts(
+    cluster: str, namespace: str, load_balancers: Iterable[LoadBalancer], machines: Sequence[VirtualMachine] | None
+) -> Iterator[str]:
+    if cluster == DEFAULT_CLUSTER_NAME:
+        yield f"{cluster!r} is what every cluster without a name of its own is called; these may be several clusters'"
+    elif machines is None:
+        yield f"the VMs in namespace {namespace} cannot be read, so the cluster may still have some"
+    else:
+        guest = GuestCluster(cluster, namespace)
+        index = index_machines(machines, (), cluster=guest, hostnames={}, claims={})
+        alive = sorted(one.name for one in index.by_name.values() if one.membership is Membership.OWN)
+        if alive:
+            yield f"VMs of a cluster of this name exist: {', '.join(alive)}"
+        unmarked = sorted(one.name for one in index.by_name.values() if one.membership is Membership.UNMARKED)
+        if unmarked:
+            yield f"VMs without the label {VM_CLUSTER} exist, which may be the cluster's: {', '.join(unmarked)}"
+    marks = sorted({one.metadata.annotation(LB_OWNER) or "" for one in load_balancers} - {""})
+    if len(marks) > 1:
+        yield f"clusters with different UIDs have used the name: {', '.join(marks)}; choose one with --cluster-uid"
+
+
+async def _delete(harvester: ApiClient, remains: Remains) -> Removal:
+    removal = Removal()
+    asked: dict[str, str] = {}
+    for one in remains.load_balancers:
+        meta = one.metadata
+        if not meta.deleting and not safe_to_delete(one):
+            removal.failed[meta.name] = (
+                "Harvester has not finished booking its address, which a deletion now would lose; try again in a "
+                "moment, and check that harvester-load-balancer runs in namespace harvester-system"
+            )
+            continue
+        try:
+            await harvester.delete(LOAD_BALANCERS, meta.name, namespace=meta.namespace, uid=meta.uid)
+        except NotFound:
+            removal.deleted.append(meta.name)
+        except CCMError as error:
+            removal.failed[meta.name] = str(error)
+        else:
+            asked[meta.name] = meta.uid
+    removal.going = await _await_end(harvester, remains.namespace, asked)
+    removal.deleted += [name for name in asked if name not in removal.going]
+    return removal
+
+
+async def _await_end(harvester: ApiClient, namespace: str, asked: dict[str, str]) -> list[str]:
+    """Return the names of those that are still there when the time is up."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + GONE_SECONDS
+    left = list(asked)
+    while left:
+        page = await harvester.list(LOAD_BALANCERS, namespace=namespace)
+        present = {one.metadata.uid for one in page.items}
+        left = [name for name in left if asked[name] in present]
+        if not left or loop.time() >= deadline:
+            break
+        await asyncio.sleep(LOOK_SECONDS)
+    return left
+
+
+def _document(remains: Remains, removal: Removal | None) -> Document:
+    return {
+        "cluster": remains.cluster,
+        "namespace": remains.namespace,
+        "loadBalancers": [_entry(one) for one in remains.load_balancers],
+        "doubts": list(remains.doubts),
+        "deleted": removal.deleted if removal else [],
+        "going": removal.going if removal else [],
+        "failed": [{"name": name, "reason": why} for name, why in removal.failed.items()] if removal else [],
+    }
+
+
+def _entry(one: LoadBalancer) -> Document:
+    return {
+        "name": one.metadata.name,
+        "service": service_key(one),
+        "workloadType": one.spec.workload_type,
+        "address": one.address or one.allocated_ip or None,
+        "pool": one.allocated_pool or one.spec.ip_pool or None,
+        "clusterUid": one.metadata.annotation(LB_OWNER),
+        "created": one.metadata.creation_timestamp,
+    }
+
+
+def _print(remains: Remains, removal: Removal | None, output: Output, *, allowed: bool) -> None:
+    where = f"cluster {remains.cluster!r} in namespace {remains.namespace} of Harvester"
+    if not remains.load_balancers:
+        output.line(f"No load balancer of {where}.")
+        return
+    output.line(f"Load balancers of {where}:\n")
+    entries = [_entry(one) for one in remains.load_balancers]
+    several = len({entry["clusterUid"] for entry in entries}) > 1
+    columns = {name: key for name, key in _COLUMNS.items() if several or key != "clusterUid"}
+    output.table([list(columns), *([str(entry[key] or "-") for key in columns.values()] for entry in entries)])
+    title = "Doubts" if allowed else "Nothing is deleted without --force, because"
+    output.section(title, remains.doubts, mark="- ")
+    if removal is not None:
+        _print_removal(removal, output)
+    elif allowed:
+        output.line("\nNothing was deleted; add --yes to delete them.")
+
+
+def _print_removal(removal: Removal, output: Output) -> None:
+    output.section("Deleted", removal.deleted)
+    output.section("Asked to go, and still there; Harvester's controller has to let them go", removal.going)
+    output.section("Not deleted", [f"{name}: {why}" for name, why in removal.failed.items()])

@@ -1,0 +1,136 @@
+"""``explain nad-mapping``: which network is on which device in all nodes, and what the ConfigMap would say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+
+from harvester_ccm.commands.call import Call, expect_arguments
+from harvester_ccm.commands.clusters import open_clusters, read_inventory
+from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS
+from harvester_ccm.commands.explain_node import with_stand_ins
+from harvester_ccm.commands.files import read_files
+from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.node_report import machine_index
+from harvester_ccm.commands.output import Output
+from harvester_ccm.commands.ownflags import FILENAME, NAMESPACE
+from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
+from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
+from harvester_ccm.plan.nad_mapping import MappingPlan, mapping_text, plan_nad_mapping
+from harvester_ccm.plan.node_machine import GuestCluster, MachineIndex, Membership, own_instances
+
+Document = dict[str, object]
+
+
+@dataclass(frozen=True)
+class MappingReport:
+    """The mapping explained."""
+
+    plan: MappingPlan
+    instances: tuple[VirtualMachineInstance, ...]
+    """Those that count."""
+    dropped: dict[str, str]
+    """Network to the reason why it is not in the mapping."""
+    assumptions: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """Problems: the device of a network is not known or not the same everywhere."""
+        return EXIT_PROBLEMS if self.dropped or self.plan.unknown else EXIT_OK
+
+    def document(self) -> Document:
+        """Return the explanation for scripts; ``write`` is null when the ConfigMap would be left as it is."""
+        return {
+            "mapping": dict(self.plan.mapping),
+            "value": mapping_text(self.plan.mapping),
+            "write": self.plan.value,
+            "configMap": f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}",
+            "key": NAD_MAPPING_KEY,
+            "instances": [one.metadata.name for one in self.instances],
+            "dropped": [{"network": network, "reason": reason} for network, reason in self.dropped.items()],
+            "silent": list(self.plan.unknown),
+            "assumptions": list(self.assumptions),
+        }
+
+
+def explain_mapping(call: Call) -> int:
+    """Explain the mapping and return the exit code."""
+    expect_arguments(call, [], skip=1)
+    files = call.flags.words(FILENAME.name)
+    report = _from_files(call, files) if files else asyncio.run(_from_clusters(call))
+    if call.output.as_json:
+        call.output.document(report.document())
+    else:
+        _print(report, call.output)
+    return report.exit_code
+
+
+async def _from_clusters(call: Call) -> MappingReport:
+    async with open_clusters(call.settings, call.environment) as clusters:
+        inventory = await read_inventory(clusters)
+        problem = inventory.problems.get(INSTANCES.plural)
+        if problem is not None:
+            raise problem
+        cluster = GuestCluster(call.settings.harvester.cluster_name, clusters.harvester.namespace)
+        return report_mapping(inventory, own_instances(machine_index(inventory, cluster)))
+
+
+def _from_files(call: Call, files: tuple[str, ...]) -> MappingReport:
+    contents = read_files(files, namespace=call.flags.text(NAMESPACE.name))
+    inventory = with_stand_ins(contents.inventory).assuming(*call.settings.warnings)
+    cluster = GuestCluster(call.settings.harvester.cluster_name, contents.namespace)
+    index = machine_index(inventory, cluster)
+    instances = own_instances(index)
+    if not instances and inventory.instances:
+        instances = _not_foreign(index)
+        inventory = inventory.assuming(
+            f"all VMs are this cluster's: no label {VM_CLUSTER} has the value of --cluster-name and no Node names one"
+        )
+    return report_mapping(inventory, instances)
+
+
+def _not_foreign(index: MachineIndex) -> tuple[VirtualMachineInstance, ...]:
+    machines = [one for one in index.by_name.values() if one.membership is not Membership.FOREIGN]
+    return tuple(one.instance for one in machines if one.instance is not None)
+
+
+def report_mapping(inventory: Inventory, instances: tuple[VirtualMachineInstance, ...]) -> MappingReport:
+    """Return the explanation: the plan is the one that the running program would make after a start."""
+    plan = plan_nad_mapping(instances, inventory.mapping, remembered={})
+    return MappingReport(plan, instances, _dropped(plan, instances), inventory.assumptions)
+
+
+def _dropped(plan: MappingPlan, instances: tuple[VirtualMachineInstance, ...]) -> dict[str, str]:
+    said = {one.metadata.name: plan.remembered.get(one.metadata.uid) for one in instances}
+    networks = {
+        one.metadata.name: {n.multus.network_name for n in one.spec.networks or () if n.multus is not None}
+        for one in instances
+        if said[one.metadata.name] is not None
+    }
+    reasons = {}
+    for network in sorted(set[str]().union(*networks.values()) - plan.mapping.keys()):
+        without = sorted(name for name, attached in networks.items() if network not in attached)
+        devices = {name: device for name, devices in said.items() if devices and (device := devices.get(network))}
+        if without:
+            reasons[network] = f"not attached to {', '.join(without)}"
+        elif len(set(devices.values())) > 1:
+            listed = ", ".join(f"{device} in {name}" for name, device in sorted(devices.items()))
+            reasons[network] = f"on different devices: {listed}"
+        else:
+            reasons[network] = "no VM reports its device; is qemu-guest-agent running in the guests?"
+    return reasons
+
+
+def _print(report: MappingReport, output: Output) -> None:
+    output.line(json.dumps(dict(report.plan.mapping), sort_keys=True, separators=(",", ":"), ensure_ascii=False))
+    names = ", ".join(one.metadata.name for one in report.instances) or "none"
+    output.section("VMs that count", [names])
+    output.section("Networks left out", [f"{network}: {reason}" for network, reason in report.dropped.items()])
+    if report.plan.unknown:
+        output.section("VMs that do not report all their devices", [", ".join(report.plan.unknown)])
+    where = f"ConfigMap {NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}, key {NAD_MAPPING_KEY}"
+    value = report.plan.value
+    todo = f"{where}: nothing" if value is None else f"{where}: written as {value!r}"
+    output.section("What would be done now", [todo])
+    output.section("Supposed, because nothing says otherwise", report.assumptions, mark="- ")

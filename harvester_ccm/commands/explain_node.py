@@ -1,0 +1,154 @@
+"""``explain node``: one Node, from the clusters or from files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from harvester_ccm.commands.call import Call, expect_arguments, refuse
+from harvester_ccm.commands.clusters import Clusters, ask, open_clusters, read_inventory
+from harvester_ccm.commands.files import read_files
+from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.node_report import NodeReport, machine_index, match_of, print_report, report_node
+from harvester_ccm.commands.ownflags import FILENAME, NAMESPACE
+from harvester_ccm.errors import CCMError
+from harvester_ccm.model.core import Node
+from harvester_ccm.model.harvester import (
+    GUEST_OS_INFO,
+    VIRTUAL_MACHINES,
+    VirtualMachine,
+    VirtualMachineInstance,
+)
+from harvester_ccm.model.meta import ObjectMeta
+from harvester_ccm.names import NodeReason
+from harvester_ccm.plan.machine_state import Probe, needs_probe, probe_name
+from harvester_ccm.plan.node_machine import GuestCluster, MachineIndex, may_be_asked
+from harvester_ccm.plan.provider_id import parse_provider_id
+
+GUEST_AGENTS_ASKED: Final = 50
+"""At most so many guest agents are asked for their host name to find the VM of one Node."""
+_SEEKING: Final = frozenset({NodeReason.VM_NOT_FOUND, NodeReason.VM_AMBIGUOUS})
+
+
+def explain_node(call: Call) -> int:
+    """Explain a Node and return the exit code."""
+    files = call.flags.words(FILENAME.name)
+    if files:
+        report = _from_files(call, files)
+    else:
+        (name,) = expect_arguments(call, ["NAME"], skip=1)
+        report = asyncio.run(_from_clusters(call, name))
+    if call.output.as_json:
+        call.output.document(report.document())
+    else:
+        print_report(report, call.output)
+    return report.exit_code
+
+
+async def _from_clusters(call: Call, name: str) -> NodeReport:
+    async with open_clusters(call.settings, call.environment) as clusters:
+        inventory = await read_inventory(clusters)
+        node = inventory.node(name)
+        if node is None:
+            raise CCMError(f"there is no Node {name} in this cluster")
+        cluster = GuestCluster(call.settings.harvester.cluster_name, clusters.harvester.namespace)
+        inventory = await _with_hostnames(node, inventory, cluster, clusters)
+        probe = await _probe(node, inventory, cluster, clusters)
+        return report_node(node, inventory, cluster=cluster, settings=call.settings, probe=probe)
+
+
+async def _with_hostnames(node: Node, inventory: Inventory, cluster: GuestCluster, clusters: Clusters) -> Inventory:
+    """Return the inventory with guests' host names, where only they can tell which VM the Node is."""
+    index = machine_index(inventory, cluster)
+    problem = match_of(node, index, inventory).problem
+    if problem is None or problem.reason not in _SEEKING or parse_provider_id(node.spec.provider_id) is not None:
+        return inventory
+    asked = _instances_to_ask(index)[:GUEST_AGENTS_ASKED]
+    answers = await asyncio.gather(*(_ask_hostname(clusters, one) for one in asked))
+    known = {one.metadata.name: hostname for one, hostname in zip(asked, answers, strict=True) if hostname}
+    silent = [one.metadata.name for one in asked if one.metadata.name not in known]
+    found = replace(inventory, hostnames=known)
+    return found.assuming(f"host names of guests are not known: {', '.join(silent)}" if silent else "")
+
+
+def _instances_to_ask(index: MachineIndex) -> list[VirtualMachineInstance]:
+    """Return the instances of VMs that may be ours and are no Node's yet."""
+    machines = [one for one in index.by_name.values() if one.uid not in index.claims and may_be_asked(one)]
+    return [one.instance for one in machines if one.instance is not None]
+
+
+async def _ask_hostname(clusters: Clusters, instance: VirtualMachineInstance) -> str:
+    meta = instance.metadata
+    question = clusters.harvester.get(GUEST_OS_INFO, meta.name, namespace=meta.namespace, subresource="guestosinfo")
+    asked = await ask(question)
+    return asked.answer.hostname if asked.answer else ""
+
+
+async def _probe(node: Node, inventory: Inventory, cluster: GuestCluster, clusters: Clusters) -> Probe | None:
+    """Return the live answer about the VM of a Node that is not ready, where the lists do not have it."""
+    if not needs_probe(node, match_of(node, machine_index(inventory, cluster), inventory)):
+        return None
+    name = probe_name(node, None)
+    asked = await ask(clusters.harvester.get(VIRTUAL_MACHINES, name, namespace=cluster.namespace))
+    return Probe(name, asked.answer, asked.error)
+
+
+def _from_files(call: Call, files: tuple[str, ...]) -> NodeReport:
+    contents = read_files(files, namespace=call.flags.text(NAMESPACE.name))
+    node, choice = _chosen(call, contents.inventory)
+    inventory = with_stand_ins(contents.inventory).assuming(choice, *_missing(call, contents.inventory))
+    cluster = GuestCluster(call.settings.harvester.cluster_name, contents.namespace)
+    return report_node(node, inventory, cluster=cluster, settings=call.settings, probe=None)
+
+
+def with_stand_ins(inventory: Inventory) -> Inventory:
+    """Return the inventory with a VM for every instance that has none; it gets the UID that its Node names."""
+    present = {one.metadata.name for one in inventory.machines}
+    missing = [one for one in inventory.instances if one.metadata.name not in present]
+    if not missing:
+        return inventory
+    names = ", ".join(one.metadata.name for one in missing)
+    made = tuple(_stand_in(one, inventory) for one in missing)
+    sentence = f"a VM of the same name for VirtualMachineInstance {names}; its UID is not known"
+    return replace(inventory, machines=(*inventory.machines, *made)).assuming(sentence)
+
+
+def _stand_in(instance: VirtualMachineInstance, inventory: Inventory) -> VirtualMachine:
+    meta = instance.metadata
+    node = inventory.node(meta.name)
+    uid = parse_provider_id(node.spec.provider_id) if node else None
+    return VirtualMachine(
+        metadata=ObjectMeta(
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=uid or f"uid-of-vm-{meta.name}",
+            labels=meta.labels,
+        )
+    )
+
+
+def _chosen(call: Call, inventory: Inventory) -> tuple[Node, str]:
+    """Return the Node to explain, and how it was chosen where the files leave a choice."""
+    names = [one.metadata.name for one in inventory.nodes]
+    if call.arguments[1:]:
+        (name,) = expect_arguments(call, ["NAME"], skip=1)
+        named = inventory.node(name)
+        if named is None:
+            raise refuse(f"Node {name} is not in the files; there are: {', '.join(names) or 'none'}")
+        return named, ""
+    if not inventory.nodes:
+        raise refuse("there is no Node in the files")
+    others = f"Node {names[0]} is meant, the first one; name another as argument: {', '.join(names[1:])}"
+    return inventory.nodes[0], others if len(names) > 1 else ""
+
+
+def _missing(call: Call, inventory: Inventory) -> Iterator[str]:
+    """Yield what the files leave out and the plan depends on."""
+    yield from call.settings.warnings
+    if not inventory.services and not inventory.load_balancers:
+        yield "no address is a virtual IP: neither Services nor load balancers are in the files"
+    if len(inventory.nodes) == 1:
+        yield "this is the only Node of the cluster: no other one is in the files"
+    yield "host names of guests are not known: only the running program asks guest agents"

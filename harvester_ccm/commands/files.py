@@ -1,0 +1,223 @@
+"""Objects from files: YAML or JSON, one document or many, single objects or Lists, as ``kubectl get -o yaml`` prints.
+
+What a file does not say is supposed, and every supposition is a sentence in the inventory. A file that cannot be used
+is a ``ConfigurationError`` that names the file, the object and the field.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+import yaml
+
+from harvester_ccm.commands.call import refuse
+from harvester_ccm.commands.inventory import ENDPOINT_SLICES, Inventory
+from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.model.meta import Object, Resource
+
+STANDARD_INPUT: Final = "-"
+GUEST_NAMESPACE: Final = "default"
+HARVESTER_NAMESPACE: Final = "default"
+
+T = TypeVar("T", bound=Object)
+Document = dict[str, object]
+
+_GUEST: Final[Mapping[str, Resource[Any]]] = {
+    "services": SERVICES,
+    "config_maps": CONFIG_MAPS,
+    "nodes": NODES,
+    "namespaces": NAMESPACES,
+}
+_HARVESTER: Final[Mapping[str, Resource[Any]]] = {
+    "load_balancers": LOAD_BALANCERS,
+    "machines": VIRTUAL_MACHINES,
+    "instances": INSTANCES,
+    "slices": ENDPOINT_SLICES,
+}
+_SIDES: Final[Mapping[str, tuple[str, Resource[Any]]]] = {
+    resource.kind: (field, resource) for field, resource in {**_GUEST, **_HARVESTER}.items()
+}
+
+
+@dataclass(frozen=True)
+class FileContents:
+    """What the files hold."""
+
+    inventory: Inventory
+    namespace: str
+    """Namespace in Harvester: the one asked for, else that of the objects."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """One object of a file."""
+
+    document: Document
+    where: str
+
+    @property
+    def kind(self) -> str:
+        return _text(self.document, "kind")
+
+    @property
+    def group(self) -> str:
+        group, slash, _ = _text(self.document, "apiVersion").partition("/")
+        return group if slash else ""
+
+    @property
+    def metadata(self) -> Document:
+        metadata = self.document.get("metadata")
+        return cast("Document", metadata) if isinstance(metadata, dict) else {}
+
+    @property
+    def title(self) -> str:
+        namespace, name = _text(self.metadata, "namespace"), _text(self.metadata, "name")
+        return f"{self.kind or 'object'} {namespace}/{name}" if namespace else f"{self.kind or 'object'} {name}"
+
+
+def read_files(names: Sequence[str], *, namespace: str) -> FileContents:
+    """Return all objects of the files that count for an explanation; ``namespace`` is the one in Harvester, or empty.
+
+    Raises ConfigurationError for what cannot be read.
+    """
+    found = [one for name in names for one in _objects(_read(name), _title(name))]
+    known = [one for one in found if _is_known(one)]
+    assumptions = list(_passed_over(found))
+    chosen, supposed = _harvester_namespace(known, namespace)
+    assumptions += supposed
+    collected: dict[str, list[Object]] = {}
+    for one in known:
+        field, resource = _SIDES[one.kind]
+        home = chosen if field in _HARVESTER else GUEST_NAMESPACE
+        item, sentences = _decode(one, resource, home if resource.namespaced else "")
+        assumptions += sentences
+        # The program reads one namespace of Harvester only.
+        if field not in _HARVESTER or item.metadata.namespace == chosen:
+            collected.setdefault(field, []).append(item)
+        else:
+            assumptions.append(f"{one.title} is left out: the namespace in Harvester is {chosen}")
+    contents: dict[str, Any] = {field: tuple(items) for field, items in collected.items()}
+    return FileContents(Inventory(**contents).assuming(*assumptions), chosen)
+
+
+def _title(name: str) -> str:
+    return "standard input" if name == STANDARD_INPUT else name
+
+
+def _read(name: str) -> str:
+    try:
+        return sys.stdin.read() if name == STANDARD_INPUT else Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise refuse(f"{_title(name)}: not UTF-8 text; expected YAML or JSON") from None
+    except OSError as error:
+        raise refuse(f"{_title(name)}: {(error.strerror or error.__class__.__name__).lower()}") from None
+
+
+def _objects(text: str, where: str) -> Iterator[_Found]:
+    for document in _documents(text, where):
+        if document is None:
+            continue
+        if not isinstance(document, dict):
+            raise refuse(f"{where}: a document is no Kubernetes object; expected a mapping with kind and metadata")
+        yield from _flat(cast("Document", document), where)
+
+
+def _documents(text: str, where: str) -> Iterable[object]:
+    if text.lstrip().startswith("{"):
+        try:
+            return _json_documents(text)
+        except ValueError:
+            pass  # a YAML mapping may begin with a brace as well
+    try:
+        return list(yaml.load_all(text, Loader=_Loader))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        position = f" at line {mark.line + 1}" if mark else ""
+        raise refuse(f"{where}: neither YAML nor JSON{position}") from None
+
+
+def _json_documents(text: str) -> list[object]:
+    decoder, documents, position = json.JSONDecoder(), [], 0
+    while position < len(text):
+        document, position = decoder.raw_decode(text, position)
+        documents.append(document)
+        position += len(text[position:]) - len(text[position:].lstrip())
+    return documents
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads times as the text that they are in the API."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _flat(document: Document, where: str) -> Iterator[_Found]:
+    """Yield the object, or the objects of a List; items of a typed list may leave out their kind."""
+    items, kind = document.get("items"), _text(document, "kind")
+    if not kind.endswith("List") or not isinstance(items, list):
+        yield _Found(document, where)
+        return
+    common = {"apiVersion": document.get("apiVersion", ""), "kind": kind.removesuffix("List")}
+    for item in items:
+        if isinstance(item, dict):
+            yield from _flat({**(common if kind != "List" else {}), **cast("Document", item)}, where)
+
+
+def _is_known(one: _Found) -> bool:
+    return one.kind in _SIDES and one.group == _SIDES[one.kind][1].group
+
+
+def _passed_over(found: Iterable[_Found]) -> Iterator[str]:
+    titles = [one.title for one in found if not _is_known(one)]
+    if titles:
+        yield f"not looked at: {', '.join(titles)}"
+
+
+def _harvester_namespace(known: Iterable[_Found], wanted: str) -> tuple[str, list[str]]:
+    if wanted:
+        return wanted, []
+    fields = [one for one in known if _SIDES[one.kind][0] in _HARVESTER]
+    namespaces = sorted({_text(one.metadata, "namespace") for one in fields} - {""})
+    if len(namespaces) > 1:
+        raise refuse(
+            f"the files have objects of several namespaces in Harvester ({', '.join(namespaces)}); choose one with "
+            "--namespace"
+        )
+    if namespaces:
+        return namespaces[0], []
+    return HARVESTER_NAMESPACE, [f"namespace in Harvester: {HARVESTER_NAMESPACE}; --namespace names another"]
+
+
+def _decode(one: _Found, resource: Resource[T], namespace: str) -> tuple[T, list[str]]:
+    """Return the object with what it lacks filled in, and sentences about that."""
+    if not _text(one.metadata, "name"):
+        raise refuse(f"{one.where}: a {one.kind} has no metadata.name")
+    sentences = []
+    metadata = dict(one.metadata)
+    if namespace and not _text(metadata, "namespace"):
+        metadata["namespace"] = namespace
+        sentences.append(f"{one.title} has no namespace: {namespace} is taken")
+    if resource is SERVICES and not _text(metadata, "uid"):
+        sentences.append(f"{one.title} has no UID: the name of its load balancer cannot be told for certain")
+    try:
+        return resource.decode(json.dumps({**one.document, "metadata": metadata}).encode()), sentences
+    except msgspec.MsgspecError as error:
+        raise refuse(f"{one.where}: {one.title}: {error}") from None
+    except TypeError:
+        raise refuse(f"{one.where}: {one.title}: holds values that JSON does not have") from None
+
+
+def _text(document: Mapping[str, object], key: str) -> str:
+    value = document.get(key)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,106 @@
+"""Everything that an explanation rests on: objects of both clusters, however they came here, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from harvester_ccm.errors import CCMError
+from harvester_ccm.model.core import ConfigMap, Namespace, Node, Service
+from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine, VirtualMachineInstance
+from harvester_ccm.model.meta import Model, Object, Resource, decoder
+from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+from harvester_ccm.plan.load_balancer_object import ClusterIdentity
+
+IDENTITY_NAMESPACE: Final = "kube-system"
+"""Namespace of the guest whose UID marks a cluster's load balancers."""
+
+
+class EndpointConditions(Model, frozen=True, kw_only=True):
+    """``conditions`` of an endpoint; absent means ready."""
+
+    ready: bool | None = None
+
+
+class EndpointTarget(Model, frozen=True, kw_only=True):
+    """``targetRef`` of an endpoint: the instance behind it."""
+
+    name: str = ""
+    uid: str = ""
+
+
+class Endpoint(Model, frozen=True, kw_only=True):
+    """One backend of a VM load balancer, with the result of its health check."""
+
+    addresses: tuple[str, ...] = ()
+    conditions: EndpointConditions = EndpointConditions()
+    target_ref: EndpointTarget | None = None
+
+
+class EndpointSlice(Object, frozen=True, kw_only=True):
+    """The backends of a VM load balancer; Harvester gives it the load balancer's name."""
+
+    endpoints: tuple[Endpoint, ...] | None = None
+
+
+ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", decoder(EndpointSlice))
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """Objects of both clusters. Nothing in it is looked up later: what is not here is not known."""
+
+    services: tuple[Service, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    config_maps: tuple[ConfigMap, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+    load_balancers: tuple[LoadBalancer, ...] = ()
+    machines: tuple[VirtualMachine, ...] = ()
+    instances: tuple[VirtualMachineInstance, ...] = ()
+    slices: tuple[EndpointSlice, ...] = ()
+    """EndpointSlices of Harvester."""
+    hostnames: Mapping[str, str] = field(default_factory=dict)
+    """VM name to what its guest agent says."""
+    problems: Mapping[str, CCMError] = field(default_factory=dict)
+    """Why a collection could not be read, by the plural of its resource."""
+    assumptions: tuple[str, ...] = ()
+    """What had to be supposed, in sentences."""
+
+    def service(self, key: str) -> Service | None:
+        """Return the Service with this ``namespace/name``."""
+        return next((one for one in self.services if one.metadata.key == key), None)
+
+    def node(self, name: str) -> Node | None:
+        """Return the Node with this name."""
+        return next((one for one in self.nodes if one.metadata.name == name), None)
+
+    def instance(self, name: str) -> VirtualMachineInstance | None:
+        """Return the running instance of the VM with this name."""
+        return next((one for one in self.instances if one.metadata.name == name), None)
+
+    @property
+    def mapping(self) -> ConfigMap | None:
+        """The ConfigMap that maps networks to devices."""
+        key = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
+        return next((one for one in self.config_maps if one.metadata.key == key), None)
+
+    @property
+    def cluster_uid(self) -> str:
+        """UID of the guest's kube-system namespace; empty while it is not known."""
+        return next((one.metadata.uid for one in self.namespaces if one.metadata.name == IDENTITY_NAMESPACE), "")
+
+    def assuming(self, *sentences: str) -> Inventory:
+        """Return the same with more assumptions; empty sentences do not count."""
+        added = tuple(sentence for sentence in sentences if sentence)
+        return replace(self, assumptions=(*self.assumptions, *added))
+
+
+def identity(inventory: Inventory, *, name: str, namespace: str, management_network: str | None) -> ClusterIdentity:
+    """Return who this cluster is towards Harvester."""
+    return ClusterIdentity(
+        name=name,
+        namespace=namespace,
+        uid=inventory.cluster_uid,
+        management_network=management_network or "",
+    )

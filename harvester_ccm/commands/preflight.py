@@ -1,0 +1,259 @@
+"""``preflight``: both clusters checked as the running program would use them, with what to do about each fault.
+
+The clusters are looked at at the same time, every question has a time limit, and what depends on a failed check is
+skipped: with two servers that never answer it is over in some seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from harvester_ccm.commands.accessreview import review
+from harvester_ccm.commands.call import Call, Manual, expect_arguments, perform
+from harvester_ccm.commands.check import FLAGS, Check, Result, failed, ok, skipped, warning
+from harvester_ccm.commands.clockskew import clock_check
+from harvester_ccm.commands.clusters import Asked, ask, guest_credentials, harvester_credentials
+from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, Invocation
+from harvester_ccm.commands.inventory import IDENTITY_NAMESPACE
+from harvester_ccm.commands.output import Output, table_row
+from harvester_ccm.commands.ownflags import OUTPUT
+from harvester_ccm.commands.permissions import GUEST, HARVESTER, collections_of
+from harvester_ccm.commands.preflight_connection import REMEDIES, Connection, connection_checks
+from harvester_ccm.commands.preflight_content import (
+    GUEST_APIS,
+    HARVESTER_APIS,
+    Contents,
+    Needed,
+    api_check,
+    load_balancer_check,
+    name_check,
+    node_check,
+    rights_check,
+    vm_check,
+)
+from harvester_ccm.config import Settings
+from harvester_ccm.errors import CredentialError
+from harvester_ccm.kube.client import ApiClient, Page
+from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.model.core import NAMESPACES, NODES
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.plan.load_balancer_object import ClusterIdentity
+from harvester_ccm.plan.node_machine import GuestCluster
+
+MANUAL: Final = Manual(
+    usages=("preflight [flags]",),
+    meaning="""
+        Checks both clusters with the flags and credentials of the running program: addresses, TLS, credentials, every
+        right that is used, API versions, namespace, VMs and their labels, the cluster name, clocks. For each fault the
+        table says what to do. Nothing is changed.
+
+        Exit codes: 0 all is well (warnings may be left), 1 something failed, 2 the flags cannot be used.
+    """,
+    own=(OUTPUT,),
+)
+
+COLUMNS: Final = (9, 35, 7)
+"""Widths of the columns; fixed, because rows are printed as they come."""
+HEADING: Final = ("WHERE", "CHECK", "RESULT", "DETAIL")
+
+T = TypeVar("T")
+
+
+def run(invocation: Invocation) -> int:
+    """Run the command and return the exit code."""
+    return perform(invocation, MANUAL, lambda call: asyncio.run(_preflight(call)))
+
+
+async def _preflight(call: Call) -> int:
+    expect_arguments(call, [])
+    printer = _Printer(call.output)
+    await _check(call, printer.show)
+    printer.close()
+    return EXIT_PROBLEMS if any(one.result is Result.FAILED for one in printer.shown) else EXIT_OK
+
+
+async def _check(call: Call, show: Callable[[Check], None]) -> None:
+    """Show every check as soon as it and all before it are done."""
+    settings = call.settings
+    for check in _flag_checks(settings):
+        show(check)
+    contents = Contents()
+    sides = (
+        _Side(HARVESTER, settings, contents, lambda: harvester_credentials(settings)),
+        _Side(GUEST, settings, contents, lambda: guest_credentials(settings, call.environment)),
+    )
+    async with asyncio.TaskGroup() as group:
+        for side in sides:
+            group.create_task(side.run(), name=f"preflight {side.where}")
+        for side in sides:
+            while (found := await side.found.get()) is not None:
+                show(found)
+    namespace = sides[0].namespace
+    guest = GuestCluster(settings.harvester.cluster_name, namespace)
+    show(node_check(contents, guest))
+    show(name_check(contents, guest))
+    show(load_balancer_check(contents, ClusterIdentity(guest.name, namespace, contents.cluster_uid)))
+
+
+def _flag_checks(settings: Settings) -> list[Check]:
+    name = settings.harvester.cluster_name
+    found = [ok(FLAGS, "cluster name", f"{name!r}")]
+    if settings.warnings:
+        found = [warning(FLAGS, "cluster name", text, "") for text in settings.warnings]
+    return found
+
+
+class _Side:
+    """One cluster; its checks come out of ``found`` in their order, None is the end."""
+
+    def __init__(self, where: str, settings: Settings, contents: Contents, load: Callable[[], Credentials]) -> None:
+        self.where = where
+        self.namespace = ""
+        self.found: asyncio.Queue[Check | None] = asyncio.Queue()
+        self._settings = settings
+        self._contents = contents
+        self._load = load
+
+    async def run(self) -> None:
+        """Make all checks of this cluster."""
+        try:
+            credentials = self._credentials()
+            if credentials is not None:
+                async with ApiClient(credentials, cluster=self.where) as client:
+                    await self._look(client)
+        finally:
+            self.found.put_nowait(None)
+
+    def _credentials(self) -> Credentials | None:
+        name = "cloud-config" if self.where == HARVESTER else "kubeconfig"
+        try:
+            credentials = self._load()
+        except CredentialError as error:
+            self._say(failed(self.where, name, str(error), REMEDIES[self.where]))
+            self._say(skipped(self.where, "all others", f"the {name} cannot be used"))
+            return None
+        if self.where == HARVESTER:
+            self.namespace = credentials.namespace or "default"
+            self._say(_namespace_check(credentials, self.namespace))
+        else:
+            self._say(ok(self.where, name, credentials.origin))
+        return credentials
+
+    async def _look(self, client: ApiClient) -> None:
+        connection = Connection()
+        async for check in connection_checks(client, self.where, connection):
+            self._say(check)
+        if not connection.usable:
+            self._say(skipped(self.where, "all others", "the cluster cannot be used"))
+            return
+        apis, rights, clock, _ = await asyncio.gather(
+            api_check(client, self.where, self._apis()),
+            self._rights(client, connection),
+            clock_check(client.credentials, self.where),
+            self._read(client),
+        )
+        for check in (apis, *rights, clock):
+            self._say(check)
+        if self.where == HARVESTER:
+            guest = GuestCluster(self._settings.harvester.cluster_name, self.namespace)
+            self._say(vm_check(self._contents, guest))
+
+    def _apis(self) -> tuple[Needed, ...]:
+        return HARVESTER_APIS if self.where == HARVESTER else GUEST_APIS
+
+    async def _rights(self, client: ApiClient, connection: Connection) -> list[Check]:
+        collections = collections_of(self.where, self._settings)
+        found = await review(client, collections, self.namespace)
+        grantee = self._grantee(connection.user)
+        return [rights_check(self.where, one, found[one.title], grantee=grantee) for one in collections]
+
+    def _grantee(self, user: str) -> str:
+        who = f"to {user}" if user else "to the user of the kubeconfig"
+        if self.where == GUEST:
+            return f"{who}: install the chart of this version, or add it to its ClusterRole"
+        text = f"{who}: bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace {self.namespace}"
+        kind, _, rest = user.partition("system:serviceaccount:")
+        home = rest.partition(":")[0]
+        if not kind and home and home != self.namespace:
+            text += f". It is a service account of namespace {home}; is {self.namespace} the right namespace?"
+        return text
+
+    async def _read(self, client: ApiClient) -> None:
+        contents = self._contents
+        if self.where == HARVESTER:
+            machines, instances, balancers = await asyncio.gather(
+                ask(client.list(VIRTUAL_MACHINES, namespace=self.namespace)),
+                ask(client.list(INSTANCES, namespace=self.namespace)),
+                ask(client.list(LOAD_BALANCERS, namespace=self.namespace)),
+            )
+            contents.machines = Asked(_items(machines.answer), machines.error)
+            contents.instances = Asked(_items(instances.answer), instances.error)
+            contents.load_balancers = Asked(_items(balancers.answer), balancers.error)
+            return
+        nodes, home = await asyncio.gather(ask(client.list(NODES)), ask(client.get(NAMESPACES, IDENTITY_NAMESPACE)))
+        contents.nodes = Asked(_items(nodes.answer), nodes.error)
+        contents.cluster_uid = home.answer.metadata.uid if home.answer else ""
+
+    def _say(self, check: Check) -> None:
+        self.found.put_nowait(check)
+
+
+def _items(page: Page[T] | None) -> tuple[T, ...] | None:
+    return None if page is None else page.items
+
+
+def _namespace_check(credentials: Credentials, namespace: str) -> Check:
+    if credentials.namespace:
+        return ok(HARVESTER, "cloud-config", f"{credentials.origin}, namespace {namespace}")
+    return warning(
+        HARVESTER,
+        "cloud-config",
+        f"{credentials.origin}, its context names no namespace: {namespace} is used",
+        "Name the namespace of this cluster's VMs in the context of the cloud-config",
+    )
+
+
+class _Printer:
+    """Prints checks as they come, or all together as JSON."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self.shown: list[Check] = []
+        if not output.as_json:
+            output.line(table_row(HEADING, COLUMNS, width=output.width))
+
+    def show(self, check: Check) -> None:
+        """Take a check."""
+        self.shown.append(check)
+        if self._output.as_json:
+            return
+        cells = (check.where, check.name, check.result, check.detail)
+        self._output.line(table_row(cells, COLUMNS, width=self._output.width))
+        if check.advice:
+            self._output.entry(check.advice, indent=4, mark="→ ")
+
+    def close(self) -> None:
+        """Print what is due at the end."""
+        counts = {result: sum(1 for one in self.shown if one.result is result) for result in Result}
+        worst = next((one for one in (Result.FAILED, Result.WARNING) if counts[one]), Result.OK)
+        if self._output.as_json:
+            document = {"result": worst.lower(), "checks": [one.document() for one in self.shown]}
+            self._output.document(document)
+            return
+        parts = [f"{counts[result]} {word}" for result, word in _WORDS.items() if counts[result]]
+        self._output.line(f"\n{', '.join(parts)}. {_SENTENCES[worst]}")
+
+
+_WORDS: Final = {
+    Result.OK: "ok",
+    Result.WARNING: "with warnings",
+    Result.FAILED: "failed",
+    Result.SKIPPED: "skipped",
+}
+_SENTENCES: Final = {
+    Result.OK: "All is well.",
+    Result.WARNING: "It will work, except for what the warnings say.",
+    Result.FAILED: "It will not work until what failed is put right.",
+}

@@ -1,0 +1,261 @@
+"""What is in the clusters: APIs, rights, VMs, Nodes, load balancers, and whether they fit together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from harvester_ccm.commands.accessreview import Reviewed
+from harvester_ccm.commands.check import BOTH, Check, Result, failed, ok, skipped, warning
+from harvester_ccm.commands.clusters import Asked, ask
+from harvester_ccm.commands.permissions import HARVESTER, Collection
+from harvester_ccm.errors import CCMError, Forbidden
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.discovery import served_versions
+from harvester_ccm.model.core import LEASES, Node
+from harvester_ccm.model.harvester import (
+    GUEST_OS_INFO,
+    LOAD_BALANCERS,
+    VIRTUAL_MACHINES,
+    LoadBalancer,
+    VirtualMachine,
+    VirtualMachineInstance,
+)
+from harvester_ccm.names import LB_CLUSTER, LB_OWNER, VM_CLUSTER
+from harvester_ccm.plan.load_balancer_object import ClusterIdentity
+from harvester_ccm.plan.node_machine import GuestCluster, MachineIndex, claims_of, index_machines
+from harvester_ccm.plan.node_match import Match, find_machine
+
+NO_ANSWER: Final = (
+    "The program does not work while this server is like that. Check its health and its load, and try again"
+)
+SHOWN: Final = 5
+"""So many names are listed in a line."""
+
+
+@dataclass(frozen=True)
+class Needed:
+    """An API that the program uses."""
+
+    group: str
+    version: str
+    advice: str
+    required: bool = True
+
+    @property
+    def title(self) -> str:
+        """``group/version``."""
+        return f"{self.group}/{self.version}"
+
+
+HARVESTER_APIS: Final = (
+    Needed(
+        LOAD_BALANCERS.group,
+        LOAD_BALANCERS.version,
+        "Harvester 1.2.0 or later is needed, with its load balancer controller installed",
+    ),
+    Needed(
+        VIRTUAL_MACHINES.group,
+        VIRTUAL_MACHINES.version,
+        "Is the server in the cloud-config a Harvester? Its VMs are KubeVirt's",
+    ),
+    Needed(
+        GUEST_OS_INFO.group,
+        GUEST_OS_INFO.version,
+        "Without it a Node is found only if its VM has the Node's name or system UUID",
+        required=False,
+    ),
+)
+GUEST_APIS: Final = (
+    Needed(LEASES.group, LEASES.version, "Is this a Kubernetes cluster? The Lease for leader election is needed"),
+)
+
+
+async def api_check(client: ApiClient, where: str, needed: Sequence[Needed]) -> Check:
+    """Return the check that the server has the APIs in the versions that are used."""
+    asked = await asyncio.gather(*(ask(served_versions(client, one.group)) for one in needed))
+    problems: list[tuple[Needed, str]] = []
+    for one, answer in zip(needed, asked, strict=True):
+        if answer.answer is None:
+            return failed(where, "API versions", f"cannot be told: {answer.error}", NO_ANSWER)
+        if one.version not in answer.answer:
+            problems.append((one, ", ".join(answer.answer) or "nothing of this group"))
+    if not problems:
+        return ok(where, "API versions", ", ".join(dict.fromkeys(one.title for one in needed)))
+    detail = "; ".join(f"{one.title} is not served (there is {there})" for one, there in problems)
+    advice = ". ".join(one.advice for one, _ in problems)
+    make = failed if any(one.required for one, _ in problems) else warning
+    return make(where, "API versions", detail, advice)
+
+
+def rights_check(where: str, collection: Collection, reviewed: Iterable[Reviewed], *, grantee: str) -> Check:
+    """Return the check of the rights on one kind of object; ``grantee`` says where to grant what is missing."""
+    verbs = {right.verb: asked.answer for right, asked in reviewed}
+    name = collection.title
+    unknown = next((asked.error for _, asked in reviewed if asked.error is not None), None)
+    missing = [right for right, asked in reviewed if asked.answer is False]
+    facts = {
+        "verbs": {
+            right.verb: {"allowed": asked.answer, "required": right.required, "loss": right.loss}
+            for right, asked in reviewed
+        }
+    }
+    if missing:
+        losses = "; ".join(f"{right.verb}: {right.loss}" for right in missing)
+        if len(missing) == len(verbs) > 1:
+            worst = next((right for right in missing if right.required), missing[0])
+            losses = f"do anything ({', '.join(verbs)}): {worst.loss}"
+        listed = ", ".join(right.verb for right in missing)
+        result = Result.FAILED if any(right.required for right in missing) else Result.WARNING
+        group = f" ({collection.group})" if collection.group else ""
+        advice = f"Grant {listed} on {collection.title}{group} {grantee}"
+        return Check(where, name, result, f"may not {losses}", advice, facts)
+    if isinstance(unknown, Forbidden):
+        return Check(where, name, Result.SKIPPED, f"what it may do cannot be told: {unknown}", "", facts)
+    if unknown is not None:
+        return Check(where, name, Result.FAILED, f"what it may do cannot be told: {unknown}", NO_ANSWER, facts)
+    return Check(where, name, Result.OK, f"may {', '.join(verbs)}", "", facts)
+
+
+@dataclass
+class Contents:
+    """What was read of both clusters, for the checks that compare them."""
+
+    machines: Asked[tuple[VirtualMachine, ...]] = field(default_factory=Asked)
+    instances: Asked[tuple[VirtualMachineInstance, ...]] = field(default_factory=Asked)
+    load_balancers: Asked[tuple[LoadBalancer, ...]] = field(default_factory=Asked)
+    nodes: Asked[tuple[Node, ...]] = field(default_factory=Asked)
+    cluster_uid: str = ""
+
+
+def vm_check(contents: Contents, guest: GuestCluster) -> Check:
+    """Return the check that the namespace has VMs, and that they are marked as this cluster's."""
+    machines = contents.machines.answer
+    if machines is None:
+        return skipped(HARVESTER, "VMs", _why(contents.machines.error))
+    if not machines:
+        return failed(
+            HARVESTER,
+            "VMs",
+            f"there is no VM in namespace {guest.namespace}",
+            "The namespace of the cloud-config's context must be the one of this cluster's VMs; all of them must be in "
+            "one namespace",
+        )
+    index = _index(contents, guest)
+    names = {one.name: one.cluster_label for one in index.by_name.values()}
+    marked = sorted(name for name, label in names.items() if label == guest.name)
+    text = f"{len(machines)} in namespace {guest.namespace}"
+    if marked:
+        return ok(HARVESTER, "VMs", f"{text}, {len(marked)} with label {VM_CLUSTER}={guest.name}")
+    others = sorted({label for label in names.values() if label})
+    detail = f"{text}, none with label {VM_CLUSTER}={guest.name}"
+    if others:
+        return warning(
+            HARVESTER,
+            "VMs",
+            f"{detail}; there is {_listed(others)}",
+            "If one of these is this cluster, set --cluster-name to it. Otherwise give this cluster's VMs the label "
+            "(in Harvester: instance labels) and restart them",
+        )
+    return warning(
+        HARVESTER,
+        "VMs",
+        detail,
+        "Harvester before 1.8.1 then refuses load balancers (it has no running vm). Give the VMs the label (in "
+        "Harvester: instance labels) and restart them",
+    )
+
+
+def node_check(contents: Contents, guest: GuestCluster) -> Check:
+    """Return the check that every Node is a VM."""
+    nodes, machines = contents.nodes.answer, contents.machines.answer
+    if nodes is None or machines is None:
+        error = contents.nodes.error if nodes is None else contents.machines.error
+        return skipped(BOTH, "Nodes and VMs", _why(error))
+    if not nodes:
+        return warning(BOTH, "Nodes and VMs", "the cluster has no Node", "Is this the right cluster?")
+    index = _index(contents, guest)
+    matches = {one.metadata.name: find_machine(one, index) for one in nodes}
+    lost = {name: match for name, match in matches.items() if match.machine is None}
+    if not lost:
+        evidence = sorted({str(match.by) for match in matches.values() if match.by})
+        return ok(BOTH, "Nodes and VMs", f"the VMs of all {len(nodes)} Nodes are found, by {', '.join(evidence)}")
+    detail = f"{len(lost)} of {len(nodes)} Nodes have no VM: {_listed(sorted(lost))}"
+    first = _problem_text(lost[min(lost)])
+    if len(lost) < len(nodes):
+        return warning(BOTH, "Nodes and VMs", detail, first)
+    return failed(BOTH, "Nodes and VMs", detail, first)
+
+
+def name_check(contents: Contents, guest: GuestCluster) -> Check:
+    """Return the check that the VMs of the Nodes are marked with --cluster-name."""
+    nodes, machines = contents.nodes.answer, contents.machines.answer
+    if nodes is None or machines is None:
+        error = contents.nodes.error if nodes is None else contents.machines.error
+        return skipped(BOTH, "cluster name", _why(error))
+    # By name no VM of another cluster is found, which is the point here: compared without a name of our own.
+    index = _index(contents, GuestCluster("", guest.namespace))
+    found = [find_machine(one, index).machine for one in nodes]
+    labels = sorted({one.cluster_label for one in found if one is not None} - {""})
+    if not labels:
+        return skipped(BOTH, "cluster name", f"no VM of a Node carries label {VM_CLUSTER}")
+    if labels == [guest.name]:
+        return ok(BOTH, "cluster name", f"the VMs of the Nodes are marked {guest.name!r}, as --cluster-name says")
+    return failed(
+        BOTH,
+        "cluster name",
+        f"--cluster-name is {guest.name!r} and the VMs of the Nodes are marked {_listed(labels)}",
+        f"Set --cluster-name={labels[0]} (chart: global.cattle.clusterName). Load balancers that this cluster has made "
+        "under another name keep their addresses, see explain service",
+    )
+
+
+def load_balancer_check(contents: Contents, cluster: ClusterIdentity) -> Check:
+    """Return the check that no other cluster uses our name for load balancers."""
+    balancers = contents.load_balancers.answer
+    name = "load balancers"
+    if balancers is None:
+        return skipped(BOTH, name, _why(contents.load_balancers.error))
+    named = [one for one in balancers if one.metadata.label(LB_CLUSTER) == cluster.name]
+    if not cluster.uid:
+        return skipped(BOTH, name, f"{len(named)} carry the name of this cluster; whose they are cannot be told")
+    marks: Mapping[str, str] = {one.metadata.name: one.metadata.annotation(LB_OWNER) or "" for one in named}
+    foreign = sorted(one for one, mark in marks.items() if mark not in ("", cluster.uid))
+    ours = sum(1 for one in balancers if one.metadata.annotation(LB_OWNER) == cluster.uid)
+    if foreign:
+        return warning(
+            BOTH,
+            name,
+            f"{len(foreign)} of cluster name {cluster.name!r} are marked by another cluster: {_listed(foreign)}",
+            "Give each cluster its own --cluster-name. If that cluster is gone (this one was set up anew): adopt them "
+            "one by one, or delete them with cleanup --cluster-uid",
+        )
+    unmarked = sum(1 for mark in marks.values() if not mark)
+    return ok(BOTH, name, f"{ours} of this cluster, {unmarked} with its name and no mark yet")
+
+
+def _index(contents: Contents, guest: GuestCluster) -> MachineIndex:
+    return index_machines(
+        contents.machines.answer or (),
+        contents.instances.answer or (),
+        cluster=guest,
+        hostnames={},
+        claims=claims_of(contents.nodes.answer or ()),
+    )
+
+
+def _problem_text(match: Match) -> str:
+    return match.problem.message if match.problem else ""
+
+
+def _why(error: CCMError | None) -> str:
+    if isinstance(error, Forbidden):
+        return "cannot be read, see the rights above"
+    return f"cannot be read: {error}" if error else "not looked at, because the cluster cannot be used"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

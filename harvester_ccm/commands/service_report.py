@@ -1,0 +1,231 @@
+"""One Service explained: what it is, which load balancer is its own and why, what would be done now, what it awaits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from harvester_ccm.commands.backends import Backends, backends_of
+from harvester_ccm.commands.claims import Candidate, Verdict, judge
+from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS
+from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.outcomes import outcome_document, outcome_sentence
+from harvester_ccm.commands.output import Output
+from harvester_ccm.commands.rehearsal import rehearse
+from harvester_ccm.commands.service_view import ServiceView, situation_of, why_not_served
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import Done, Outcome, Refused
+from harvester_ccm.names import KUBE_VIP_HOST, SERVICE_FINALIZER
+from harvester_ccm.plan.load_balancer_object import ClusterIdentity
+from harvester_ccm.plan.loadbalancer import plan_service
+from harvester_ccm.plan.ownership import name_for
+from harvester_ccm.plan.request import primary_reference, read_request
+from harvester_ccm.plan.steps import ServicePlan
+
+Document = dict[str, object]
+
+
+@dataclass(frozen=True)
+class ServiceReport:
+    """The explanation of one Service."""
+
+    service: Service
+    cluster: ClusterIdentity
+    not_served: str
+    """Why the program leaves the Service alone; empty when it does not."""
+    candidates: tuple[Candidate, ...]
+    """Load balancers that carry the Service's labels or name."""
+    backends: Backends | None
+    steps: tuple[Document, ...]
+    outcome: Outcome
+    waited: float
+    assumptions: tuple[str, ...]
+
+    @property
+    def claimed(self) -> Candidate | None:
+        """The load balancer that serves the Service."""
+        return next((one for one in self.candidates if one.verdict is Verdict.CLAIMED), None)
+
+    @property
+    def exit_code(self) -> int:
+        """Problems: something is refused, or users would be warned."""
+        warned = any(_section(step, "event").get("type") == "Warning" for step in self.steps)
+        return EXIT_PROBLEMS if warned or isinstance(self.outcome, Refused) else EXIT_OK
+
+    def document(self) -> Document:
+        """Return the explanation for scripts; docs/reference/commands.md describes it."""
+        claimed = self.claimed
+        return {
+            "service": self.service.metadata.key,
+            "notServed": self.not_served or None,
+            "expectedName": name_for(self.service, self.cluster),
+            "claimed": {"name": claimed.name, "because": claimed.because} if claimed else None,
+            "loadBalancers": [
+                {"name": one.name, "verdict": str(one.verdict), "because": one.because} for one in self.candidates
+            ],
+            "backends": self.backends.document() if self.backends else None,
+            "steps": list(self.steps),
+            "outcome": outcome_document(self.outcome),
+            "waited": round(self.waited, 3),
+            "assumptions": list(self.assumptions),
+        }
+
+
+def report_service(service: Service, inventory: Inventory, view: ServiceView) -> ServiceReport:
+    """Return the explanation: the plan is the one that the running program would make."""
+    situation = situation_of(service, inventory, view)
+    not_served = why_not_served(service, inventory, view)
+    plan = ServicePlan() if not_served else plan_service(situation)
+    judged = judge(situation.load_balancers, service, view.cluster)
+    claimed = next((one for one in judged if one.verdict is Verdict.CLAIMED), None)
+    return ServiceReport(
+        service=service,
+        cluster=view.cluster,
+        not_served=not_served,
+        candidates=judged,
+        backends=backends_of(claimed.load_balancer, inventory) if claimed else None,
+        steps=tuple(rehearse(plan.steps, service, situation.load_balancers, view.cluster)),
+        outcome=plan.outcome,
+        waited=situation.waited,
+        assumptions=inventory.assumptions,
+    )
+
+
+def print_report(report: ServiceReport, output: Output) -> None:
+    """Print the explanation for people."""
+    output.line(f"Service {report.service.metadata.key}")
+    for sentence in _state(report.service):
+        output.entry(sentence)
+    if report.not_served:
+        output.section("Left alone", [report.not_served])
+    _print_load_balancers(report, output)
+    if report.backends is not None:
+        output.section("Backends", report.backends.sentences())
+    if not report.not_served:
+        _print_plan(report, output)
+    output.section("Supposed, because nothing says otherwise", report.assumptions, mark="- ")
+
+
+def _state(service: Service) -> Iterator[str]:
+    spec, meta = service.spec, service.metadata
+    ports = ", ".join(
+        f"{port.port}/{port.protocol}" + (f" (node port {port.node_port})" if port.node_port else "")
+        for port in spec.ports
+    )
+    addresses = ", ".join(service.addresses) or "none"
+    deleting = ", being deleted" if meta.deleting else ""
+    yield f"type {spec.type}, ports {ports or 'none'}, address {addresses}{deleting}"
+    primary = primary_reference(service)
+    yield f"asks to share the address of {primary}" if primary else f"asks for {_wishes(service)}"
+    if meta.has_finalizer(SERVICE_FINALIZER):
+        yield "our finalizer is on it"
+    host = meta.annotation(KUBE_VIP_HOST)
+    if host:
+        yield f"kube-vip announces it on node {host}"
+
+
+def _wishes(service: Service) -> str:
+    request = read_request(service)
+    vm = request.workload_type == "vm" or (request.workload_type is None and request.wants_health_check)
+    wishes = ["a VM load balancer" if vm else "a cluster load balancer"]
+    pool = f"pool {request.ip_pool}" if request.ip_pool else "a pool that fits"
+    wishes.append("an address from DHCP" if request.ipam == "dhcp" else f"an address from {pool}")
+    if request.network:
+        wishes.append(f"network {request.network}")
+    if request.address:
+        wishes.append(f"address {request.address}")
+    if request.health_check is not None:
+        wishes.append(f"a health check of node port {request.health_check.port}")
+    return ", ".join(wishes)
+
+
+def _print_load_balancers(report: ServiceReport, output: Output) -> None:
+    claimed = report.claimed
+    namespace = report.cluster.namespace
+    if claimed is None:
+        text = f"none. One for this Service would be called {name_for(report.service, report.cluster)}"
+        output.section(f"Load balancer in namespace {namespace} of Harvester", [text])
+    else:
+        lines = [f"{claimed.name}: {_describe(claimed.load_balancer)}", f"is this Service's, because {claimed.because}"]
+        output.section(f"Load balancer in namespace {namespace} of Harvester", lines)
+    others = [one for one in report.candidates if one is not claimed]
+    output.section(
+        "Not this Service's, though its labels or its name say so",
+        [f"{one.name} ({one.verdict}): {one.because}. It is a {_describe(one.load_balancer)}" for one in others],
+    )
+
+
+def _describe(load_balancer: LoadBalancer) -> str:
+    spec = load_balancer.spec
+    words = [f"{spec.workload_type} load balancer", spec.ipam]
+    pool = load_balancer.allocated_pool or spec.ip_pool
+    if pool:
+        words.append(f"pool {pool}")
+    words.append(f"address {load_balancer.address or load_balancer.allocated_ip or 'none yet'}")
+    condition = load_balancer.ready
+    if condition is None:
+        words.append("not looked at by Harvester yet")
+    elif condition.status == "True":
+        words.append("ready")
+    else:
+        words.append(f"not ready: {condition.message}")
+    if load_balancer.metadata.deleting:
+        words.append("being deleted")
+    return ", ".join(words)
+
+
+def _print_plan(report: ServiceReport, output: Output) -> None:
+    present = {one.name: one.load_balancer for one in report.candidates}
+    steps = [_step_text(step, present) for step in report.steps]
+    output.section("What would be done now", steps or ["nothing"], numbered=bool(steps))
+    if not (isinstance(report.outcome, Done) and not steps):
+        title = "Refused until there is" if isinstance(report.outcome, Refused) else "Then it waits for"
+        output.section(title, [outcome_sentence(report.outcome)])
+
+
+def _step_text(step: Mapping[str, object], present: Mapping[str, LoadBalancer]) -> str:
+    event = _section(step, "event")
+    if event:
+        return f"tell the user ({event['type']} {event['reason']}): {event['message']}"
+    patch = _section(step, "service")
+    if patch:
+        return f"patch the status of Service {patch['namespace']}/{patch['name']}: {_compact(patch['patch'])}"
+    written = _section(step, "loadBalancer")
+    created, deleted, updated = (_section(written, key) for key in ("create", "delete", "update"))
+    if created:
+        return f"create load balancer {_section(created, 'metadata')['name']}: {_compact(created.get('spec'))}"
+    if deleted:
+        return f"delete load balancer {deleted['name']}"
+    name = str(_section(updated, "metadata")["name"])
+    changes = "; ".join(differences(present[name].document(), updated)) if name in present else ""
+    return f"write load balancer {name}: {changes}"
+
+
+def differences(before: Mapping[str, object], after: Mapping[str, object], path: str = "") -> list[str]:
+    """Return what differs between two documents, one text per field.
+
+    >>> differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}})
+    ['a.b 1 → 3', 'c 2 → absent']
+    """
+    found: list[str] = []
+    for key in dict.fromkeys((*before, *after)):
+        old, new = before.get(key), after.get(key)
+        where = f"{path}.{key}" if path else key
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += differences(cast("Document", old), cast("Document", new), where)
+        elif old != new:
+            texts = [_compact(one[key]) if key in one else "absent" for one in (before, after)]
+            found.append(f"{where} {' → '.join(texts)}")
+    return found
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _section(document: Mapping[str, object], key: str) -> Document:
+    value = document.get(key)
+    return cast("Document", value) if isinstance(value, dict) else {}

@@ -1,0 +1,1 @@
+"""What this process tells about itself over HTTPS: health, readiness and metrics, and who may ask."""

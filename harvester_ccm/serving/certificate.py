@@ -1,0 +1,139 @@
+"""The serving certificate: from files, which are read again when they change, or self-signed and in memory only.
+
+A private key made here never touches a disk: it comes through a pipe and goes through an anonymous file in memory,
+because OpenSSL only reads certificates from files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from harvester_ccm.config import ServerSettings
+from harvester_ccm.errors import ConfigurationError
+
+LOOK_SECONDS: Final = 10.0
+"""Shortest time between two looks whether the files have changed."""
+ISSUE_SECONDS: Final = 30.0
+"""Time limit for making a certificate."""
+_ISSUER: Final = Path(__file__).with_name("issuer.py")
+_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+log = structlog.get_logger(__name__)
+
+
+class ServingCertificate:
+    """A TLS context whose certificate follows its files."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+        self._version: tuple[object, ...] = ()
+        self._looked_at = float("-inf")
+        self.context = _context(settings)
+        """To be used for every connection; stays the same object."""
+
+    async def load(self) -> None:
+        """Have a certificate. Raises ConfigurationError when the files cannot be used, or none could be made."""
+        settings = self._settings
+        if settings.certificate is None or settings.key is None:
+            _install(self.context, await asyncio.to_thread(_issue, _hosts(settings.bind_address)))
+            return
+        try:
+            self._version = _version(settings.certificate, settings.key)
+            self._load_files(settings.certificate, settings.key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError([f"--tls-cert-file, --tls-private-key-file: {_explain(error)}"]) from error
+
+    def refresh(self) -> None:
+        """Load the files again if they changed; what cannot be used is logged, and the old certificate stays."""
+        certificate, key = self._settings.certificate, self._settings.key
+        now = time.monotonic()
+        if certificate is None or key is None or now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        try:
+            version = _version(certificate, key)
+            if version == self._version:
+                return
+            self._version = version
+            self._load_files(certificate, key)
+        except (OSError, ssl.SSLError) as error:
+            log.warning("serving certificate not reloaded, the old one is used", error=_explain(error))
+        else:
+            log.info("serving certificate reloaded", file=str(certificate))
+
+    def _load_files(self, certificate: Path, key: Path) -> None:
+        pem = certificate.read_bytes() + b"\n" + key.read_bytes()
+        # A pair that does not fit would leave half of it in the context that is in use.
+        _install(_context(self._settings), pem)
+        _install(self.context, pem)
+
+
+def _context(settings: ServerSettings) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[settings.min_tls]
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _install(context: ssl.SSLContext, pem: bytes) -> None:
+    with open(os.memfd_create("serving-certificate"), "wb") as stream:
+        stream.write(pem)
+        stream.flush()
+        # Without a password function OpenSSL would ask on the terminal for that of an encrypted key.
+        context.load_cert_chain(f"/proc/self/fd/{stream.fileno()}", password=lambda: b"")
+
+
+def _version(*files: Path) -> tuple[object, ...]:
+    """Return what changes when one of the files is written, replaced or mounted anew."""
+    states = [file.stat() for file in files]
+    return tuple((state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size) for state in states)
+
+
+def _explain(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or "not PEM").replace("_", " ").lower()
+        return f"the files are not an unencrypted PEM certificate and its key: {reason}"
+    return f"{error.filename}: {error.strerror}"
+
+
+def _hosts(bind_address: str) -> tuple[str, ...]:
+    """Return the names under which this server is reached, as far as they are known."""
+    always = ("localhost", "127.0.0.1", "::1", socket.gethostname())
+    wildcards = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+    return always if bind_address in (*always, *wildcards) else (*always, bind_address)
+
+
+def _issue(hosts: Iterable[str]) -> bytes:
+    """Return a new key and certificate. Raises ConfigurationError."""
+    try:
+        # -P: nothing beside the program itself may stand in for a library that it imports.
+        done = subprocess.run(
+            [sys.executable, "-P", str(_ISSUER), *hosts],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=ISSUE_SECONDS,
+        )
+        problem = "" if done.returncode == 0 else _last_line(done.stderr) or f"exit code {done.returncode}"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        problem = str(error)
+    if problem:
+        way_out = "give --tls-cert-file and --tls-private-key-file, or --secure-port=0 for no server"
+        raise ConfigurationError([f"no self-signed certificate could be made: {problem}; {way_out}"])
+    return done.stdout
+
+
+def _last_line(output: bytes) -> str:
+    lines = output.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else ""
