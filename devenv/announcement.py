@@ -1,0 +1,88 @@
+"""What kube-vip reads from a Service and its EndpointSlices, and what it writes. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final
+
+from devenv.watch import Document, annotations_of, labels_of
+
+ADDRESS_ANNOTATION: Final = "kube-vip.io/loadbalancerIPs"
+IGNORE_ANNOTATION: Final = "kube-vip.io/ignore"
+HOST_ANNOTATION: Final = "kube-vip.io/vipHost"
+HARDWARE_ANNOTATION: Final = "kube-vip.io/hwaddr"
+REQUESTED_ANNOTATION: Final = "kube-vip.io/requestedIP"
+EMPTY_SLICE_ANNOTATION: Final = "kube-vip.io/allow-reconcile-without-endpoints"
+ELECTION_ANNOTATION: Final = "kube-vip.io/forcePerServiceElection"
+DHCP_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - kube-vip's word for "ask a DHCP server"
+SERVICE_NAME_LABEL: Final = "kubernetes.io/service-name"
+
+
+def is_load_balancer(service: Document) -> bool:
+    """Whether the Service is of type LoadBalancer."""
+    return bool(service["spec"].get("type") == "LoadBalancer")
+
+
+def is_ignored(service: Document) -> bool:
+    """Whether the Service asks to be left alone; only this spelling counts."""
+    return annotations_of(service).get(IGNORE_ANNOTATION) == "true"
+
+
+def wanted_addresses(service: Document) -> tuple[str, ...]:
+    """Return what a Service wants announced: its annotation, else its status, else its specification."""
+    annotation = annotations_of(service).get(ADDRESS_ANNOTATION)
+    if annotation is not None:
+        return tuple(part.strip() for part in annotation.split(",") if part.strip())
+    ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    found = tuple(entry["ip"] for entry in ingress if entry.get("ip"))
+    wished = service["spec"].get("loadBalancerIP")
+    return found or ((wished,) if wished else ())
+
+
+def lacks_address(service: Document) -> bool:
+    """Whether kube-vip waits for an address of this Service, and all others with it. A parked one does not count."""
+    return (
+        is_load_balancer(service)
+        and annotations_of(service).get(ADDRESS_ANNOTATION) is None
+        and not wanted_addresses(service)
+        and not service["metadata"].get("deletionTimestamp")
+    )
+
+
+def must_withdraw(service: Document, annotation: str | None, known: tuple[tuple[str, ...], tuple[str, ...]]) -> bool:
+    """Return whether a change takes the announcement away.
+
+    ``annotation`` is the one the Service was announced with, ``known`` the addresses it asked for then and those that
+    it got. A cleared status does not count, nor does the change to another type while the annotation stays.
+    """
+    current = annotations_of(service).get(ADDRESS_ANNOTATION)
+    if current == annotation:
+        now = wanted_addresses(service) if is_load_balancer(service) else ()
+        return annotation is None and bool(now) and now not in known
+    return not current or wanted_addresses(service) not in known
+
+
+def has_endpoints(service: Document, slices: Iterable[Document]) -> bool:
+    """Return whether a slice of the Service holds an endpoint; the Service may say that an empty slice will do."""
+    empty_will_do = annotations_of(service).get(EMPTY_SLICE_ANNOTATION) == "true"
+    place = (service["metadata"]["namespace"], service["metadata"]["name"])
+    return any(
+        entry.get("endpoints") or empty_will_do
+        for entry in slices
+        if (entry["metadata"]["namespace"], labels_of(entry).get(SERVICE_NAME_LABEL)) == place
+    )
+
+
+def ingress_of(service: Document, addresses: tuple[str, ...]) -> list[Document]:
+    """Return ``status.loadBalancer.ingress`` as kube-vip writes it: every port, in the order of the specification."""
+    ports = [
+        {"port": port["port"], "protocol": port.get("protocol", "TCP")} for port in service["spec"].get("ports") or ()
+    ]
+    return [{"ip": address, "ports": ports} for address in addresses]
+
+
+def hardware_address(key: str) -> str:
+    """Return the MAC address of the interface that asks for the Service's lease."""
+    digest = hashlib.sha256(key.encode()).digest()[:5]
+    return "02:" + ":".join(f"{byte:02x}" for byte in digest)

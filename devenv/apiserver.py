@@ -1,0 +1,324 @@
+"""Real control planes: etcd and kube-apiserver, optionally kube-controller-manager, on loopback.
+
+A control plane has its own certificate authority, its own ports and its own directory, so many may run at
+once. RBAC decides, anonymous requests are refused, and the administrator is a client certificate in
+``system:masters``. There is no kubelet and no scheduler: Nodes and Pods are only records.
+
+etcd listens without TLS on 127.0.0.1, does not sync to disk and is thrown away with its directory.
+"""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from devenv.binaries import require
+from devenv.kubeconfig import Endpoint, write_certificate_kubeconfig, write_token_kubeconfig
+from devenv.process import ChildProcess, DevenvError, ReservedPort, stop_together
+from devenv.restclient import Json, RefusedError, RestClient
+from devenv.serverflags import (
+    Identities,
+    apiserver_flags,
+    audit_flags,
+    controller_manager_flags,
+    etcd_flags,
+)
+
+__all__ = ["ControlPlane", "DevenvError", "Endpoint", "RefusedError", "start_clusters"]
+
+READY_SECONDS = 60.0
+_POLL_SECONDS = 0.05
+_MANIFESTS = Path(__file__).parent
+
+
+class ControlPlane:
+    """One Kubernetes control plane. Use it as a context manager, or call ``stop``.
+
+    Attributes: ``name``; ``directory`` (logs, keys, kubeconfigs, data); ``url`` and ``ca_file`` of the API
+    server; ``serving`` (its key pair, valid for 127.0.0.1: a proxy in front of it may use it too);
+    ``admin`` (a client with all rights) and ``admin_kubeconfig``; ``audit_log`` (one JSON event per line,
+    only with ``audit``).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        *,
+        audit: bool = False,
+        controller_manager: bool = False,
+        extra_args: Sequence[str] = (),
+    ) -> None:
+        """Prepare programs, keys and ports; nothing runs before ``launch``."""
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.name = name
+        self.directory = directory
+        self.audit_log = directory / "audit.log"
+        self._audit = audit
+        self._extra_args = tuple(extra_args)
+        programs = ["etcd", "kube-apiserver", *(["kube-controller-manager"] if controller_manager else [])]
+        self._binaries = require(*programs)
+        self._identities = Identities.create(name, directory / "pki")
+        self._port, self._etcd_port, self._etcd_peer_port = ReservedPort(), ReservedPort(), ReservedPort()
+        self._children: dict[str, ChildProcess] = {}
+        self._stopped = threading.Event()
+        self.url = f"https://127.0.0.1:{self._port.number}"
+        self.ca_file = self._identities.authority.ca_file
+        self.serving = self._identities.serving
+        self.admin_kubeconfig = write_certificate_kubeconfig(
+            directory / "admin.kubeconfig", self.endpoint, client=self._identities.admin
+        )
+        self.admin = RestClient.from_kubeconfig(self.admin_kubeconfig)
+
+    @classmethod
+    def start(
+        cls,
+        name: str,
+        directory: Path,
+        *,
+        audit: bool = False,
+        controller_manager: bool = False,
+        extra_args: Sequence[str] = (),
+    ) -> Self:
+        """Start a control plane and return when its API server is ready.
+
+        ``name`` is for people and logs. ``extra_args`` are flags of kube-apiserver and win over ours.
+        Raises DevenvError, with the end of the server's log, when a server does not become ready.
+        """
+        plane = cls(name, directory, audit=audit, controller_manager=controller_manager, extra_args=extra_args)
+        plane.launch()
+        return plane
+
+    def launch(self) -> None:
+        """Start the servers one after the other, each when the one below it is ready.
+
+        Raises DevenvError when one does not become ready or ``stop`` was called meanwhile; then none is left.
+        """
+        try:
+            self._start_etcd()
+            self.start_apiserver()
+            if "kube-controller-manager" in self._binaries:
+                self._start_controller_manager()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Address and authority of the API server."""
+        return Endpoint(self.url, self.ca_file)
+
+    @property
+    def processes(self) -> dict[str, int]:
+        """Process IDs of what runs, by program name."""
+        return {name: child.pid for name, child in self._children.items() if child.exit_code() is None}
+
+    def stop(self) -> None:
+        """Stop everything, for good, and give the ports back. Files stay. May be called again.
+
+        Servers are killed rather than asked: nobody starts them on this data again, and a kube-apiserver would
+        take seconds to take leave of its watchers.
+        """
+        self._stopped.set()
+        stop_together(list(self._children.values()), grace=0)
+        for port in (self._port, self._etcd_port, self._etcd_peer_port):
+            port.release()
+
+    def stop_apiserver(self) -> None:
+        """Stop only the API server: connections are refused, its port and data stay."""
+        self._children["kube-apiserver"].stop()
+
+    def start_apiserver(self) -> None:
+        """Start the API server again, on the same port and data, and return when it is ready.
+
+        Raises DevenvError when it does not become ready.
+        """
+        self._run("kube-apiserver", self._apiserver_flags(), ready=self._apiserver_ready)
+
+    def apply(self, *objects: Json | Path) -> None:
+        """Create or replace objects as administrator. See ``RestClient.apply``."""
+        self.admin.apply(*objects)
+
+    def kubeconfig_for_service_account(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        context_namespace: str,
+        path: Path | None = None,
+        server: str | None = None,
+        expiration_seconds: int = 86400,
+    ) -> Path:
+        """Write a kubeconfig with a fresh token of a service account and return its path.
+
+        The account and its namespace are created if absent. ``server`` puts another address (of a proxy)
+        into the file. ``path`` defaults to ``<namespace>-<name>.kubeconfig`` in the plane's directory.
+        """
+        self._ensure("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        self._ensure(accounts, {"metadata": {"name": name}})
+        order = {"spec": {"expirationSeconds": expiration_seconds}}
+        token = self.admin.request("POST", f"{accounts}/{name}/token", body=order)["status"]["token"]
+        return write_token_kubeconfig(
+            path or self.directory / f"{namespace}-{name}.kubeconfig",
+            Endpoint(server or self.url, self.ca_file),
+            token=token,
+            namespace=context_namespace,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _ensure(self, collection: str, manifest: Json) -> None:
+        try:
+            self.admin.request("POST", collection, body=manifest)
+        except RefusedError as refusal:
+            if refusal.status != http.client.CONFLICT:
+                raise
+
+    def _run(self, program: str, flags: Sequence[str], *, ready: Callable[[], bool]) -> None:
+        child = ChildProcess.start(
+            program, [self._binaries[program], *flags], log_file=self.directory / f"{program}.log"
+        )
+        self._children[program] = child
+        if self._stopped.is_set():
+            child.stop()
+        deadline = time.monotonic() + READY_SECONDS
+        while not ready():
+            code = child.exit_code()
+            if code is not None or time.monotonic() > deadline:
+                state = f"not ready after {READY_SECONDS:g} s" if code is None else f"ended with code {code}"
+                child.stop()
+                raise DevenvError(
+                    f"{program} of {self.name!r} {state}; the end of {child.log_file}:\n{child.log_tail()}"
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def _start_etcd(self) -> None:
+        address = f"127.0.0.1:{self._etcd_port.number}"
+        flags = etcd_flags(self.directory / "etcd", port=self._etcd_port.number, peer_port=self._etcd_peer_port.number)
+
+        def healthy() -> bool:
+            connection = http.client.HTTPConnection(address, timeout=1)
+            try:
+                connection.request("GET", "/health")
+                return connection.getresponse().status == http.client.OK
+            except (OSError, http.client.HTTPException):
+                return False
+            finally:
+                connection.close()
+
+        self._run("etcd", flags, ready=healthy)
+
+    def _apiserver_ready(self) -> bool:
+        """Ready, and the namespaces that every cluster has are there: they follow a moment later."""
+        try:
+            self.admin.request("GET", "/readyz")
+            namespaces = self.admin.request("GET", "/api/v1/namespaces")["items"]
+        except (OSError, http.client.HTTPException, RefusedError):
+            return False
+        return {"default", "kube-system"} <= {one["metadata"]["name"] for one in namespaces}
+
+    def _apiserver_flags(self) -> list[str]:
+        flags = apiserver_flags(self._identities, port=self._port.number, etcd_port=self._etcd_port.number)
+        if "kube-controller-manager" not in self._binaries:
+            # Nobody makes the default service account of a namespace, without which no Pod would be accepted.
+            flags.append("--disable-admission-plugins=ServiceAccount")
+        if self._audit:
+            flags += audit_flags(self.directory, self.audit_log)
+        return [*flags, *self._extra_args]
+
+    def _start_controller_manager(self) -> None:
+        kubeconfig = write_certificate_kubeconfig(
+            self.directory / "controllers.kubeconfig", self.endpoint, client=self._identities.controllers
+        )
+        flags = controller_manager_flags(self._identities, kubeconfig)
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        self._run("kube-controller-manager", flags, ready=lambda: self.admin.get_or_none(account) is not None)
+
+
+def start_clusters(
+    directory: Path,
+    *,
+    audit: bool = False,
+    controller_manager: bool = False,
+    guest_additions: bool = False,
+    vm_namespace: str = "default",
+    service_account: str = "harvester-cloud-provider",
+) -> tuple[ControlPlane, ControlPlane]:
+    """Start a guest and a Harvester cluster at the same time, with the rights and types of the real ones.
+
+    The guest gets service account ``kube-system/harvester-cloud-provider`` with the published ClusterRole
+    and, with ``guest_additions``, what this project's chart grants on top. Harvester gets the CRDs, its
+    ClusterRole for cloud providers, and a binding for ``service_account`` in ``vm_namespace`` only. Raises
+    DevenvError when one does not start; then none is left running.
+    """
+    guest, harvester = (
+        ControlPlane(name, directory / name, audit=audit, controller_manager=controller_manager)
+        for name in ("guest", "harvester")
+    )
+
+    def start_guest() -> None:
+        guest.launch()
+        _prepare_guest(guest, additions=guest_additions)
+
+    def start_harvester() -> None:
+        harvester.launch()
+        _prepare_harvester(harvester, namespace=vm_namespace, service_account=service_account)
+
+    pool = ThreadPoolExecutor(2, thread_name_prefix="devenv-start")
+    try:
+        for result in [pool.submit(start_guest), pool.submit(start_harvester)]:
+            result.result()
+    except BaseException:
+        # Also ends the other thread, whose server is gone.
+        guest.stop()
+        harvester.stop()
+        raise
+    finally:
+        pool.shutdown()
+    return guest, harvester
+
+
+def _prepare_guest(plane: ControlPlane, *, additions: bool) -> None:
+    plane.apply(_MANIFESTS / "rbac" / "guest-cloud-provider.yaml")
+    if additions:
+        plane.apply(_MANIFESTS / "rbac" / "guest-additions.yaml")
+
+
+def _prepare_harvester(plane: ControlPlane, *, namespace: str, service_account: str) -> None:
+    plane.apply(*sorted((_MANIFESTS / "crds").glob("*.yaml")))
+    plane.apply(_MANIFESTS / "rbac" / "harvester-cloud-provider.yaml")
+    plane.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": service_account, "namespace": namespace},
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": f"{namespace}-{service_account}", "namespace": namespace},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "harvesterhci.io:cloudprovider",
+            },
+            "subjects": [{"kind": "ServiceAccount", "name": service_account, "namespace": namespace}],
+        },
+    )

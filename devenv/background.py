@@ -1,0 +1,61 @@
+"""Jobs that run beside a test or the demo until they are stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+Job = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Background:
+    """Several endless jobs in one task of their own. An error in one ends all and is raised by ``stop``."""
+
+    def __init__(self, name: str, jobs: Sequence[Job]) -> None:
+        self._name = name
+        self._jobs = tuple(jobs)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether a job failed, and so all have ended."""
+        return self._task is not None and self._task.done() and not self._task.cancelled()
+
+    async def start(self, ready: Sequence[Callable[[], Awaitable[object]]], *, within: float) -> None:
+        """Start the jobs and return when everything in ``ready`` has returned.
+
+        Raises TimeoutError after ``within`` seconds, or the error of a job that failed meanwhile.
+        """
+        self._task = asyncio.create_task(self._run(), name=self._name)
+        waiting = asyncio.create_task(_all(ready), name=f"{self._name}-ready")
+        try:
+            await asyncio.wait({self._task, waiting}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            is_ready = waiting.done()
+            waiting.cancel()
+            await asyncio.wait({waiting})
+            if self._task.done() or not is_ready:
+                await self.stop()
+        if not is_ready:
+            raise TimeoutError(f"{self._name} is not ready after {within:g} s")
+        waiting.result()
+
+    async def stop(self) -> None:
+        """End the jobs. Raises what one of them failed with."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        if not self._task.cancelled():
+            self._task.result()
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number, job in enumerate(self._jobs):
+                group.create_task(job(), name=f"{self._name}-{number}")
+
+
+async def _all(ready: Sequence[Callable[[], Awaitable[object]]]) -> None:
+    for wait in ready:
+        await wait()

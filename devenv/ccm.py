@@ -1,0 +1,92 @@
+"""The program under test as a process of its own: started with real flags, ended with real signals."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from devenv.process import ChildProcess
+
+DEFAULT_FLAGS: Final[Mapping[str, str]] = {"cluster-name": "demo", "secure-port": "0", "v": "4"}
+
+_numbers = itertools.count(1)
+
+
+class CcmProcess:
+    """One run of ``harvester-ccm``; its log is in a file."""
+
+    def __init__(self, child: ChildProcess, log_file: Path) -> None:
+        self._child = child
+        self.log_file = log_file
+
+    @classmethod
+    def start(
+        cls,
+        directory: Path,
+        *,
+        cloud_config: Path,
+        kubeconfig: Path,
+        flags: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
+        name: str = "ccm",
+    ) -> CcmProcess:
+        """Start the program; ``flags`` are added to, or replace, the defaults; ``arguments`` are passed as they are."""
+        merged = {
+            "cloud-config": str(cloud_config),
+            "kubeconfig": str(kubeconfig),
+            **DEFAULT_FLAGS,
+            **(flags or {}),
+        }
+        words = [f"--{key}={value}" for key, value in merged.items()]
+        log_file = directory / f"{name}-{next(_numbers)}.log"
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        command = [sys.executable, "-m", "harvester_ccm", *words, *arguments]
+        child = ChildProcess.start(name, command, log_file=log_file, env=environment)
+        return cls(child, log_file)
+
+    @property
+    def pid(self) -> int:
+        """Process ID."""
+        return self._child.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, or None while it runs; minus the signal number after a kill."""
+        return self._child.exit_code()
+
+    @property
+    def log(self) -> str:
+        """All that it has logged so far."""
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def kill(self) -> None:
+        """End it as a crash would: SIGKILL, no chance to tidy up."""
+        self._child.signal_group(signal.SIGKILL)
+        self._child.wait(10)
+
+    def terminate(self, seconds: float = 10.0) -> int | None:
+        """Ask it to end as the kubelet does (SIGTERM); return the exit code, None if it is still running."""
+        self._child.signal_group(signal.SIGTERM)
+        self._child.wait(seconds)
+        return self._child.exit_code()
+
+    def stop(self) -> None:
+        """End it, whatever it takes."""
+        self._child.stop()
+
+    def peak_memory(self) -> int:
+        """Return the largest resident size so far in bytes."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time used so far, user and system."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

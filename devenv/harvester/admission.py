@@ -1,0 +1,222 @@
+"""What Harvester's webhook changes and refuses on LoadBalancers. Pure.
+
+Every function works on documents and raises ``Refusal`` with the real webhook's text. The mutator runs first; where
+it was skipped, the validator meets what the mutator would have filled in.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from devenv.watch import Document, annotations_of, labels_of
+
+PREFIX: Final = "loadbalancer.harvesterhci.io"
+NETWORK: Final = f"{PREFIX}/network"
+CLUSTER: Final = f"{PREFIX}/cluster"
+MANAGEMENT_NETWORK: Final = "cloudprovider.harvesterhci.io/managementNetwork"
+CLUSTER_LABEL: Final = "cloudprovider.harvesterhci.io/cluster"
+GUEST_CLUSTER_LABEL: Final = "guestcluster.harvesterhci.io/name"
+CREATOR_LABEL: Final = "harvesterhci.io/creator"
+NODE_DRIVER: Final = "docker-machine-driver-harvester"
+REMOVAL_ANNOTATION: Final = "harvesterhci.io/removeAllPersistentVolumeClaims"
+PROJECT_ANNOTATION: Final = "field.cattle.io/projectId"
+DEFAULT_CLUSTER: Final = "kubernetes"
+"""Cluster name of providers that were given none: it says nothing about a cluster's removal."""
+
+DEFAULT_THRESHOLDS: Final[Mapping[str, int]] = {
+    "successThreshold": 2,
+    "failureThreshold": 2,
+    "periodSeconds": 1,
+    "timeoutSeconds": 1,
+}
+
+
+class Refusal(Exception):
+    """Raised when an object is refused; the text goes to the client after the webhook's name."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the rules look up beside the object itself."""
+
+    namespace: Document | None = None
+    instances: Sequence[Document] = ()
+    """VMIs of the load balancer's namespace."""
+    machines: Sequence[Document] = ()
+    """VMs of the load balancer's namespace."""
+
+
+def is_cluster(balancer: Document) -> bool:
+    """Whether the load balancer is of type ``cluster``; an absent type means ``vm``."""
+    return bool(balancer.get("spec", {}).get("workloadType") == "cluster")
+
+
+def mutate(balancer: Document, around: Surroundings) -> Document:
+    """Return the load balancer as the mutator leaves it. Raises Refusal."""
+    changed = copy.deepcopy(balancer)
+    spec = changed.setdefault("spec", {})
+    check = spec.get("healthCheck")
+    if check:
+        _fill_thresholds(check)
+    metadata = changed["metadata"]
+    annotations = dict(metadata.get("annotations") or {})
+    annotations[f"{PREFIX}/namespace"] = metadata["namespace"]
+    if is_cluster(balancer):
+        annotations[f"{PREFIX}/project"] = _project(metadata["namespace"], around.namespace)
+        annotations[NETWORK] = find_network(annotations, around.instances)
+    metadata["annotations"] = annotations
+    return changed
+
+
+def _fill_thresholds(check: dict[str, Any]) -> None:
+    for key, default in DEFAULT_THRESHOLDS.items():
+        value = check.get(key) or 0
+        if value < 0:
+            raise Refusal(
+                f"json: cannot unmarshal number {value} into Go struct field "
+                f"HealthCheck.spec.healthCheck.{key} of type uint"
+            )
+        if value == 0 and check.get("port"):
+            check[key] = default
+
+
+def _project(name: str, namespace: Document | None) -> str:
+    if namespace is None:
+        raise Refusal(f'get namespace {name} failed, error: namespace "{name}" not found')
+    return annotations_of(namespace).get(PROJECT_ANNOTATION, "").replace(":", "/", 1)
+
+
+def find_network(annotations: Mapping[str, str], instances: Sequence[Document]) -> str:
+    """Return the network of a cluster load balancer; empty when nothing names one.
+
+    What the client asked for wins, then the management network, then the first network of a VM of the cluster,
+    known by its label or, on older node drivers, by the beginning of its name.
+    """
+    for key in (NETWORK, MANAGEMENT_NETWORK):
+        if annotations.get(key):
+            return annotations[key]
+    cluster = annotations.get(CLUSTER)
+    if not cluster:
+        return ""
+    labelled = [i for i in instances if labels_of(i).get(GUEST_CLUSTER_LABEL) == cluster]
+    named = [
+        instance
+        for instance in instances
+        if labels_of(instance).get(CREATOR_LABEL) == NODE_DRIVER and instance["metadata"]["name"].startswith(cluster)
+    ]
+    return _first_network(labelled) or _first_network(named)
+
+
+def _first_network(instances: Sequence[Document]) -> str:
+    for instance in instances:
+        for network in instance.get("spec", {}).get("networks") or ():
+            name = (network.get("multus") or {}).get("networkName")
+            if name:
+                return str(name)
+    return ""
+
+
+def validate_create(balancer: Document, around: Surroundings) -> None:
+    """Raise Refusal when a new load balancer is not accepted."""
+    prefix = f"create loadbalancer {_key(balancer)} failed"
+    _check_parts(balancer, prefix)
+    machine = _removed_machine(balancer, around.machines)
+    if machine:
+        cluster = labels_of(balancer)[CLUSTER_LABEL]
+        raise Refusal(
+            f"{prefix} with guest cluster check: the vm {machine} shows guest cluster {cluster} is being removed"
+        )
+
+
+def validate_update(balancer: Document, before: Document) -> None:
+    """Raise Refusal when a change is not accepted."""
+    prefix = f"update loadbalancer {_key(balancer)} failed"
+    _check_parts(balancer, prefix)
+    for key, name, default in (("ipam", "IPAM", "pool"), ("workloadType", "WorkloadType", "vm")):
+        old, new = before["spec"].get(key) or "", balancer["spec"].get(key) or ""
+        if (old or default) != (new or default):
+            raise Refusal(f"{prefix}: can't change the {name} from {old} to {new}")
+
+
+def _key(balancer: Document) -> str:
+    return f"{balancer['metadata']['namespace']}/{balancer['metadata']['name']}"
+
+
+def _check_parts(balancer: Document, prefix: str) -> None:
+    if is_cluster(balancer):
+        return
+    listeners = balancer["spec"].get("listeners") or []
+    problem = listener_problem(listeners)
+    if problem:
+        raise Refusal(f"{prefix}: {problem}")
+    problem = health_check_problem(balancer["spec"].get("healthCheck") or {}, listeners)
+    if problem:
+        raise Refusal(f"{prefix} with healthyCheck: {problem}")
+
+
+def listener_problem(listeners: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return what is wrong with the listeners, or None."""
+    if not listeners:
+        return "the loadbalancer needs to have at least one listener"
+    names: set[str] = set()
+    fronts: dict[str, str] = {}
+    backs: dict[str, str] = {}
+    for listener in listeners:
+        name = listener.get("name") or ""
+        front = f"{listener.get('protocol', '')}:{listener['port']}"
+        back = f"{listener.get('protocol', '')}:{listener['backendPort']}"
+        if name in names:
+            return f"listener has duplicate name {name}"
+        if front in fronts:
+            return f"listener {name} has duplicate port {front} with listener {fronts[front]}"
+        if back in backs:
+            return f"listener {name} has duplicate backend port {back} with listener {backs[back]}"
+        problem = _port_problem("port", listener["port"]) or _port_problem("backend port", listener["backendPort"])
+        if problem:
+            return problem
+        names.add(name)
+        fronts[front] = backs[back] = name
+    return None
+
+
+def _port_problem(which: str, number: int) -> str | None:
+    if number > 65535:
+        return f"listener {which} {number} must <= 65535"
+    if number < 1:
+        return f"listener {which} {number} must >= 1"
+    return None
+
+
+def health_check_problem(check: Mapping[str, Any], listeners: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return what is wrong with the health check, or None; port 0 means that there is none."""
+    port = check.get("port") or 0
+    if port == 0:
+        return None
+    protocols = {listener.get("protocol") for listener in listeners if listener["backendPort"] == port}
+    if not protocols:
+        return f"healthcheck port {port} is not in listener backend port list"
+    if "TCP" not in protocols:
+        return f"healthcheck port {port} can only be a TCP backend port"
+    for key in DEFAULT_THRESHOLDS:
+        if not check.get(key):
+            return f"healthcheck {key[0].upper()}{key[1:]} should > 0"
+    return None
+
+
+def _removed_machine(balancer: Document, machines: Sequence[Document]) -> str | None:
+    """Return the VM that shows that the load balancer's cluster is being removed, or None."""
+    cluster = labels_of(balancer).get(CLUSTER_LABEL)
+    if not is_cluster(balancer) or not cluster or cluster == DEFAULT_CLUSTER:
+        return None
+    for machine in machines:
+        labels = labels_of(machine)
+        if (
+            labels.get(CREATOR_LABEL) == NODE_DRIVER
+            and labels.get(GUEST_CLUSTER_LABEL) == cluster
+            and annotations_of(machine).get(REMOVAL_ANNOTATION) == "true"
+        ):
+            return _key(machine)
+    return None

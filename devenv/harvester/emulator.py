@@ -1,0 +1,210 @@
+"""The emulator as a whole: mirrors, controllers and webhook of one Harvester API server.
+
+    async with HarvesterEmulator(client) as harvester:
+        await harvester.create_pool("lan", "127.77.0.0/24")
+
+It needs an administrator's client of an API server that has Harvester's resource definitions, and works on all
+namespaces. On entry everything is in sync; on exit nothing of it runs any more. An unexpected error in one of its
+parts is raised on exit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
+
+import structlog
+
+from devenv.background import Background, Job
+from devenv.harvester.backends import Backends, Collections
+from devenv.harvester.forwarding import Forwarding
+from devenv.harvester.hosts import Collector, HostVip
+from devenv.harvester.ippools import FINALIZER as POOL_FINALIZER
+from devenv.harvester.ippools import PoolController
+from devenv.harvester.loadbalancers import LoadBalancerController
+from devenv.harvester.pool_admission import mutate_pool
+from devenv.harvester.queue import TokenBucket, WorkQueue
+from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, MACHINES, POOLS, SERVICES, SLICES, Records, is_ready
+from devenv.harvester.removal import ClusterRemoval
+from devenv.harvester.routes import Routes
+from devenv.harvester.webhook import Webhook
+from devenv.watch import Document, Mirror, key_of
+from harvester_ccm.errors import CCMError, NotFound
+from harvester_ccm.kube.client import ApiClient
+
+START_SECONDS: Final = 60.0
+REAL_QPS: Final = 5.0
+"""Writes per second of the real controller, for load balancers and pools together."""
+REAL_BURST: Final = 10
+WORKERS: Final = 2
+POLL_SECONDS: Final = 0.01
+POOL_SECONDS: Final = 10.0
+
+log = structlog.get_logger(__name__)
+
+EVERYBODY: Final[Document] = {"scope": [{"project": "*", "namespace": "*", "guestCluster": "*"}]}
+"""Selector of a pool that serves everybody."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How much exists."""
+
+    balancers: int
+    booked: int
+    """Addresses booked in all pools."""
+
+
+@dataclass(frozen=True)
+class DataPath:
+    """How VM load balancers are served."""
+
+    routes: Mapping[str, str] = field(default_factory=dict)
+    """VM address to loopback address, beside the rule of ``devenv.harvester.routes``."""
+    dhcp_range: tuple[str, str] | None = None
+    """First and last address that the host network's DHCP server leases; None means that nobody answers."""
+    announce_delay: float = 0.05
+    """Seconds until Harvester's kube-vip gives a Service its address."""
+    collection_delay: float = 1.0
+    """Seconds until generated objects of a deleted load balancer are collected."""
+
+
+class HarvesterEmulator:
+    """What Harvester does with LoadBalancers and IPPools. Use as an async context manager."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        qps: float | None = None,
+        burst: int = REAL_BURST,
+        webhook: bool = True,
+        data_path: DataPath | None = None,
+    ) -> None:
+        """``qps`` None means as fast as the API server goes; ``REAL_QPS`` is the speed of the real controller.
+
+        Services and EndpointSlices have buckets of the same size, each its own.
+        """
+        self._client = client
+        self._made: list[str] = []
+        bucket = TokenBucket(qps, burst)
+        self.balancers = Records(client, LOAD_BALANCERS, bucket=bucket)
+        self.pools = Records(client, POOLS, bucket=bucket)
+        self.webhook = Webhook(client) if webhook else None
+        self.services = Records(client, SERVICES, bucket=TokenBucket(qps, burst))
+        self.slices = Records(client, SLICES, bucket=TokenBucket(qps, burst))
+        self.instances = Mirror(client, INSTANCES)
+        self.machines = Mirror(client, MACHINES)
+        self._mirrors: list[Mirror] = [
+            self.pools, self.balancers, self.services, self.slices, self.instances, self.machines,
+            *(self.webhook.mirrors if self.webhook else ()),
+        ]  # fmt: skip
+        jobs = [*self._build_data_path(data_path or DataPath()), *self._build_controllers()]
+        self._background = Background("harvester", [*(mirror.run for mirror in self._mirrors), *jobs])
+
+    def _build_data_path(self, options: DataPath) -> list[Job]:
+        routes = Routes(options.routes)
+        collections = Collections(self.balancers, self.instances, self.services, self.slices)
+        self._backends = Backends(collections, routes)
+        self.host_vip = HostVip(self.services, delay=options.announce_delay, dhcp=options.dhcp_range)
+        self.forwarding = Forwarding(self.services, self.slices, routes, lambda: self.host_vip.announced)
+        self.host_vip.on_change(self.forwarding.look)
+        collector = Collector(self.balancers, (self.services, self.slices), delay=options.collection_delay)
+        return [self._backends.run, self.host_vip.run, self.forwarding.run, collector.run]
+
+    def _build_controllers(self) -> list[Job]:
+        balancers = LoadBalancerController(self.balancers, self.pools, self._backends)
+        pools = PoolController(self.pools, self.balancers)
+        removal = ClusterRemoval(self.machines, self.balancers)
+        self._queue = WorkQueue("loadbalancers", balancers.reconcile, workers=WORKERS)
+        pool_queue = WorkQueue("ippools", pools.reconcile, workers=WORKERS)
+        self.balancers.subscribe(_enqueue(self._queue))
+        self._backends.on_wake(self._queue.add)
+        self.pools.subscribe(_enqueue(pool_queue))
+        return [pool_queue.run, self._queue.run, removal.run]
+
+    async def __aenter__(self) -> Self:
+        await self._background.start([m.wait_synced for m in self._mirrors], within=START_SECONDS)
+        try:
+            if self.webhook is not None:
+                await self.webhook.__aenter__()
+        except BaseException:
+            await self._background.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self.webhook is not None:
+                await self.webhook.__aexit__(kind, value, trace)
+        finally:
+            try:
+                await self._background.stop()
+            finally:
+                await self._remove_pools()
+
+    async def create_pool(self, name: str, *ranges: str | Document, selector: Document | None = None) -> Document:
+        """Create a pool and return it when it can be used. It is removed when the emulator ends.
+
+        A range is a CIDR or an entry of ``spec.ranges``. Without a selector the pool serves everybody. Raises
+        AdmissionDenied when the webhook refuses it, TimeoutError when it does not become ready.
+        """
+        entries = [{"subnet": entry} if isinstance(entry, str) else entry for entry in ranges]
+        pool = {
+            "apiVersion": POOLS.api_version,
+            "kind": POOLS.kind,
+            "metadata": {"name": name},
+            "spec": {"ranges": entries, "selector": EVERYBODY if selector is None else selector},
+        }
+        await self._client.create(POOLS, pool if self.webhook else mutate_pool(pool))
+        self._made.append(name)
+
+        def usable() -> Document | None:
+            known = self.pools.get(name)
+            if known is None or not is_ready(known):
+                return None
+            return known if POOL_FINALIZER in known["metadata"].get("finalizers", ()) else None
+
+        async with asyncio.timeout(POOL_SECONDS):
+            while (found := usable()) is None:  # noqa: ASYNC110 - a mirror has no event per object
+                await asyncio.sleep(POLL_SECONDS)
+        return found
+
+    async def counts(self, namespace: str | None = None) -> Counts:
+        """Return how many load balancers exist and how many addresses are booked, as the API server says now.
+
+        With ``namespace``, only what belongs to load balancers of that namespace counts.
+        """
+        balancers = await self._client.list(LOAD_BALANCERS, namespace=namespace)
+        pools = await self._client.list(POOLS)
+        owners = [o for p in pools.items for o in ((p.get("status") or {}).get("allocated") or {}).values()]
+        booked = [owner for owner in owners if namespace is None or owner.startswith(f"{namespace}/")]
+        return Counts(len(balancers.items), len(booked))
+
+    def failures(self, key: str) -> int:
+        """Return how often in a row the load balancer ``namespace/name`` failed: its next try is a back-off away."""
+        return self._queue.failures(key)
+
+    async def _remove_pools(self) -> None:
+        for name in self._made:
+            try:
+                await self._client.merge_patch(POOLS, name, {"metadata": {"finalizers": None}})
+                await self._client.delete(POOLS, name)
+            except NotFound:
+                continue
+            except CCMError as error:
+                log.warning("pool not removed", pool=name, error=str(error))
+
+
+def _enqueue(queue: WorkQueue) -> Callable[[Document | None, Document | None], None]:
+    def changed(before: Document | None, after: Document | None) -> None:
+        document = after or before
+        if document is not None:
+            queue.add(key_of(document))
+
+    return changed

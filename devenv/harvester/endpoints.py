@@ -1,0 +1,163 @@
+"""The Service and the EndpointSlice that Harvester generates for a VM load balancer. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from devenv.watch import Document, labels_of
+
+SERVICE_LABEL: Final = "loadbalancer.harvesterhci.io/servicelb"
+SLICE_SERVICE_LABEL: Final = "kubernetes.io/service-name"
+DUMMY_ADDRESS: Final = "10.52.0.255"
+"""Keeps a load balancer without backends from falling through to the host; nobody has it."""
+DUMMY_UID: Final = "dummy347-546a-4642-9da6-5608endpoint"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+
+Selector = Mapping[str, Sequence[str] | None]
+
+
+def generated_service(balancer: Document, address: str) -> Document:
+    """Return the Service for a load balancer that has none."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(balancer, {SERVICE_LABEL: "true"}),
+        "spec": {"type": "LoadBalancer", "loadBalancerIP": address, "ports": _service_ports(balancer)},
+    }
+
+
+def updated_service(service: Document, balancer: Document, address: str) -> Document:
+    """Return the Service with address and ports renewed; everything else stays as it is."""
+    spec = {**service["spec"], "loadBalancerIP": address, "ports": _service_ports(balancer)}
+    return {**service, "spec": spec}
+
+
+def generated_slice(balancer: Document, endpoints: list[Document]) -> Document:
+    """Return the EndpointSlice for a load balancer that has none."""
+    name = balancer["metadata"]["name"]
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": _metadata(balancer, {SLICE_SERVICE_LABEL: name, SERVICE_LABEL: "true"}),
+        "addressType": "IPv4",
+        "ports": slice_ports(balancer),
+        "endpoints": endpoints,
+    }
+
+
+def slice_ports(balancer: Document) -> list[Document]:
+    """Return the ports of the EndpointSlice: the backend ports."""
+    return [
+        {"name": one.get("name") or "", "protocol": one["protocol"], "port": one["backendPort"]}
+        for one in _listeners(balancer)
+    ]
+
+
+def _service_ports(balancer: Document) -> list[Document]:
+    return [
+        {
+            "name": one.get("name") or "",
+            "protocol": one["protocol"],
+            "port": one["port"],
+            "targetPort": one["backendPort"],
+        }
+        for one in _listeners(balancer)
+    ]
+
+
+def _listeners(balancer: Document) -> list[Document]:
+    return list(balancer["spec"].get("listeners") or ())
+
+
+def _metadata(balancer: Document, labels: dict[str, str]) -> Document:
+    metadata = balancer["metadata"]
+    owner = {
+        "apiVersion": balancer["apiVersion"],
+        "kind": balancer["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+    return {
+        "name": metadata["name"],
+        "namespace": metadata["namespace"],
+        "labels": labels,
+        "ownerReferences": [owner],
+    }
+
+
+def selector_problem(selector: Selector) -> str | None:
+    """Return why a backend selector cannot be used, or None."""
+    for key, values in selector.items():
+        prefix, slash, name = key.rpartition("/")
+        if not _NAME.fullmatch(name) or (slash and not _PREFIX.fullmatch(prefix)):
+            return f'key: Invalid value: "{key}": name part must consist of alphanumeric characters'
+        if not values:
+            return "values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty"
+        for value in values:
+            if value and not _NAME.fullmatch(value):
+                return f'values[0][{key}]: Invalid value: "{value}": a valid label must be an empty string or name'
+    return None
+
+
+def matches(selector: Selector | None, instance: Document) -> bool:
+    """Whether a VMI's labels have, for every key, one of its values. No selector matches nothing."""
+    labels = labels_of(instance)
+    return bool(selector) and all(labels.get(key) in (values or ()) for key, values in (selector or {}).items())
+
+
+def ipv4_of(instance: Document) -> str | None:
+    """Return the first IPv4 address that a VMI reports, whatever network it is on."""
+    for interface in (instance.get("status") or {}).get("interfaces") or ():
+        try:
+            return str(ipaddress.IPv4Address(interface.get("ipAddress") or ""))
+        except ValueError:
+            continue
+    return None
+
+
+def endpoints_of(
+    instances: Sequence[tuple[Document, str]], known: Sequence[Document], *, checked: bool
+) -> list[Document]:
+    """Return one endpoint per VMI and address.
+
+    With a health check a known endpoint keeps its readiness and a new one starts not ready; without, all are ready.
+    """
+    ready_before = {entry["addresses"][0]: is_ready(entry) for entry in known}
+    endpoints = []
+    for instance, address in instances:
+        metadata = instance["metadata"]
+        ready = ready_before.get(address, False) if checked else True
+        target = {key: metadata[key] for key in ("namespace", "name", "uid")}
+        endpoints.append({"addresses": [address], "conditions": {"ready": ready}, "targetRef": target})
+    return endpoints
+
+
+def with_dummy(endpoints: list[Document], balancer: Document) -> list[Document]:
+    """Return the endpoints, and the dummy while none of them is ready."""
+    if any(is_ready(entry) for entry in endpoints):
+        return endpoints
+    metadata = balancer["metadata"]
+    target: dict[str, Any] = {"namespace": metadata["namespace"], "name": metadata["name"], "uid": DUMMY_UID}
+    dummy = {"addresses": [DUMMY_ADDRESS], "conditions": {"ready": True}, "targetRef": target}
+    return [*endpoints, dummy]
+
+
+def is_ready(endpoint: Document) -> bool:
+    """Whether the endpoint's Ready condition is set."""
+    return bool((endpoint.get("conditions") or {}).get("ready"))
+
+
+def is_dummy(endpoint: Document) -> bool:
+    """Whether the endpoint is the placeholder."""
+    return bool((endpoint.get("targetRef") or {}).get("uid") == DUMMY_UID)
+
+
+def external_address(service: Document) -> str:
+    """Return the first address in a Service's status; empty while there is none."""
+    ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or [{}]
+    return ingress[0].get("ip") or ""

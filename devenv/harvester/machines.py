@@ -1,0 +1,194 @@
+"""Virtual machines as Rancher's node driver makes them and KubeVirt runs them: records to drive node tests with.
+
+Nothing boots. A test says what happens: a VM starts, its guest agent reports addresses, it migrates, stops or goes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from devenv.harvester.admission import CREATOR_LABEL, GUEST_CLUSTER_LABEL, NODE_DRIVER, REMOVAL_ANNOTATION
+from devenv.harvester.records import INSTANCES, MACHINES
+from devenv.watch import Document
+from harvester_ccm.errors import NotFound
+from harvester_ccm.kube.client import ApiClient
+
+VM_NAME_LABEL: Final = "harvesterhci.io/vmName"
+ZONE: Final = "topology.kubernetes.io/zone"
+REGION: Final = "topology.kubernetes.io/region"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A VM that is to be a node of a guest cluster."""
+
+    name: str
+    namespace: str = "default"
+    cluster: str = "demo"
+    networks: tuple[str, ...] = ("default/vlan1",)
+    """One NIC each, ``namespace/name`` of a NetworkAttachmentDefinition; empty text is the pod network."""
+    host: str = "harvester-1"
+    zone: str = ""
+    region: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """More labels, on the VM and on its template."""
+
+    @property
+    def system_uuid(self) -> str:
+        """The firmware UUID, which the kubelet reads as the node's system UUID."""
+        digest = hashlib.md5(f"{self.namespace}/{self.name}".encode(), usedforsecurity=False).hexdigest()
+        return "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:]))
+
+    @property
+    def all_labels(self) -> dict[str, str]:
+        """The labels of the VM, its template and its VMI."""
+        return {
+            CREATOR_LABEL: NODE_DRIVER,
+            GUEST_CLUSTER_LABEL: self.cluster,
+            VM_NAME_LABEL: self.name,
+            **self.labels,
+        }
+
+
+def machine_document(machine: Machine) -> Document:
+    """Return the VM, switched on and not yet started."""
+    return {
+        "apiVersion": MACHINES.api_version,
+        "kind": MACHINES.kind,
+        "metadata": {"name": machine.name, "namespace": machine.namespace, "labels": machine.all_labels},
+        "spec": {
+            "runStrategy": "RerunOnFailure",
+            "template": {"metadata": {"labels": machine.all_labels}, "spec": _instance_spec(machine)},
+        },
+        "status": {"printableStatus": "Starting"},
+    }
+
+
+def instance_document(machine: Machine, *addresses: str) -> Document:
+    """Return the running VMI. ``addresses`` are reported by the guest agent, one per NIC; none means no agent."""
+    zone = {ZONE: machine.zone} if machine.zone else {}
+    region = {REGION: machine.region} if machine.region else {}
+    return {
+        "apiVersion": INSTANCES.api_version,
+        "kind": INSTANCES.kind,
+        "metadata": {
+            "name": machine.name,
+            "namespace": machine.namespace,
+            "labels": {**machine.all_labels, "kubevirt.io/nodeName": machine.host},
+            "annotations": {**zone, **region},
+        },
+        "spec": _instance_spec(machine),
+        "status": {
+            "phase": "Running",
+            "nodeName": machine.host,
+            "interfaces": interfaces_of(machine, *addresses),
+            "conditions": conditions_of(agent=bool(addresses)),
+        },
+    }
+
+
+def interfaces_of(machine: Machine, *addresses: str) -> list[Document]:
+    """Return ``status.interfaces``: every NIC, with the addresses that the agent reports."""
+    found: list[Document] = []
+    for index in range(len(machine.networks)):
+        nic: Document = {
+            "name": _nic(index),
+            "mac": f"52:54:00:{machine.system_uuid[:2]}:{machine.system_uuid[2:4]}:{index:02x}",
+            "infoSource": "domain, guest-agent" if addresses else "domain",
+        }
+        if index < len(addresses):
+            nic |= {
+                "interfaceName": f"enp{index + 1}s0",
+                "ipAddress": addresses[index],
+                "ipAddresses": [addresses[index]],
+            }
+        found.append(nic)
+    return found
+
+
+def conditions_of(*, agent: bool) -> list[Document]:
+    """Return ``status.conditions`` of a running VMI, with or without a connected guest agent."""
+    kinds = ["Ready", *(["AgentConnected"] if agent else []), "LiveMigratable"]
+    return [{"type": kind, "status": "True"} for kind in kinds]
+
+
+class Machines:
+    """What happens to VMs of one Harvester. Every method raises NotFound for a VM that is not there."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    async def create(self, machine: Machine, *addresses: str) -> Document:
+        """Create a VM and start it; return the VM as stored. Its UID is the node's provider ID."""
+        stored = await self._client.create(MACHINES, machine_document(machine), namespace=machine.namespace)
+        await self.start(machine, *addresses)
+        return stored
+
+    async def start(self, machine: Machine, *addresses: str) -> None:
+        """Make the VMI and mark the VM as running."""
+        await self._client.create(INSTANCES, instance_document(machine, *addresses), namespace=machine.namespace)
+        status = {"created": True, "ready": True, "printableStatus": "Running"}
+        await self._change_machine(machine, {"spec": {"runStrategy": "RerunOnFailure"}, "status": status})
+
+    async def report(self, machine: Machine, *addresses: str) -> None:
+        """Let the guest agent report other addresses; none means that the agent is gone."""
+        await self._change_instance(
+            machine,
+            {"interfaces": interfaces_of(machine, *addresses), "conditions": conditions_of(agent=bool(addresses))},
+        )
+
+    async def begin_migration(self, machine: Machine, target: str) -> None:
+        """Start moving the VM to another host."""
+        state = {"sourceNode": machine.host, "targetNode": target, "completed": False}
+        await self._change_instance(machine, {"migrationState": state})
+
+    async def finish_migration(self, machine: Machine, target: str, *, failed: bool = False) -> None:
+        """End the move; a failed one leaves the VM where it is. The state stays on the VMI for good."""
+        state = {"completed": True, "failed": failed}
+        host = {} if failed else {"nodeName": target}
+        await self._change_instance(machine, {"migrationState": state, **host})
+
+    async def stop(self, machine: Machine) -> None:
+        """Switch the VM off: the VMI goes, the VM stays."""
+        status = {"created": None, "ready": None, "printableStatus": "Stopped"}
+        await self._change_machine(machine, {"spec": {"runStrategy": "Halted"}, "status": status})
+        await self._client.delete(INSTANCES, machine.name, namespace=machine.namespace)
+
+    async def announce_removal(self, machine: Machine) -> None:
+        """Mark the VM as one whose whole guest cluster is being removed."""
+        await self._change_machine(machine, {"metadata": {"annotations": {REMOVAL_ANNOTATION: "true"}}})
+
+    async def delete(self, machine: Machine) -> None:
+        """Delete VMI, if there is one, and VM."""
+        for resource in (INSTANCES, MACHINES):
+            try:
+                await self._client.delete(resource, machine.name, namespace=machine.namespace)
+            except NotFound:
+                if resource is MACHINES:
+                    raise
+
+    async def _change_machine(self, machine: Machine, change: Document) -> None:
+        await self._client.merge_patch(MACHINES, machine.name, change, namespace=machine.namespace)
+
+    async def _change_instance(self, machine: Machine, status: Document) -> None:
+        change = {"status": status}
+        await self._client.merge_patch(INSTANCES, machine.name, change, namespace=machine.namespace)
+
+
+def _instance_spec(machine: Machine) -> Document:
+    networks: list[Document] = []
+    for index, network in enumerate(machine.networks):
+        source = {"multus": {"networkName": network}} if network else {"pod": {}}
+        networks.append({"name": _nic(index), **source})
+    nics = [{"name": network["name"], "bridge": {}} for network in networks]
+    return {
+        "domain": {"devices": {"interfaces": nics}, "firmware": {"uuid": machine.system_uuid}},
+        "networks": networks,
+    }
+
+
+def _nic(index: int) -> str:
+    return "default" if index == 0 else f"nic-{index}"

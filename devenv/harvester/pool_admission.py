@@ -1,0 +1,140 @@
+"""What Harvester's webhook changes and refuses on IPPools. Pure."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from devenv.harvester.admission import Refusal
+from devenv.harvester.pools import (
+    ANY,
+    GLOBAL_LABEL,
+    AddressRange,
+    Pool,
+    RangeProblem,
+    Scope,
+    read_range,
+    read_scopes,
+)
+from devenv.watch import Document, key_of, labels_of
+
+VLAN_LABEL: Final = "loadbalancer.harvesterhci.io/vid"
+NETWORK_VLAN_LABEL: Final = "network.harvesterhci.io/vlan-id"
+_NETWORK: Final = re.compile(r"[^/]+/[^/]+")
+
+
+def mutate_pool(pool: Document, networks: Sequence[Document] = ()) -> Document:
+    """Return the pool with the labels that the webhook keeps on it. ``networks`` are all known NADs."""
+    changed = copy.deepcopy(pool)
+    selector = changed["spec"].get("selector") or {}
+    scopes = read_scopes(selector)
+    labels = changed["metadata"].setdefault("labels", {})
+    labels[GLOBAL_LABEL] = "true" if len(scopes) == 1 and scopes[0].everybody else "false"
+    labels[VLAN_LABEL] = _vlan(selector.get("network") or "", networks)
+    return changed
+
+
+def _vlan(name: str, networks: Sequence[Document]) -> str:
+    network = next((n for n in networks if key_of(n) == name), None)
+    if network is None:
+        return "0"
+    label = labels_of(network).get(NETWORK_VLAN_LABEL)
+    if label:
+        return label
+    try:
+        return str(json.loads(network["spec"]["config"]).get("vlan", 0))
+    except (KeyError, ValueError):
+        return "0"
+
+
+def validate_pool(
+    pool: Document, others: Sequence[Document], networks: Sequence[Document] = (), *, create: bool
+) -> None:
+    """Raise Refusal when a pool is not accepted beside the others."""
+    name = pool["metadata"]["name"]
+    verb = "create" if create else "update"
+    try:
+        _check_ranges(pool, others)
+        _check_selector(pool, others, networks)
+    except RangeProblem as problem:
+        raise Refusal(f"can't {verb} IP pool {name} because {problem}") from problem
+
+
+def validate_pool_deletion(pool: Document) -> None:
+    """Raise Refusal while the pool has addresses booked."""
+    if (pool.get("status") or {}).get("allocated"):
+        raise Refusal("can't delete pool before releasing all the allocated IP")
+
+
+def _check_ranges(pool: Document, others: Sequence[Document]) -> None:
+    entries = pool["spec"].get("ranges") or []
+    if not entries:
+        raise RangeProblem("range can't be empty")
+    ranges = [read_range(entry) for entry in entries]
+    for index, one in enumerate(ranges):
+        for position, two in enumerate(ranges[index + 1 :], start=index + 1):
+            if _overlap(one, two):
+                raise RangeProblem(
+                    f"there are overlaps between range {_text(entries[index])} and {_text(entries[position])}"
+                )
+    for other in others:
+        if any(_overlap(one, two) for one in ranges for two in Pool.of(other).ranges):
+            listed = " ".join(_text(entry) for entry in entries)
+            raise RangeProblem(f"the ranges [{listed}] overlap with other pools")
+    mine = Pool.of(pool)
+    for address in mine.allocated or {}:
+        if mine.range_of(address) is None:
+            raise RangeProblem(f"allocated IP {address} is excluded")
+
+
+def _overlap(one: AddressRange, two: AddressRange) -> bool:
+    return one.first in two or two.first in one
+
+
+def _text(entry: dict[str, str]) -> str:
+    """Return a range as Go prints the structure."""
+    return "{" + " ".join(entry.get(k) or "" for k in ("subnet", "rangeStart", "rangeEnd", "gateway")) + "}"
+
+
+def _check_selector(pool: Document, others: Sequence[Document], networks: Sequence[Document]) -> None:
+    mine = Pool.of(mutate_pool(pool))
+    if mine.network:
+        if not _NETWORK.fullmatch(mine.network):
+            raise RangeProblem(f"invalid network {mine.network}")
+        if mine.network not in {key_of(network) for network in networks}:
+            name = mine.network.partition("/")[2]
+            raise RangeProblem(f'network-attachment-definitions.k8s.cni.cncf.io "{name}" not found')
+    for other in (Pool.of(document) for document in others):
+        if mine.is_global and other.is_global:
+            raise RangeProblem(f"there is already a global IP pool: {other.name}")
+        if mine.priority and mine.priority == other.priority:
+            raise RangeProblem(f"the priority can't be the same as the pool {other.name}")
+        shared = _shared_scope(mine, other)
+        if shared is not None and mine.priority == other.priority == 0:
+            raise RangeProblem(
+                f"scope selector is same as the pool {other.name} with priority 0 Project {shared.project} "
+                f"Namespace {shared.namespace} GuestCluster {shared.guest_cluster}, "
+                "set a different priority or scope"
+            )
+    for index, one in enumerate(mine.scopes):
+        if any(_cover(one, two) for two in mine.scopes[index + 1 :]):
+            selector = pool["spec"]["selector"]
+            raise RangeProblem(f"selector {json.dumps(selector)} is invalid: scope overlaps")
+
+
+def _shared_scope(mine: Pool, other: Pool) -> Scope | None:
+    if mine.network != other.network:
+        return None
+    return next((scope for scope in mine.scopes if scope in other.scopes), None)
+
+
+def _cover(one: Scope, two: Scope) -> bool:
+    pairs = (
+        (one.project, two.project),
+        (one.namespace, two.namespace),
+        (one.guest_cluster, two.guest_cluster),
+    )
+    return all(a == b or ANY in (a, b) for a, b in pairs)

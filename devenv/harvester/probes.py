@@ -1,0 +1,132 @@
+"""Health checks of VM load balancers: real TCP connections, counted as Harvester counts them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from devenv.harvester.routes import Routes
+
+ABORT: Final = struct.pack("ii", 1, 0)
+"""Linger option that makes a close reset the connection: the probe leaves nothing to read behind."""
+FALLBACKS: Final[Mapping[str, int]] = {
+    "successThreshold": 1,
+    "failureThreshold": 3,
+    "periodSeconds": 5,
+    "timeoutSeconds": 3,
+}
+"""What the controller uses where the mutator was skipped."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """``spec.healthCheck``. Times in seconds."""
+
+    port: int
+    success: int
+    failure: int
+    period: float
+    timeout: float
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> Check | None:
+        """Return the check of a load balancer's specification, or None when it has none."""
+        source = spec.get("healthCheck") or {}
+        if not source.get("port"):
+            return None
+        success, failure, period, timeout = (source.get(key) or FALLBACKS[key] for key in FALLBACKS)
+        return cls(source["port"], success, failure, period, timeout)
+
+
+@dataclass
+class Tally:
+    """Counts results in a row; a verdict starts the count anew, so it is repeated one threshold later."""
+
+    success: int
+    failure: int
+    _good: int = field(default=0, init=False)
+    _bad: int = field(default=0, init=False)
+
+    def count(self, *, good: bool) -> bool | None:
+        """Take one result; return a verdict when its threshold is reached, else None."""
+        if good:
+            self._good, self._bad = self._good + 1, 0
+        else:
+            self._good, self._bad = 0, self._bad + 1
+        if self._good >= self.success:
+            self._good = 0
+            return True
+        if self._bad >= self.failure:
+            self._bad = 0
+            return False
+        return None
+
+
+Report = Callable[[str, str, bool], Awaitable[None]]
+"""Called with (load balancer, address, healthy) at every verdict."""
+
+
+class Probes:
+    """The workers of all load balancers: one per backend."""
+
+    def __init__(self, routes: Routes, report: Report) -> None:
+        self._routes = routes
+        self._report = report
+        self._workers: dict[tuple[str, str], tuple[Check, asyncio.Task[None]]] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Let workers run until cancelled. Must be running before the first ``want``."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            await asyncio.Event().wait()
+
+    def want(self, key: str, check: Check | None, addresses: frozenset[str]) -> None:
+        """Have exactly these backends of a load balancer probed; a changed check starts the workers anew."""
+        for place in [place for place in self._workers if place[0] == key]:
+            known, task = self._workers[place]
+            if place[1] not in addresses or known != check:
+                task.cancel()
+                del self._workers[place]
+        if check is None:
+            return
+        assert self._group is not None, "probes are not running"
+        for address in addresses:
+            if (key, address) not in self._workers:
+                work = self._probe_for_ever(key, address, check)
+                task = self._group.create_task(work, name=f"probe-{key}-{address}")
+                self._workers[key, address] = (check, task)
+
+    async def _probe_for_ever(self, key: str, address: str, check: Check) -> None:
+        tally = Tally(check.success, check.failure)
+        loop = asyncio.get_running_loop()
+        tick = loop.time()
+        while True:
+            # Like a Go ticker: ticks missed during a slow probe count once.
+            tick = max(tick + check.period, loop.time() - check.period)
+            await asyncio.sleep(tick - loop.time())
+            verdict = tally.count(good=await self._connects(address, check))
+            if verdict is not None:
+                await self._report(key, address, verdict)
+
+    async def _connects(self, address: str, check: Check) -> bool:
+        target = self._routes.find(address)
+        if target is None:
+            await asyncio.sleep(check.timeout)
+            return False
+        probe = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        probe.setblocking(False)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORT)
+        try:
+            async with asyncio.timeout(check.timeout):
+                await asyncio.get_running_loop().sock_connect(probe, (target, check.port))
+        except (OSError, TimeoutError):
+            return False
+        else:
+            return True
+        finally:
+            probe.close()

@@ -1,0 +1,131 @@
+"""A work queue with client-go's rules, and its token bucket.
+
+One worker per key at a time; a key added while it is being worked on is worked on once more afterwards. A failed key
+comes back after 5 ms, doubling up to 30 s, and after 2 minutes from the 31st failure on; adding a key makes it due at
+once. These are the times that clients of the real controller meet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from harvester_ccm.errors import CCMError
+
+FIRST_RETRY: Final = 0.005
+LONGEST_RETRY: Final = 30.0
+LATE_RETRY: Final = 120.0
+LATE_FROM: Final = 31
+"""Number of the failure from which ``LATE_RETRY`` counts."""
+
+log = structlog.get_logger(__name__)
+
+
+class Retry(Exception):
+    """Raised by a reconcile to be called again after the back-off."""
+
+
+def retry_seconds(failures: int) -> float:
+    """Return the pause after the n-th failure in a row, in seconds.
+
+    >>> [retry_seconds(n) for n in (1, 2, 14, 31)]
+    [0.005, 0.01, 30.0, 120.0]
+    """
+    if failures >= LATE_FROM:
+        return LATE_RETRY
+    return min(FIRST_RETRY * 2.0 ** (failures - 1), LONGEST_RETRY)
+
+
+Reconcile = Callable[[str], Awaitable[float | None]]
+"""Brings one key up to date; returns seconds until it wants to be called again, or None."""
+
+
+class WorkQueue:
+    """Keys that wait for a worker."""
+
+    def __init__(self, name: str, reconcile: Reconcile, *, workers: int) -> None:
+        self._name = name
+        self._reconcile = reconcile
+        self._workers = workers
+        self._due: asyncio.Queue[str] = asyncio.Queue()
+        self._dirty: set[str] = set()
+        self._busy: set[str] = set()
+        self._failures: dict[str, int] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def add(self, key: str) -> None:
+        """Make the key due now."""
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        if key in self._dirty:
+            return
+        self._dirty.add(key)
+        if key not in self._busy:
+            self._due.put_nowait(key)
+
+    def failures(self, key: str) -> int:
+        """Return how often in a row the key failed."""
+        return self._failures.get(key, 0)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no key is due or being worked on; keys that wait for a timer do not count."""
+        return not self._dirty and not self._busy
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._workers):
+                    group.create_task(self._work(), name=f"{self._name}-{number}")
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+            self._timers.clear()
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._due.get()
+            self._dirty.discard(key)
+            self._busy.add(key)
+            try:
+                pause = await self._attempt(key)
+            finally:
+                self._busy.discard(key)
+            if key in self._dirty:
+                self._due.put_nowait(key)
+            elif pause is not None:
+                self._timers[key] = asyncio.get_running_loop().call_later(pause, self.add, key)
+
+    async def _attempt(self, key: str) -> float | None:
+        try:
+            pause = await self._reconcile(key)
+        except (Retry, CCMError) as error:
+            self._failures[key] = self._failures.get(key, 0) + 1
+            log.debug("reconcile failed", queue=self._name, key=key, error=str(error))
+            return retry_seconds(self._failures[key])
+        self._failures.pop(key, None)
+        return pause
+
+
+class TokenBucket:
+    """Lets ``qps`` calls per second pass after a first ``burst``; no limit when ``qps`` is None."""
+
+    def __init__(self, qps: float | None, burst: int) -> None:
+        self._qps = qps
+        self._burst = burst
+        self._next = float("-inf")
+        """Time at which a bucket that gave away every token so far would be empty by one burst."""
+
+    async def take(self) -> None:
+        """Wait for the caller's turn; turns are given in the order of the calls."""
+        if self._qps is None:
+            return
+        now = asyncio.get_running_loop().time()
+        self._next = max(self._next, now - self._burst / self._qps) + 1 / self._qps
+        if self._next > now:
+            await asyncio.sleep(self._next - now)

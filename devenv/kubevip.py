@@ -1,0 +1,359 @@
+"""kube-vip in the guest cluster, emulated on a real API server, with its traps.
+
+It acts on Services of type LoadBalancer that have an address, writes ``kube-vip.io/vipHost`` and then the status, and
+keeps in ``announced`` which address is up for which Service. Events are handled one after another, so one Service
+without an address holds up all others, as on the real one. An address that the real one forgets to withdraw, or fails
+to announce after a change, is forgotten here too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Literal, Self
+
+import structlog
+
+from devenv.announcement import (
+    ADDRESS_ANNOTATION,
+    DHCP_ADDRESS,
+    ELECTION_ANNOTATION,
+    HARDWARE_ANNOTATION,
+    HOST_ANNOTATION,
+    REQUESTED_ANNOTATION,
+    SERVICE_NAME_LABEL,
+    hardware_address,
+    has_endpoints,
+    ingress_of,
+    is_ignored,
+    is_load_balancer,
+    lacks_address,
+    must_withdraw,
+    wanted_addresses,
+)
+from devenv.background import Background
+from devenv.echo import EchoServers
+from devenv.watch import Document, Mirror, annotations_of, documents, key_of, labels_of
+from harvester_ccm.errors import ApiError, Conflict, NotFound, Unreachable
+from harvester_ccm.kube.client import ApiClient
+
+SHARED_GAP: Final = 2.0
+"""Seconds for which an address is down after one of the Services that share it was deleted."""
+START_SECONDS: Final = 30.0
+POLL_SECONDS: Final = 0.02
+RETRY_SECONDS: Final = 0.2
+
+SERVICES: Final = documents("", "v1", "services", kind="Service")
+SLICES: Final = documents("discovery.k8s.io", "v1", "endpointslices", kind="EndpointSlice")
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class KubeVipOptions:
+    """How the emulated kube-vip is set up."""
+
+    node: str = "devenv-node"
+    """Name of the node that it runs on."""
+    dhcp_range: tuple[str, str] | None = None
+    """First and last address that the DHCP server leases; None means that nobody answers."""
+    require_endpoints: bool = False
+    """Whether a Service is announced only while its EndpointSlices hold an endpoint, as on the real one."""
+    serve: bool = False
+    """Whether announced loopback addresses answer with the Service's key on every port of the Service."""
+    address_patience: float = 30.0
+    """Seconds for which a Service without any address holds up all others."""
+    dhcp_patience: float = 130.0
+    """Seconds for which a lease that nobody gives holds up all others."""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """An address that went up or down."""
+
+    kind: Literal["announce", "withdraw"]
+    address: str
+    service: str
+
+
+@dataclass
+class _Instance:
+    """A Service that is announced."""
+
+    wished: tuple[str, ...]
+    addresses: tuple[str, ...]
+    annotation: str | None
+
+
+@dataclass(frozen=True)
+class _ServiceChange:
+    before: Document | None
+    after: Document | None
+
+
+@dataclass(frozen=True)
+class _SliceChange:
+    service: str
+
+
+@dataclass(frozen=True)
+class _Restore:
+    address: str
+
+
+class KubeVip:
+    """kube-vip of one guest cluster. Use as an async context manager; a new one is a restarted kube-vip."""
+
+    def __init__(self, client: ApiClient, options: KubeVipOptions | None = None) -> None:
+        self._client = client
+        self._options = options or KubeVipOptions()
+        self._instances: dict[str, _Instance] = {}
+        self._left_behind: list[tuple[str, tuple[str, ...]]] = []
+        self._stuck: set[str] = set()
+        self._down: set[str] = set()
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._events: asyncio.Queue[_ServiceChange | _SliceChange | _Restore] = asyncio.Queue()
+        self._services = Mirror(client, SERVICES)
+        self._slices = Mirror(client, SLICES)
+        self._services.subscribe(lambda before, after: self._events.put_nowait(_ServiceChange(before, after)))
+        self._slices.subscribe(self._on_slice)
+        self._echo = EchoServers()
+        self._background = Background("kube-vip", [self._services.run, self._slices.run, self._handle_events])
+        self.waiting_for: str | None = None
+        """The Service that holds up all others at the moment: it has no address or waits for a lease."""
+        self.transitions: list[Transition] = []
+        """Everything that went up or down, in order."""
+
+    @property
+    def announced(self) -> dict[str, set[str]]:
+        """The addresses that are up, and the keys of the Services they are up for."""
+        found: dict[str, set[str]] = {}
+        served = [(key, instance.addresses) for key, instance in self._instances.items()]
+        for key, addresses in (*served, *self._left_behind):
+            for address in addresses:
+                if address not in self._down:
+                    found.setdefault(address, set()).add(key)
+        return found
+
+    async def __aenter__(self) -> Self:
+        ready = [self._services.wait_synced, self._slices.wait_synced]
+        await self._background.start(ready, within=START_SECONDS)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._background.stop()
+        finally:
+            for timer in self._timers:
+                timer.cancel()
+            self._echo.close()
+
+    async def renew(self, key: str, address: str) -> None:
+        """Let the DHCP server hand out another address on renewal: the old one stays up beside it.
+
+        Raises KeyError when the Service is not announced.
+        """
+        instance = self._instances[key]
+        instance.addresses = (*instance.addresses, address)
+        self._note("announce", address, key)
+        await self._annotate(key, {REQUESTED_ANNOTATION: address})
+        await self._write_status(key, (address,))
+
+    def _on_slice(self, before: Document | None, after: Document | None) -> None:
+        for document in (before, after):
+            name = labels_of(document).get(SERVICE_NAME_LABEL) if document else None
+            if document and name:
+                self._events.put_nowait(_SliceChange(f"{document['metadata']['namespace']}/{name}"))
+                return
+
+    async def _handle_events(self) -> None:
+        while True:
+            event = await self._events.get()
+            while True:
+                try:
+                    await self._handle(event)
+                except Unreachable:
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
+                except ApiError as error:
+                    log.warning("event given up", error=str(error))
+                break
+
+    async def _handle(self, event: _ServiceChange | _SliceChange | _Restore) -> None:
+        match event:
+            case _ServiceChange(before=before, after=None):
+                if before is not None:
+                    self._on_deleted(before)
+            case _ServiceChange(after=after):
+                if after is not None:
+                    await self._on_changed(after)
+            case _SliceChange(service=key):
+                await self._on_endpoints(key)
+            case _Restore(address=address):
+                self._down.discard(address)
+                for key in self.announced.get(address, ()):
+                    self._note("announce", address, key)
+                    await self._serve(key, address)
+
+    def _on_deleted(self, service: Document) -> None:
+        key = key_of(service)
+        self._stuck.discard(key)
+        if is_ignored(service) or not is_load_balancer(service):
+            # Neither is looked at any more: what is up for it stays up for ever.
+            if key in self._instances:
+                self._left_behind.append((key, self._instances.pop(key).addresses))
+            return
+        instance = self._instances.pop(key, None)
+        for address in instance.addresses if instance else ():
+            self._note("withdraw", address, key)
+            if address in self.announced:
+                self._down.add(address)
+                self._later(SHARED_GAP, _Restore(address))
+
+    async def _on_changed(self, service: Document) -> None:
+        if is_ignored(service):
+            return
+        key = key_of(service)
+        instance = self._instances.get(key)
+        if instance is None:
+            service = await self._with_address(service)
+            await self._announce_if_wanted(service)
+        elif must_withdraw(service, instance.annotation, (instance.wished, instance.addresses)):
+            self._withdraw(key)
+            self._stuck.add(key)
+        else:
+            instance.annotation = annotations_of(service).get(ADDRESS_ANNOTATION)
+            for address in instance.addresses:
+                self._blink_if_shared(address, key)
+                await self._serve(key, address)
+
+    async def _on_endpoints(self, key: str) -> None:
+        self._stuck.discard(key)
+        service = self._services.get(key)
+        if service is None or is_ignored(service):
+            return
+        if key in self._instances:
+            if not self._has_endpoints(service):
+                self._withdraw(key)
+        else:
+            await self._announce_if_wanted(service)
+
+    async def _with_address(self, service: Document) -> Document:
+        """Return the Service when it has an address, is parked, or patience is at an end."""
+        key = key_of(service)
+        current: Document | None = service
+        self.waiting_for = key if lacks_address(service) else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._options.address_patience):
+                while current is not None and lacks_address(current):
+                    await asyncio.sleep(POLL_SECONDS)
+                    current = self._services.get(key)
+        self.waiting_for = None
+        return current or service
+
+    async def _announce_if_wanted(self, service: Document) -> None:
+        key, wished = key_of(service), wanted_addresses(service)
+        if (
+            not wished
+            or key in self._stuck
+            or not is_load_balancer(service)
+            or annotations_of(service).get(ELECTION_ANNOTATION) == "true"
+            or not self._has_endpoints(service)
+        ):
+            return
+        addresses = wished
+        if DHCP_ADDRESS in wished:
+            leased = await self._lease(service)
+            if leased is None:
+                return
+            addresses = (leased,)
+        self._instances[key] = _Instance(wished, addresses, annotations_of(service).get(ADDRESS_ANNOTATION))
+        for address in addresses:
+            self._note("announce", address, key)
+            await self._serve(key, address)
+        marks = {HOST_ANNOTATION: self._options.node}
+        if addresses != wished:
+            marks |= {HARDWARE_ANNOTATION: hardware_address(key), REQUESTED_ANNOTATION: addresses[0]}
+        await self._annotate(key, marks)
+        await self._write_status(key, addresses)
+
+    def _has_endpoints(self, service: Document) -> bool:
+        return not self._options.require_endpoints or has_endpoints(service, self._slices.all())
+
+    async def _lease(self, service: Document) -> str | None:
+        """Return the address that the DHCP server gives; None, after a long while, when it gives none."""
+        span = self._options.dhcp_range
+        if span is not None:
+            first, last = (int(ipaddress.ip_address(end)) for end in span)
+            free = [str(ipaddress.ip_address(n)) for n in range(first, last + 1)]
+            free = [address for address in free if address not in self.announced]
+            asked = annotations_of(service).get(REQUESTED_ANNOTATION)
+            if free:
+                return asked if asked in free else free[0]
+        self.waiting_for = key_of(service)
+        await asyncio.sleep(self._options.dhcp_patience)
+        self.waiting_for = None
+        return None
+
+    def _withdraw(self, key: str) -> None:
+        for address in self._instances.pop(key).addresses:
+            self._note("withdraw", address, key)
+            for other in self.announced.get(address, ()):
+                self._note("announce", address, other)
+
+    def _blink_if_shared(self, address: str, key: str) -> None:
+        if len(self.announced.get(address, ())) > 1:
+            self._note("withdraw", address, key)
+            self._note("announce", address, key)
+
+    def _note(self, kind: Literal["announce", "withdraw"], address: str, key: str) -> None:
+        self.transitions.append(Transition(kind, address, key))
+        log.debug("address changed", change=kind, address=address, service=key)
+        if kind == "withdraw" and address not in self.announced:
+            self._echo.close(address)
+
+    async def _serve(self, key: str, address: str) -> None:
+        service = self._services.get(key)
+        if self._options.serve and service is not None:
+            ports = [(port.get("protocol", "TCP"), port["port"]) for port in service["spec"].get("ports") or ()]
+            await self._echo.open(key, address, ports)
+
+    def _later(self, seconds: float, event: _Restore) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers.add(loop.call_later(seconds, self._events.put_nowait, event))
+
+    async def _annotate(self, key: str, marks: dict[str, str]) -> None:
+        service = self._services.get(key)
+        if service is None or marks.items() <= annotations_of(service).items():
+            return
+        namespace, _, name = key.partition("/")
+        with suppress(NotFound):
+            body = {"metadata": {"annotations": marks}}
+            await self._client.merge_patch(SERVICES, name, body, namespace=namespace)
+
+    async def _write_status(self, key: str, addresses: tuple[str, ...]) -> None:
+        """Write the addresses with every port of the Service, unless they are there."""
+        namespace, _, name = key.partition("/")
+        while True:
+            try:
+                service = await self._client.get(SERVICES, name, namespace=namespace)
+                wanted = ingress_of(service, addresses)
+                status = service.get("status") or {}
+                present = [
+                    {k: v for k, v in entry.items() if k != "ipMode"}
+                    for entry in (status.get("loadBalancer") or {}).get("ingress") or ()
+                ]
+                if present == wanted or not is_load_balancer(service):
+                    return
+                service["status"] = {**status, "loadBalancer": {"ingress": wanted}}
+                await self._client.request("PUT", SERVICES.path(namespace, name, "status"), body=service)
+            except Conflict:
+                continue
+            except NotFound:
+                return
+            return

@@ -1,0 +1,32 @@
+"""Where the emulators' own logs go when people, or a test's report, should not have to read them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+
+
+@contextmanager
+def logs_to(file: Path, *, level: int = logging.INFO) -> Iterator[None]:
+    """Append what this process logs from ``level`` on to a file while the block runs; then log as before."""
+    before = structlog.get_config()
+    with file.open("a", buffering=1) as stream:
+        structlog.configure(
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                structlog.processors.format_exc_info,
+                structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(level),
+            logger_factory=structlog.WriteLoggerFactory(stream),
+            cache_logger_on_first_use=False,
+        )
+        try:
+            yield
+        finally:
+            structlog.configure(**before)

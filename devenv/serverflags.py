@@ -1,0 +1,113 @@
+"""The command lines of the servers of a control plane. Pure, but for the small files that flags point at."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from devenv.pki import Authority, KeyPair
+
+SERVICE_NETWORK = "10.43.0.0/16"
+_FIRST_SERVICE_ADDRESS = "10.43.0.1"
+
+_CONTROLLERS = (
+    "garbage-collector-controller",
+    "namespace-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+    "serviceaccount-token-controller",
+)
+"""What tests need. Without a kubelet the node controllers would mark every Node as lost."""
+
+
+@dataclass(frozen=True)
+class Identities:
+    """The keys and certificates of one control plane."""
+
+    authority: Authority
+    serving: KeyPair
+    admin: KeyPair
+    controllers: KeyPair
+    token_key: Path
+
+    @classmethod
+    def create(cls, name: str, directory: Path) -> Self:
+        """Make all of them new, as files in ``directory``."""
+        authority = Authority(f"{name} development authority", directory)
+        hosts = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc", _FIRST_SERVICE_ADDRESS)
+        return cls(
+            authority=authority,
+            serving=authority.issue_server("apiserver", hosts),
+            admin=authority.issue_client("admin", "admin", groups=("system:masters",)),
+            controllers=authority.issue_client("controllers", "system:kube-controller-manager"),
+            token_key=authority.write_signing_key("service-account"),
+        )
+
+
+def etcd_flags(data: Path, *, port: int, peer_port: int) -> list[str]:
+    """Flags of a single etcd that keeps its files in ``data`` and serves plain HTTP on loopback."""
+    client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
+    return [
+        "--name=devenv",
+        f"--data-dir={data}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=devenv={peer}",
+        "--unsafe-no-fsync",
+        "--socket-reuse-port",
+        "--log-level=warn",
+    ]
+
+
+def apiserver_flags(identities: Identities, *, port: int, etcd_port: int) -> list[str]:
+    """Flags of a kube-apiserver on loopback: RBAC, no anonymous requests, tokens signed by our own key."""
+    return [
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        f"--secure-port={port}",
+        "--permit-port-sharing",
+        f"--etcd-servers=http://127.0.0.1:{etcd_port}",
+        f"--cert-dir={identities.authority.directory}",
+        f"--tls-cert-file={identities.serving.certificate}",
+        f"--tls-private-key-file={identities.serving.key}",
+        f"--client-ca-file={identities.authority.ca_file}",
+        "--authorization-mode=RBAC",
+        "--anonymous-auth=false",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={identities.token_key}",
+        f"--service-account-signing-key-file={identities.token_key}",
+        f"--service-cluster-ip-range={SERVICE_NETWORK}",
+        # Endpoints on loopback addresses are refused, and nothing in here uses the kubernetes Service.
+        "--endpoint-reconciler-type=none",
+        "--profiling=false",
+    ]
+
+
+def audit_flags(directory: Path, audit_log: Path) -> list[str]:
+    """Flags that make kube-apiserver log who did what to which object: one JSON event per answer."""
+    policy = {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata"}],
+    }
+    path = directory / "audit-policy.json"
+    path.write_text(json.dumps(policy))
+    return [f"--audit-policy-file={path}", f"--audit-log-path={audit_log}"]
+
+
+def controller_manager_flags(identities: Identities, kubeconfig: Path) -> list[str]:
+    """Flags of a kube-controller-manager with only the controllers that make tests behave like a cluster."""
+    return [
+        f"--kubeconfig={kubeconfig}",
+        f"--controllers={','.join(_CONTROLLERS)}",
+        "--leader-elect=false",
+        "--use-service-account-credentials",
+        "--secure-port=0",
+        f"--root-ca-file={identities.authority.ca_file}",
+        f"--service-account-private-key-file={identities.token_key}",
+    ]

@@ -1,0 +1,297 @@
+"""The whole scene in one object: two clusters, Harvester's and kube-vip's behaviour, and the program on it.
+
+What the demo, the benchmarks and the end-to-end tests stand on. ``Scene`` holds the two API servers (slow to start,
+shared); ``Stage`` adds the emulators, a fault-injecting proxy in front of each server, and starts the program as a
+process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+import msgspec
+
+from devenv.apiserver import ControlPlane, start_clusters
+from devenv.ccm import CcmProcess
+from devenv.harvester.emulator import DataPath, HarvesterEmulator
+from devenv.kubevip import KubeVip, KubeVipOptions
+from devenv.proxy import FaultProxy
+from devenv.watch import Document, documents
+from harvester_ccm.errors import NotFound
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.model.core import EVENTS, SERVICES, Service
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+
+VM_NAMESPACE: Final = "default"
+SERVICE_ACCOUNT: Final = "harvester-cloud-provider"
+ADDRESS_REPAIR: Final = "ipallocator-repair-controller"
+"""Part of the API server that looks after cluster IPs now and then and tells what it finds."""
+POLL_SECONDS: Final = 0.02
+HOST_DHCP_RANGE: Final = ("127.79.0.10", "127.79.0.99")
+"""Addresses that the DHCP server in the network of Harvester's hosts leases to VM load balancers."""
+END_SECONDS: Final = 3.0
+"""Time that runs of the program get to end by themselves when the stage closes."""
+
+_SERVICE_DOCUMENTS: Final = documents("", "v1", "services", kind="Service")
+
+T = TypeVar("T")
+
+
+async def until(condition: Callable[[], Awaitable[T | None]], *, within: float, what: str) -> T:
+    """Return the condition's value once it is true; raise TimeoutError that says ``what`` was waited for."""
+    try:
+        async with asyncio.timeout(within):
+            while True:
+                value = await condition()
+                if value:
+                    return value
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError:
+        raise TimeoutError(f"not within {within:g} s: {what}") from None
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Two running API servers and the credentials that the real installation would have."""
+
+    guest: ControlPlane
+    harvester: ControlPlane
+    cloud_config: Path
+    kubeconfig: Path
+
+    @classmethod
+    def start(cls, directory: Path, *, guest_additions: bool = True, audit: bool = False) -> Scene:
+        """Start both; ``guest_additions`` are the rights of this project's chart over the published one."""
+        return cls.on(*start_clusters(directory, guest_additions=guest_additions, audit=audit))
+
+    @classmethod
+    def on(cls, guest: ControlPlane, harvester: ControlPlane) -> Scene:
+        """Return the scene on clusters that run already, as ``devenv.apiserver.start_clusters`` prepared them."""
+        return cls(
+            guest,
+            harvester,
+            harvester.kubeconfig_for_service_account(VM_NAMESPACE, SERVICE_ACCOUNT, context_namespace=VM_NAMESPACE),
+            guest.kubeconfig_for_service_account("kube-system", SERVICE_ACCOUNT, context_namespace="kube-system"),
+        )
+
+    def stop(self) -> None:
+        """End both API servers."""
+        self.guest.stop()
+        self.harvester.stop()
+
+
+@dataclass(frozen=True)
+class Told:
+    """An Event, as people read it."""
+
+    type: str
+    reason: str
+    message: str
+    count: int
+
+
+class Stage:
+    """A scene with emulators and clients; starts and ends runs of the program. Use as an async context manager."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        directory: Path,
+        *,
+        qps: float | None = None,
+        webhook: bool = True,
+        kube_vip: KubeVipOptions | None = None,
+    ) -> None:
+        self.scene = scene
+        self.directory = directory
+        self.guest = ApiClient(load_kubeconfig(scene.guest.admin_kubeconfig), cluster="guest-admin")
+        self.host = ApiClient(load_kubeconfig(scene.harvester.admin_kubeconfig), cluster="harvester-admin")
+        self.guest_proxy = FaultProxy(scene.guest)
+        self.harvester_proxy = FaultProxy(scene.harvester)
+        self.harvester = HarvesterEmulator(
+            self.host, qps=qps, webhook=webhook, data_path=DataPath(dhcp_range=HOST_DHCP_RANGE)
+        )
+        self.kube_vip = KubeVip(self.guest, kube_vip)
+        self.runs: list[CcmProcess] = []
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.guest)
+            await stack.enter_async_context(self.host)
+            await stack.enter_async_context(self.guest_proxy)
+            await stack.enter_async_context(self.harvester_proxy)
+            await stack.enter_async_context(self.harvester)
+            await stack.enter_async_context(self.kube_vip)
+            stack.push_async_callback(self._end_runs)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, value, trace)
+
+    def run(
+        self,
+        *,
+        flags: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
+        cloud_config: Path | None = None,
+        kubeconfig: Path | None = None,
+        proxied: bool = False,
+    ) -> CcmProcess:
+        """Start the program on this scene; ``proxied`` lets all that it sends go through the two proxies."""
+        cloud_config = cloud_config or self.scene.cloud_config
+        kubeconfig = kubeconfig or self.scene.kubeconfig
+        if proxied:
+            cloud_config = self.harvester_proxy.kubeconfig(cloud_config, self.directory / "cloud-config")
+            kubeconfig = self.guest_proxy.kubeconfig(kubeconfig, self.directory / "kubeconfig")
+        run = CcmProcess.start(
+            self.directory, cloud_config=cloud_config, kubeconfig=kubeconfig, flags=flags, arguments=arguments
+        )
+        self.runs.append(run)
+        return run
+
+    async def _end_runs(self) -> None:
+        """Ask what still runs to end, while its servers and proxies answer; after a moment make it end."""
+        try:
+            for run in self.runs:
+                run.terminate(0)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_SECONDS):
+                    while any(run.exit_code is None for run in self.runs):  # noqa: ASYNC110 - processes
+                        await asyncio.sleep(POLL_SECONDS)
+        finally:
+            for run in self.runs:
+                run.stop()
+
+    async def ended(self, run: CcmProcess, *, within: float = 10) -> int:
+        """Return the exit code of a run that ends by itself or was asked to, while everything else goes on."""
+
+        async def code() -> tuple[int] | None:
+            return None if run.exit_code is None else (run.exit_code,)
+
+        return (await until(code, within=within, what="end of the program"))[0]
+
+    async def logged(self, run: CcmProcess, text: str, *, within: float = 20) -> None:
+        """Return once the run has logged ``text``. Raises AssertionError when it ends without."""
+
+        async def found() -> bool:
+            assert run.exit_code is None or text in run.log, f"exit code {run.exit_code}: {run.log}"
+            return text in run.log
+
+        await until(found, within=within, what=f"{text!r} in the log")
+
+    async def create_service(
+        self,
+        name: str,
+        *,
+        namespace: str = "default",
+        ports: Sequence[Mapping[str, object]] = ({"name": "http", "port": 80},),
+        annotations: Mapping[str, str] | None = None,
+        spec: Mapping[str, object] | None = None,
+    ) -> Service:
+        """Create a Service of type LoadBalancer in the guest."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name, "namespace": namespace, "annotations": dict(annotations or {})},
+            "spec": {"type": "LoadBalancer", "ports": list(ports), **(spec or {})},
+        }
+        return await self.guest.create(SERVICES, body, namespace=namespace)
+
+    async def service(self, name: str, namespace: str = "default") -> Service | None:
+        """Return a Service as stored, or None."""
+        try:
+            return await self.guest.get(SERVICES, name, namespace=namespace)
+        except NotFound:
+            return None
+
+    async def service_document(self, name: str, namespace: str = "default") -> Document:
+        """Return a Service as it is on the wire. Raises NotFound."""
+        return await self.guest.get(_SERVICE_DOCUMENTS, name, namespace=namespace)
+
+    async def change_service(self, name: str, patch: Mapping[str, object], namespace: str = "default") -> Service:
+        """Change a Service as a user would: ``patch`` is a JSON merge patch. Raises NotFound."""
+        return await self.guest.merge_patch(SERVICES, name, patch, namespace=namespace)
+
+    async def delete_service(self, name: str, namespace: str = "default") -> None:
+        """Ask for the deletion of a Service; one that is gone is fine."""
+        try:
+            await self.guest.delete(SERVICES, name, namespace=namespace)
+        except NotFound:
+            return
+
+    async def gone(self, *names: str, namespace: str = "default", within: float = 20) -> None:
+        """Return once none of the Services exists any more."""
+
+        async def absent() -> bool:
+            found = {one.metadata.name for one in (await self.guest.list(SERVICES, namespace=namespace)).items}
+            return found.isdisjoint(names)
+
+        await until(absent, within=within, what=f"end of {', '.join(names)}")
+
+    async def served(self, *names: str, namespace: str = "default", within: float = 20) -> list[Service]:
+        """Return the Services once each has an address."""
+
+        async def all_served() -> list[Service]:
+            found = {one.metadata.name: one for one in (await self.guest.list(SERVICES, namespace=namespace)).items}
+            chosen = [found[name] for name in names if name in found and found[name].addresses]
+            return chosen if len(chosen) == len(names) else []
+
+        return await until(all_served, within=within, what=f"addresses of {', '.join(names)}")
+
+    async def load_balancers(self) -> tuple[LoadBalancer, ...]:
+        """Return the load balancers as stored in Harvester."""
+        return (await self.host.list(LOAD_BALANCERS, namespace=VM_NAMESPACE)).items
+
+    async def nothing_left(self, within: float = 30) -> None:
+        """Return once there is neither a load balancer nor a booked address."""
+
+        async def empty() -> bool:
+            counts = await self.harvester.counts()
+            return counts.balancers == 0 and counts.booked == 0
+
+        await until(empty, within=within, what="no load balancer and no booked address left")
+
+    async def events(self, kind: str, name: str, namespace: str = "default") -> list[dict[str, object]]:
+        """Return the Events about an object, oldest first; those of the API server itself are left out."""
+        query = {"fieldSelector": f"involvedObject.kind={kind},involvedObject.name={name}"}
+        body = await self.guest.request("GET", EVENTS.path(namespace), params=query)
+        items = [item for item in _items(body) if item.get("reportingComponent") != ADDRESS_REPAIR]
+        return sorted(items, key=lambda event: str(event.get("lastTimestamp") or ""))
+
+    async def told(self, name: str, reason: str | None = None, namespace: str = "default") -> list[Told]:
+        """Return what users were told about a Service, oldest first; with ``reason`` only that."""
+        events = [msgspec.convert(one, _Event) for one in await self.events("Service", name, namespace)]
+        found = [Told(one.type, one.reason, one.message, one.count) for one in events]
+        return [one for one in found if reason in (None, one.reason)]
+
+    async def hears(self, name: str, reason: str, *, namespace: str = "default", within: float = 20) -> Told:
+        """Return the newest Event with this reason about a Service, once there is one."""
+
+        async def heard() -> list[Told]:
+            return await self.told(name, reason, namespace)
+
+        return (await until(heard, within=within, what=f"Event {reason} on {namespace}/{name}"))[-1]
+
+
+class _Event(msgspec.Struct):
+    type: str
+    reason: str
+    message: str
+    count: int = 1
+
+
+def _items(body: bytes) -> list[dict[str, object]]:
+    document = msgspec.json.decode(body, type=dict[str, object])
+    items = document.get("items")
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
