@@ -1,0 +1,51 @@
+# Image of harvester-ccm. Only features of every builder are used; nothing is compiled, so that the same file serves
+# amd64 and arm64.
+#
+# BASE_IMAGE needs Python 3.11 or newer as python3. BUILD_IMAGE needs the same Python at the same path, with venv.
+ARG BASE_IMAGE=python:3.13-slim
+ARG BUILD_IMAGE=${BASE_IMAGE}
+
+FROM ${BUILD_IMAGE} AS build
+# pip of the build: another index or a directory of wheels where there is no network.
+ARG PIP_INDEX_URL
+ARG PIP_FIND_LINKS
+ARG PIP_NO_INDEX
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PYTHONDONTWRITEBYTECODE=1
+WORKDIR /build
+COPY requirements.txt deploy/image/build-requirements.txt ./
+# pip itself stays behind in this stage: it works on the environment of the program from another one.
+RUN python3 -m venv --without-pip /opt/harvester-ccm \
+ && python3 -m venv tools \
+ && tools/bin/pip install --only-binary=:all: --require-hashes -r build-requirements.txt \
+ && tools/bin/pip --python /opt/harvester-ccm/bin/python3 install --no-compile --only-binary=:all: --require-hashes -r requirements.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY harvester_ccm harvester_ccm
+COPY deploy/image/precompile.py ./
+# Of the kubernetes package only credential plugins are used. Its generated API classes and its second, asynchronous
+# client are 95 % of it, and are loaded only on use; the import in precompile.py fails when that is no longer so.
+RUN tools/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-dir wheel . \
+ && tools/bin/pip --python /opt/harvester-ccm/bin/python3 install --no-compile --no-deps --no-index wheel/*.whl \
+ && cd /opt/harvester-ccm/lib/python3*/site-packages/kubernetes \
+ && rm -rf aio && find client/api client/models -name '*.py' ! -name __init__.py -delete \
+ && cd /build \
+ && /opt/harvester-ccm/bin/python3 precompile.py /opt/harvester-ccm/bytecode \
+ && mkdir -p root/usr/bin root/opt \
+ && mv /opt/harvester-ccm root/opt/ \
+ && ln -s /opt/harvester-ccm/bin/harvester-ccm /opt/harvester-ccm/bin/harvester-cloud-provider root/usr/bin/
+
+FROM ${BASE_IMAGE}
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="harvester-ccm" \
+      org.opencontainers.image.description="Cloud controller manager for Kubernetes clusters whose nodes are Harvester virtual machines" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /build/root/ /
+# The root file system is read-only: bytecode is made above and never written.
+ENV PYTHONPYCACHEPREFIX=/opt/harvester-ccm/bytecode PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+# Charts that know nothing of this image run it as its own user, with the kubeconfig that Rancher wrote for root only.
+# The chart in this repository sets another user wherever that file is not used.
+USER 0:0
+EXPOSE 10258
+CMD ["harvester-cloud-provider"]

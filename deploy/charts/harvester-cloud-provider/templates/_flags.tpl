@@ -1,0 +1,60 @@
+{{/* The command line, one argument per line as YAML. The first two keep the places they have always had. */}}
+{{- define "hccm.args" -}}
+{{- $global := .Values.global | default dict -}}
+{{- $cattle := $global.cattle | default dict -}}
+- --cloud-config=/etc/kubernetes/cloud-config
+{{- with $cattle.clusterName }}
+- {{ printf "--cluster-name=%v" . | quote }}
+{{- end }}
+{{- with .Values.managementNetwork }}
+- {{ printf "--management-network=%v" . | quote }}
+{{- end }}
+{{- with .Values.nodeIPCIDR }}
+- {{ printf "--node-ip-cidr=%v" . | quote }}
+{{- end }}
+{{- with .Values.nodeExcludeIPRanges }}
+- {{ printf "--node-exclude-ip-ranges=%s" (join "," .) | quote }}
+{{- end }}
+{{- with .Values.controllers }}
+- {{ printf "--controllers=%s" (join "," .) | quote }}
+{{- end }}
+{{- if ne (toString .Values.logLevel) "" }}
+- {{ printf "--v=%v" .Values.logLevel | quote }}
+{{- end }}
+{{- range .Values.extraArgs | default list | compact }}
+- {{ . | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* The value that extraArgs gives a flag, or its default: the arguments are the root scope, the name, the default. */}}
+{{- define "hccm.flag" -}}
+{{- $prefix := printf "--%s=" (index . 1) -}}
+{{- $value := index . 2 -}}
+{{- range (index . 0).Values.extraArgs | default list -}}
+{{- if hasPrefix $prefix (toString .) -}}
+{{- $value = trimPrefix $prefix (toString .) -}}
+{{- end -}}
+{{- end -}}
+{{- $value -}}
+{{- end -}}
+
+{{/* The port of probes and metrics, or nothing where it is switched off. */}}
+{{- define "hccm.securePort" -}}
+{{- $port := include "hccm.flag" (list . "secure-port" "10258") -}}
+{{- if ne $port "0" }}{{ $port }}{{ end -}}
+{{- end -}}
+
+{{/* A probe: the arguments are the root scope and the values of the probe. */}}
+{{- define "hccm.probe" -}}
+{{- $root := index . 0 -}}
+{{- $probe := index . 1 -}}
+{{- $address := include "hccm.flag" (list $root "bind-address" "0.0.0.0") -}}
+httpGet:
+  scheme: HTTPS
+  port: https
+  path: {{ $probe.path }}
+  {{- if not (has $address (list "" "0.0.0.0" "::")) }}
+  host: {{ $address | quote }}
+  {{- end }}
+{{ toYaml (omit $probe "path") }}
+{{- end -}}

@@ -1,0 +1,25 @@
+{{/* Name in labels, in the selector and of the container. The selector of a Deployment can never change. */}}
+{{- define "hccm.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Name of the objects. Without the release's name, as other products look for it. */}}
+{{- define "hccm.fullname" -}}
+{{- .Values.fullnameOverride | default (include "hccm.name" .) | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "hccm.serviceAccountName" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "hccm.fullname" .) "default" .Values.serviceAccount.create) -}}
+{{- end -}}
+
+{{- define "hccm.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "hccm.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "hccm.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "hccm.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
