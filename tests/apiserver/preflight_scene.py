@@ -1,0 +1,212 @@
+"""Two clusters as preflight finds them in a real installation, and accounts that lack one right each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from devenv.apiserver import ControlPlane, start_clusters
+from devenv.harvester.machines import Machine, instance_document, machine_document
+from devenv.restclient import Json, RestClient, wait_until
+from harvester_ccm.commands.permissions import GUEST, HARVESTER, Collection, collections_of
+from harvester_ccm.config import Settings
+from harvester_ccm.flags import build_settings, parse_command_line
+
+ACCOUNT: Final = "harvester-cloud-provider"
+VM_NAMESPACE: Final = "prod"
+CLUSTER_NAME: Final = "demo"
+TOKEN_SECONDS: Final = 90 * 86400
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class MissingRight:
+    """A right that an account lacks."""
+
+    cluster: str
+    collection: Collection
+    verb: str
+
+    @property
+    def title(self) -> str:
+        """Cluster, object and verb."""
+        return f"{self.cluster}-{self.collection.title.replace('/', '-')}-{self.verb}"
+
+
+def default_settings() -> Settings:
+    """Return the settings of a run with default flags."""
+    words = ["--cloud-config=cloud-config", f"--cluster-name={CLUSTER_NAME}"]
+    return build_settings(parse_command_line(words).flags, {})
+
+
+def missing_rights() -> list[MissingRight]:
+    """Return every right that the program uses."""
+    settings = default_settings()
+    return [
+        MissingRight(cluster, collection, right.verb)
+        for cluster in (HARVESTER, GUEST)
+        for collection in collections_of(cluster, settings)
+        for right in collection.rights
+    ]
+
+
+@dataclass
+class PreflightScene:
+    """Both clusters with VMs and Nodes, and the kubeconfigs of the product."""
+
+    guest: ControlPlane
+    harvester: ControlPlane
+    directory: Path
+    cloud_config: Path
+    kubeconfig: Path
+    lacking: dict[str, Path] = field(default_factory=dict)
+    """Kubeconfigs of accounts that lack one right, by its title."""
+
+    @classmethod
+    def start(cls, directory: Path) -> PreflightScene:
+        """Start everything; ``stop`` ends it."""
+        guest, harvester = start_clusters(
+            directory, guest_additions=True, vm_namespace=VM_NAMESPACE, service_account=ACCOUNT
+        )
+        try:
+            _fill(guest, harvester)
+            cloud_config = _account(harvester, VM_NAMESPACE, ACCOUNT)
+            kubeconfig = _account(guest, "kube-system", ACCOUNT)
+        except BaseException:
+            guest.stop()
+            harvester.stop()
+            raise
+        return cls(guest, harvester, directory, cloud_config, kubeconfig)
+
+    def stop(self) -> None:
+        """End both clusters."""
+        self.guest.stop()
+        self.harvester.stop()
+
+    def plane(self, cluster: str) -> ControlPlane:
+        """Return the control plane of ``guest`` or ``harvester``."""
+        return self.guest if cluster == GUEST else self.harvester
+
+    def make_lacking_accounts(self) -> None:
+        """Make an account for each right, which has all others, and wait until the servers know them."""
+        for missing in missing_rights():
+            name = f"ccm-{next(_numbers):02}"
+            self.lacking[missing.title] = self._bound(missing.cluster, name, _rules(missing))
+        for cluster in (GUEST, HARVESTER):
+            # Roles are taken note of in the order in which they were made.
+            canary = self._bound(cluster, "canary", [_rule("", "secrets", ["get"])])
+            client = RestClient.from_kubeconfig(canary)
+            wait_until(partial(_may_read_secrets, client), seconds=30, what=f"rights in {cluster}")
+
+    def _bound(self, cluster: str, name: str, rules: Sequence[Json]) -> Path:
+        everywhere = cluster == GUEST
+        namespace = "kube-system" if everywhere else VM_NAMESPACE
+        kubeconfig = _account(self.plane(cluster), namespace, name)
+        meta = {"name": name} if everywhere else {"name": name, "namespace": namespace}
+        kind = "ClusterRole" if everywhere else "Role"
+        subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+        self.plane(cluster).apply(
+            {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": meta, "rules": list(rules)},
+            {
+                "apiVersion": f"{_RBAC}/v1",
+                "kind": f"{kind}Binding",
+                "metadata": meta,
+                "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
+                "subjects": [subject],
+            },
+        )
+        return kubeconfig
+
+
+def _account(plane: ControlPlane, namespace: str, name: str) -> Path:
+    return plane.kubeconfig_for_service_account(
+        namespace, name, context_namespace=namespace, expiration_seconds=TOKEN_SECONDS
+    )
+
+
+def _fill(guest: ControlPlane, harvester: ControlPlane) -> None:
+    """Make two running VMs and their Nodes, and the API that KubeVirt serves for guest agents."""
+    for number in (1, 2):
+        machine = Machine(f"demo-{number}", namespace=VM_NAMESPACE, cluster=CLUSTER_NAME)
+        harvester.apply(machine_document(machine), instance_document(machine, f"10.0.0.{number}"))
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": machine.name}}
+        guest.apply(node)
+        status = {"status": {"nodeInfo": {"systemUUID": machine.system_uuid}}}
+        guest.admin.request("PATCH", f"/api/v1/nodes/{machine.name}/status", body=status)
+    harvester.apply(
+        {
+            "apiVersion": "apiregistration.k8s.io/v1",
+            "kind": "APIService",
+            "metadata": {"name": "v1.subresources.kubevirt.io"},
+            "spec": {
+                "group": "subresources.kubevirt.io",
+                "version": "v1",
+                "groupPriorityMinimum": 1000,
+                "versionPriority": 15,
+                "insecureSkipTLSVerify": True,
+                "service": {"name": "virt-api", "namespace": "kube-system"},
+            },
+        }
+    )
+
+
+def _rules(missing: MissingRight) -> list[Json]:
+    rules = []
+    for collection in collections_of(missing.cluster, default_settings()):
+        for right in collection.rights:
+            if (collection.title, right.verb) == (missing.collection.title, missing.verb):
+                continue
+            rule = _rule(collection.group, collection.title, [right.verb])
+            if collection.name and right.named:
+                rule["resourceNames"] = [collection.name]
+            rules.append(rule)
+    return rules
+
+
+def _rule(group: str, resource: str, verbs: Sequence[str]) -> Json:
+    return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+
+
+def _may_read_secrets(client: RestClient) -> bool:
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {"verb": "get", "resource": "secrets", "namespace": VM_NAMESPACE}},
+    }
+    answer = client.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=review)
+    return answer["status"].get("allowed") is True
+
+
+def edited(source: Path, target: Path, **changes: Any) -> Path:
+    """Write a copy of a kubeconfig with fields of its cluster, user and context replaced; None removes a field.
+
+    A change is named ``cluster_<field>``, ``user_<field>`` or ``context_<field>``, with ``_`` for ``-``.
+    """
+    document = yaml.safe_load(source.read_text())
+    for name, value in changes.items():
+        kind, _, key = name.partition("_")
+        section = document[f"{kind}s"][0][kind]
+        if value is None:
+            section.pop(key.replace("_", "-"), None)
+        else:
+            section[key.replace("_", "-")] = value
+    target.write_text(yaml.safe_dump(document))
+    return target
+
+
+def scenes(directory: Path) -> Iterator[PreflightScene]:
+    """Yield a running scene, for a fixture."""
+    scene = PreflightScene.start(directory)
+    try:
+        scene.make_lacking_accounts()
+        yield scene
+    finally:
+        scene.stop()

@@ -1,0 +1,105 @@
+"""What a real API server answers when an admission webhook refuses, or cannot be asked."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from devenv.apiserver import ControlPlane
+from harvester_ccm.errors import AdmissionDenied, ApiError, ServerError
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.model.core import CONFIG_MAPS
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.apiserver
+
+WEBHOOK = "validator.harvesterhci.io"
+
+
+@pytest.fixture
+async def refusing_webhook(guest: ControlPlane) -> AsyncIterator[str]:
+    """The URL of a webhook that refuses everything as Harvester's does: with code 500."""
+
+    async def refuse(request: web.Request) -> web.Response:
+        uid = (await request.json())["request"]["uid"]
+        answer = {"uid": uid, "allowed": False, "status": {"code": 500, "message": "pool is not found"}}
+        return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer})
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(guest.serving.certificate, guest.serving.key)
+    application = web.Application()
+    application.router.add_post("/", refuse)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    await site.start()
+    yield f"https://127.0.0.1:{runner.addresses[0][1]}/"
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("works", "error", "message"),
+    [
+        (True, AdmissionDenied, f'admission webhook "{WEBHOOK}" denied the request: pool is not found'),
+        (False, ServerError, f'Internal error occurred: failed calling webhook "{WEBHOOK}"'),
+    ],
+)
+async def test_refusal_is_told_from_a_webhook_that_cannot_be_called(
+    client: ApiClient,
+    guest: ControlPlane,
+    namespace: str,
+    refusing_webhook: str,
+    works: bool,
+    error: type[ApiError],
+    message: str,
+) -> None:
+    register(guest, namespace, refusing_webhook if works else "https://127.0.0.1:1/")
+    body = {"metadata": {"generateName": "cm-"}}
+
+    async def refusal() -> ApiError | None:
+        """Return it; None for as long as the server has not heard of the webhook."""
+        try:
+            await client.create(CONFIG_MAPS, body, namespace=namespace)
+        except ApiError as refused:
+            return refused
+        return None
+
+    found = await wait_for(refusal)
+
+    assert found is not None
+    assert type(found) is error
+    assert str(found).startswith(message)
+    assert found.answer.status == 500
+
+
+def register(plane: ControlPlane, namespace: str, url: str) -> None:
+    """Have the webhook asked about every ConfigMap in one namespace."""
+    authority = base64.b64encode(plane.ca_file.read_bytes()).decode()
+    plane.apply(
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": namespace},
+            "webhooks": [
+                {
+                    "name": WEBHOOK,
+                    "clientConfig": {"url": url, "caBundle": authority},
+                    "rules": [
+                        {
+                            "apiGroups": [""],
+                            "apiVersions": ["v1"],
+                            "operations": ["CREATE"],
+                            "resources": ["configmaps"],
+                        }
+                    ],
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                    "admissionReviewVersions": ["v1"],
+                    "sideEffects": "None",
+                }
+            ],
+        }
+    )

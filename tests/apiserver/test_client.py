@@ -1,0 +1,294 @@
+"""Requests to a real API server: paging, decoding, error classes, limits of time."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from devenv.apiserver import ControlPlane
+from devenv.faults import Answer, Cut, Drop, Hang
+from devenv.pki import Authority
+from devenv.proxy import FaultProxy
+from harvester_ccm.errors import (
+    AlreadyExists,
+    ApiError,
+    CCMError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    ServerError,
+    Throttled,
+    Unauthorized,
+    UnexpectedAnswer,
+    Unreachable,
+)
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, SERVICES
+from harvester_ccm.model.meta import Object, Resource, decoder
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.apiserver
+
+Put = Callable[..., None]
+SECRET_BODY = b'{"kind":"Secret","data":{"password":"aHVudGVyMg=="}}'
+
+
+class Numbers(Object, frozen=True, kw_only=True):
+    """A ConfigMap whose values must be numbers."""
+
+    data: dict[str, int]
+
+
+NUMBERS = Resource("", "v1", "configmaps", "ConfigMap", decoder(Numbers))
+
+
+def config_map(name: str, version: str | None = None) -> dict[str, object]:
+    meta = {"name": name, **({"resourceVersion": version} if version else {})}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+
+
+@pytest.fixture
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harvester_ccm.kube.client.REQUEST_TIMEOUT", 0.2)
+
+
+async def test_list_is_read_in_pages(
+    client: ApiClient,
+    guest_proxy: FaultProxy,
+    namespace: str,
+    put_config_map: Put,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harvester_ccm.kube.client.PAGE_SIZE", 2)
+    for number in range(5):
+        put_config_map(f"cm-{number}")
+
+    page = await client.list(CONFIG_MAPS, namespace=namespace)
+
+    assert [item.metadata.name for item in page.items] == [f"cm-{number}" for number in range(5)]
+    assert int(page.resource_version) > 0
+    assert [record.query.partition("&")[0] for record in guest_proxy.requests] == ["limit=2"] * 3
+
+
+async def test_object_that_does_not_decode_hides_only_itself(
+    client: ApiClient, namespace: str, put_config_map: Put
+) -> None:
+    put_config_map("bad", size="many")
+    put_config_map("good", size="3")
+
+    with capture_logs() as logs:
+        page = await client.list(NUMBERS, namespace=namespace)
+
+    assert [item.data for item in page.items] == [{"size": 3}]
+    assert [(entry["event"], entry["name"]) for entry in logs] == [("object skipped", f"{namespace}/bad")]
+    with pytest.raises(UnexpectedAnswer):
+        await client.get(NUMBERS, "bad", namespace=namespace)
+
+
+async def test_object_is_created_replaced_patched_and_deleted(client: ApiClient, namespace: str) -> None:
+    created = await client.create(CONFIG_MAPS, config_map("cm"), namespace=namespace)
+    document = config_map("cm", created.metadata.resource_version) | {"data": {"a": "1"}}
+    replaced = await client.replace(CONFIG_MAPS, "cm", document, namespace=namespace)
+    patched = await client.merge_patch(CONFIG_MAPS, "cm", {"data": {"b": "2"}}, namespace=namespace)
+
+    assert (created.data, replaced.data, patched.data) == (None, {"a": "1"}, {"a": "1", "b": "2"})
+    assert await client.get(CONFIG_MAPS, "cm", namespace=namespace) == patched
+    await client.delete(CONFIG_MAPS, "cm", namespace=namespace, uid=created.metadata.uid)
+    with pytest.raises(NotFound, match='configmaps "cm" not found'):
+        await client.get(CONFIG_MAPS, "cm", namespace=namespace)
+
+
+async def test_write_on_something_else_than_was_read_is_a_conflict(
+    client: ApiClient, namespace: str, put_config_map: Put
+) -> None:
+    put_config_map("cm")
+
+    with pytest.raises(AlreadyExists):
+        await client.create(CONFIG_MAPS, config_map("cm"), namespace=namespace)
+    with pytest.raises(Conflict, match="object has been modified"):
+        await client.replace(CONFIG_MAPS, "cm", config_map("cm", "1"), namespace=namespace)
+    with pytest.raises(Conflict, match="UID"):
+        await client.delete(CONFIG_MAPS, "cm", namespace=namespace, uid="another")
+
+
+async def test_object_against_its_schema_is_invalid(client: ApiClient, namespace: str) -> None:
+    body = {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 0}]}}
+
+    with pytest.raises(Invalid, match=r"spec\.ports\[0\]\.port: Invalid value: 0"):
+        await client.create(SERVICES, body, namespace=namespace)
+
+
+async def test_wrong_token_is_unauthorized_and_forgotten(client: ApiClient) -> None:
+    forgotten: list[bool] = []
+    wrong = replace(client.credentials, token=lambda: "wrong", forget_token=lambda: forgotten.append(True))
+    await client.use(wrong)
+
+    with pytest.raises(Unauthorized):
+        await client.get(NAMESPACES, "default")
+    assert forgotten == [True]
+
+
+async def test_missing_right_is_forbidden(account: Callable[..., Path], namespace: str) -> None:
+    async with ApiClient(load_kubeconfig(account("nobody")), cluster="guest") as client:
+        assert client.namespace == namespace
+        with pytest.raises(Forbidden, match='cannot get resource "services"'):
+            await client.get(SERVICES, "web", namespace=namespace)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (Answer(429, "slow down", retry_after=7), Throttled, "slow down"),
+        (Answer(503, "starting", retry_after=7), Throttled, "starting"),
+        (Answer(500, "x" * 40_000), ServerError, "x" * 1024),
+        (Answer(502, body=b"<html>bad gateway</html>", content_type="text/html"), ServerError, "HTTP status 502"),
+        (Answer(500, body=SECRET_BODY), ServerError, "HTTP status 500"),
+        (Answer(302, body=b""), ApiError, "HTTP status 302"),
+    ],
+)
+async def test_refusal_becomes_an_error_without_the_body(
+    client: ApiClient, guest_proxy: FaultProxy, answer: Answer, error: type[ApiError], message: str
+) -> None:
+    guest_proxy.inject(answer)
+
+    with pytest.raises(error) as caught:
+        await client.get(NAMESPACES, "default")
+
+    assert str(caught.value) == message
+    assert caught.value.answer.retry_after == answer.retry_after
+    assert caught.value.answer.request == "GET /api/v1/namespaces/default"
+
+
+@pytest.mark.parametrize("body", [b"<html>log in</html>", b"[]", b"{", b'{"metadata":1}', b"\xff", b""])
+async def test_answer_of_something_else_than_an_api_server_is_said_to_be_that(
+    client: ApiClient, guest_proxy: FaultProxy, body: bytes
+) -> None:
+    guest_proxy.inject(Answer(200, body=body))
+    expected = f"{guest_proxy.url}: the answer is not what a Kubernetes API server sends \\(GET /api/v1/namespaces"
+
+    with pytest.raises(UnexpectedAnswer, match=expected):
+        await client.get(NAMESPACES, "default")
+    with pytest.raises(UnexpectedAnswer, match=expected):
+        await client.list(NAMESPACES)
+
+
+async def test_connection_that_is_refused(client: ApiClient, guest_proxy: FaultProxy) -> None:
+    await guest_proxy.down()
+
+    with pytest.raises(Unreachable) as caught:
+        await client.get(NAMESPACES, "default")
+
+    assert str(caught.value) == (
+        f"{guest_proxy.url}: connection failed: Connection refused (GET /api/v1/namespaces/default)"
+    )
+
+
+@pytest.mark.parametrize("fault", [Drop(), Cut(after=10)])
+async def test_connection_that_breaks(client: ApiClient, guest_proxy: FaultProxy, fault: Drop | Cut) -> None:
+    guest_proxy.inject(fault)
+
+    with pytest.raises(Unreachable, match=f"{guest_proxy.url}: connection broken: "):
+        await client.get(NAMESPACES, "default")
+
+
+@pytest.mark.usefixtures("no_patience")
+async def test_server_that_does_not_answer(client: ApiClient, guest_proxy: FaultProxy) -> None:
+    guest_proxy.inject(Hang())
+
+    with pytest.raises(Unreachable, match=r"no answer within 0\.2 s \(GET /api/v1/namespaces/default\)"):
+        await client.get(NAMESPACES, "default")
+    with pytest.raises(Unreachable, match=r"no answer within 0\.2 s \(WATCH /api/v1/namespaces\)"):
+        await anext(client.watch(NAMESPACES, params={}, silence=60))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "valid_for", "trusted", "message"),
+    [
+        (["127.0.0.1"], timedelta(days=1), False, "self-signed certificate|unable to get local issuer certificate"),
+        (["192.0.2.1"], timedelta(days=1), True, "IP address mismatch, certificate is not valid for '127.0.0.1'"),
+        (["127.0.0.1"], timedelta(minutes=-1), True, "certificate has expired"),
+    ],
+    ids=["authority", "name", "expired"],
+)
+async def test_certificate_that_is_not_trusted(
+    guest: ControlPlane,
+    admin_kubeconfig: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    hosts: list[str],
+    valid_for: timedelta,
+    trusted: bool,
+    message: str,
+) -> None:
+    authority = Authority("another authority", tmp_path)
+    monkeypatch.setattr("devenv.pki.VALID_FOR", valid_for)
+    async with FaultProxy(guest, serving=authority.issue_server("proxy", hosts)) as proxy:
+        credentials = load_kubeconfig(proxy.kubeconfig(admin_kubeconfig, tmp_path / "kubeconfig"))
+        if trusted:
+            credentials = replace(credentials, tls=ssl.create_default_context(cafile=authority.ca_file))
+        async with ApiClient(credentials, cluster="guest") as client:
+            with pytest.raises(Unreachable, match=f"the server's certificate is not trusted: ({message})"):
+                await client.get(NAMESPACES, "default")
+
+
+async def test_server_without_tls_and_proxy_that_refuses(client: ApiClient) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        await client.use(replace(client.credentials, server=f"https://{address}"))
+        with pytest.raises(Unreachable, match="connection failed: no TLS with this server: wrong version number"):
+            await client.get(NAMESPACES, "default")
+        await client.use(replace(client.credentials, proxy=f"http://{address}"))
+        with pytest.raises(Unreachable, match="the proxy refused the connection: HTTP status 400"):
+            await client.get(NAMESPACES, "default")
+
+    with pytest.raises(Unreachable, match="connection to the proxy failed: Connection refused"):
+        await client.get(NAMESPACES, "default")
+
+
+async def test_every_request_is_observed(guest_proxy: FaultProxy, admin_kubeconfig: Path, tmp_path: Path) -> None:
+    seen: list[tuple[str, str, int]] = []
+    path = guest_proxy.kubeconfig(admin_kubeconfig, tmp_path / "kubeconfig")
+    credentials = load_kubeconfig(path)
+    async with ApiClient(credentials, cluster="c", observer=lambda *call: seen.append(call[:3])) as client:
+        await client.get(NAMESPACES, "default")
+        with pytest.raises(NotFound):
+            await client.get(NAMESPACES, "absent")
+        async for _ in client.watch(NAMESPACES, params={}, silence=5):
+            break
+        await guest_proxy.down()
+        with pytest.raises(CCMError):
+            await client.get(NAMESPACES, "default")
+
+    assert seen == [("c", "GET", 200), ("c", "GET", 404), ("c", "WATCH", 200), ("c", "GET", 0)]
+
+
+async def test_requests_that_are_under_way_fail_as_unreachable_when_credentials_change(
+    client: ApiClient, guest_proxy: FaultProxy
+) -> None:
+    slow = guest_proxy.inject(Hang(), path="/kube-system$")
+    waiting = [asyncio.ensure_future(client.get(NAMESPACES, "kube-system")) for _ in range(5)]
+    await wait_for(lambda: slow.hits == len(waiting))
+    busy = [asyncio.ensure_future(client.get(NAMESPACES, "default")) for _ in range(20)]
+    await asyncio.sleep(0)
+
+    await client.use(client.credentials)
+
+    done, pending = await asyncio.wait([*waiting, *busy], timeout=2)
+    assert not pending
+    assert {type(task.exception()) for task in done} <= {Unreachable, type(None)}
+    assert all(isinstance(task.exception(), Unreachable) for task in waiting)
+    assert (await client.get(NAMESPACES, "default")).metadata.name == "default"

@@ -1,0 +1,439 @@
+"""``explain``, ``adopt`` and ``cleanup`` on real clusters: what they say, and exactly what they write."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from devenv.apiserver import ControlPlane
+from devenv.faults import Answer, Hang
+from devenv.harvester.emulator import HarvesterEmulator
+from devenv.harvester.machines import Machine, instance_document, machine_document
+from devenv.proxy import FaultProxy
+from devenv.restclient import Json
+from harvester_ccm.cli import main
+from harvester_ccm.commands import call, clockskew
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.logs import configure_logging
+from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
+from harvester_ccm.plan.load_balancer_name import load_balancer_name
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.apiserver
+
+BALANCERS = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/{}/loadbalancers"
+CONTROLLER_FINALIZER = "wrangler.cattle.io/harvester-lb-controller"
+
+
+@dataclass
+class Result:
+    """A run of a command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Json:
+        """The JSON that was printed."""
+        answer: Json = json.loads(self.out)
+        return answer
+
+
+@dataclass
+class Field:
+    """Both clusters behind proxies that write down every request."""
+
+    guest: ControlPlane
+    harvester: ControlPlane
+    guest_proxy: FaultProxy
+    harvester_proxy: FaultProxy
+    namespace: str
+    vm_namespace: str
+    flags: tuple[str, ...]
+    capsys: pytest.CaptureFixture[str]
+
+    async def run(self, *words: str) -> Result:
+        """Run a command as the product's accounts."""
+        self.capsys.readouterr()
+        code = await asyncio.to_thread(main, ["harvester-ccm", *words, *self.flags], {})
+        captured = self.capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    def service(self, name: str = "web", **annotations: str) -> Json:
+        """Create a Service of type LoadBalancer and return it as stored."""
+        path = f"/api/v1/namespaces/{self.namespace}/services"
+        wishes = {f"cloudprovider.harvesterhci.io/{key}": value for key, value in annotations.items()}
+        body = {
+            "metadata": {"name": name, "annotations": wishes},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "name": "http"}]},
+        }
+        return self.guest.admin.request("POST", path, body=body)
+
+    def balancer(self, name: str, *, service: str = "web", cluster: str = "demo", owner: str = "", **more: Any) -> Json:
+        """Create a load balancer as Harvester's controller leaves it and return it as stored."""
+        labels = {LB_CLUSTER: cluster, LB_SERVICE_NAMESPACE: self.namespace, LB_SERVICE_NAME: service}
+        metadata: Json = {"name": name, "labels": labels, "finalizers": [CONTROLLER_FINALIZER]}
+        if owner:
+            metadata["annotations"] = {LB_OWNER: owner}
+        body = {
+            "apiVersion": "loadbalancer.harvesterhci.io/v1beta1",
+            "kind": "LoadBalancer",
+            "metadata": metadata,
+            "spec": {"workloadType": "cluster", "ipam": "pool"},
+            "status": {"allocatedAddress": {"ip": "10.0.0.7", "ipPool": "lan"}},
+            **more,
+        }
+        return self.harvester.admin.request("POST", BALANCERS.format(self.vm_namespace), body=body)
+
+    def stored(self, name: str) -> Json | None:
+        """Return a load balancer as stored, or None."""
+        return self.harvester.admin.get_or_none(f"{BALANCERS.format(self.vm_namespace)}/{name}")
+
+    def writes(self) -> list[tuple[str, str]]:
+        """Return method and path of every request that was more than a read."""
+        records = [*self.guest_proxy.requests, *self.harvester_proxy.requests]
+        return [(one.method, one.path) for one in records if one.method != "GET"]
+
+
+@pytest.fixture
+async def field(
+    guest: ControlPlane,
+    harvester: ControlPlane,
+    guest_proxy: FaultProxy,
+    harvester_proxy: FaultProxy,
+    namespace: str,
+    vm_namespace: str,
+    guest_kubeconfig: Path,
+    harvester_kubeconfig: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Field:
+    monkeypatch.setattr(call, "configure_logging", partial(configure_logging, cache=False))
+    flags = (
+        f"--cloud-config={harvester_proxy.kubeconfig(harvester_kubeconfig, tmp_path / 'cloud-config')}",
+        f"--kubeconfig={guest_proxy.kubeconfig(guest_kubeconfig, tmp_path / 'kubeconfig')}",
+        "--cluster-name=demo",
+    )
+    return Field(guest, harvester, guest_proxy, harvester_proxy, namespace, vm_namespace, flags, capsys)
+
+
+@pytest.fixture
+def joined(guest: ControlPlane, harvester: ControlPlane, vm_namespace: str) -> Iterator[Callable[..., Machine]]:
+    """A function that makes a running VM and its Node."""
+    made: list[str] = []
+
+    def join(name: str, *addresses: str) -> Machine:
+        machine = Machine(name, namespace=vm_namespace)
+        harvester.apply(machine_document(machine), instance_document(machine, *addresses))
+        guest.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+        made.append(name)
+        return machine
+
+    yield join
+    for name in made:
+        guest.admin.request("DELETE", f"/api/v1/nodes/{name}")
+
+
+def cluster_uid(field: Field) -> str:
+    uid: str = field.guest.admin.request("GET", "/api/v1/namespaces/kube-system")["metadata"]["uid"]
+    return uid
+
+
+async def test_a_service_is_explained_by_reading_only(field: Field) -> None:
+    key = f"{field.namespace}/web"
+    stored = field.service()
+    name = load_balancer_name("demo", field.namespace, "web", stored["metadata"]["uid"])
+    first = await field.run("explain", "service", key, "--output=json")
+    assert (first.code, first.err) == (0, "")
+    assert first.document["expectedName"] == name
+    created = next(one["loadBalancer"]["create"] for one in first.document["steps"] if "loadBalancer" in one)
+    assert created["metadata"]["annotations"][LB_OWNER] == cluster_uid(field)
+    field.balancer(name)
+    second = await field.run("explain", "service", key, "--output=json")
+    assert second.document["claimed"]["name"] == name
+    assert second.document["outcome"] == {"result": "done"}
+    text = await field.run("explain", "service", key)
+    assert f"{name}: cluster load balancer, pool, pool lan, address 10.0.0.7" in text.out
+    assert field.writes() == []
+    assert field.stored(name) is not None
+
+
+async def test_what_is_printed_is_what_the_server_takes(field: Field) -> None:
+    """The requests of an explanation, sent as they are, are accepted."""
+    stored = field.service()
+    name = load_balancer_name("demo", field.namespace, "web", stored["metadata"]["uid"])
+    field.balancer(name)
+    steps = (await field.run("explain", "service", f"{field.namespace}/web", "--output=json")).document["steps"]
+    for step in steps:
+        if "service" in step:
+            path = f"/api/v1/namespaces/{field.namespace}/services/web/status"
+            field.guest.admin.request("PATCH", path, body=step["service"]["patch"])
+        elif "loadBalancer" in step:
+            path = f"{BALANCERS.format(field.vm_namespace)}/{name}"
+            field.harvester.admin.request("PUT", path, body=step["loadBalancer"]["update"])
+    after = await field.run("explain", "service", f"{field.namespace}/web", "--output=json")
+    assert after.document["steps"] == []
+
+
+async def test_harvester_that_refuses_is_what_it_waits_for(field: Field) -> None:
+    field.service()
+    field.harvester_proxy.inject(Answer(401, "Unauthorized", "Unauthorized"))
+    result = await field.run("explain", "service", f"{field.namespace}/web")
+    assert result.code == 1
+    assert "Harvester does not accept the credential in the cloud-config" in result.out
+    assert "nothing is decided while its load balancers cannot be read" in result.out
+
+
+async def test_the_guest_must_answer(field: Field) -> None:
+    field.guest_proxy.inject(Answer(503, "away"), path="/api/v1/services")
+    result = await field.run("explain", "service", f"{field.namespace}/web")
+    assert (result.code, result.out) == (1, "")
+    assert "away" in result.err
+    field.guest_proxy.heal()
+    missing = await field.run("explain", "service", f"{field.namespace}/none")
+    assert missing.code == 1
+    assert f"there is no Service {field.namespace}/none" in missing.err
+
+
+async def test_health_of_backends_only_where_it_may_be_read(field: Field) -> None:
+    stored = field.service(**{"healthcheck-port": "http"})
+    name = load_balancer_name("demo", field.namespace, "web", stored["metadata"]["uid"])
+    spec = {
+        "workloadType": "vm",
+        "ipam": "pool",
+        "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 30080}],
+        "backendServerSelector": {"harvesterhci.io/vmName": ["w1"]},
+        "healthCheck": {
+            "port": 30080,
+            "successThreshold": 1,
+            "failureThreshold": 3,
+            "periodSeconds": 5,
+            "timeoutSeconds": 3,
+        },
+    }
+    status = {
+        "allocatedAddress": {"ip": "10.0.0.7"},
+        "address": "10.0.0.7",
+        "backendServers": ["10.0.0.1"],
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    field.balancer(name, spec=spec, status=status)
+    key = f"{field.namespace}/web"
+    stock = (await field.run("explain", "service", key, "--output=json")).document["backends"]
+    assert stock["found"] == [{"address": "10.0.0.1", "vm": "", "ready": None}]
+    assert "may not read EndpointSlices" in stock["healthUnknown"]
+    _grant_slices(field)
+    field.harvester.apply(
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": name, "namespace": field.vm_namespace},
+            "addressType": "IPv4",
+            "ports": [],
+            "endpoints": [
+                {
+                    "addresses": ["10.0.0.1"],
+                    "conditions": {"ready": False},
+                    "targetRef": {"namespace": field.vm_namespace, "name": "w1", "uid": "1"},
+                }
+            ],
+        }
+    )
+
+    async def known() -> Json | None:
+        found: Json = (await field.run("explain", "service", key, "--output=json")).document["backends"]
+        return found if found["healthUnknown"] is None else None
+
+    shown = await wait_for(known, what="the right to read EndpointSlices")
+    assert shown is not None
+    assert shown["found"] == [{"address": "10.0.0.1", "vm": "w1", "ready": False}]
+    assert "w1 (10.0.0.1): not ready, gets no traffic" in (await field.run("explain", "service", key)).out
+
+
+def _grant_slices(field: Field) -> None:
+    meta = {"name": "slices", "namespace": field.vm_namespace}
+    api_group = "rbac.authorization.k8s.io"
+    rule = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get"]}
+    account = {"kind": "ServiceAccount", "name": "harvester-cloud-provider", "namespace": field.vm_namespace}
+    field.harvester.apply(
+        {"apiVersion": f"{api_group}/v1", "kind": "Role", "metadata": meta, "rules": [rule]},
+        {
+            "apiVersion": f"{api_group}/v1",
+            "kind": "RoleBinding",
+            "metadata": meta,
+            "roleRef": {"apiGroup": api_group, "kind": "Role", "name": "slices"},
+            "subjects": [account],
+        },
+    )
+
+
+async def test_a_node_is_explained_by_reading_only(field: Field, joined: Callable[..., Machine]) -> None:
+    name = f"{field.vm_namespace}-w1"
+    joined(name, "10.0.0.1")
+    result = await field.run("explain", "node", name, "--output=json")
+    assert result.document["machine"]["foundBy"] == "name"
+    assert [(one["address"], one["type"]) for one in result.document["addresses"]] == [
+        ("10.0.0.1", "InternalIP"),
+        (name, "Hostname"),
+    ]
+    mapping = await field.run("explain", "nad-mapping", "--output=json")
+    assert mapping.document["mapping"] == {"default/vlan1": "enp1s0"}
+    missing = await field.run("explain", "node", f"{name}-none")
+    assert missing.code == 1
+    assert field.writes() == []
+
+
+async def test_a_node_whose_vm_is_gone(field: Field, joined: Callable[..., Machine]) -> None:
+    name = f"{field.vm_namespace}-w2"
+    machine = joined(name, "10.0.0.2")
+    vms = f"/apis/kubevirt.io/v1/namespaces/{field.vm_namespace}"
+    uid = field.harvester.admin.request("GET", f"{vms}/virtualmachines/{machine.name}")["metadata"]["uid"]
+    field.guest.admin.request("PATCH", f"/api/v1/nodes/{name}", body={"spec": {"providerID": f"harvester://{uid}"}})
+    unready = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+    field.guest.admin.request("PATCH", f"/api/v1/nodes/{name}/status", body=unready)
+    for plural in ("virtualmachineinstances", "virtualmachines"):
+        field.harvester.admin.request("DELETE", f"{vms}/{plural}/{machine.name}")
+    result = await field.run("explain", "node", name)
+    assert result.code == 1
+    assert f'virtualmachines.kubevirt.io "{name}" not found' in result.out
+    assert "What would be done now\n  1. tell the user (Warning NodeDeletionHeld)" in result.out
+    assert field.writes() == []
+
+
+async def test_preflight_writes_nothing(field: Field) -> None:
+    result = await field.run("preflight", "--output=json")
+    assert result.err == ""
+    assert {path.rpartition("/")[2] for _, path in field.writes()} == {"selfsubjectaccessreviews", "selfsubjectreviews"}
+
+
+async def test_servers_that_answer_no_question_but_one_do_not_hold_preflight_up(field: Field) -> None:
+    for proxy in (field.guest_proxy, field.harvester_proxy):
+        proxy.inject(Hang(), path="^(?!/version)")
+    started = asyncio.get_running_loop().time()
+    result = await field.run("preflight")
+    assert asyncio.get_running_loop().time() - started < 20
+    assert result.code == 1
+    assert "credential                           skipped  cannot be told: no answer within 5 s" in result.out
+    assert (
+        "services                             FAILED   what it may do cannot be told: no answer within 5 s"
+        in result.out
+    )
+
+
+async def test_a_clock_that_is_wrong_is_a_warning(field: Field, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clockskew, "time", SimpleNamespace(time=lambda: time.time() - 45.0))
+    checks = (await field.run("preflight", "--output=json")).document["checks"]
+    clocks = [one for one in checks if one["check"] == "clock"]
+    assert [one["result"] for one in clocks] == ["warning", "warning"]
+    assert {one["detail"] for one in clocks} <= {
+        f"the server's clock is {seconds} s ahead of this machine's" for seconds in (44, 45, 46)
+    }
+    assert "Leader election does not depend on it" in clocks[0]["advice"]
+
+
+async def test_adoption_takes_one_write(field: Field) -> None:
+    """The cluster was renamed and its Service created anew: nothing proves whose the old load balancer is."""
+    field.service()
+    old = field.balancer("before-shop-web-00000000", cluster="before")
+    key, name = f"{field.namespace}/web", old["metadata"]["name"]
+    explained = await field.run("explain", "service", key, "--output=json")
+    (judged,) = explained.document["loadBalancers"]
+    assert (judged["verdict"], explained.document["claimed"]) == ("unknown", None)
+    assert f"harvester-ccm adopt {key} {name}" in judged["because"]
+    shown = await field.run("adopt", key, name)
+    assert shown.code == 0
+    assert "Nothing was written; add --yes to do it." in shown.out
+    assert field.writes() == []
+    done = await field.run("adopt", key, name, "--yes")
+    assert done.code == 0
+    assert field.writes() == [("PUT", f"{BALANCERS.format(field.vm_namespace)}/{name}")]
+    stored = field.stored(name)
+    assert stored is not None
+    assert stored["metadata"]["labels"][LB_CLUSTER] == "demo"
+    assert stored["metadata"]["annotations"][LB_OWNER] == cluster_uid(field)
+    assert stored["status"] == old["status"]
+    claimed = (await field.run("explain", "service", key, "--output=json")).document["claimed"]
+    assert claimed["name"] == name
+    again = await field.run("adopt", key, name, "--yes")
+    assert "is this Service's already; nothing is to be done" in again.out
+
+
+async def test_another_clusters_load_balancer_takes_force(field: Field) -> None:
+    field.service()
+    name = field.balancer("demo-shop-web-00000000", owner="another")["metadata"]["name"]
+    key = f"{field.namespace}/web"
+    refused = await field.run("adopt", key, name, "--yes")
+    assert refused.code == 1
+    assert "Doubts, with which it is done with --force only" in refused.out
+    assert field.writes() == []
+    assert (await field.run("adopt", key, name, "--yes", "--force", "--output=json")).document["written"] is True
+    stored = field.stored(name)
+    assert stored is not None
+    assert stored["metadata"]["annotations"][LB_OWNER] == cluster_uid(field)
+
+
+@pytest.fixture
+async def emulator(harvester: ControlPlane) -> Any:
+    async with (
+        ApiClient(load_kubeconfig(harvester.admin_kubeconfig), cluster="harvester-admin") as admin,
+        HarvesterEmulator(admin, webhook=False) as running,
+    ):
+        yield running
+
+
+async def test_cleanup_after_a_cluster_that_is_gone(field: Field, emulator: HarvesterEmulator) -> None:
+    await emulator.create_pool(f"pool-{field.vm_namespace}", "127.99.0.0/28")
+    for service, cluster in (("a", "demo"), ("b", "demo"), ("c", "other")):
+        field.balancer(f"{cluster}-{service}", service=service, cluster=cluster, owner="gone", status={})
+
+    async def all_booked() -> bool:
+        return (await emulator.counts(field.vm_namespace)).booked == 3
+
+    await wait_for(all_booked, what="addresses of three load balancers")
+    listed = await field.run("cleanup", "--cluster=demo")
+    assert listed.code == 0
+    assert "demo-a" in listed.out
+    assert "other-c" not in listed.out
+    assert "Nothing was deleted; add --yes to delete them." in listed.out
+    assert field.writes() == []
+    done = await field.run("cleanup", "--cluster=demo", "--yes", "--output=json")
+    assert done.code == 0
+    assert sorted(done.document["deleted"]) == ["demo-a", "demo-b"]
+    assert (field.stored("demo-a"), field.stored("demo-b")) == (None, None)
+    assert field.stored("other-c") is not None
+    assert (await emulator.counts(field.vm_namespace)).booked == 1
+    nothing = await field.run("cleanup", "--cluster=demo", "--yes")
+    assert (nothing.code, nothing.out) == (
+        0,
+        f"No load balancer of cluster 'demo' in namespace {field.vm_namespace} of Harvester.\n",
+    )
+    assert not field.guest_proxy.requests
+
+
+async def test_cleanup_leaves_a_cluster_that_lives(field: Field, joined: Callable[..., Machine]) -> None:
+    field.balancer("demo-a", service="a")
+    joined(f"{field.vm_namespace}-alive", "10.0.0.9")
+    refused = await field.run("cleanup", "--cluster=demo", "--yes")
+    assert refused.code == 1
+    assert "Nothing is deleted without --force, because\n  - VMs of a cluster of this name exist" in refused.out
+    assert field.writes() == []
+
+
+async def test_cleanup_does_not_lose_an_address_that_is_being_booked(field: Field) -> None:
+    unfinished = field.balancer("demo-a", service="a", status={})
+    result = await field.run("cleanup", "--cluster=demo", "--yes", "--output=json")
+    assert result.code == 1
+    assert [one["name"] for one in result.document["failed"]] == [unfinished["metadata"]["name"]]
+    assert field.stored("demo-a") is not None

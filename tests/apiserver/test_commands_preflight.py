@@ -1,0 +1,309 @@
+"""``preflight`` on real clusters: all right, without each right, with each broken kubeconfig, and with dead servers.
+
+What it prints is kept in docs/preflight.md: ``HARVESTER_CCM_RENEW_SNAPSHOTS=1`` writes that page, else it is compared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harvester_ccm.cli import main
+from harvester_ccm.commands import call
+from harvester_ccm.commands.permissions import GUEST, HARVESTER, collections_of
+from harvester_ccm.logs import configure_logging
+from tests.apiserver.odd_servers import silent_server
+from tests.apiserver.preflight_faults import FAULTS, Bench, Fault
+from tests.apiserver.preflight_scene import (
+    CLUSTER_NAME,
+    MissingRight,
+    PreflightScene,
+    default_settings,
+    edited,
+    missing_rights,
+    scenes,
+)
+
+pytestmark = pytest.mark.apiserver
+
+PAGE = Path(__file__).parents[2] / "docs" / "preflight.md"
+CLOUD_CONFIG, KUBECONFIG = "cloud-config", "kubeconfig"
+LONGEST_SECONDS = 20.0
+
+INTRODUCTION = """\
+# Preflight
+
+`harvester-ccm preflight` checks both clusters with the flags and credentials of the running program and says what to do
+about each fault. It changes nothing. In the pod of the program:
+
+```sh
+kubectl -n kube-system exec deploy/harvester-cloud-provider -- harvester-ccm preflight \\
+  --cloud-config=/etc/kubernetes/cloud-config --cluster-name=my-cluster
+```
+
+or anywhere with two kubeconfigs (`--cloud-config`, `--kubeconfig`). Give it the same flags as the program: what is
+switched off is not checked. `--output=json` prints the same for scripts, with every verb of every right. The exit code
+is 0 when nothing failed (warnings may be left), 1 when something did, 2 when the flags cannot be used.
+
+A warning means that the rest works; the table says what does not. Every question to a server has a limit of 5 seconds
+and both clusters are looked at at the same time, so it is over in some seconds even if neither answers.
+
+The clock is compared with the `Date` header of an answer and a warning comes above 30 seconds. Leader election does not
+depend on clocks; the validity of tokens and certificates does.
+
+The runs below are real ones, against a guest cluster and a Harvester API server on one machine (hence the warning about
+the loopback address). `make test` runs them all again and compares this page.
+"""
+
+RIGHTS = """\
+## Rights
+
+What the program uses with its default flags. Without a right that is not required it does the rest. Objects in
+Harvester are those of the namespace of the cloud-config's context.
+
+"""
+MISSING_RIGHTS = """\
+## A right is missing
+
+Each run is made by an account that has all rights but one. Rows that are ok are left out, and the one about the
+loopback address.
+"""
+KUBECONFIGS = """\
+## A kubeconfig is broken
+
+Each run has another fault in the cloud-config. Rows that are ok are left out, and the one about the loopback address.
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of the command."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+    @property
+    def checks(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """The checks of a JSON answer, by where and name."""
+        return {(one["where"], one["check"]): one for one in json.loads(self.out)["checks"]}
+
+
+@dataclass
+class Desk:
+    """A directory with both kubeconfigs, and the means to run the command in it."""
+
+    scene: PreflightScene
+    directory: Path
+    capsys: pytest.CaptureFixture[str]
+
+    def reset(self) -> None:
+        """Put the product's kubeconfigs there."""
+        shutil.copy(self.scene.cloud_config, self.directory / CLOUD_CONFIG)
+        shutil.copy(self.scene.kubeconfig, self.directory / KUBECONFIG)
+
+    def run(self, *words: str) -> Run:
+        """Run the command with the flags of the product."""
+        flags = [f"--cloud-config={CLOUD_CONFIG}", f"--kubeconfig={KUBECONFIG}", f"--cluster-name={CLUSTER_NAME}"]
+        self.capsys.readouterr()
+        started = time.monotonic()
+        code = main(["harvester-ccm", "preflight", *flags, *words], {})
+        seconds = time.monotonic() - started
+        captured = self.capsys.readouterr()
+        return Run(code, captured.out, captured.err, seconds)
+
+    @contextmanager
+    def lacking(self, missing: MissingRight) -> Iterator[None]:
+        """Use an account that lacks one right."""
+        file = CLOUD_CONFIG if missing.cluster == HARVESTER else KUBECONFIG
+        shutil.copy(self.scene.lacking[missing.title], self.directory / file)
+        yield
+        self.reset()
+
+    @contextmanager
+    def broken(self, fault: Fault) -> Iterator[None]:
+        """Use a broken cloud-config."""
+        target = self.directory / CLOUD_CONFIG
+        target.unlink()
+        with contextmanager(fault.breaking)(Bench(self.scene, target)):
+            yield
+        target.unlink(missing_ok=True)
+        self.reset()
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PreflightScene]:
+    yield from scenes(tmp_path_factory.mktemp("preflight"))
+
+
+@pytest.fixture
+def desk(
+    scene: PreflightScene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Desk:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(call, "configure_logging", partial(configure_logging, cache=False))
+    made = Desk(scene, tmp_path, capsys)
+    made.reset()
+    return made
+
+
+def test_all_right(desk: Desk) -> None:
+    run = desk.run("--output=json")
+    assert (run.code, run.err) == (0, "")
+    odd = {key for key, check in run.checks.items() if check["result"] != "ok"}
+    assert odd == {("harvester", "server address")}
+    document = json.loads(run.out)
+    assert document["result"] == "warning"
+    assert run.checks["guest", "leases"]["verbs"]["update"] == {
+        "allowed": True,
+        "required": True,
+        "loss": "the program waits for its Lease for ever and does nothing",
+    }
+    assert run.seconds < LONGEST_SECONDS
+
+
+@pytest.mark.parametrize("missing", missing_rights(), ids=lambda missing: missing.title)
+def test_each_missing_right(desk: Desk, missing: MissingRight) -> None:
+    with desk.lacking(missing):
+        run = desk.run("--output=json")
+    check = run.checks[missing.cluster, missing.collection.title]
+    right = next(one for one in missing.collection.rights if one.verb == missing.verb)
+    assert check["result"] == ("failed" if right.required else "warning")
+    assert f"may not {missing.verb}: {right.loss}" in check["detail"]
+    assert f"Grant {missing.verb} on {missing.collection.title}" in check["advice"]
+    allowed = {verb: verdict["allowed"] for verb, verdict in check["verbs"].items()}
+    assert allowed == {one.verb: one.verb != missing.verb for one in missing.collection.rights}
+    others = [one for key, one in run.checks.items() if key[0] == missing.cluster and "verbs" in one and one != check]
+    assert {one["result"] for one in others} == {"ok"}
+    assert run.code == (1 if right.required else 0)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.title)
+def test_each_broken_kubeconfig(desk: Desk, fault: Fault) -> None:
+    with desk.broken(fault):
+        run = desk.run("--output=json")
+    check = run.checks["harvester", fault.row]
+    assert check["result"] == fault.result
+    assert fault.says in check["detail"]
+    assert run.code == fault.code
+    assert run.seconds < LONGEST_SECONDS
+    # The guest is looked at all the same.
+    assert run.checks["guest", "leases"]["result"] == "ok"
+
+
+def test_a_broken_guest_kubeconfig(desk: Desk) -> None:
+    (desk.directory / KUBECONFIG).write_text("")
+    run = desk.run("--output=json")
+    assert run.checks["guest", "kubeconfig"]["result"] == "failed"
+    assert run.checks["harvester", "loadbalancers"]["result"] == "ok"
+    assert run.code == 1
+
+
+def test_servers_that_never_answer_do_not_hold_it_up(desk: Desk) -> None:
+    with silent_server() as harvester, silent_server() as guest:
+        edited(desk.scene.cloud_config, desk.directory / CLOUD_CONFIG, cluster_server=harvester)
+        edited(desk.scene.kubeconfig, desk.directory / KUBECONFIG, cluster_server=guest)
+        run = desk.run()
+    assert run.code == 1
+    assert run.out.count("no answer within 5 s") == 2
+    assert run.seconds < LONGEST_SECONDS
+
+
+def test_no_token_is_ever_shown(desk: Desk) -> None:
+    token = yaml.safe_load(desk.scene.cloud_config.read_text())["users"][0]["user"]["token"]
+    for words in ((), ("--output=json",), ("--v=4",)):
+        run = desk.run(*words)
+        assert token not in run.out + run.err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--output=yaml"], "--output is 'yaml'; expected one of: text, json"),
+        (["--secure-port=-1"], "--secure-port is -1"),
+        (["extra"], "expected no arguments, got extra"),
+        (["--nope"], "unknown flag: --nope"),
+    ],
+)
+def test_usage(desk: Desk, words: list[str], problem: str) -> None:
+    run = desk.run(*words)
+    assert run.code == 2
+    assert problem in run.err
+
+
+def test_the_page_shows_what_is_printed(desk: Desk) -> None:
+    page = _page(desk)
+    if os.environ.get("HARVESTER_CCM_RENEW_SNAPSHOTS"):
+        PAGE.write_text(page, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == page, "set HARVESTER_CCM_RENEW_SNAPSHOTS=1 to write docs/preflight.md"
+
+
+def _page(desk: Desk) -> str:
+    parts = [INTRODUCTION, "## All right\n", _block(desk.run().out, desk.scene)]
+    parts += [RIGHTS, _table(), MISSING_RIGHTS]
+    for missing in missing_rights():
+        with desk.lacking(missing):
+            run = desk.run()
+        group = missing.collection.group or "core"
+        parts.append(f"### {missing.cluster.title()}: {missing.verb} {missing.collection.title} ({group})\n")
+        parts.append(_block(_odd_rows(run.out), desk.scene, code=run.code))
+    parts.append(KUBECONFIGS)
+    for fault in FAULTS:
+        with desk.broken(fault):
+            run = desk.run()
+        parts += [f"### {fault.title}\n", _block(_odd_rows(run.out), desk.scene, code=run.code)]
+    return "\n".join(parts)
+
+
+def _table() -> str:
+    """Return all rights as a table."""
+    lines = ["| Cluster | Object | Verb | Required | Without it |", "|---|---|---|---|---|"]
+    for cluster in (HARVESTER, GUEST):
+        for collection in collections_of(cluster, default_settings()):
+            group = f" (`{collection.group}`)" if collection.group else ""
+            named = f", only `{collection.name}`" if collection.name else ""
+            for right in collection.rights:
+                required = "yes" if right.required else ""
+                thing = f"`{collection.title}`{group}{named if right.named else ''}"
+                lines.append(f"| {cluster} | {thing} | {right.verb} | {required} | {right.loss} |")
+    return "\n".join(lines) + "\n"
+
+
+def _block(text: str, scene: PreflightScene, *, code: int | None = None) -> str:
+    """Return the text as a block of code, with what changes from run to run replaced by something as long."""
+    text = text.replace(f":{scene.harvester.url.rpartition(':')[2]}", ":16443")
+    text = text.replace(f":{scene.guest.url.rpartition(':')[2]}", ":26443")
+    text = re.sub(r"(//127\.0\.0\.1:)(?!16443|26443)[0-9]{4,5}", r"\g<1>36443", text)
+    text = re.sub(r"Kubernetes v1\.[0-9]+\.[0-9]+", "Kubernetes v1.35.4", text)
+    text = re.sub(r"expires on [-0-9]{10} [0-9:]{5}", "expires on 2027-02-19 08:00", text)
+    text = re.sub(r"differs by [0-9] s", "differs by 0 s", text)
+    end = "" if code is None else f"exit code {code}\n"
+    return f"```text\n{text.rstrip()}\n{end}```\n"
+
+
+def _odd_rows(text: str) -> str:
+    """Return the heading and the rows that are not ok, with their further lines."""
+    lines = text.splitlines()
+    kept, shown = [lines[0]], False
+    for line in lines[1:]:
+        if line and not line.startswith(" "):
+            shown = re.match(r"\S+ +.{35}  (ok|warning|FAILED|skipped) ", line) is not None
+            shown = shown and " ok " not in line[:55] and "is a loopback address" not in line
+            shown = shown or not re.match(r"(flags|harvester|guest|both) ", line)
+        if shown or not line:
+            kept.append(line)
+    return "\n".join(kept)

@@ -1,0 +1,177 @@
+"""Every way to prove who we are, tried on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from devenv.apiserver import ControlPlane
+from devenv.restclient import Json
+from harvester_ccm.errors import CredentialError, Unauthorized, Unreachable
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
+from harvester_ccm.model.core import NAMESPACES
+
+pytestmark = pytest.mark.apiserver
+
+API_VERSION = "client.authentication.k8s.io/v1"
+
+
+def token_of(kubeconfig: Path) -> str:
+    token: str = yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]["token"]
+    return token
+
+
+def with_user(kubeconfig: Path, target: Path, user: Json) -> Path:
+    """Write a copy of a kubeconfig with another user."""
+    document = yaml.safe_load(kubeconfig.read_text())
+    document["users"][0]["user"] = user
+    target.write_text(yaml.safe_dump(document))
+    return target
+
+
+async def is_accepted(credentials: Credentials) -> bool:
+    async with ApiClient(credentials, cluster="guest") as client:
+        return (await client.get(NAMESPACES, "default")).metadata.name == "default"
+
+
+@pytest.fixture
+def plugin(admin_kubeconfig: Path, tmp_path: Path) -> Callable[..., Path]:
+    """A function that writes a credential plugin, and a kubeconfig that uses it."""
+
+    def write(script: str, **settings: object) -> Path:
+        program = tmp_path / "plugin.sh"
+        program.write_text(f"#!/bin/sh\necho called >> {tmp_path / 'calls'}\n{script}\n")
+        program.chmod(0o700)
+        settings = {"apiVersion": API_VERSION, "command": str(program), **settings}
+        return with_user(admin_kubeconfig, tmp_path / "kubeconfig", {"exec": settings})
+
+    return write
+
+
+def printing(status: object, api_version: str = API_VERSION) -> str:
+    """Return a script that prints an ExecCredential."""
+    document = {"apiVersion": api_version, "kind": "ExecCredential", "status": status}
+    return f"cat <<'END'\n{json.dumps(document)}\nEND"
+
+
+def calls(tmp_path: Path) -> int:
+    return len((tmp_path / "calls").read_text().splitlines())
+
+
+async def test_client_certificate_is_accepted(guest: ControlPlane) -> None:
+    assert await is_accepted(load_kubeconfig(guest.admin_kubeconfig))
+
+
+async def test_token_file_that_is_rotated_is_followed_after_a_refusal(admin_kubeconfig: Path, tmp_path: Path) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text("expired")
+    path = with_user(admin_kubeconfig, tmp_path / "kubeconfig", {"tokenFile": "token"})
+    async with ApiClient(load_kubeconfig(path), cluster="guest") as client:
+        with pytest.raises(Unauthorized):
+            await client.get(NAMESPACES, "default")
+        token_file.write_text(token_of(admin_kubeconfig))
+
+        assert (await client.get(NAMESPACES, "default")).metadata.name == "default"
+
+
+async def test_service_account_of_a_pod_is_accepted(
+    guest: ControlPlane, admin_kubeconfig: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(token_of(admin_kubeconfig))
+    (tmp_path / "ca.crt").write_bytes(guest.ca_file.read_bytes())
+    address = urlsplit(guest.url)
+    pod = {"KUBERNETES_SERVICE_HOST": address.hostname or "", "KUBERNETES_SERVICE_PORT": str(address.port)}
+
+    assert await is_accepted(load_in_cluster(pod, tmp_path))
+
+
+async def test_plugin_is_asked_once_and_again_when_its_token_is_refused(
+    plugin: Callable[..., Path], admin_kubeconfig: Path, tmp_path: Path
+) -> None:
+    good, first = printing({"token": token_of(admin_kubeconfig)}), printing({"token": "expired"})
+    path = plugin(f"if [ $(wc -l < {tmp_path / 'calls'}) = 1 ]; then\n{first}\nelse\n{good}\nfi")
+    credentials = load_kubeconfig(path)
+    assert credentials.blocking
+    async with ApiClient(credentials, cluster="guest") as client:
+        with pytest.raises(Unauthorized):
+            await client.get(NAMESPACES, "default")
+        await asyncio.gather(*(client.get(NAMESPACES, "default") for _ in range(5)))
+
+    assert calls(tmp_path) == 2
+
+
+def test_plugin_is_told_about_the_cluster(plugin: Callable[..., Path], guest: ControlPlane, tmp_path: Path) -> None:
+    path = plugin(
+        f'echo "$KUBERNETES_EXEC_INFO" > {tmp_path / "info"}; echo "$1 $EXTRA" > {tmp_path / "arguments"}\n'
+        + printing({"token": "a"}),
+        args=["get-token"],
+        env=[{"name": "EXTRA", "value": "more"}],
+        provideClusterInfo=True,
+    )
+
+    assert load_kubeconfig(path).token() == "a"
+
+    assert json.loads((tmp_path / "info").read_text())["spec"]["cluster"]["server"] == guest.url
+    assert (tmp_path / "arguments").read_text() == "get-token more\n"
+
+
+@pytest.mark.parametrize(("left", "times_asked"), [(timedelta(hours=1), 1), (timedelta(seconds=5), 2)])
+def test_plugin_is_asked_again_a_little_before_its_token_expires(
+    plugin: Callable[..., Path], tmp_path: Path, left: timedelta, times_asked: int
+) -> None:
+    expiry = (datetime.now(UTC) + left).strftime("%Y-%m-%dT%H:%M:%SZ")
+    credentials = load_kubeconfig(plugin(printing({"token": "a", "expirationTimestamp": expiry})))
+
+    assert [credentials.token(), credentials.token()] == ["a", "a"]
+    assert calls(tmp_path) == times_asked
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo secret; echo secret >&2; exit 3", "process returned 3"),
+        ("echo secret", "failed to decode process output: Expecting value: line 1 column 1 (char 0)"),
+        (printing({"token": "a"}, "other/v1"), f"plugin api version other/v1 does not match {API_VERSION}"),
+        (
+            printing({"clientCertificateData": "secret"}),
+            "it printed no token; plugins that hand out client certificates do not work",
+        ),
+        (printing("secret"), "it printed no token; plugins that hand out client certificates do not work"),
+    ],
+)
+def test_plugin_that_fails_is_explained(plugin: Callable[..., Path], tmp_path: Path, script: str, why: str) -> None:
+    path = plugin(script)
+
+    with pytest.raises(CredentialError) as caught:
+        load_kubeconfig(path).token()
+
+    assert str(caught.value) == f"{path}: credential plugin '{tmp_path / 'plugin.sh'}' failed: {why}"
+
+
+def test_plugin_that_is_absent_is_explained(plugin: Callable[..., Path]) -> None:
+    path = plugin("", command="/no/such/plugin")
+
+    with pytest.raises(CredentialError, match="credential plugin '/no/such/plugin' failed: No such file or directory"):
+        load_kubeconfig(path).token()
+
+
+async def test_plugin_that_hangs_is_not_waited_for(
+    plugin: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harvester_ccm.kube.client.REQUEST_TIMEOUT", 0.3)
+    path = plugin(f"while [ ! -e {tmp_path / 'over'} ]; do sleep 0.05; done")
+    started = time.monotonic()
+    async with ApiClient(load_kubeconfig(path), cluster="guest") as client:
+        with pytest.raises(Unreachable, match=r"no answer within 0\.3 s"):
+            await client.get(NAMESPACES, "default")
+    assert time.monotonic() - started < 2
+    (tmp_path / "over").touch()

@@ -1,0 +1,175 @@
+"""Events on a real API server: counted, bounded, never in the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from devenv.apiserver import ControlPlane
+from devenv.faults import Answer, Drop, Hang
+from devenv.proxy import FaultProxy
+from devenv.restclient import Json
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.events import BURST, TRIES, EventRecorder, ObjectReference
+from harvester_ccm.model.core import NODES, SERVICES, Node, Service
+from harvester_ccm.model.meta import ObjectMeta
+from tests.background import running
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.apiserver
+
+COMPONENT = "service-controller"
+
+
+@pytest.fixture
+def recorder(client: ApiClient) -> EventRecorder:
+    return EventRecorder(client, host="node-1")
+
+
+@pytest.fixture
+def web(namespace: str) -> ObjectReference:
+    meta = ObjectMeta(name="web", namespace=namespace, uid="6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12")
+    return ObjectReference.of(SERVICES, Service(metadata=meta))
+
+
+class Stored:
+    """The Events of one namespace as the administrator sees them."""
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        self._admin = plane.admin
+        self._collection = f"/api/v1/namespaces/{namespace}/events"
+
+    def all(self) -> list[Json]:
+        """Return them, oldest first."""
+        found: list[Json] = self._admin.request("GET", self._collection)["items"]
+        return sorted(found, key=lambda event: str(event["metadata"]["name"]))
+
+    def counts(self) -> dict[str, int]:
+        """Return how often each message was said, one Event per message."""
+        found = self.all()
+        counts = {event["message"]: event["count"] for event in found}
+        assert len(counts) == len(found)
+        return counts
+
+    def delete_all(self) -> None:
+        """Forget them, as the server does after an hour."""
+        self._admin.request("DELETE", self._collection)
+
+
+@pytest.fixture
+def stored(guest: ControlPlane, namespace: str) -> Stored:
+    return Stored(guest, namespace)
+
+
+def warn(recorder: EventRecorder, reference: ObjectReference, message: str, reason: str = "SyncFailed") -> None:
+    recorder.record(reference, "Warning", reason, message, component=COMPONENT)
+
+
+async def test_event_has_every_field_that_tools_show(
+    recorder: EventRecorder, web: ObjectReference, stored: Stored
+) -> None:
+    recorder.record(web, "Normal", "Ensured", "x" * 2000, component=COMPONENT)
+    await recorder.flush()
+
+    (event,) = stored.all()
+    assert event["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "namespace": web.namespace,
+        "name": "web",
+        "uid": web.uid,
+    }
+    assert event["source"] == {"component": COMPONENT, "host": "node-1"}
+    assert (event["reportingComponent"], event["reportingInstance"]) == (COMPONENT, "node-1")
+    assert (event["type"], event["reason"], event["count"]) == ("Normal", "Ensured", 1)
+    assert event["message"] == "x" * 1024
+    assert event["firstTimestamp"] == event["lastTimestamp"]
+
+
+async def test_same_event_again_is_counted_and_another_is_a_new_one(
+    recorder: EventRecorder, web: ObjectReference, stored: Stored
+) -> None:
+    async with running(recorder.run()):
+        for message in ("no pool", "no pool", "no address", "no pool"):
+            warn(recorder, web, message)
+        await wait_for(lambda: stored.counts() == {"no pool": 3, "no address": 1})
+    assert recorder.dropped == 0
+
+
+async def test_event_that_the_server_forgot_is_written_anew(
+    recorder: EventRecorder, web: ObjectReference, stored: Stored
+) -> None:
+    warn(recorder, web, "no pool")
+    await recorder.flush()
+    stored.delete_all()
+
+    for _ in range(2):
+        warn(recorder, web, "no pool")
+    await recorder.flush()
+
+    assert stored.counts() == {"no pool": 2}
+
+
+async def test_event_of_a_cluster_scoped_object_is_in_the_default_namespace(
+    recorder: EventRecorder, guest: ControlPlane, namespace: str
+) -> None:
+    node = ObjectReference.of(NODES, Node(metadata=ObjectMeta(name=namespace, uid="1")))
+    warn(recorder, node, "no VM")
+    await recorder.flush()
+
+    events = Stored(guest, "default").all()
+    assert [e["involvedObject"]["kind"] for e in events if e["involvedObject"]["name"] == namespace] == ["Node"]
+
+
+async def test_object_has_a_budget(recorder: EventRecorder, web: ObjectReference, stored: Stored) -> None:
+    for number in range(BURST + 5):
+        warn(recorder, web, f"message {number}")
+    await recorder.flush()
+
+    assert len(stored.all()) == BURST
+    assert recorder.dropped == 5
+
+
+async def test_event_that_is_refused_is_dropped_and_the_next_one_is_written(
+    recorder: EventRecorder, web: ObjectReference, stored: Stored, guest_proxy: FaultProxy
+) -> None:
+    guest_proxy.inject(Answer(403, "Forbidden", "Forbidden"), times=1)
+    async with running(recorder.run()):
+        warn(recorder, web, "first")
+        warn(recorder, web, "second")
+        await wait_for(lambda: stored.counts() == {"second": 1})
+    assert recorder.dropped == 1
+
+
+@pytest.mark.parametrize("fault", [Answer(500, "no"), Answer(429, "busy", retry_after=60), Drop()])
+async def test_event_survives_a_server_that_is_away_for_a_while(
+    recorder: EventRecorder,
+    web: ObjectReference,
+    stored: Stored,
+    guest_proxy: FaultProxy,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Answer | Drop,
+) -> None:
+    monkeypatch.setattr("harvester_ccm.kube.events.FIRST_PAUSE", 0.01)
+    guest_proxy.inject(fault, times=TRIES - 1)
+    async with running(recorder.run()):
+        warn(recorder, web, "first")
+        await wait_for(lambda: stored.counts() == {"first": 1})
+        guest_proxy.inject(fault, times=TRIES)
+        warn(recorder, web, "lost")
+        warn(recorder, web, "second")
+        await wait_for(lambda: stored.counts() == {"first": 1, "second": 1})
+    assert recorder.dropped == 1
+
+
+async def test_event_whose_writing_was_cut_short_is_written_by_the_flush(
+    recorder: EventRecorder, web: ObjectReference, stored: Stored, guest_proxy: FaultProxy
+) -> None:
+    rule = guest_proxy.inject(Hang())
+    async with running(recorder.run()):
+        warn(recorder, web, "last words")
+        await wait_for(lambda: rule.hits)
+    guest_proxy.heal()
+
+    await recorder.flush()
+
+    assert stored.counts() == {"last words": 1}

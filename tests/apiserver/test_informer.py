@@ -1,0 +1,130 @@
+"""A live copy of a real collection: what is delivered, and what answers to own writes do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from devenv.proxy import FaultProxy
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
+from tests.apiserver.follower import Follower, data_of
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.apiserver
+
+Put = Callable[..., None]
+Delete = Callable[[str], None]
+
+
+async def test_copy_is_filled_and_follows_every_change(
+    follower: Follower, put_config_map: Put, delete_config_map: Delete
+) -> None:
+    put_config_map("old", a="red")
+    async with follower.synced():
+        assert follower.states == ["synced"]
+        put_config_map("new", a="blue")
+        put_config_map("old", a="blue")
+        delete_config_map("new")
+
+        await follower.saw(
+            ("old", None, {"a": "red"}),
+            ("new", None, {"a": "blue"}),
+            ("old", {"a": "red"}, {"a": "blue"}),
+            ("new", {"a": "blue"}, None),
+        )
+    assert [item.metadata.name for item in follower.informer.all()] == ["old"]
+    assert len(follower.informer) == 1
+    assert follower.informer.problem is None
+
+
+async def test_index_follows_the_objects(follower: Follower, put_config_map: Put, delete_config_map: Delete) -> None:
+    put_config_map("one", a="red", b="blue")
+    put_config_map("two", a="red")
+    async with follower.synced():
+        assert (follower.named("red"), follower.named("blue"), follower.named("green")) == (["one", "two"], ["one"], [])
+
+        put_config_map("one", a="green")
+        delete_config_map("two")
+        await wait_for(lambda: len(follower.changes) == 4)
+
+        assert (follower.named("red"), follower.named("blue"), follower.named("green")) == ([], [], ["one"])
+
+
+async def test_nothing_is_told_before_the_whole_list_is_in(follower: Follower, put_config_map: Put) -> None:
+    sizes: list[int] = []
+    follower.informer.on_change(lambda _old, _new: sizes.append(len(follower.informer)))
+    for number in range(3):
+        put_config_map(f"cm-{number}")
+
+    async with follower.synced():
+        assert sizes == [3, 3, 3]
+
+
+async def test_answer_to_an_own_write_counts_at_once_and_its_event_is_no_change(
+    follower: Follower, client: ApiClient, guest_proxy: FaultProxy, put_config_map: Put
+) -> None:
+    put_config_map("cm", a="1")
+    async with follower.synced():
+        written = await client.merge_patch(CONFIG_MAPS, "cm", {"data": {"a": "2"}}, namespace=follower.namespace)
+        follower.informer.observe(written)
+        assert follower.get("cm") == written
+        put_config_map("other")
+
+        await follower.saw(("cm", None, {"a": "1"}), ("cm", {"a": "1"}, {"a": "2"}), ("other", None, None))
+        assert guest_proxy.count(method="GET", watch=False) == 1
+
+
+async def test_older_answer_is_ignored(follower: Follower, client: ApiClient, put_config_map: Put) -> None:
+    put_config_map("cm", a="1")
+    async with follower.synced():
+        old = follower.get("cm")
+        put_config_map("cm", a="2")
+        await wait_for(lambda: len(follower.changes) == 2)
+        assert old is not None
+
+        follower.informer.observe(old)
+
+        assert data_of(follower.get("cm")) == {"a": "2"}
+        assert len(follower.changes) == 2
+
+
+async def test_deleted_object_does_not_come_back_by_a_late_answer(
+    follower: Follower, client: ApiClient, put_config_map: Put, delete_config_map: Delete
+) -> None:
+    put_config_map("cm", a="1")
+    async with follower.synced():
+        written = await client.merge_patch(CONFIG_MAPS, "cm", {"data": {"a": "2"}}, namespace=follower.namespace)
+        delete_config_map("cm")
+        await wait_for(lambda: not len(follower.informer))
+
+        follower.informer.observe(written)
+
+        assert follower.get("cm") is None
+        assert follower.changes[-1] == ("cm", {"a": "2"}, None)
+
+
+async def test_object_that_a_write_found_gone_is_dropped(
+    follower: Follower, put_config_map: Put, delete_config_map: Delete
+) -> None:
+    put_config_map("cm", a="1")
+    async with follower.synced():
+        stale = follower.get("cm")
+        assert stale is not None
+        another = replace_uid(stale, "another")
+
+        follower.informer.forget(another)
+        assert follower.get("cm") is stale
+        follower.informer.forget(stale)
+        follower.informer.forget(stale)
+        assert follower.get("cm") is None
+
+        delete_config_map("cm")
+        put_config_map("cm", a="2")
+        await follower.saw(("cm", None, {"a": "1"}), ("cm", {"a": "1"}, None), ("cm", None, {"a": "2"}))
+
+
+def replace_uid(item: ConfigMap, uid: str) -> ConfigMap:
+    meta = item.metadata
+    return ConfigMap(metadata=type(meta)(name=meta.name, namespace=meta.namespace, uid=uid))

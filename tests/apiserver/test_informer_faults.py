@@ -1,0 +1,276 @@
+"""A live copy of a real collection: how every kind of interruption is survived."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from devenv.apiserver import ControlPlane
+from devenv.faults import Answer
+from devenv.proxy import FaultProxy
+from devenv.restclient import Json
+from harvester_ccm.errors import Forbidden, Gone, Throttled, Unauthorized, Unreachable
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import Credentials, load_kubeconfig
+from harvester_ccm.kube.informer import REFUSALS, Informer, Selection
+from harvester_ccm.model.core import CONFIG_MAPS
+from tests.apiserver.follower import Follower
+from tests.background import running
+from tests.conftest import bind
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.apiserver
+
+Put = Callable[..., None]
+Delete = Callable[[str], None]
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries without the pauses that only protect servers."""
+    monkeypatch.setattr("harvester_ccm.kube.informer.pause_after", lambda *_: 0.02)
+    monkeypatch.setattr("harvester_ccm.kube.informer.RECONNECT_SECONDS", 0.02)
+
+
+async def watching(proxy: FaultProxy) -> None:
+    await wait_for(lambda: proxy.watches() == 1, what="a running watch")
+
+
+@pytest.mark.usefixtures("quick")
+async def test_broken_watch_goes_on_where_it_was_without_a_new_list(
+    follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, delete_config_map: Delete
+) -> None:
+    put_config_map("cm", a="1")
+    async with follower.synced():
+        for number in (2, 3, 4):
+            await watching(guest_proxy)
+            guest_proxy.cut_watches()
+            put_config_map("cm", a=str(number))
+            await follower.shows("cm", {"a": str(number)})
+        await watching(guest_proxy)
+        guest_proxy.end_watches()
+        delete_config_map("cm")
+        await wait_for(lambda: follower.get("cm") is None)
+
+    assert guest_proxy.count(watch=False) == 1
+    assert guest_proxy.count(watch=True) == 5
+    assert follower.informer.restarts == 4
+    assert len(follower.changes) == 5
+
+
+@pytest.mark.usefixtures("quick")
+async def test_version_that_is_gone_leads_to_a_new_list_and_nothing_is_missed(
+    follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, delete_config_map: Delete
+) -> None:
+    for name in ("kept", "changed", "deleted"):
+        put_config_map(name, a="1")
+    async with follower.synced():
+        await watching(guest_proxy)
+        guest_proxy.silence_watches()
+        put_config_map("changed", a="2")
+        delete_config_map("deleted")
+        put_config_map("new", a="1")
+        follower.changes.clear()
+
+        guest_proxy.expire_watches()
+
+        await wait_for(lambda: len(follower.changes) == 3)
+        assert sorted(follower.changes) == [
+            ("changed", {"a": "1"}, {"a": "2"}),
+            ("deleted", {"a": "1"}, None),
+            ("new", None, {"a": "1"}),
+        ]
+    assert guest_proxy.count(watch=False) == 2
+    assert "Gone" not in follower.states
+
+
+async def test_server_that_loses_every_version_is_not_asked_without_pause(
+    follower: Follower, guest_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[int] = []
+
+    def pause_after(error: Exception, failures: int) -> float:
+        assert isinstance(error, Gone)
+        pauses.append(failures)
+        return 0.02
+
+    monkeypatch.setattr("harvester_ccm.kube.informer.pause_after", pause_after)
+    rule = guest_proxy.inject(Answer(410, "too old", "Expired"), watch=True)
+    async with follower.running():
+        await wait_for(lambda: rule.hits == 4)
+
+    assert pauses[:3] == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_silent_watch_is_replaced(
+    follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harvester_ccm.kube.informer.SILENCE", 0.3)
+    async with follower.synced():
+        await watching(guest_proxy)
+        guest_proxy.silence_watches()
+        put_config_map("cm", a="1")
+
+        await follower.saw(("cm", None, {"a": "1"}))
+
+    assert follower.states[:3] == ["synced", "WatchSilent", "synced"]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_watch_that_is_refused_again_and_again_leads_to_a_new_list(
+    follower: Follower, guest_proxy: FaultProxy, put_config_map: Put
+) -> None:
+    guest_proxy.inject(Answer(500, "required revision is a future revision"), watch=True, times=REFUSALS)
+    async with follower.running():
+        await watching(guest_proxy)
+
+    assert guest_proxy.count(watch=False) == 2
+    assert follower.informer.problem is None
+
+
+async def test_forbidden_watch_becomes_polling_and_is_told_once(
+    account: Callable[..., Path],
+    namespace: str,
+    put_config_map: Put,
+    delete_config_map: Delete,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harvester_ccm.kube.informer.POLL_SECONDS", (0.05, 0.1))
+    path = account("lister", {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]})
+    put_config_map("cm", a="1")
+    with capture_logs() as logs:
+        async with ApiClient(load_kubeconfig(path), cluster="guest") as lister:
+            follower = Follower(lister, namespace)
+            async with follower.synced():
+                put_config_map("cm", a="2")
+                await wait_for(lambda: len(follower.changes) == 2)
+                delete_config_map("cm")
+                await follower.saw(("cm", None, {"a": "1"}), ("cm", {"a": "1"}, {"a": "2"}), ("cm", {"a": "2"}, None))
+    assert [entry["event"] for entry in logs].count("watch forbidden, listing instead") == 1
+    assert follower.informer.problem is None
+
+
+@pytest.mark.usefixtures("quick")
+async def test_watch_that_is_granted_again_ends_polling(
+    follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harvester_ccm.kube.informer.POLL_SECONDS", (0.02, 0.02))
+    rule = guest_proxy.inject(Answer(403, "no watch", "Forbidden"), watch=True)
+    async with follower.running():
+        await wait_for(lambda: rule.hits >= 3)
+        guest_proxy.heal()
+        await watching(guest_proxy)
+        lists = guest_proxy.count(watch=False)
+        put_config_map("cm")
+
+        await follower.saw(("cm", None, None))
+    assert guest_proxy.count(watch=False) == lists
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [(Answer(401, "Unauthorized"), Unauthorized), (Answer(403, "Forbidden"), Forbidden), (None, Unreachable)],
+    ids=["401", "403", "down"],
+)
+async def test_server_that_cannot_be_used_at_the_start_is_a_problem_until_it_can(
+    follower: Follower, guest_proxy: FaultProxy, answer: Answer | None, problem: type[Exception], put_config_map: Put
+) -> None:
+    put_config_map("cm", a="1")
+    if answer is None:
+        await guest_proxy.down()
+    else:
+        guest_proxy.inject(answer)
+    with capture_logs() as logs:
+        async with follower.running():
+            await wait_for(lambda: isinstance(follower.informer.problem, problem))
+            assert not follower.informer.synced
+            guest_proxy.heal()
+            await guest_proxy.up()
+
+            await follower.saw(("cm", None, {"a": "1"}))
+            assert follower.informer.problem is None
+
+    assert follower.states == [problem.__name__, "", "synced"]
+    assert [entry["event"] for entry in logs if entry["log_level"] != "debug"] == [
+        "collection cannot be read",
+        "collection readable again",
+    ]
+
+
+async def test_time_that_the_server_names_is_waited(follower: Follower, guest_proxy: FaultProxy) -> None:
+    guest_proxy.inject(Answer(429, "busy", retry_after=1), times=1)
+    async with follower.running():
+        await wait_for(lambda: isinstance(follower.informer.problem, Throttled))
+        await wait_for(lambda: follower.informer.synced)
+
+    first, second = guest_proxy.matching(watch=False)
+    assert 1.0 <= second.at - first.at < 2.0
+
+
+@pytest.mark.usefixtures("quick")
+async def test_server_with_older_versions_replaces_everything(
+    client: ApiClient,
+    guest: ControlPlane,
+    harvester: ControlPlane,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after the restore of a backup: the version that was followed is from the future."""
+    monkeypatch.setattr("harvester_ccm.kube.informer.SILENCE", 0.5)
+    newer, older = sorted((guest, harvester), key=latest_version, reverse=True)
+    credentials = [administrator(plane, tmp_path / plane.name) for plane in (newer, older)]
+    for plane in (newer, older):
+        plane.apply(config_map(f"only-{plane.name}"))
+    for number in range(max(0, latest_version(older) + 10 - latest_version(newer))):
+        newer.apply(config_map(f"filler-{number}"))
+    await client.use(credentials[0])
+    informer = Informer(client, CONFIG_MAPS, Selection(namespace="default"))
+    async with running(informer.run()):
+        await wait_for(lambda: informer.get(f"default/only-{newer.name}"))
+        await client.use(credentials[1])
+
+        await wait_for(lambda: informer.get(f"default/only-{older.name}"))
+        assert informer.get(f"default/only-{newer.name}") is None
+
+
+def administrator(plane: ControlPlane, path: Path) -> Credentials:
+    bind(plane, "cluster-admin", account=("default", "test-rewind"))
+    kubeconfig = plane.kubeconfig_for_service_account("default", "test-rewind", context_namespace="default", path=path)
+    return load_kubeconfig(kubeconfig)
+
+
+def config_map(name: str) -> Json:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}
+
+
+def latest_version(plane: ControlPlane) -> int:
+    return int(plane.admin.request("GET", "/api/v1/configmaps")["metadata"]["resourceVersion"])
+
+
+@pytest.mark.usefixtures("quick")
+async def test_restart_of_the_server_is_survived(
+    follower: Follower, guest: ControlPlane, client: ApiClient, guest_proxy: FaultProxy, put_config_map: Put
+) -> None:
+    put_config_map("cm", a="1")
+    async with follower.synced():
+        await watching(guest_proxy)
+        guest.stop_apiserver()
+        await wait_for(lambda: isinstance(follower.informer.problem, Unreachable))
+        guest.start_apiserver()
+        put_config_map("cm", a="2")
+
+        await follower.shows("cm", {"a": "2"})
+        await wait_for(lambda: follower.informer.problem is None)
+    with pytest.raises(Gone, match="too old resource version"):
+        await anext_event(client)
+
+
+async def anext_event(client: ApiClient) -> None:
+    """Watch from a version that a server which has just started cannot have."""
+    async for event in client.watch(CONFIG_MAPS, params={"resourceVersion": "1"}, silence=5):
+        assert event.object is None

@@ -1,0 +1,367 @@
+"""Leader election on a real Lease, against candidates of our own and against one that behaves like client-go."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from devenv.apiserver import ControlPlane
+from devenv.faults import Answer, Hang, Lose
+from devenv.proxy import FaultProxy
+from devenv.restclient import Json
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
+from tests.background import running
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.apiserver
+
+NAME = "cloud-controller-manager"
+TIMES = LeaseTimes(lease_duration=1.0, renew_deadline=0.6, retry_period=0.05)
+
+
+class Candidate(LeaderElector):
+    """A candidate that notes what it tells."""
+
+    def __init__(self, client: ApiClient, namespace: str, identity: str = "us", times: LeaseTimes = TIMES) -> None:
+        super().__init__(client, namespace=namespace, name=NAME, identity=identity, times=times)
+        self.told: list[str] = []
+        self.on_change = lambda verb, _lease: self.told.append(verb)
+
+
+class LeaseObject:
+    """The Lease as the administrator sees it."""
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        self._admin = plane.admin
+        self._namespace = namespace
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self.path = f"{self._collection}/{NAME}"
+
+    def read(self) -> Json:
+        """Return its ``spec``."""
+        spec: Json = self._admin.request("GET", self.path)["spec"]
+        return spec
+
+    def document(self) -> Json:
+        """Return all of it."""
+        return self._admin.request("GET", self.path)
+
+    def change(self, **fields: object) -> None:
+        """Patch its ``spec``."""
+        self._admin.request("PATCH", self.path, body={"spec": fields})
+
+    def annotate(self, value: str) -> None:
+        """Change something that is not ours."""
+        self._admin.request("PATCH", self.path, body={"metadata": {"annotations": {"note": value}}})
+
+    def delete(self) -> None:
+        """Delete it."""
+        self._admin.request("DELETE", self.path)
+
+    def hold_like_go(self, *, renewed: datetime | None = None, seconds: int = 1) -> None:
+        """Create it as client-go does for another process that holds it."""
+        stamp = (renewed or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {
+            "holderIdentity": "go-host_7d0f",
+            "leaseDurationSeconds": seconds,
+            "acquireTime": stamp,
+            "renewTime": stamp,
+            "leaseTransitions": 3,
+        }
+        body = {"metadata": {"name": NAME, "labels": {"kept": "yes"}}, "spec": spec}
+        self._admin.request("POST", self._collection, body=body)
+
+    def renew_like_go(self) -> None:
+        """Renew it for the other process."""
+        self.change(renewTime=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+
+
+@pytest.fixture
+def lease(guest: ControlPlane, namespace: str) -> LeaseObject:
+    return LeaseObject(guest, namespace)
+
+
+@pytest.fixture
+def candidate(client: ApiClient, namespace: str) -> Candidate:
+    return Candidate(client, namespace)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_absent_lease_is_created_as_client_go_does(
+    candidate: Candidate, lease: LeaseObject, guest_proxy: FaultProxy
+) -> None:
+    await candidate.acquire()
+
+    spec = lease.read()
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("us", 1, 0)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", spec["renewTime"])
+    assert spec["acquireTime"] == spec["renewTime"]
+    assert candidate.leading
+    assert candidate.told == ["became leader"]
+    assert [record.method for record in guest_proxy.requests] == ["GET", "POST"]
+
+
+async def test_leader_renews_with_one_request_and_keeps_time_and_count(
+    candidate: Candidate, lease: LeaseObject, guest_proxy: FaultProxy
+) -> None:
+    await candidate.acquire()
+    before, renewed_at = lease.read(), candidate.renewed_at
+    guest_proxy.forget()
+    async with running(candidate.hold()):
+        await wait_for(lambda: guest_proxy.count() >= 3)
+
+    after = lease.read()
+    assert {record.method for record in guest_proxy.requests} == {"PUT"}
+    assert after["renewTime"] > before["renewTime"]
+    assert candidate.renewed_at > renewed_at
+    unchanged = ("acquireTime", "leaseTransitions", "holderIdentity", "leaseDurationSeconds")
+    assert [after[key] for key in unchanged] == [before[key] for key in unchanged]
+
+
+@pytest.mark.parametrize("clock", [timedelta(hours=-1), timedelta(), timedelta(hours=1)])
+async def test_foreign_lease_is_taken_when_it_did_not_change_for_its_duration_here(
+    candidate: Candidate, lease: LeaseObject, clock: timedelta
+) -> None:
+    lease.hold_like_go(renewed=datetime.now(UTC) + clock)
+    started = now()
+
+    await candidate.acquire()
+
+    assert 1.0 <= now() - started < 3.0
+    spec = lease.read()
+    assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("us", 4)
+    assert spec["acquireTime"] == spec["renewTime"]
+    assert lease.document()["metadata"]["labels"] == {"kept": "yes"}
+
+
+async def test_live_foreign_holder_is_respected(candidate: Candidate, lease: LeaseObject) -> None:
+    lease.hold_like_go()
+    with capture_logs() as logs:
+        async with running(candidate.acquire()) as acquiring:
+            for number in range(8):
+                lease.renew_like_go()
+                await wait_for(lambda: candidate.holder == "go-host_7d0f")
+                done, _ = await asyncio.wait([acquiring], timeout=0.2)
+                assert not done, number
+    assert not candidate.leading
+    assert candidate.told == []
+    assert [entry["holder"] for entry in logs if entry["event"] == "waiting for leadership"] == ["go-host_7d0f"]
+
+
+async def test_longer_duration_of_the_holder_counts(candidate: Candidate, lease: LeaseObject) -> None:
+    lease.hold_like_go(seconds=2)
+    started = now()
+
+    await candidate.acquire()
+
+    assert 2.0 <= now() - started < 4.0
+
+
+async def test_released_lease_is_free_at_once(client: ApiClient, namespace: str, lease: LeaseObject) -> None:
+    slow = LeaseTimes(lease_duration=15, renew_deadline=10, retry_period=0.05)
+    first, second = (Candidate(client, namespace, identity, slow) for identity in ("first", "second"))
+    await first.acquire()
+    async with running(second.acquire()) as acquiring:
+        await wait_for(lambda: second.holder == "first")
+
+        await first.release()
+
+        assert not first.leading
+        await asyncio.wait_for(asyncio.shield(acquiring), 1)
+    assert first.told == ["became leader", "stopped leading"]
+    spec = lease.read()
+    assert (spec["holderIdentity"], spec["leaseTransitions"], spec["leaseDurationSeconds"]) == ("second", 1, 15)
+
+
+async def test_released_lease_looks_as_client_go_leaves_it(candidate: Candidate, lease: LeaseObject) -> None:
+    await candidate.acquire()
+    lease.annotate("kept")
+    await candidate.release()
+
+    document = lease.document()
+    assert (document["spec"].get("holderIdentity", ""), document["spec"]["leaseDurationSeconds"]) == ("", 1)
+    assert document["metadata"]["annotations"] == {"note": "kept"}
+
+
+async def test_release_by_another_than_the_holder_changes_nothing(
+    candidate: Candidate, lease: LeaseObject, guest_proxy: FaultProxy
+) -> None:
+    await candidate.release()
+    assert guest_proxy.count() == 0
+
+    await candidate.acquire()
+    lease.change(holderIdentity="thief")
+    await candidate.release()
+    assert lease.read()["holderIdentity"] == "thief"
+
+
+async def test_release_that_fails_is_told_and_not_raised(candidate: Candidate, guest_proxy: FaultProxy) -> None:
+    await candidate.acquire()
+    await guest_proxy.down()
+
+    with capture_logs() as logs:
+        await candidate.release()
+
+    assert [entry["event"] for entry in logs if entry["log_level"] != "debug"] == ["lease not released"]
+
+
+async def test_renewal_whose_answer_was_lost_does_not_prevent_the_release(
+    candidate: Candidate, lease: LeaseObject, guest_proxy: FaultProxy
+) -> None:
+    await candidate.acquire()
+    rule = guest_proxy.inject(Lose(), method="PUT", times=1)
+    async with running(candidate.hold()):
+        await wait_for(lambda: rule.hits)
+
+    await candidate.release()
+
+    assert lease.read().get("holderIdentity", "") == ""
+
+
+@pytest.mark.parametrize("fault", [Answer(500, "no"), Answer(429, "busy", retry_after=60), Hang()])
+async def test_lease_that_cannot_be_renewed_is_lost_in_time(
+    candidate: Candidate, guest_proxy: FaultProxy, fault: Answer | Hang
+) -> None:
+    await candidate.acquire()
+    guest_proxy.inject(fault)
+
+    async with running(candidate.hold(), until=LeaseLost) as holding:
+        pass
+
+    assert 0.6 <= now() - candidate.renewed_at < TIMES.lease_duration
+    assert "the Lease could not be renewed for 0." in str(holding.exception())
+    assert not candidate.leading
+    assert candidate.told == ["became leader", "stopped leading"]
+
+
+async def test_short_outage_is_survived(candidate: Candidate, lease: LeaseObject, guest_proxy: FaultProxy) -> None:
+    await candidate.acquire()
+    rule = guest_proxy.inject(Answer(503, "no"), times=4)
+    async with running(candidate.hold()) as holding:
+        await wait_for(lambda: rule.hits == 4)
+        before = lease.read()["renewTime"]
+        await wait_for(lambda: lease.read()["renewTime"] > before)
+        assert not holding.done()
+    assert lease.read()["leaseTransitions"] == 0
+
+
+async def test_lease_that_was_taken_is_lost_at_once(candidate: Candidate, lease: LeaseObject) -> None:
+    await candidate.acquire()
+    lease.change(holderIdentity="thief")
+
+    async with running(candidate.hold(), until=LeaseLost) as holding:
+        pass
+
+    assert str(holding.exception()) == "the Lease was taken by thief"
+    assert now() - candidate.renewed_at < TIMES.renew_deadline
+    assert lease.read()["holderIdentity"] == "thief"
+
+
+async def test_change_by_another_is_a_conflict_that_is_survived(
+    candidate: Candidate, lease: LeaseObject, guest_proxy: FaultProxy
+) -> None:
+    await candidate.acquire()
+    lease.annotate("by hand")
+    async with running(candidate.hold()):
+        await wait_for(lambda: [r.status for r in guest_proxy.matching(method="PUT")][:2] == [409, 200])
+
+    document = lease.document()
+    assert document["metadata"]["annotations"] == {"note": "by hand"}
+    assert (document["spec"]["holderIdentity"], document["spec"]["leaseTransitions"]) == ("us", 0)
+
+
+async def test_deleted_lease_is_created_again(candidate: Candidate, lease: LeaseObject) -> None:
+    await candidate.acquire()
+    lease.delete()
+    async with running(candidate.hold()):
+        await wait_for(lambda: candidate.told == ["became leader"] * 2)
+
+    assert lease.read()["holderIdentity"] == "us"
+
+
+async def test_only_granted_requests_are_made(guest_kubeconfig: Path, guest_proxy: FaultProxy, tmp_path: Path) -> None:
+    """Also with the rights of installed charts, which have no patch, list or watch."""
+    path = guest_proxy.kubeconfig(guest_kubeconfig, tmp_path / "kubeconfig")
+    async with ApiClient(load_kubeconfig(path), cluster="guest") as client:
+        candidate = Candidate(client, "kube-system")
+        await candidate.acquire()
+        async with running(candidate.hold()):
+            await wait_for(lambda: guest_proxy.count(method="PUT") >= 2)
+        await candidate.release()
+
+    assert {record.method for record in guest_proxy.requests} == {"GET", "POST", "PUT"}
+    assert {record.query for record in guest_proxy.requests} == {""}
+    assert {record.path.rpartition("/leases")[2] for record in guest_proxy.requests} == {"", f"/{NAME}"}
+
+
+@pytest.fixture
+async def rivals(
+    guest: ControlPlane, admin_kubeconfig: Path, namespace: str
+) -> AsyncIterator[list[tuple[Candidate, FaultProxy]]]:
+    """Two candidates, each behind a proxy of its own."""
+    async with AsyncExitStack() as stack:
+        found = []
+        for identity in ("first", "second"):
+            proxy = await stack.enter_async_context(FaultProxy(guest))
+            credentials = load_kubeconfig(proxy.kubeconfig(admin_kubeconfig))
+            client = await stack.enter_async_context(ApiClient(credentials, cluster="guest"))
+            found.append((Candidate(client, namespace, identity), proxy))
+        yield found
+
+
+async def test_two_candidates_never_lead_at_the_same_time(rivals: list[tuple[Candidate, FaultProxy]]) -> None:
+    active: set[str] = set()
+    terms: list[str] = []
+
+    async def compete(candidate: Candidate, proxy: FaultProxy) -> None:
+        while True:
+            await candidate.acquire()
+            active.add(candidate.identity)
+            assert len(active) == 1
+            terms.append(candidate.identity)
+            over = asyncio.Event()
+            # Every third term ends by a network that swallows everything, the others by giving up the Lease.
+            if len(terms) % 3 == 0:
+                proxy.inject(Hang())
+            else:
+                asyncio.get_running_loop().call_later(0.1, over.set)
+            await until_lost_or_told(candidate, over)
+            active.discard(candidate.identity)
+            await candidate.release()
+            await wait_for(partial(others, terms, candidate.identity))
+            proxy.heal()
+
+    (first, second) = rivals
+    async with running(compete(*first)), running(compete(*second)):
+        await wait_for(lambda: len(terms) >= 9, 20, what="nine terms")
+
+    assert set(zip(terms[::2], terms[1::2], strict=False)) in ({("first", "second")}, {("second", "first")})
+
+
+def others(terms: list[str], identity: str) -> bool:
+    return terms[-1] != identity
+
+
+async def until_lost_or_told(candidate: Candidate, told: asyncio.Event) -> None:
+    holding = asyncio.ensure_future(candidate.hold())
+    waiting = asyncio.ensure_future(told.wait())
+    try:
+        await asyncio.wait([holding, waiting], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (holding, waiting):
+            task.cancel()
+        results = await asyncio.gather(holding, waiting, return_exceptions=True)
+    assert all(r is True or isinstance(r, LeaseLost | asyncio.CancelledError) for r in results)

@@ -1,0 +1,201 @@
+"""Who may have the metrics, decided by a real API server."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+from structlog.testing import capture_logs
+
+from devenv.apiserver import ControlPlane
+from devenv.faults import Answer, Hang
+from devenv.proxy import FaultProxy
+from harvester_ccm.config import ServerSettings
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.serving import reviews
+from harvester_ccm.serving.vitals import Vitals
+from tests.conftest import bind
+
+pytestmark = pytest.mark.apiserver
+
+READER: dict[str, object] = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "ccm-metrics-reader"},
+    "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
+}
+TOKEN_REVIEWS, ACCESS_REVIEWS = "/tokenreviews", "/subjectaccessreviews"
+
+
+class Asking:
+    """Asks one server."""
+
+    def __init__(self, port: int, session: aiohttp.ClientSession) -> None:
+        self._base = f"https://127.0.0.1:{port}"
+        self._session = session
+
+    async def get(self, path: str, token: str | None = None) -> tuple[int, str]:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with self._session.get(self._base + path, headers=headers) as response:
+            return response.status, await response.text()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def token_in(kubeconfig: Path) -> str:
+    return str(yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]["token"])
+
+
+@pytest.fixture
+def token_of(guest: ControlPlane, tmp_path: Path) -> Callable[[str], str]:
+    """A function that makes a service account in the guest and returns a token of it."""
+
+    def make(name: str) -> str:
+        path = tmp_path / f"{name}.kubeconfig"
+        return token_in(guest.kubeconfig_for_service_account("default", name, context_namespace="default", path=path))
+
+    return make
+
+
+@pytest.fixture
+def scraper(guest: ControlPlane, token_of: Callable[[str], str]) -> str:
+    """The token of an account that may read metrics."""
+    token = token_of("scraper")
+    guest.apply(READER)
+    bind(guest, "ccm-metrics-reader", account=("default", "scraper"))
+    return token
+
+
+async def serve(kubeconfig: Path) -> AsyncIterator[Asking]:
+    port = free_port()
+    settings = ServerSettings("127.0.0.1", port, None, None, "1.2", frozenset({"/healthz"}))
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    connector = aiohttp.TCPConnector(ssl=trusting)
+    async with (
+        ApiClient(load_kubeconfig(kubeconfig), cluster="guest") as client,
+        Vitals("1.2.3").served(settings, client),
+        aiohttp.ClientSession(connector=connector) as session,
+    ):
+        yield Asking(port, session)
+
+
+@pytest.fixture
+async def asking(guest_proxy: FaultProxy, guest_kubeconfig: Path, tmp_path: Path) -> AsyncIterator[Asking]:
+    """A server with the rights of the chart, that asks the guest through the proxy."""
+    async for one in serve(guest_proxy.kubeconfig(guest_kubeconfig, tmp_path / "kubeconfig")):
+        yield one
+
+
+async def test_an_account_with_the_role_gets_metrics(asking: Asking, scraper: str) -> None:
+    status, body = await asking.get("/metrics", scraper)
+
+    assert status == 200
+    assert 'harvester_ccm_build_info{python="' in body
+
+
+async def test_health_needs_no_review(asking: Asking, guest_proxy: FaultProxy) -> None:
+    assert await asking.get("/healthz") == (200, "ok")
+    assert guest_proxy.requests == []
+
+
+async def test_nobody_gets_metrics_without_a_token(asking: Asking, guest_proxy: FaultProxy) -> None:
+    status, body = await asking.get("/metrics")
+
+    assert (status, body) == (401, "/metrics is served only to callers that send a bearer token\n")
+    assert guest_proxy.requests == []
+
+
+async def test_a_token_that_nobody_issued_is_refused(asking: Asking) -> None:
+    status, body = await asking.get("/metrics", "made-up")
+
+    assert (status, body) == (401, "the bearer token is not accepted by the API server of this cluster\n")
+
+
+async def test_an_account_without_the_role_is_told_what_it_lacks(
+    asking: Asking, token_of: Callable[[str], str]
+) -> None:
+    status, body = await asking.get("/metrics", token_of("curious"))
+
+    assert status == 403
+    assert body.startswith('forbidden: user "system:serviceaccount:default:curious" cannot get path "/metrics"')
+
+
+async def test_a_role_for_one_path_is_not_one_for_another(asking: Asking, scraper: str) -> None:
+    status, body = await asking.get("/readyz/ping", scraper)
+
+    assert status == 403
+    assert 'cannot get path "/readyz/ping"' in body
+
+
+async def test_an_administrator_may_see_everything(asking: Asking, admin_kubeconfig: Path) -> None:
+    assert await asking.get("/readyz/ping", token_in(admin_kubeconfig)) == (200, "ok")
+
+
+async def test_answers_are_remembered_and_forgotten(
+    asking: Asking, guest_proxy: FaultProxy, scraper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        assert (await asking.get("/metrics", scraper))[0] == 200
+        assert (await asking.get("/metrics", "made-up"))[0] == 401
+    assert guest_proxy.count(path=TOKEN_REVIEWS) == 2
+    assert guest_proxy.count(path=ACCESS_REVIEWS) == 1
+
+    monkeypatch.setattr(reviews, "REMEMBERED_SECONDS", 0.0)
+    for name in ("b", "c"):
+        for _ in range(2):
+            assert (await asking.get("/metrics", name))[0] == 401
+
+    assert guest_proxy.count(path=TOKEN_REVIEWS) == 6
+
+
+async def test_memory_of_answers_is_bounded(
+    asking: Asking, guest_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reviews, "REMEMBERED", 2)
+    for token in ("a", "b", "c", "b", "a"):
+        assert (await asking.get("/metrics", token))[0] == 401
+
+    # The first was forgotten for the third.
+    assert guest_proxy.count(path=TOKEN_REVIEWS) == 4
+
+
+async def test_without_the_right_to_review_nobody_is_served(account: Callable[..., Path], scraper: str) -> None:
+    with capture_logs() as logs:
+        async for asking in serve(account("unprivileged")):
+            answers = [await asking.get("/metrics", token) for token in (scraper, scraper, "made-up")]
+
+    assert answers == [(403, f"{reviews.NOT_GRANTED}\n")] * 3
+    warnings = [entry for entry in logs if entry["log_level"] == "warning"]
+    assert [entry["event"] for entry in warnings] == ["callers cannot be checked, metrics are not served"]
+    assert "tokenreviews" in warnings[0]["error"]
+    assert scraper not in str(logs)
+
+
+@pytest.mark.parametrize("review", [TOKEN_REVIEWS, ACCESS_REVIEWS])
+@pytest.mark.parametrize("fault", [Answer(500), Answer(401), Hang()], ids=["error", "credential refused", "silence"])
+async def test_a_broken_api_server_does_not_open_the_door(
+    asking: Asking,
+    guest_proxy: FaultProxy,
+    scraper: str,
+    monkeypatch: pytest.MonkeyPatch,
+    review: str,
+    fault: Answer | Hang,
+) -> None:
+    monkeypatch.setattr(reviews, "REVIEW_SECONDS", 0.5)
+    rule = guest_proxy.inject(fault, path=review)
+
+    status, body = await asking.get("/metrics", scraper)
+
+    assert (status, body.partition(":")[0]) == (503, "callers cannot be checked at the moment")
+    guest_proxy.heal(rule)
+    assert (await asking.get("/metrics", scraper))[0] == 200

@@ -1,0 +1,182 @@
+"""Watches on a real API server: what they yield, and every way in which they end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from devenv.faults import Answer, Cut, Silence
+from devenv.proxy import FaultProxy
+from harvester_ccm.errors import Gone, UnexpectedAnswer, Unreachable, WatchSilent
+from harvester_ccm.kube.client import ApiClient, WatchEvent
+from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, ConfigMap, Namespace
+from tests.background import running
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.apiserver
+
+Put = Callable[..., None]
+Delete = Callable[[str], None]
+
+
+class Watching:
+    """A watch on the ConfigMaps of one namespace from now on, and what it has yielded."""
+
+    def __init__(self, client: ApiClient, namespace: str, *, silence: float = 30) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.silence = silence
+        self.events: list[WatchEvent[ConfigMap]] = []
+
+    async def run(self) -> None:
+        """Collect events until the watch ends."""
+        page = await self.client.list(CONFIG_MAPS, namespace=self.namespace)
+        params = {"resourceVersion": page.resource_version}
+        watch = self.client.watch(CONFIG_MAPS, namespace=self.namespace, params=params, silence=self.silence)
+        async with aclosing(watch) as events:
+            async for event in events:
+                self.events.append(event)
+
+    async def started(self) -> None:
+        """Return when the server has accepted the watch."""
+        await wait_for(lambda: self.events, what="begin of the watch")
+
+
+async def consume(client: ApiClient) -> list[WatchEvent[Namespace]]:
+    """Watch Namespaces to the end."""
+    return [event async for event in client.watch(NAMESPACES, params={"timeoutSeconds": "1"}, silence=5)]
+
+
+async def test_watch_yields_a_bookmark_and_then_every_change(
+    client: ApiClient, namespace: str, put_config_map: Put, delete_config_map: Delete
+) -> None:
+    watching = Watching(client, namespace)
+    async with running(watching.run()):
+        await watching.started()
+        put_config_map("cm", a="1")
+        put_config_map("cm", a="2")
+        delete_config_map("cm")
+        await wait_for(lambda: len(watching.events) == 4)
+
+    first, *rest = watching.events
+    assert first == WatchEvent("BOOKMARK", None, "")
+    assert [(e.type, e.object and e.object.data) for e in rest] == [
+        ("ADDED", {"a": "1"}),
+        ("MODIFIED", {"a": "2"}),
+        ("DELETED", {"a": "2"}),
+    ]
+    versions = [int(e.resource_version) for e in rest]
+    assert versions == sorted(set(versions))
+
+
+async def test_large_event_arrives_whole(client: ApiClient, namespace: str, put_config_map: Put) -> None:
+    watching = Watching(client, namespace)
+    async with running(watching.run()):
+        await watching.started()
+        put_config_map("cm", a="x" * 500_000)
+        await wait_for(lambda: len(watching.events) == 2)
+
+    event = watching.events[1]
+    assert event.object is not None
+    assert event.object.data == {"a": "x" * 500_000}
+
+
+async def test_watch_that_the_server_ends_is_over(client: ApiClient, guest_proxy: FaultProxy, namespace: str) -> None:
+    watching = Watching(client, namespace)
+    async with running(watching.run()) as task:
+        await watching.started()
+        assert guest_proxy.end_watches() == 1
+        await asyncio.wait_for(task, 5)
+
+
+async def test_time_limit_of_a_watch_is_kept_by_the_server(client: ApiClient) -> None:
+    async with (
+        asyncio.timeout(5),
+        aclosing(client.watch(NAMESPACES, params={"timeoutSeconds": "1"}, silence=5)) as all_,
+    ):
+        assert [event.type async for event in all_ if event.type == "DELETED"] == []
+
+
+async def test_watch_that_breaks_is_unreachable(client: ApiClient, guest_proxy: FaultProxy, namespace: str) -> None:
+    watching = Watching(client, namespace)
+    async with running(watching.run(), until=Unreachable) as task:
+        await watching.started()
+        guest_proxy.cut_watches()
+
+    message = rf"{guest_proxy.url}: connection broken: \w+ \(WATCH /api/v1/namespaces/{namespace}/configmaps\)"
+    assert re.fullmatch(message, str(task.exception()))
+
+
+async def test_watch_that_breaks_inside_an_event_is_unreachable(client: ApiClient, guest_proxy: FaultProxy) -> None:
+    guest_proxy.inject(Cut(after=100))
+
+    with pytest.raises(Unreachable):
+        await consume(client)
+
+
+@pytest.mark.parametrize("from_the_start", [True, False])
+async def test_silent_watch_is_given_up(
+    client: ApiClient, guest_proxy: FaultProxy, namespace: str, put_config_map: Put, from_the_start: bool
+) -> None:
+    watching = Watching(client, namespace, silence=0.3)
+    if from_the_start:
+        guest_proxy.inject(Silence(), watch=True)
+    async with running(watching.run(), until=WatchSilent) as task:
+        await watching.started()
+        guest_proxy.silence_watches()
+        put_config_map("cm")
+
+    assert str(task.exception()) == "watch silent for 0.3 s"
+    assert len(watching.events) == 1
+
+
+async def test_error_event_is_raised(client: ApiClient, guest_proxy: FaultProxy, namespace: str) -> None:
+    watching = Watching(client, namespace)
+    async with running(watching.run(), until=Gone) as task:
+        await watching.started()
+        guest_proxy.expire_watches()
+
+    assert str(task.exception()).startswith("too old resource version")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"<html>log in</html>\n", b'{"type":"ADDED","object":[]}\n', b'{"type":"ERROR","object":"no"}\n', b"\xff\n"],
+)
+async def test_line_that_is_no_event_is_said_to_be_unexpected(
+    client: ApiClient, guest_proxy: FaultProxy, body: bytes
+) -> None:
+    guest_proxy.inject(Answer(200, body=body), watch=True)
+
+    with pytest.raises(UnexpectedAnswer):
+        await consume(client)
+
+
+async def test_cancelled_watch_closes_its_connection(
+    client: ApiClient, guest_proxy: FaultProxy, namespace: str
+) -> None:
+    watching = Watching(client, namespace)
+    async with running(watching.run()):
+        await watching.started()
+        assert guest_proxy.watches() == 1
+
+    await wait_for(lambda: guest_proxy.watches() == 0, 1, what="end of the watch at the server")
+
+
+async def test_other_credentials_end_running_watches(
+    client: ApiClient, guest_proxy: FaultProxy, admin_kubeconfig: Path, namespace: str
+) -> None:
+    watching = Watching(client, namespace)
+    async with running(watching.run(), until=Unreachable):
+        await watching.started()
+        await client.use(load_kubeconfig(admin_kubeconfig))
+
+    guest_proxy.forget()
+    await client.get(NAMESPACES, "default")
+    assert guest_proxy.requests == []

@@ -1,0 +1,52 @@
+"""An event loop whose clock jumps over waiting, for tests of what takes minutes."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import ParamSpec
+
+P = ParamSpec("P")
+
+_STUCK_SECONDS = 1.0
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Instead of waiting for a timer it moves the clock to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(_STUCK_SECONDS if timeout is None else 0)
+        if not ready and timeout is None:
+            raise RuntimeError("the test waits for something that nobody will ever do")
+        if not ready and timeout:
+            self.now += timeout
+        return ready
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """An event loop in which time passes only when nothing else is to be done, and then at once."""
+
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        """Return the seconds since the loop was made."""
+        return self._jumping.now
+
+
+def jumping_time(test: Callable[P, Coroutine[None, None, None]]) -> Callable[P, None]:
+    """Have an async test run in a loop of its own whose time jumps."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+            runner.run(test(*args, **kwargs))
+
+    return run

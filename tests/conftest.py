@@ -1,0 +1,149 @@
+"""Real control planes for all tests: one guest and one Harvester per session, started when the first test asks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import structlog
+
+from devenv.apiserver import ControlPlane, start_clusters
+from devenv.proxy import FaultProxy
+from devenv.restclient import Json, RestClient
+
+ONE_AT_A_TIME = ("e2e", "devenv")
+"""Folders whose tests use the same loopback addresses and ports, so they never run side by side."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of a file, and those of ONE_AT_A_TIME, in one worker when several run."""
+    root = config.rootpath / "tests"
+    for item in items:
+        place = item.path.relative_to(root)
+        group = "scene" if place.parts[0] in ONE_AT_A_TIME else str(place)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.fixture(autouse=True)
+def fresh_logging() -> Iterator[None]:
+    """Leave no log set-up of a test, whose output is closed by then, to the next one."""
+    yield
+    structlog.reset_defaults()
+
+
+ACCOUNT = "harvester-cloud-provider"
+"""Service account of the product, in both clusters."""
+_RBAC = "rbac.authorization.k8s.io"
+_LOAD_BALANCERS = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/{}/loadbalancers"
+
+_numbers = itertools.count(1)
+
+
+class Clusters(NamedTuple):
+    """Both control planes of the session."""
+
+    guest: ControlPlane
+    harvester: ControlPlane
+
+
+@pytest.fixture(scope="session")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    """Both control planes, with types and rights as in real clusters."""
+    both = Clusters(*start_clusters(tmp_path_factory.mktemp("clusters"), guest_additions=True))
+    yield both
+    for plane in both:
+        plane.stop()
+
+
+@pytest.fixture(scope="session")
+def guest(clusters: Clusters) -> ControlPlane:
+    """The guest cluster. Objects of other tests may be in it: keep to ``namespace``."""
+    return clusters.guest
+
+
+@pytest.fixture(scope="session")
+def harvester(clusters: Clusters) -> ControlPlane:
+    """The Harvester cluster. Objects of other tests may be in it: keep to ``vm_namespace``."""
+    return clusters.harvester
+
+
+@pytest.fixture
+def namespace(guest: ControlPlane) -> Iterator[str]:
+    """A fresh namespace in the guest. Its Services are removed afterwards, whatever holds them."""
+    name = f"test-{next(_numbers)}"
+    guest.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    _clear(guest.admin, f"/api/v1/namespaces/{name}/services")
+
+
+@pytest.fixture
+def vm_namespace(harvester: ControlPlane) -> Iterator[str]:
+    """A fresh namespace in Harvester, with the rights of the product. Its load balancers are removed afterwards."""
+    name = f"vms-{next(_numbers)}"
+    harvester.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    bind(harvester, "harvesterhci.io:cloudprovider", account=(name, ACCOUNT), namespace=name)
+    yield name
+    _clear(harvester.admin, _LOAD_BALANCERS.format(name))
+
+
+@pytest.fixture(scope="session")
+def guest_kubeconfig(guest: ControlPlane) -> Path:
+    """The product's kubeconfig for the guest, with exactly the rights of the chart."""
+    return guest.kubeconfig_for_service_account("kube-system", ACCOUNT, context_namespace="kube-system")
+
+
+@pytest.fixture
+def harvester_kubeconfig(harvester: ControlPlane, vm_namespace: str) -> Path:
+    """The product's cloud-config for ``vm_namespace``, with exactly the rights that Harvester grants."""
+    return harvester.kubeconfig_for_service_account(vm_namespace, ACCOUNT, context_namespace=vm_namespace)
+
+
+@pytest.fixture(scope="session")
+def admin_kubeconfig(guest: ControlPlane) -> Path:
+    """A kubeconfig for the guest with all rights by token, which also works through a proxy."""
+    path = guest.kubeconfig_for_service_account("kube-system", "test-admin", context_namespace="default")
+    bind(guest, "cluster-admin", account=("kube-system", "test-admin"))
+    return path
+
+
+@pytest.fixture
+async def guest_proxy(guest: ControlPlane) -> AsyncIterator[FaultProxy]:
+    """A fault-injecting proxy in front of the guest."""
+    async with FaultProxy(guest) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def harvester_proxy(harvester: ControlPlane) -> AsyncIterator[FaultProxy]:
+    """A fault-injecting proxy in front of Harvester."""
+    async with FaultProxy(harvester) as proxy:
+        yield proxy
+
+
+def bind(plane: ControlPlane, role: str, *, account: tuple[str, str], namespace: str | None = None) -> None:
+    """Grant a ClusterRole to a service account (namespace, name), everywhere or in one namespace."""
+    subject: Json = {"kind": "ServiceAccount", "namespace": account[0], "name": account[1]}
+    plane.apply(
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+            "metadata": {
+                "name": f"{role}-{account[1]}".replace(":", "-"),
+                **({"namespace": namespace} if namespace else {}),
+            },
+            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
+            "subjects": [subject],
+        }
+    )
+
+
+def _clear(admin: RestClient, collection: str) -> None:
+    for item in admin.request("GET", collection)["items"]:
+        path = f"{collection}/{item['metadata']['name']}"
+        if item["metadata"].get("finalizers"):
+            admin.request("PATCH", path, body={"metadata": {"finalizers": None}})
+        if admin.get_or_none(path) is not None:
+            admin.request("DELETE", path)

@@ -1,0 +1,177 @@
+"""The chart on a real API server: every object is accepted, releases are installed and upgraded, rights are exact."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from devenv.apiserver import ControlPlane
+from devenv.binaries import require
+from devenv.helm import CHART, NAMESPACE, RELEASE, render_chart, run_helm
+from devenv.manifests import CLUSTER_NAME, MANIFESTS, profiles
+from devenv.restclient import Json, RestClient
+
+pytestmark = pytest.mark.apiserver
+
+HERE = Path(__file__).parent
+CASES = sorted(file.stem for file in (HERE / "values").glob("*.yaml"))
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/harvester-cloud-provider"
+DAEMON_SET = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/kube-vip"
+ROLES = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def apply_strictly(plane: ControlPlane, text: str) -> list[str]:
+    """Apply as a person does, with unknown fields refused; return the names of what was applied."""
+    command: list[str | Path] = [require("kubectl")["kubectl"], "--kubeconfig", plane.admin_kubeconfig]
+    command += ["apply", "--server-side", "--force-conflicts", "--validate=strict", "-o", "name", "-f", "-"]
+    done = subprocess.run(command, check=False, input=text, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    names: str = done.stdout
+    return names.split()
+
+
+def install(plane: ControlPlane, chart: Path, *settings: str) -> str:
+    arguments = [argument for setting in settings for argument in ("--set", setting)]
+    command: list[str | Path] = ["upgrade", "--install", RELEASE, chart, "--namespace", NAMESPACE, *arguments]
+    return run_helm(*command, kubeconfig=plane.admin_kubeconfig)
+
+
+@pytest.fixture
+def release(guest: ControlPlane) -> Iterator[ControlPlane]:
+    """A cluster without a release before and after the test."""
+    yield guest
+    run_helm("uninstall", RELEASE, "--namespace", NAMESPACE, kubeconfig=guest.admin_kubeconfig)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_object_is_accepted(guest: ControlPlane, case: str) -> None:
+    text = render_chart(values=[HERE / "values" / f"{case}.yaml"])
+    applied = apply_strictly(guest, text)
+    assert len(applied) == len([document for document in yaml.safe_load_all(text) if document])
+    remove(guest, text)
+
+
+@pytest.mark.parametrize("profile", profiles())
+def test_static_manifests_are_accepted(guest: ControlPlane, profile: str) -> None:
+    text = (MANIFESTS / f"{profile}.yaml").read_text().replace(CLUSTER_NAME, "prod")
+    assert "deployment.apps/harvester-cloud-provider" in apply_strictly(guest, text)
+    remove(guest, text)
+
+
+def remove(plane: ControlPlane, text: str) -> None:
+    for one in yaml.safe_load_all(text):
+        collection = plane.admin.collection_path(
+            one["apiVersion"], one["kind"], namespace=one["metadata"].get("namespace")
+        )
+        plane.admin.request("DELETE", f"{collection}/{one['metadata']['name']}")
+
+
+def test_upgrade_from_the_published_chart_keeps_every_object(release: ControlPlane) -> None:
+    install(release, HERE / "published_chart")
+    before = {path: release.admin.request("GET", path) for path in (DEPLOYMENT, DAEMON_SET)}
+    secret_role = f"{ROLES}/namespaces/{NAMESPACE}/roles/kube-vip"
+    assert release.admin.get_or_none(secret_role) is not None
+
+    install(release, CHART, "global.cattle.clusterName=prod")
+
+    after = {path: release.admin.request("GET", path) for path in before}
+    for path, old in before.items():
+        assert after[path]["metadata"]["uid"] == old["metadata"]["uid"]
+    assert after[DEPLOYMENT]["metadata"]["generation"] == 2
+    # No new generation: the announced addresses stay up.
+    assert after[DAEMON_SET]["metadata"]["generation"] == before[DAEMON_SET]["metadata"]["generation"]
+    pod = after[DEPLOYMENT]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["args"] == ["--cloud-config=/etc/kubernetes/cloud-config", "--cluster-name=prod"]
+    assert after[DEPLOYMENT]["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    assert pod["tolerations"][0]["operator"] == "Exists"
+    assert release.admin.get_or_none(secret_role) is None
+
+    run_helm("rollback", RELEASE, "1", "--namespace", NAMESPACE, kubeconfig=release.admin_kubeconfig)
+    back = release.admin.request("GET", DEPLOYMENT)
+    assert back["spec"]["template"]["spec"]["containers"][0]["image"] == "rancher/harvester-cloud-provider:v0.2.8"
+
+
+def test_changed_secret_rolls_the_pod_at_the_next_upgrade(release: ControlPlane) -> None:
+    def checksum() -> str:
+        install(release, CHART, "cloudConfig.secretName=harvester-kubeconfig")
+        template = release.admin.request("GET", DEPLOYMENT)["spec"]["template"]
+        found: str = template["metadata"]["annotations"]["checksum/cloud-config"]
+        return found
+
+    def secret(content: str) -> Json:
+        metadata = {"name": "harvester-kubeconfig", "namespace": NAMESPACE}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"cloud-config": content}}
+
+    without = checksum()
+    release.apply(secret("one"))
+    first = checksum()
+    assert first == checksum()
+    release.apply(secret("two"))
+    assert len({without, first, checksum()}) == 3
+
+
+def test_notes_warn_of_what_will_not_work(release: ControlPlane) -> None:
+    notes = install(release, CHART, "cloudConfig.secretName=absent", "kube-vip.enabled=false", "replicaCount=2")
+    assert 'this cluster is called "kubernetes"' in notes
+    assert "--from-file=cloud-config=FILE" in notes
+    assert "kube-vip is off" in notes
+    assert "the chart does not know them: replicaCount" in notes
+    assert "WARNING" not in install(release, CHART, "global.cattle.clusterName=prod", "cloudConfigPath=/x")
+
+
+ALLOWED = [
+    *[f"{verb} services" for verb in ("get", "list", "watch", "update", "patch")],
+    *[f"{verb} nodes" for verb in ("get", "list", "watch", "update", "patch", "delete")],
+    *[f"{verb} {kind}/status" for kind in ("services", "nodes") for verb in ("update", "patch")],
+    *[f"{verb} events" for verb in ("create", "update", "patch")],
+    *[f"{verb} endpointslices discovery.k8s.io" for verb in ("get", "list", "watch")],
+    *[
+        f"{verb} leases coordination.k8s.io kube-system"
+        for verb in ("get", "list", "watch", "create", "update", "patch")
+    ],
+    "create tokenreviews authentication.k8s.io",
+    "create subjectaccessreviews authorization.k8s.io",
+    "create configmaps - kube-system",
+    *[f"{verb} configmaps - kube-system harvester-nad-mapping" for verb in ("get", "list", "watch", "update", "patch")],
+    "get namespaces - - kube-system",
+]
+REFUSED = [
+    "get secrets - kube-system",
+    "get configmaps - kube-system",
+    "get configmaps - default harvester-nad-mapping",
+    "update leases coordination.k8s.io kube-node-lease",
+    "create services",
+    "create nodes",
+    "delete services",
+    "list pods",
+    "get namespaces - - default",
+    "impersonate users",
+]
+
+
+def attributes(asked: str) -> Json:
+    words = [None if word == "-" else word for word in asked.split()]
+    verb, resource, group, namespace, name = (words + [None] * 5)[:5]
+    resource, _, subresource = str(resource).partition("/")
+    known = {"group": group, "namespace": namespace, "name": name, "subresource": subresource or None}
+    return {"verb": verb, "resource": resource} | {key: value for key, value in known.items() if value}
+
+
+def test_rights_are_exactly_those_the_program_needs(release: ControlPlane) -> None:
+    install(release, CHART)
+    account = RestClient.from_kubeconfig(
+        release.kubeconfig_for_service_account(NAMESPACE, "harvester-cloud-provider", context_namespace=NAMESPACE)
+    )
+    reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+    def allowed(asked: str) -> bool:
+        body = {"spec": {"resourceAttributes": attributes(asked)}}
+        answer: bool = account.request("POST", reviews, body=body)["status"]["allowed"]
+        return answer
+
+    assert [asked for asked in ALLOWED if not allowed(asked)] == []
+    assert [asked for asked in REFUSED if allowed(asked)] == []

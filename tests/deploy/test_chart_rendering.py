@@ -1,0 +1,254 @@
+"""What the chart renders: the committed snapshots, and the rules that RKE2, Rancher and old releases rely on."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from devenv.helm import CHART, render_chart, run_helm
+from devenv.manifests import CLUSTER_NAME, MANIFESTS, profiles, render_manifest
+from devenv.process import DevenvError
+from devenv.restclient import Json
+
+HERE = Path(__file__).parent
+CASES = sorted(file.stem for file in (HERE / "values").glob("*.yaml"))
+RENEW = "HARVESTER_CCM_RENEW_SNAPSHOTS"
+HOST_FILE = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
+
+
+def render(*settings: str, case: str = "default") -> list[Json]:
+    text = render_chart(values=[HERE / "values" / f"{case}.yaml"], settings=settings)
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def the(objects: list[Json], kind: str, name: str = "harvester-cloud-provider") -> Json:
+    found = [one for one in objects if one["kind"] == kind and one["metadata"]["name"] == name]
+    assert len(found) == 1, f"{len(found)} objects {kind} {name}"
+    return found[0]
+
+
+def pod(objects: list[Json]) -> Json:
+    spec: Json = the(objects, "Deployment")["spec"]["template"]["spec"]
+    return spec
+
+
+def arguments(objects: list[Json]) -> list[str]:
+    args: list[str] = pod(objects)["containers"][0]["args"]
+    return args
+
+
+def images(objects: list[Json]) -> Iterator[str]:
+    for one in objects:
+        for container in one.get("spec", {}).get("template", {}).get("spec", {}).get("containers", ()):
+            yield container["image"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rendering_matches_snapshot(case: str) -> None:
+    snapshot = HERE / "snapshots" / f"{case}.yaml"
+    rendered = render_chart(values=[HERE / "values" / f"{case}.yaml"])
+    if os.environ.get(RENEW):
+        snapshot.write_text(rendered)
+    assert rendered == snapshot.read_text(), f"look at the difference, then run the tests once with {RENEW}=1"
+
+
+def test_helm_finds_no_fault() -> None:
+    for case in CASES:
+        run_helm("lint", "--strict", CHART, "--namespace", "kube-system", "--values", HERE / "values" / f"{case}.yaml")
+
+
+@pytest.mark.parametrize("profile", profiles())
+def test_static_manifests_are_current(profile: str) -> None:
+    text = (MANIFESTS / f"{profile}.yaml").read_text()
+    assert text == render_manifest(profile), "run python -m devenv.manifests"
+    assert f"--cluster-name={CLUSTER_NAME}" in text
+
+
+def test_names_and_selectors_are_those_of_the_published_chart() -> None:
+    objects = render()
+    kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Deployment")
+    assert all(the(objects, kind) for kind in kinds)
+    labels = {
+        "app.kubernetes.io/name": "harvester-cloud-provider",
+        "app.kubernetes.io/instance": "harvester-cloud-provider",
+    }
+    deployment = the(objects, "Deployment")
+    assert deployment["spec"]["selector"] == {"matchLabels": labels}
+    assert deployment["spec"]["template"]["metadata"]["labels"] == labels
+    assert deployment["metadata"]["namespace"] == "kube-system"
+    announcer = {name: "kube-vip" if name.endswith("/name") else value for name, value in labels.items()}
+    assert the(objects, "DaemonSet", "kube-vip")["spec"]["selector"] == {"matchLabels": announcer}
+
+
+def test_arguments_keep_their_order() -> None:
+    expected = ["--cloud-config=/etc/kubernetes/cloud-config", "--cluster-name=prod", "--v=4"]
+    assert arguments(render(case="marketplace")) == expected
+    assert arguments(render()) == expected[:1]
+    several = arguments(render("managementNetwork=a/b", "extraArgs={--v=2,--management-network=c/d}", case="rke2"))
+    assert several == [*expected[:2], "--management-network=a/b", "--v=2", "--management-network=c/d"]
+
+
+def test_cleared_globals_render() -> None:
+    assert arguments(render("global=null")) == arguments(render())
+    assert arguments(render("global.cattle=null")) == arguments(render())
+
+
+@pytest.mark.parametrize(
+    "setting", ["global.cattle.systemDefaultRegistry=reg.example.org", "global.systemDefaultRegistry=reg.example.org"]
+)
+def test_every_image_is_taken_from_the_registry(setting: str) -> None:
+    found = list(images(render(setting)))
+    assert len(found) == 2
+    assert all(image.startswith("reg.example.org/") for image in found)
+
+
+def test_image_is_overridable_as_rke2_does() -> None:
+    objects = render("image.repository=rancher/harvester-cloud-provider", "image.tag=v9", case="rke2")
+    assert pod(objects)["containers"][0]["image"] == "registry.example.org/rancher/harvester-cloud-provider:v9"
+    assert pod(objects)["containers"][0]["command"] == ["harvester-cloud-provider"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [
+        ((), HOST_FILE),
+        (("cloudConfigPath=/etc/kubernetes/cloud-config",), "/etc/kubernetes/cloud-config"),
+        (("cloudConfigPath=", "cloudConfig.hostPath=/last"), "/last"),
+    ],
+)
+def test_cloud_config_from_a_host_file_is_read_as_root_without_capabilities(
+    settings: tuple[str, ...], path: str
+) -> None:
+    spec = pod(render(*settings))
+    assert spec["volumes"][0] == {"name": "cloud-config", "hostPath": {"path": path, "type": "File"}}
+    assert spec["securityContext"]["runAsUser"] == 0
+    container = spec["containers"][0]
+    assert container["volumeMounts"][0]["mountPath"] == "/etc/kubernetes/cloud-config"
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+def test_cloud_config_from_a_secret_wins_runs_without_root_and_follows_changes() -> None:
+    spec = pod(render("cloudConfig.secretName=s", "cloudConfig.secretKey=k"))
+    secret = spec["volumes"][0]["secret"]
+    assert secret["secretName"] == "s"
+    assert secret["items"] == [{"key": "k", "path": "cloud-config"}]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] != 0
+    mount = spec["containers"][0]["volumeMounts"][0]
+    assert mount == {"name": "cloud-config", "mountPath": "/etc/kubernetes", "readOnly": True}
+    assert (
+        pod(render("cloudConfig.secretName=s", "podSecurityContext.runAsUser=7"))["securityContext"]["runAsUser"] == 7
+    )
+
+
+def test_checksum_changes_with_the_source() -> None:
+    def checksum(*settings: str) -> str:
+        template = the(render(*settings), "Deployment")["spec"]["template"]
+        found: str = template["metadata"]["annotations"]["checksum/cloud-config"]
+        return found
+
+    assert checksum() == checksum("replicasCount=2")
+    assert len({checksum(), checksum("cloudConfigPath=/x"), checksum("cloudConfig.secretName=s")}) == 3
+
+
+def test_without_a_source_the_message_says_what_to_set() -> None:
+    with pytest.raises(DevenvError, match=r"cloudConfig\.secretName .* or cloudConfigPath or cloudConfig\."):
+        render("cloudConfigPath=", "cloudConfig.hostPath=")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("logLevel=11", "/logLevel"),
+        ("replicasCount=many", "/replicasCount"),
+        ("cloudConfigPath=etc/config", "/cloudConfigPath"),
+        ("image.digest=latest", "/image/digest"),
+        ("kube-vip.runOn=some", "runOn"),
+        ("extraArgs=--v=4", "/extraArgs"),
+    ],
+)
+def test_schema_names_the_wrong_value(setting: str, message: str) -> None:
+    with pytest.raises(DevenvError, match=re.escape(message)):
+        render(setting)
+
+
+def test_disruption_budget_only_with_more_than_one_replica() -> None:
+    assert "PodDisruptionBudget" not in {one["kind"] for one in render()}
+    budget = the(render(case="secret"), "PodDisruptionBudget")
+    assert budget["spec"]["maxUnavailable"] == 1
+
+
+def test_probes_and_metrics_follow_the_port() -> None:
+    container = pod(render("extraArgs={--secure-port=10300,--bind-address=127.0.0.1}"))["containers"][0]
+    assert container["ports"][0]["containerPort"] == 10300
+    assert container["livenessProbe"]["httpGet"]["host"] == "127.0.0.1"
+    closed = pod(render("extraArgs={--secure-port=0}"))["containers"][0]
+    assert not {"ports", "livenessProbe", "readinessProbe", "startupProbe"} & set(closed)
+    assert "livenessProbe" not in pod(render("probes.liveness=null"))["containers"][0]
+
+
+def test_pod_tolerates_every_taint_of_a_starting_cluster() -> None:
+    taints = {
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/network-unavailable",
+        "node-role.kubernetes.io/control-plane",
+        "node-role.kubernetes.io/controlplane",
+        "node-role.kubernetes.io/etcd",
+        "CriticalAddonsOnly",
+        "cattle.io/os",
+    }
+    spec = pod(render())
+    assert taints <= {one["key"] for one in spec["tolerations"]}
+    assert spec["hostNetwork"] is True
+    assert spec["dnsPolicy"] == "Default"
+
+
+def test_kube_vip_is_a_condition_and_reads_no_secrets_unless_needed() -> None:
+    assert "DaemonSet" not in {one["kind"] for one in render("kube-vip.enabled=false")}
+
+    def secret_rule(*settings: str) -> bool:
+        return any(one["kind"] == "Role" and one["metadata"]["name"] == "kube-vip" for one in render(*settings))
+
+    assert not secret_rule()
+    assert secret_rule("kube-vip.secretAccess=true")
+    assert secret_rule("kube-vip.env.vip_wireguard=true")
+
+
+def test_questions_keep_their_variables_and_defaults() -> None:
+    questions = yaml.safe_load((CHART / "questions.yml").read_text())["questions"]
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    for question in questions:
+        value = values
+        for key in question["variable"].split("."):
+            value = value[key]
+        assert question["default"] == value, question["variable"]
+    variables = {question["variable"] for question in questions}
+    assert {"cloudConfigPath", "cloudConfig.secretName", "cloudConfig.secretKey", "extraArgs"} <= variables
+
+
+def test_chart_is_what_rancher_looks_for() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["name"] == "harvester-cloud-provider"
+    major, minor, patch = map(int, chart["version"].split("."))
+    assert (major, minor) == (0, 2), "outside of Harvester's >=0.0.1 <0.3.0"
+    assert not str(patch).endswith("00"), "Rancher strips a trailing 00"
+    annotations = chart["annotations"]
+    assert annotations["catalog.cattle.io/upstream-version"] == chart["version"]
+    assert annotations["catalog.cattle.io/namespace"] == "kube-system"
+    assert annotations["catalog.cattle.io/release-name"] == "harvester-cloud-provider"
+    assert chart["dependencies"][0]["condition"] == "kube-vip.enabled"
+
+
+def test_notes_know_every_value() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    listed = re.search(r"\$known := list (.*) -}}", (CHART / "templates" / "NOTES.txt").read_text())
+    assert listed is not None
+    assert set(re.findall(r'"([^"]+)"', listed[1])) == set(values)

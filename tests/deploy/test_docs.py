@@ -1,0 +1,148 @@
+"""The pages for people: every link leads somewhere, every example can be read, every name exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from devenv.helm import CHART
+from harvester_ccm import names
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+LINKED = [*PAGES, ROOT / "README.md", CHART / "README.md"]
+OTHER_PROGRAMS = {
+    *("--cloud-provider", "--disable-cloud-controller", "--disable", "--kubelet-arg", "--node-ip"),  # kubelet, K3s
+    *("--namespace", "--set", "--from-file", "--tail", "--field-selector"),  # helm, kubectl
+    *("--keep", "--quick"),  # the benchmarks
+    "--flag",  # stands for any
+}
+"""Flags in the pages that belong to other programs."""
+PREFIX = "cloudprovider.harvesterhci.io/"
+HEALTH_CHECKS = f"{PREFIX}healthcheck-"
+LOAD_BALANCER_CLASS = f"{PREFIX}harvester"
+
+_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+_HEADING = re.compile(r"^#{1,6} +(?P<text>.+?) *$", re.MULTILINE)
+_FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
+_KEY = re.compile(re.escape(PREFIX) + r"[A-Za-z][A-Za-z-]*")
+_SHOWN_FILE = re.compile(
+    r"^ *`(?P<path>deploy/[\w./-]+\.yaml)`:\n\n```yaml\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def prose(page: Path) -> str:
+    """The page without its code blocks."""
+    return _FENCE.sub("", page.read_text())
+
+
+def yaml_blocks(page: Path) -> Iterator[str]:
+    for block in _FENCE.finditer(page.read_text()):
+        if block["language"] == "yaml":
+            yield "\n".join(line.removeprefix(block["indent"]) for line in block["body"].splitlines())
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    found: set[str] = set()
+    for heading in _HEADING.finditer(prose(page)):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading["text"])
+        plain = re.sub(r"[^\w\- ]", "", text.replace("`", "").lower()).strip()
+        found.add(re.sub(r"[ -]+", "-", plain))
+    return frozenset(found)
+
+
+@cache
+def known_flags() -> frozenset[str]:
+    """The flags of the program, its commands and of the credential script, as their help texts name them."""
+    orders = [[sys.executable, "-m", "harvester_ccm", "--help"], ["bash", "scripts/generate_addon.sh", "-h"]]
+    commands = ("preflight", "explain", "adopt", "cleanup")
+    orders += [[sys.executable, "-m", "harvester_ccm", command, "--help"] for command in commands]
+    texts = [subprocess.run(order, cwd=ROOT, check=True, capture_output=True, text=True).stdout for order in orders]
+    return frozenset(_FLAG.findall("\n".join(texts)))
+
+
+def broken_links(page: Path) -> list[str]:
+    broken = []
+    for link in _LINK.finditer(prose(page)):
+        target, _, anchor = link["target"].partition("#")
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        file = (page.parent / target).resolve() if target else page
+        missing_anchor = bool(anchor) and file.suffix == ".md" and file.exists() and anchor not in anchors(file)
+        if not file.exists() or missing_anchor:
+            broken.append(link["target"])
+    return broken
+
+
+@pytest.mark.parametrize("page", LINKED, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_stay_inside_the_site(page: Path) -> None:
+    """A link out of docs/ works in a checkout and is dead on the site."""
+    relative = [link["target"].partition("#")[0] for link in _LINK.finditer(prose(page)) if "://" not in link["target"]]
+    assert [target for target in relative if not (page.parent / target).resolve().is_relative_to(DOCS)] == []
+
+
+@pytest.mark.parametrize("page", LINKED, ids=name_of)
+def test_yaml_can_be_read(page: Path) -> None:
+    for block in yaml_blocks(page):
+        assert list(yaml.safe_load_all(block)), block
+
+
+@pytest.mark.parametrize("page", LINKED, ids=name_of)
+def test_flags_exist(page: Path) -> None:
+    named = set(_FLAG.findall(page.read_text()))
+    assert named - known_flags() - OTHER_PROGRAMS == set()
+
+
+@pytest.mark.parametrize("page", LINKED, ids=name_of)
+def test_keys_exist(page: Path) -> None:
+    known = {key.name for key in names.CATALOGUE} | {LOAD_BALANCER_CLASS, HEALTH_CHECKS}
+    assert set(_KEY.findall(page.read_text())) - known == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_event_reasons_exist(page: Path) -> None:
+    """What looks like the reason of an Event is one, where the word Event stands in the same line."""
+    known = {*names.Reason, *names.NodeReason}
+    lines = [line for line in prose(page).splitlines() if re.search(r"\bEvents? `", line)]
+    named = {word for line in lines for word in re.findall(r"\bEvents? `([A-Z][A-Za-z]+)`", line)}
+    assert named - known == set()
+
+
+def test_examples_are_shown_word_for_word() -> None:
+    """Every file of examples is in a page, as it is."""
+    shown = {}
+    for page in PAGES:
+        for match in _SHOWN_FILE.finditer(page.read_text()):
+            assert match["body"] == (ROOT / match["path"]).read_text(), f"{name_of(page)}: {match['path']}"
+            shown[match["path"]] = page
+    rooms = ("rke2", "k3s", "rke1", "rancher")
+    files = {name_of(file) for room in rooms for file in (ROOT / "deploy" / room).glob("*.yaml")}
+    assert set(shown) == files
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text()
+    listed = set(re.findall(r"[\w/-]+\.md", text))
+    assert {file for file in listed if not (DOCS / file).exists()} == set()
+    # Results of a measurement come and go with it; the README leads to them.
+    assert {str(page.relative_to(DOCS)) for page in PAGES} - listed - {"benchmarks.md"} == set()

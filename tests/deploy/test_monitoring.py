@@ -1,0 +1,204 @@
+"""Alerts and dashboard: well-formed, alike, and about metrics and labels that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+import yaml
+
+from harvester_ccm.telemetry.catalogue import CATALOGUE, Kind
+
+DIRECTORY = Path(__file__).parents[2] / "deploy" / "monitoring"
+DURATION: Final = r"^[1-9][0-9]*(s|m|h|d)$"
+SCRAPE_LABELS: Final = {"job", "instance"}
+PROCESS: Final = {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"}
+WORDS: Final = {"and", "or", "unless", "by", "on", "without", "bool"}
+SUFFIXES: Final = ("_bucket", "_count", "_sum")
+
+
+class Annotations(msgspec.Struct, forbid_unknown_fields=True):
+    """What an alert tells."""
+
+    summary: str
+    description: str
+
+
+class Labels(msgspec.Struct, forbid_unknown_fields=True):
+    """How bad an alert is."""
+
+    severity: str
+
+
+class Alert(msgspec.Struct, forbid_unknown_fields=True, rename={"hold": "for"}):
+    """One alerting rule of Prometheus."""
+
+    alert: str
+    expr: str
+    labels: Labels
+    annotations: Annotations
+    hold: str
+
+
+class Group(msgspec.Struct, forbid_unknown_fields=True):
+    """Rules that are evaluated together."""
+
+    name: str
+    rules: list[Alert]
+
+
+class Rules(msgspec.Struct, forbid_unknown_fields=True):
+    """A rule file of Prometheus."""
+
+    groups: list[Group]
+
+
+def load(name: str) -> Any:
+    return yaml.safe_load((DIRECTORY / name).read_text(encoding="utf-8"))
+
+
+RULES = msgspec.convert(load("rules.yaml"), Rules)
+ALERTS = {alert.alert: alert for group in RULES.groups for alert in group.rules}
+DASHBOARD = json.loads((DIRECTORY / "dashboard.json").read_text(encoding="utf-8"))
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+QUERIES = {f"{panel['title']} {target['refId']}": target["expr"] for panel in PANELS for target in panel["targets"]}
+EXPRESSIONS = {name: alert.expr for name, alert in ALERTS.items()} | QUERIES
+
+
+def metrics() -> dict[str, set[str]]:
+    """Return what a scrape may show: name of the sample to its labels."""
+    shown = {name: set(SCRAPE_LABELS) for name in PROCESS}
+    for metric in CATALOGUE:
+        labels = SCRAPE_LABELS | set(metric.labels)
+        if metric.kind is Kind.HISTOGRAM:
+            shown |= {f"{metric.name}{suffix}": labels for suffix in SUFFIXES}
+            shown[f"{metric.name}_bucket"] = labels | {"le"}
+        else:
+            shown[metric.name] = labels
+    return shown
+
+
+def used_metrics(expression: str) -> Iterator[tuple[str, set[str]]]:
+    """Yield each metric that an expression names, with the labels it is selected by."""
+    bare = re.sub(r"\b(by|on|without)\s*\([^)]*\)", " ", expression)
+    bare = re.sub(r"\[[^]]*]", " ", re.sub(r'"[^"]*"', '""', bare))
+    for name, selector in re.findall(r"([a-zA-Z_:][\w:]*)\s*(\{[^}]*\})?(?!\s*\(|\w)", bare):
+        if name not in WORDS and not re.search(rf"\b{name}\s*\(", bare) and f"{name}=" not in re.sub(r"\s", "", bare):
+            yield name, set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", selector))
+
+
+def grouping_labels(expression: str) -> set[str]:
+    """Return the labels that results are grouped or matched by."""
+    groups = re.findall(r"\b(?:by|on|without)\s*\(([^)]*)\)", expression)
+    return {label.strip() for group in groups for label in group.split(",") if label.strip()}
+
+
+def test_the_reader_of_expressions_sees_metrics_and_labels() -> None:
+    expression = 'max by (job, x) (rate(a_b{c="d=e", f=~"g|h"}[5m]) and on (i) k) == 0 or vector(0) - time()'
+
+    assert list(used_metrics(expression)) == [("a_b", {"c", "f"}), ("k", set())]
+    assert grouping_labels(expression) == {"job", "x", "i"}
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS.keys())
+def test_expressions_use_what_exists(expression: str) -> None:
+    known = metrics()
+    used = list(used_metrics(expression))
+
+    assert used
+    assert {name for name, _ in used} <= known.keys()
+    for name, labels in used:
+        assert labels <= known[name], name
+    assert grouping_labels(expression) <= set().union(*(known[name] for name, _ in used))
+    assert expression.count("(") == expression.count(")")
+
+
+@pytest.mark.parametrize("alert", ALERTS.values(), ids=ALERTS.keys())
+def test_alerts_are_complete(alert: Alert) -> None:
+    assert re.fullmatch(r"HarvesterCcm[A-Z][A-Za-z]+", alert.alert)
+    assert re.match(DURATION, alert.hold)
+    assert alert.labels.severity in {"warning", "critical"}
+    texts = (alert.annotations.summary, alert.annotations.description)
+    assert all(text.endswith(".") for text in texts)
+    shown = set(re.findall(r"\$labels\.(\w+)", " ".join(texts)))
+    assert shown <= grouping_labels(alert.expr)
+
+
+def test_what_was_asked_for_is_watched() -> None:
+    assert len(ALERTS) == sum(len(group.rules) for group in RULES.groups)
+    assert ALERTS.keys() >= {
+        "HarvesterCcmServicePending",
+        "HarvesterCcmCredentialRejected",
+        "HarvesterCcmCredentialExpiring",
+        "HarvesterCcmNotLeader",
+        "HarvesterCcmHarvesterUnreachable",
+    }
+
+
+def test_the_operator_gets_the_same_rules() -> None:
+    document = load("prometheusrule.yaml")
+
+    assert (document["apiVersion"], document["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    assert document["metadata"]["namespace"] == "kube-system"
+    assert document["spec"] == load("rules.yaml")
+
+
+def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
+    cases = [case for test in load("rules_test.yaml")["tests"] for case in test["alert_rule_test"]]
+
+    for fires in (True, False):
+        assert {case["alertname"] for case in cases if bool(case["exp_alerts"]) is fires} == ALERTS.keys()
+
+
+def test_health_checks_in_expressions_exist() -> None:
+    source = (Path(__file__).parents[2] / "harvester_ccm" / "serving" / "vitals.py").read_text(encoding="utf-8")
+    named = {
+        name
+        for expression in EXPRESSIONS.values()
+        for name in re.findall(r'kubernetes_healthcheck\{[^}]*name="([^"]+)"', expression)
+    }
+
+    assert named == {"harvester-credential", "harvester-reachable"}
+    assert all(f'"{name}":' in source for name in named)
+
+
+def test_panels_have_a_place_of_their_own() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert place["x"] + place["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    identifiers = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(identifiers)) == len(identifiers)
+    assert len({panel["title"] for panel in PANELS}) == len(PANELS)
+
+
+def test_the_dashboard_asks_the_chosen_source_and_job() -> None:
+    names = [variable["name"] for variable in DASHBOARD["templating"]["list"]]
+    assert names == ["datasource", "job"]
+    assert "id" not in DASHBOARD
+    for panel in PANELS:
+        for part in (panel, *panel["targets"]):
+            assert part["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        assert all('job=~"$job"' in target["expr"] for target in panel["targets"])
+        assert set(re.findall(r"\$(?!__)(\w+)", json.dumps(panel["targets"]))) <= set(names)
+
+
+def test_every_metric_of_our_own_is_on_the_dashboard_or_alerted_on() -> None:
+    used = {name for expression in EXPRESSIONS.values() for name, _ in used_metrics(expression)}
+    shown = {re.sub(r"_(bucket|count|sum)$", "", name) for name in used}
+    ours = {metric.name for metric in CATALOGUE if metric.name.startswith("harvester_ccm_")}
+
+    # Whether a cache was filled is part of readiness.
+    assert ours - shown == {"harvester_ccm_cache_synced"}

@@ -1,0 +1,35 @@
+"""Emulators on the session's control planes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from devenv.apiserver import ControlPlane
+from devenv.harvester import DataPath, HarvesterEmulator
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import load_kubeconfig
+
+
+@pytest.fixture
+async def harvester_admin(harvester: ControlPlane) -> AsyncIterator[ApiClient]:
+    """A client with all rights in Harvester."""
+    async with ApiClient(load_kubeconfig(harvester.admin_kubeconfig), cluster="harvester") as client:
+        yield client
+
+
+@pytest.fixture
+async def guest_admin(guest: ControlPlane) -> AsyncIterator[ApiClient]:
+    """A client with all rights in the guest."""
+    async with ApiClient(load_kubeconfig(guest.admin_kubeconfig), cluster="guest") as client:
+        yield client
+
+
+@pytest.fixture
+async def emulator(vm_namespace: str, harvester_admin: ApiClient) -> AsyncIterator[HarvesterEmulator]:
+    """Harvester's controllers with webhook, as fast as they go; generated objects are collected after 0.3 s."""
+    assert vm_namespace, "made before the emulator, so that it is cleared after the emulator has ended"
+    data_path = DataPath(dhcp_range=("127.78.0.10", "127.78.0.20"), collection_delay=0.3)
+    async with HarvesterEmulator(harvester_admin, data_path=data_path) as running:
+        yield running

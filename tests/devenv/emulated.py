@@ -1,0 +1,211 @@
+"""Objects and observers for the tests of the emulators."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from devenv.background import Background
+from devenv.harvester.records import LOAD_BALANCERS
+from devenv.watch import Document, Mirror
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.model.meta import Resource
+
+LISTENER: Document = {"name": "http", "port": 8080, "protocol": "TCP", "backendPort": 30080}
+
+
+def balancer(name: str, namespace: str = "default", *, cluster: str = "demo", **spec: Any) -> Document:
+    """Return a cluster load balancer with an address from a pool, unless ``spec`` says otherwise."""
+    return {
+        "apiVersion": LOAD_BALANCERS.api_version,
+        "kind": LOAD_BALANCERS.kind,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "annotations": {"loadbalancer.harvesterhci.io/cluster": cluster},
+        },
+        "spec": {"ipam": "pool", "workloadType": "cluster", **spec},
+    }
+
+
+def vm_balancer(name: str, namespace: str = "default", **spec: Any) -> Document:
+    """Return a VM load balancer with one TCP listener, 8080 to 30080, unless ``spec`` says otherwise."""
+    return balancer(name, namespace, **{"workloadType": "vm", "listeners": [LISTENER], **spec})
+
+
+PORTS: tuple[Document, ...] = (
+    {"name": "web", "port": 8080, "protocol": "TCP"},
+    {"name": "dns", "port": 5353, "protocol": "UDP"},
+)
+
+
+def service(
+    annotations: Mapping[str, str] | None = None,
+    *,
+    name: str = "web",
+    status: str | None = None,
+    wished: str | None = None,
+    kind: str = "LoadBalancer",
+) -> Document:
+    """Return a Service with a TCP and a UDP port; ``status`` and ``wished`` are addresses."""
+    document: Document = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": "shop", "annotations": dict(annotations or {})},
+        "spec": {"type": kind, "ports": list(PORTS)},
+    }
+    if wished is not None:
+        document["spec"]["loadBalancerIP"] = wished
+    if status is not None:
+        document["status"] = {"loadBalancer": {"ingress": [{"ip": status}]}}
+    return document
+
+
+def endpoint_slice(*addresses: str, name: str = "web-1", of: str = "web") -> Document:
+    """Return an EndpointSlice of the Service ``of``."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": name, "namespace": "shop", "labels": {"kubernetes.io/service-name": of}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [address]} for address in addresses],
+        "ports": [],
+    }
+
+
+class Journal:
+    """Everything a watch showed of one collection, oldest first; None is a deletion."""
+
+    def __init__(self) -> None:
+        self.entries: list[Document | None] = []
+
+    @property
+    def last(self) -> Document | None:
+        """The newest state."""
+        return self.entries[-1] if self.entries else None
+
+    def status(self) -> Document:
+        """The newest status; empty before there is one."""
+        return (self.last or {}).get("status") or {}
+
+    def message(self) -> str | None:
+        """Message of the Ready condition; empty text when Ready, None before there is one."""
+        for condition in self.status().get("conditions") or ():
+            return "" if condition["status"] == "True" else str(condition["message"])
+        return None
+
+    def steps(self) -> list[str]:
+        """What each event changed: the words of a watch's golden sequence."""
+        found = []
+        before: Document | None = None
+        for entry in self.entries:
+            found.append(_step(before, entry))
+            before = entry
+        return found
+
+
+def _step(before: Document | None, after: Document | None) -> str:
+    if after is None:
+        return "DELETED"
+    if before is None:
+        return "ADDED"
+    if after["metadata"].get("deletionTimestamp") != before["metadata"].get("deletionTimestamp"):
+        return "deletion"
+    if after["metadata"].get("finalizers") != before["metadata"].get("finalizers"):
+        return "finalizers"
+    return "status" if after.get("status") != before.get("status") else "other"
+
+
+@asynccontextmanager
+async def watching(
+    client: ApiClient, name: str, namespace: str, *, resource: Resource[Document] = LOAD_BALANCERS
+) -> AsyncIterator[Journal]:
+    """Follow the object ``name`` from now on."""
+    journal = Journal()
+    mirror = Mirror(client, resource, namespace=namespace)
+
+    def note(before: Document | None, after: Document | None) -> None:
+        document = after or before
+        if document is not None and document["metadata"]["name"] == name:
+            journal.entries.append(after)
+
+    mirror.subscribe(note)
+    background = Background("journal", [mirror.run])
+    await background.start([mirror.wait_synced], within=10)
+    try:
+        yield journal
+    finally:
+        await background.stop()
+
+
+@asynccontextmanager
+async def backend(address: str, port: int, *, text: str) -> AsyncIterator[None]:
+    """A TCP server that answers ``text`` and closes."""
+
+    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(text.encode())
+        writer.close()
+
+    server = await asyncio.start_server(answer, address, port, reuse_address=True)
+    try:
+        yield
+    finally:
+        server.close()
+
+
+async def ask(address: str, port: int, *, within: float = 3.0) -> str | None:
+    """Return what a TCP server says; None when it says nothing within the time."""
+    reader, writer = await asyncio.open_connection(address, port)
+    try:
+        async with asyncio.timeout(within):
+            return (await reader.read()).decode()
+    except TimeoutError:
+        return None
+    finally:
+        writer.close()
+
+
+class _Shouting(asyncio.DatagramProtocol):
+    """Answers every datagram in capitals."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        self._transport.sendto(data.upper(), addr)
+
+
+@asynccontextmanager
+async def datagram_backend(address: str, port: int) -> AsyncIterator[None]:
+    """A UDP server that answers in capitals."""
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(_Shouting, local_addr=(address, port))
+    try:
+        yield
+    finally:
+        transport.close()
+
+
+class _Listening(asyncio.DatagramProtocol):
+    """Keeps the first answer."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        if not self.answer.done():
+            self.answer.set_result(data)
+
+
+async def ask_by_datagram(address: str, port: int, text: str) -> str:
+    """Return the answer of a UDP server. Raises TimeoutError when none comes."""
+    loop = asyncio.get_running_loop()
+    transport, listening = await loop.create_datagram_endpoint(_Listening, remote_addr=(address, port))
+    try:
+        transport.sendto(text.encode())
+        async with asyncio.timeout(5):
+            return (await listening.answer).decode()
+    finally:
+        transport.close()

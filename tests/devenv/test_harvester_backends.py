@@ -1,0 +1,335 @@
+"""Load balancers of type vm: generated objects, real probes, real connections, and what is left behind."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from devenv.harvester import DataPath, HarvesterEmulator
+from devenv.harvester.endpoints import DUMMY_ADDRESS, DUMMY_UID, ipv4_of, matches, selector_problem
+from devenv.harvester.machines import Machine, Machines, instance_document
+from devenv.harvester.probes import Check, Tally
+from devenv.harvester.records import LOAD_BALANCERS, SERVICES, SLICES
+from devenv.harvester.routes import Routes
+from devenv.watch import Document
+from harvester_ccm.kube.client import ApiClient
+from tests.devenv.emulated import LISTENER, ask, ask_by_datagram, backend, datagram_backend, vm_balancer, watching
+from tests.waiting import wait_for
+
+LAN: Document = {"subnet": "127.77.0.0/24", "rangeStart": "127.77.0.10", "rangeEnd": "127.77.0.50"}
+VIP = "127.77.0.10"
+SELECTOR = {"harvesterhci.io/vmName": ["n1", "n2"]}
+CHECK = {"port": 30080, "successThreshold": 1, "failureThreshold": 2, "periodSeconds": 1, "timeoutSeconds": 1}
+
+
+@pytest.mark.parametrize(
+    ("results", "verdicts"),
+    [
+        ("++++", [None, True, None, True]),
+        ("---", [None, None, False]),
+        ("+-+-", [None, None, None, None]),
+        ("--+---", [None, None, None, None, None, False]),
+        ("------", [None, None, False, None, None, False]),
+    ],
+)
+def test_verdicts_need_a_row_of_results_and_are_repeated(results: str, verdicts: list[bool | None]) -> None:
+    tally = Tally(success=2, failure=3)
+    assert [tally.count(good=result == "+") for result in results] == verdicts
+
+
+def test_check_without_thresholds_uses_the_controllers_own() -> None:
+    assert Check.of({"healthCheck": {"port": 1}}) == Check(1, success=1, failure=3, period=5, timeout=3)
+    assert Check.of({"healthCheck": {"port": 0}}) is None
+    assert Check.of({}) is None
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "expected"),
+    [
+        ([{"ipAddress": "fe80::1"}, {"ipAddress": "192.0.2.7"}], "192.0.2.7"),
+        ([{"name": "a"}, {"ipAddress": "192.0.2.7"}, {"ipAddress": "192.0.2.8"}], "192.0.2.7"),
+        ([{"ipAddresses": ["192.0.2.7"]}], None),
+        ([], None),
+    ],
+)
+def test_backend_address_is_the_first_ipv4(interfaces: list[Document], expected: str | None) -> None:
+    assert ipv4_of({"status": {"interfaces": interfaces}}) == expected
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ({"harvesterhci.io/vmName": ["n1"]}, True),
+        ({"harvesterhci.io/vmName": ["x", "n1"], "guestcluster.harvesterhci.io/name": ["demo"]}, True),
+        ({"harvesterhci.io/vmName": ["n1"], "guestcluster.harvesterhci.io/name": ["other"]}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_selector(selector: Any, expected: bool) -> None:
+    assert matches(selector, instance_document(Machine("n1"))) is expected
+
+
+@pytest.mark.parametrize("selector", [{"a": []}, {"-bad": ["x"]}, {"a": ["not valid"]}, {"UP/er": ["x"]}])
+def test_selector_that_cannot_be_used(selector: dict[str, list[str]]) -> None:
+    assert selector_problem(selector)
+
+
+def test_only_loopback_is_ever_reached() -> None:
+    routes = Routes({"10.1.1.1": "127.9.9.9"})
+    assert routes.find("10.1.1.1") == "127.9.9.9"
+    assert routes.find("198.51.100.7") == "127.51.100.7"
+    assert routes.find("8.8.8.8") is None
+    with pytest.raises(ValueError, match="only loopback addresses may be reached"):
+        Routes({"10.1.1.1": "10.1.1.1"})
+
+
+class Site:
+    """Two VMs with a server each and an emulator."""
+
+    def __init__(self, emulator: HarvesterEmulator, client: ApiClient, namespace: str) -> None:
+        self.emulator = emulator
+        self.client = client
+        self.namespace = namespace
+        self.machines = Machines(client)
+        self.nodes = {
+            "n1": Machine("n1", namespace),
+            "n2": Machine("n2", namespace),
+        }
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/web"
+
+    async def prepare(self) -> None:
+        await self.emulator.create_pool("lan", LAN)
+        await self.machines.create(self.nodes["n1"], "192.0.2.11")
+        await self.machines.create(self.nodes["n2"], "192.0.2.12")
+
+    async def create(self, **spec: Any) -> None:
+        document = vm_balancer("web", self.namespace, **{"backendServerSelector": SELECTOR, **spec})
+        await self.client.create(LOAD_BALANCERS, document, namespace=self.namespace)
+
+    def endpoints(self) -> dict[str, bool]:
+        entry = self.emulator.slices.get(self.key) or {}
+        return {e["addresses"][0]: e["conditions"]["ready"] for e in entry.get("endpoints") or ()}
+
+    def ready(self) -> set[str]:
+        return {address for address, ready in self.endpoints().items() if ready}
+
+
+@pytest.fixture
+async def site(emulator: HarvesterEmulator, harvester_admin: ApiClient, vm_namespace: str) -> Site:
+    made = Site(emulator, harvester_admin, vm_namespace)
+    await made.prepare()
+    return made
+
+
+@pytest.mark.apiserver
+async def test_states_of_a_checked_load_balancer(site: Site) -> None:
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(backend("127.0.2.11", 30080, text="one"))
+        second = await stack.enter_async_context(AsyncExitStack())
+        await second.enter_async_context(backend("127.0.2.12", 30080, text="two"))
+        journal = await stack.enter_async_context(watching(site.client, "web", site.namespace))
+        await site.create(healthCheck=CHECK)
+        await wait_for(lambda: journal.message() == "service is waiting for external IP")
+        await wait_for(lambda: DUMMY_ADDRESS in site.endpoints())
+        assert site.endpoints() == {"192.0.2.11": False, "192.0.2.12": False, DUMMY_ADDRESS: True}
+        text = "running backend servers are not probed as healthy total:2, healthy:0"
+        await wait_for(lambda: journal.message() == text)
+        assert sorted(journal.status()["backendServers"]) == ["192.0.2.11", "192.0.2.12"]
+        assert journal.status()["address"] == journal.status()["allocatedAddress"]["ip"] == VIP
+        await wait_for(lambda: site.ready() == {"192.0.2.11", "192.0.2.12"}, what="both healthy")
+        await wait_for(lambda: journal.message() == "")
+        assert {await ask(VIP, 8080), await ask(VIP, 8080)} == {"one", "two"}
+
+        await second.aclose()
+        await wait_for(lambda: site.ready() == {"192.0.2.11"}, what="the stopped one to be taken out")
+        assert {await ask(VIP, 8080), await ask(VIP, 8080)} == {"one"}
+        assert len(journal.status()["backendServers"]) == 2, "the status does not tell who is healthy"
+        assert journal.message() == ""
+
+        await stack.enter_async_context(backend("127.0.2.12", 30080, text="two"))
+        await wait_for(lambda: len(site.ready()) == 2, what="the restarted one to return")
+        assert {await ask(VIP, 8080), await ask(VIP, 8080)} == {"one", "two"}
+
+
+@pytest.mark.apiserver
+async def test_with_all_backends_down_the_vip_is_a_black_hole(site: Site) -> None:
+    async with watching(site.client, "web", site.namespace) as journal:
+        async with backend("127.0.2.11", 30080, text="one"):
+            await site.create(healthCheck=CHECK, backendServerSelector={"harvesterhci.io/vmName": ["n1"]})
+            await wait_for(lambda: journal.message() == "", what="Ready")
+        text = "running backend servers are not probed as healthy total:1, healthy:0"
+        await wait_for(lambda: journal.message() == text)
+        await wait_for(lambda: site.endpoints() == {"192.0.2.11": False, DUMMY_ADDRESS: True})
+        assert await ask(VIP, 8080, within=0.3) is None
+
+
+@pytest.mark.apiserver
+async def test_generated_objects_have_the_real_shape(site: Site) -> None:
+    async with watching(site.client, "web", site.namespace) as journal:
+        await site.create()
+        await wait_for(lambda: journal.message() == "")
+        owner = {
+            "apiVersion": "loadbalancer.harvesterhci.io/v1beta1",
+            "kind": "LoadBalancer",
+            "name": "web",
+            "uid": (journal.last or {})["metadata"]["uid"],
+        }
+        service = await site.client.get(SERVICES, "web", namespace=site.namespace)
+        assert service["metadata"]["labels"] == {"loadbalancer.harvesterhci.io/servicelb": "true"}
+        assert service["metadata"]["ownerReferences"] == [owner]
+        assert "selector" not in service["spec"]
+        assert (service["spec"]["type"], service["spec"]["loadBalancerIP"]) == ("LoadBalancer", VIP)
+        node_port = service["spec"]["ports"][0].pop("nodePort")
+        assert service["spec"]["ports"] == [{"name": "http", "protocol": "TCP", "port": 8080, "targetPort": 30080}]
+
+        entry = await site.client.get(SLICES, "web", namespace=site.namespace)
+        assert entry["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
+        assert entry["ports"] == [{"name": "http", "protocol": "TCP", "port": 30080}]
+        assert {tuple(e["targetRef"]) for e in entry["endpoints"]} == {("namespace", "name", "uid")}
+        assert all(e["conditions"] == {"ready": True} for e in entry["endpoints"])
+
+        more = [LISTENER, {"name": "dns", "port": 5353, "protocol": "UDP", "backendPort": 30053}]
+        await site.client.merge_patch(LOAD_BALANCERS, "web", {"spec": {"listeners": more}}, namespace=site.namespace)
+        await wait_for(lambda: len((site.emulator.slices.get(site.key) or {})["ports"]) == 2)
+        changed = await site.client.get(SERVICES, "web", namespace=site.namespace)
+        assert changed["spec"]["ports"][0]["nodePort"] == node_port
+        await wait_for(lambda: site.emulator.forwarding.listening == {(VIP, "TCP", 8080), (VIP, "UDP", 5353)})
+
+
+@pytest.mark.apiserver
+async def test_datagrams_are_forwarded(site: Site) -> None:
+    dns = {"name": "dns", "port": 5353, "protocol": "UDP", "backendPort": 30053}
+    async with watching(site.client, "web", site.namespace) as journal, datagram_backend("127.0.2.11", 30053):
+        await site.create(listeners=[dns], backendServerSelector={"harvesterhci.io/vmName": ["n1"]})
+        await wait_for(lambda: journal.message() == "" and site.emulator.forwarding.listening)
+        assert await ask_by_datagram(VIP, 5353, "hello") == "HELLO"
+
+
+@pytest.mark.apiserver
+async def test_backends_follow_the_machines(site: Site) -> None:
+    async with watching(site.client, "web", site.namespace) as journal:
+        await site.create(backendServerSelector={"harvesterhci.io/vmName": ["n3"]})
+        await wait_for(lambda: journal.message() == "no running backend servers")
+        assert site.emulator.slices.get(site.key)
+        assert (site.emulator.slices.get(site.key) or {})["endpoints"][0]["targetRef"]["uid"] == DUMMY_UID
+        third = Machine("n3", site.namespace)
+        await site.machines.create(third)
+        await wait_for(lambda: journal.message() == "running backend servers have no IP")
+        await site.machines.report(third, "192.0.2.13")
+        await wait_for(lambda: journal.message() == "")
+        assert site.endpoints() == {"192.0.2.13": True}
+        await site.machines.report(third)
+        await wait_for(lambda: journal.message() == "running backend servers have no IP")
+        await site.machines.report(third, "192.0.2.14")
+        await wait_for(lambda: site.endpoints() == {"192.0.2.14": True})
+        await site.machines.stop(third)
+        await wait_for(lambda: journal.message() == "no running backend servers")
+
+
+@pytest.mark.apiserver
+async def test_empty_list_in_the_selector_keeps_the_old_backends(site: Site) -> None:
+    async with watching(site.client, "web", site.namespace) as journal:
+        await site.create()
+        await wait_for(lambda: journal.message() == "")
+        change: Document = {"spec": {"backendServerSelector": {"harvesterhci.io/vmName": []}}}
+        await site.client.merge_patch(LOAD_BALANCERS, "web", change, namespace=site.namespace)
+        await wait_for(lambda: (journal.message() or "").startswith("fail to new selector, error: "))
+        assert site.ready() == {"192.0.2.11", "192.0.2.12"}
+
+
+@pytest.mark.apiserver
+async def test_generated_objects_are_collected(site: Site) -> None:
+    async with watching(site.client, "web", site.namespace) as journal:
+        await site.create()
+        await wait_for(lambda: journal.message() == "")
+        await site.client.delete(LOAD_BALANCERS, "web", namespace=site.namespace)
+        await wait_for(lambda: journal.last is None)
+        assert site.emulator.services.get(site.key), "deletion does not wait for the Service"
+        await wait_for(lambda: site.emulator.services.get(site.key) is None)
+        await wait_for(lambda: site.emulator.slices.get(site.key) is None)
+        await wait_for(lambda: not site.emulator.forwarding.listening)
+    assert not site.emulator.host_vip.announced
+
+
+@pytest.mark.apiserver
+async def test_made_again_before_collection_it_ends_up_ready_without_a_service(
+    harvester_admin: ApiClient, vm_namespace: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        late = HarvesterEmulator(harvester_admin, webhook=False, data_path=DataPath(collection_delay=2.0))
+        site = Site(await stack.enter_async_context(late), harvester_admin, vm_namespace)
+        await site.prepare()
+        journal = await stack.enter_async_context(watching(site.client, "web", site.namespace))
+        await site.create()
+        await wait_for(lambda: journal.message() == "")
+        await site.client.delete(LOAD_BALANCERS, "web", namespace=site.namespace)
+        await wait_for(lambda: journal.last is None)
+        await site.create()
+        await wait_for(lambda: journal.message() == "", what="Ready on the old Service")
+        await wait_for(lambda: site.emulator.services.get(site.key) is None, what="collection of the old Service")
+        assert journal.message() == ""
+        assert journal.status()["address"] == VIP
+
+        change = {"metadata": {"annotations": {"touched": "yes"}}}
+        await site.client.merge_patch(LOAD_BALANCERS, "web", change, namespace=site.namespace)
+        await wait_for(lambda: site.emulator.services.get(site.key), what="the Service to be made again")
+        await wait_for(lambda: journal.message() == "" and site.ready(), what="Ready on the new Service")
+
+
+@pytest.mark.apiserver
+async def test_dhcp_address_is_the_lease(site: Site) -> None:
+    async with watching(site.client, "web", site.namespace) as journal:
+        await site.create(ipam="dhcp")
+        await wait_for(lambda: journal.message() == "")
+        assert journal.status()["allocatedAddress"] == {"ip": "0.0.0.0"}
+        assert journal.status()["address"] == "127.78.0.10"
+        await site.emulator.host_vip.renew(site.key, "127.78.0.15")
+        await site.machines.report(site.nodes["n1"], "192.0.2.21")
+        await wait_for(lambda: journal.status().get("address") == "127.78.0.15")
+
+
+@pytest.mark.apiserver
+async def test_refused_service_is_told_in_the_condition(site: Site) -> None:
+    async with watching(site.client, "web", site.namespace) as journal:
+        await site.create(listeners=[{**LISTENER, "protocol": "HTTP"}])
+        await wait_for(journal.message)
+        assert (journal.message() or "").startswith(
+            'fail to create service, error: Service "web" is invalid: spec.ports[0].protocol: Unsupported value: "HTTP"'
+        )
+
+
+@pytest.mark.apiserver
+async def test_removed_cluster_takes_its_cluster_load_balancers_along(site: Site) -> None:
+    labels = {"cloudprovider.harvesterhci.io/cluster": "demo"}
+    for name, kind in (("theirs", "cluster"), ("vm", "vm")):
+        document = vm_balancer(name, site.namespace, workloadType=kind)
+        document["metadata"]["labels"] = labels
+        await site.client.create(LOAD_BALANCERS, document, namespace=site.namespace)
+    await wait_for(lambda: len([b for b in site.emulator.balancers.all(site.namespace) if b.get("status")]) == 2)
+    await site.machines.announce_removal(site.nodes["n1"])
+    await site.machines.delete(site.nodes["n1"])
+    await wait_for(lambda: site.emulator.balancers.get(f"{site.namespace}/theirs") is None)
+    assert site.emulator.balancers.get(f"{site.namespace}/vm")
+
+
+@pytest.mark.apiserver
+async def test_leftovers_of_an_earlier_run_are_collected(harvester_admin: ApiClient, vm_namespace: str) -> None:
+    slow = DataPath(collection_delay=60)
+    async with HarvesterEmulator(harvester_admin, webhook=False, data_path=slow) as emulator:
+        site = Site(emulator, harvester_admin, vm_namespace)
+        await site.prepare()
+        await site.create()
+        await wait_for(lambda: (emulator.balancers.get(site.key) or {}).get("status", {}).get("address"))
+        await harvester_admin.delete(LOAD_BALANCERS, "web", namespace=vm_namespace)
+        await wait_for(lambda: emulator.balancers.get(site.key) is None)
+        assert emulator.services.get(site.key)
+    fast = replace(slow, collection_delay=0.0)
+    async with HarvesterEmulator(harvester_admin, webhook=False, data_path=fast) as emulator:
+        await wait_for(lambda: emulator.services.get(site.key) is None, what="collection")

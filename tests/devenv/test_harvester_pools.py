@@ -1,0 +1,223 @@
+"""Which pool and which address a load balancer gets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from devenv.harvester.pools import (
+    DuplicateAllocation,
+    Pool,
+    PoolProblem,
+    RangeProblem,
+    Requirement,
+    Scope,
+    allocated_address,
+    booked,
+    choose_address,
+    counted,
+    read_range,
+    released,
+    select_pool,
+)
+from devenv.watch import Document
+
+
+def pool(*scopes: Scope, name: str = "p", network: str = "", priority: int = 0, is_global: bool = False) -> Pool:
+    ranges = (read_range({"subnet": "192.168.100.0/24"}),)
+    return Pool(name, ranges, network=network, priority=priority, scopes=scopes, is_global=is_global)
+
+
+ASK = Requirement(network="", project="c-1/p-1", namespace="ns", cluster="demo")
+EVERYBODY = Scope("*", "*", "*")
+BY_NAMESPACE = Scope("", "ns", "")
+
+
+@pytest.mark.parametrize(
+    ("pools", "requirement", "loose", "expected"),
+    [
+        pytest.param([pool(Scope("c-1/p-1", "ns", "demo"))], ASK, False, "p", id="exact"),
+        pytest.param([pool(EVERYBODY)], ASK, False, "p", id="stars"),
+        pytest.param([pool(Scope("*", "ns", "*"))], ASK, False, "p", id="stars in part"),
+        pytest.param([pool(Scope("*", "other", "*"))], ASK, True, None, id="other namespace"),
+        pytest.param([pool(Scope("*", "*", "other"))], ASK, True, None, id="other cluster"),
+        pytest.param([pool(BY_NAMESPACE)], ASK, False, None, id="gaps do not match strictly"),
+        pytest.param([pool(BY_NAMESPACE)], ASK, True, "p", id="gaps match loosely"),
+        pytest.param([pool()], ASK, True, None, id="no scope at all"),
+        pytest.param([pool(EVERYBODY, network="a/b")], ASK, True, None, id="network must be equal"),
+        pytest.param([pool(EVERYBODY, network="a/b")], replace(ASK, network="a/b"), False, "p", id="network equal"),
+        pytest.param(
+            [pool(BY_NAMESPACE, name="close"), pool(EVERYBODY, name="g", is_global=True)],
+            ASK,
+            True,
+            "g",
+            id="a global pool goes before the loose pass",
+        ),
+        pytest.param(
+            [pool(Scope("*", "ns", "*"), name="close"), pool(EVERYBODY, name="g", is_global=True)],
+            ASK,
+            True,
+            "close",
+            id="a strict match goes before the global pool",
+        ),
+        pytest.param(
+            [pool(EVERYBODY, name="g", network="x/y", is_global=True)],
+            ASK,
+            False,
+            "g",
+            id="a global pool ignores the network",
+        ),
+        pytest.param(
+            [pool(EVERYBODY, name="high", priority=9), pool(EVERYBODY, name="low", priority=1)],
+            ASK,
+            False,
+            "high",
+            id="priority",
+        ),
+        pytest.param([pool(EVERYBODY, name="a"), pool(EVERYBODY, name="b")], ASK, False, "b", id="the last of equals"),
+        pytest.param([pool(Scope("", "ns", ""))], Requirement(namespace="ns"), False, "p", id="empty matches empty"),
+    ],
+)
+def test_selection(pools: list[Pool], requirement: Requirement, loose: bool, expected: str | None) -> None:
+    chosen = select_pool(pools, requirement, loose=loose)
+    assert (chosen.name if chosen else None) == expected
+
+
+def test_requirement_reads_as_in_the_real_messages() -> None:
+    text = str(Requirement("default/vlan1", "c-1/p-1", "ns", "demo"))
+    assert text == "&{Network:default/vlan1 Project:c-1/p-1 Namespace:ns Cluster:demo}"
+
+
+def document(*ranges: Document, **status: object) -> Document:
+    return {"metadata": {"name": "lan"}, "spec": {"ranges": list(ranges)}, "status": status}
+
+
+WIDE: Document = {"subnet": "192.168.100.0/24", "rangeStart": "192.168.100.20", "rangeEnd": "192.168.100.22"}
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        pytest.param({}, "192.168.100.20", id="from the start"),
+        pytest.param({"lastAllocated": "192.168.100.20"}, "192.168.100.21", id="after the last one"),
+        pytest.param({"lastAllocated": "192.168.100.22"}, "192.168.100.20", id="and round again"),
+        pytest.param({"lastAllocated": "10.0.0.1"}, "192.168.100.20", id="a last one from elsewhere"),
+        pytest.param({"allocated": {"192.168.100.20": "ns/b"}}, "192.168.100.21", id="booked ones are skipped"),
+        pytest.param({"allocatedHistory": {"192.168.100.22": "ns/a"}}, "192.168.100.22", id="the one it had"),
+        pytest.param(
+            {"allocatedHistory": {"192.168.100.20": "ns/b"}}, "192.168.100.20", id="history of others is no protection"
+        ),
+    ],
+)
+def test_address_choice(status: Document, expected: str) -> None:
+    assert choose_address(Pool.of(document(WIDE, **status)), "ns/a") == expected
+
+
+def test_gateway_is_never_given() -> None:
+    narrow = {"subnet": "10.0.0.0/30", "gateway": "10.0.0.1"}
+    assert choose_address(Pool.of(document(narrow)), "ns/a") == "10.0.0.2"
+    assert Pool.of(document(narrow)).size == 1
+
+
+def test_ranges_are_used_in_order() -> None:
+    second = {"subnet": "10.0.1.0/24", "rangeStart": "10.0.1.5", "rangeEnd": "10.0.1.5"}
+    full = document(WIDE, second, allocated={f"192.168.100.{n}": "ns/b" for n in (20, 21, 22)})
+    assert choose_address(Pool.of(full), "ns/a") == "10.0.1.5"
+
+
+def test_exhausted_pool_names_its_ranges() -> None:
+    short = {**WIDE, "rangeEnd": "192.168.100.21"}
+    second = {"subnet": "10.0.1.9/32"}
+    taken = {"192.168.100.20": "ns/b", "192.168.100.21": "ns/c", "10.0.1.9": "ns/d"}
+    with pytest.raises(PoolProblem) as caught:
+        choose_address(Pool.of(document(short, second, allocated=taken)), "ns/a")
+    ranges = "192.168.100.20-192.168.100.21,10.0.1.9-10.0.1.9"
+    assert str(caught.value) == f"no IP addresses available in range set: {ranges}"
+
+
+def test_record_of_the_same_name_is_a_duplicate() -> None:
+    with pytest.raises(DuplicateAllocation) as caught:
+        choose_address(Pool.of(document(WIDE, allocated={"192.168.100.21": "ns/a"})), "ns/a")
+    assert str(caught.value) == "192.168.100.21 has been allocated to ns/a, duplicate allocation is not allowed"
+    assert caught.value.address == "192.168.100.21"
+
+
+@pytest.mark.parametrize(
+    ("remembered", "expected"),
+    [
+        (
+            "192.168.100.9",
+            "requested IP address 192.168.100.9 is not available in range set 192.168.100.20-192.168.100.22",
+        ),
+        ("192.168.100.21", "requested ip 192.168.100.21 is subnet's gateway"),
+    ],
+)
+def test_history_that_cannot_be_used(remembered: str, expected: str) -> None:
+    source = document({**WIDE, "gateway": "192.168.100.21"}, allocatedHistory={remembered: "ns/a"})
+    with pytest.raises(PoolProblem) as caught:
+        choose_address(Pool.of(source), "ns/a")
+    assert str(caught.value) == expected
+
+
+def test_booking_and_release_keep_the_books() -> None:
+    start = counted(document(WIDE, allocatedHistory={"192.168.100.20": "ns/old", "10.9.9.9": "ns/gone"}))
+    assert start["status"]["total"] == start["status"]["available"] == 3
+    assert start["status"]["allocatedHistory"] == {"192.168.100.20": "ns/old"}
+    taken = booked(start, "192.168.100.20", "ns/a")
+    assert taken["status"] == {
+        "total": 3,
+        "available": 2,
+        "lastAllocated": "192.168.100.20",
+        "allocated": {"192.168.100.20": "ns/a"},
+    }
+    free = released(taken, "192.168.100.20", "ns/a")
+    assert free["status"]["allocatedHistory"] == {"192.168.100.20": "ns/a"}
+    assert free["status"]["available"] == 3
+    assert "allocated" not in free["status"]
+    assert released(taken, "192.168.100.20", "ns/other") is taken
+
+
+@pytest.mark.parametrize(
+    ("entry", "size", "text", "gateway"),
+    [
+        ({"subnet": "192.168.1.0/24"}, 253, "192.168.1.1-192.168.1.254", "192.168.1.1"),
+        ({"subnet": "192.168.1.7/32"}, 1, "192.168.1.7-192.168.1.7", "<nil>"),
+        (
+            {"subnet": "192.168.1.0/24", "rangeStart": "192.168.1.9", "rangeEnd": "192.168.1.5"},
+            5,
+            "192.168.1.5-192.168.1.9",
+            "192.168.1.1",
+        ),
+    ],
+)
+def test_range_defaults(entry: Document, size: int, text: str, gateway: str) -> None:
+    read = Pool.of(document(entry))
+    assert (read.size, read.text()) == (size, text)
+    address = str(read.ranges[0].first)
+    assert allocated_address(read, address)["gateway"] == gateway
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"subnet": "x"}, "invalid CIDR address: x, a valid example is 192.168.1.0/24"),
+        (
+            {"subnet": "10.0.0.0/24", "rangeStart": "10.0.1.1"},
+            "invalid range start 10.0.1.1: IP 10.0.1.1 is out of subnet 10.0.0.0/24",
+        ),
+        (
+            {"subnet": "10.0.0.0/24", "rangeEnd": "10.0.0.255"},
+            "invalid range end 10.0.0.255: IP 10.0.0.255 is the broadcast address",
+        ),
+        (
+            {"subnet": "10.0.0.0/24", "gateway": "10.0.0.0"},
+            "invalid gateway 10.0.0.0: IP 10.0.0.0 is the network address",
+        ),
+        ({"subnet": "10.0.0.0/24", "gateway": "y"}, "invalid gateway y: invalid IP y"),
+    ],
+)
+def test_range_problems(entry: Document, problem: str) -> None:
+    with pytest.raises(RangeProblem) as caught:
+        read_range(entry)
+    assert str(caught.value) == problem

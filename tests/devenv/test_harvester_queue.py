@@ -1,0 +1,141 @@
+"""The work queue's promises: one worker per key, nothing lost, client-go's pauses and bucket."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from devenv.background import Background
+from devenv.harvester.queue import Reconcile, Retry, TokenBucket, WorkQueue, retry_seconds
+from tests.waiting import wait_for
+
+
+@asynccontextmanager
+async def queue_of(reconcile: Reconcile, *, workers: int = 2) -> AsyncIterator[WorkQueue]:
+    queue = WorkQueue("test", reconcile, workers=workers)
+    background = Background("queue", [queue.run])
+    await background.start([], within=1)
+    try:
+        yield queue
+    finally:
+        await background.stop()
+
+
+async def test_a_key_has_one_worker_and_is_not_forgotten_while_it_works() -> None:
+    running: Counter[str] = Counter()
+    done: Counter[str] = Counter()
+    gate = asyncio.Event()
+
+    async def reconcile(key: str) -> None:
+        running[key] += 1
+        assert running[key] == 1
+        await gate.wait()
+        running[key] -= 1
+        done[key] += 1
+
+    async with queue_of(reconcile) as queue:
+        for key in ("a", "b", "a"):
+            queue.add(key)
+        await wait_for(lambda: running["a"] and running["b"])
+        queue.add("a")
+        queue.add("a")
+        gate.set()
+        await wait_for(lambda: done["a"] == 2 and queue.idle)
+    assert done == {"a": 2, "b": 1}
+
+
+async def test_failures_come_back_later_and_later_and_a_write_wakes_at_once() -> None:
+    times: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    async def reconcile(_key: str) -> None:
+        times.append(loop.time())
+        raise Retry("no")
+
+    async with queue_of(reconcile) as queue:
+        queue.add("a")
+        await wait_for(lambda: len(times) == 6)
+        gaps = [after - before for before, after in itertools.pairwise(times)]
+        for number, gap in enumerate(gaps, start=1):
+            assert gap >= retry_seconds(number) * 0.9
+        queue.add("a")
+        await wait_for(lambda: len(times) == 7)
+        assert times[-1] - times[-2] < retry_seconds(6)
+
+
+async def test_a_wished_pause_is_kept() -> None:
+    calls: list[float] = []
+
+    async def reconcile(_key: str) -> float | None:
+        calls.append(asyncio.get_running_loop().time())
+        return 0.05 if len(calls) == 1 else None
+
+    async with queue_of(reconcile) as queue:
+        queue.add("a")
+        await wait_for(lambda: len(calls) == 2)
+        assert calls[1] - calls[0] >= 0.045
+
+
+@pytest.mark.parametrize(("failure", "seconds"), [(1, 0.005), (2, 0.01), (13, 20.48), (14, 30), (30, 30), (31, 120)])
+def test_pauses(failure: int, seconds: float) -> None:
+    assert retry_seconds(failure) == pytest.approx(seconds)
+
+
+async def test_bucket_gives_its_burst_at_once_and_then_its_rate() -> None:
+    bucket = TokenBucket(qps=50, burst=3)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    for _ in range(3):
+        await bucket.take()
+    assert loop.time() - started < 0.02
+    for _ in range(5):
+        await bucket.take()
+    assert loop.time() - started >= 5 / 50 * 0.95
+
+
+async def test_no_rate_means_no_waiting() -> None:
+    bucket = TokenBucket(qps=None, burst=1)
+    async with asyncio.timeout(1):
+        for _ in range(1000):
+            await bucket.take()
+
+
+async def test_error_of_a_job_is_raised_on_stop() -> None:
+    gate = asyncio.Event()
+
+    async def fail() -> None:
+        await gate.wait()
+        raise ZeroDivisionError
+
+    background = Background("failing", [fail])
+    await background.start([], within=1)
+    gate.set()
+    await wait_for(lambda: background.failed)
+    with pytest.raises(ExceptionGroup):
+        await background.stop()
+
+
+async def test_error_of_a_job_ends_the_start() -> None:
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ZeroDivisionError
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(ExceptionGroup):
+        await Background("failing", [fail]).start([never], within=1)
+
+
+async def test_start_that_takes_too_long_is_given_up() -> None:
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    background = Background("slow", [wait])
+    with pytest.raises(TimeoutError, match=r"slow is not ready after 0\.05 s"):
+        await background.start([wait], within=0.05)

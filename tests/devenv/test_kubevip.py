@@ -1,0 +1,332 @@
+"""kube-vip, case by case: what it announces, what it writes, and what it forgets to withdraw."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from devenv.announcement import ingress_of
+from devenv.kubevip import SERVICES, SLICES, KubeVip, KubeVipOptions
+from devenv.watch import Document
+from harvester_ccm.kube.client import ApiClient
+from tests.devenv.emulated import ask_by_datagram, endpoint_slice, service, watching
+from tests.waiting import wait_for
+
+A, B = "127.79.0.10", "127.79.0.11"
+ADDRESS = "kube-vip.io/loadbalancerIPs"
+IGNORE = "kube-vip.io/ignore"
+
+
+class Shop:
+    """Services of one namespace."""
+
+    def __init__(self, client: ApiClient, namespace: str, vip: KubeVip) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.vip = vip
+
+    def key(self, name: str = "web") -> str:
+        return f"{self.namespace}/{name}"
+
+    async def create(self, document: Document) -> None:
+        placed = {**document, "metadata": {**document["metadata"], "namespace": self.namespace}}
+        status = placed.pop("status", None)
+        await self.client.create(SERVICES, placed, namespace=self.namespace)
+        if status:
+            await self.write_status(status, name=placed["metadata"]["name"])
+
+    async def annotate(self, *, name: str = "web", **marks: str | None) -> None:
+        keys = {"address": ADDRESS, "ignore": IGNORE}
+        await self.patch({"metadata": {"annotations": {keys[k]: v for k, v in marks.items()}}}, name=name)
+
+    async def patch(self, change: Document, *, name: str = "web") -> None:
+        await self.client.merge_patch(SERVICES, name, change, namespace=self.namespace)
+
+    async def write_status(self, status: Document, *, name: str = "web") -> None:
+        await self.client.merge_patch(
+            SERVICES, name, {"status": status}, namespace=self.namespace, subresource="status"
+        )
+
+    async def delete(self, name: str = "web") -> None:
+        await self.client.delete(SERVICES, name, namespace=self.namespace)
+
+    async def write_slice(self, *addresses: str) -> None:
+        document = endpoint_slice(*addresses)
+        document["metadata"]["namespace"] = self.namespace
+        await self.client.create(SLICES, document, namespace=self.namespace)
+
+    async def get(self, name: str = "web") -> Document:
+        return await self.client.get(SERVICES, name, namespace=self.namespace)
+
+    async def address(self, name: str = "web") -> list[str]:
+        ingress = (await self.get(name))["status"]["loadBalancer"].get("ingress") or []
+        return [entry["ip"] for entry in ingress]
+
+    def holders(self, address: str = A) -> set[str]:
+        return {key.partition("/")[2] for key in self.vip.announced.get(address, ())}
+
+    async def settle(self) -> None:
+        """Return when kube-vip has handled every event so far: it takes them in order."""
+        marker = f"marker-{len(self.vip.transitions)}"
+        await self.create(service({ADDRESS: "127.79.9.9"}, name=marker))
+        await wait_for(lambda: marker in self.holders("127.79.9.9"), what="kube-vip to come to the marker")
+        await self.delete(marker)
+        await wait_for(lambda: marker not in self.holders("127.79.9.9"))
+
+
+OPTIONS = KubeVipOptions(dhcp_range=("127.79.1.10", "127.79.1.12"), serve=True, address_patience=20.0)
+
+
+@pytest.fixture
+async def shop(guest_admin: ApiClient, namespace: str) -> Any:
+    async with KubeVip(guest_admin, OPTIONS) as vip:
+        yield Shop(guest_admin, namespace, vip)
+
+
+@pytest.mark.apiserver
+async def test_announces_writes_host_then_status_and_answers(shop: Shop) -> None:
+    async with watching(shop.client, "web", shop.namespace, resource=SERVICES) as journal:
+        await shop.create(service({ADDRESS: A}))
+        await wait_for(lambda: len(journal.entries) == 3, what="host and status")
+        _, second, third = journal.entries
+        assert second is not None
+        assert second["metadata"]["annotations"]["kube-vip.io/vipHost"] == "devenv-node"
+        assert not second["status"]["loadBalancer"]
+        assert third is not None
+        expected = [
+            {"ip": A, "ipMode": "VIP", "ports": [{"port": 8080, "protocol": "TCP"}, {"port": 5353, "protocol": "UDP"}]}
+        ]
+        assert third["status"]["loadBalancer"]["ingress"] == expected
+    assert shop.holders() == {"web"}
+    assert await http_answer(A, 8080) == f"{shop.namespace}/web\n"
+    assert await ask_by_datagram(A, 5353, "who?") == f"{shop.namespace}/web\n"
+
+
+async def http_answer(address: str, port: int) -> str:
+    reader, writer = await asyncio.open_connection(address, port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: vip\r\n\r\n")
+    async with asyncio.timeout(5):
+        text = (await reader.read()).decode()
+    writer.close()
+    return text.partition("\r\n\r\n")[2]
+
+
+@pytest.mark.apiserver
+async def test_status_in_the_right_shape_is_not_written_again(shop: Shop) -> None:
+    async with watching(shop.client, "web", shop.namespace, resource=SERVICES) as journal:
+        await shop.create(service({ADDRESS: ""}))
+        await shop.settle()
+        ingress = ingress_of(service(), (A,))
+        await shop.write_status({"loadBalancer": {"ingress": ingress}})
+        await shop.annotate(address=A)
+        await shop.settle()
+        assert journal.steps() == ["ADDED", "status", "other", "other"], "only its host is written"
+    assert [t.kind for t in shop.vip.transitions if t.address == A] == ["announce"]
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize("document", [service(status=A), service(wished=A)])
+async def test_status_or_specification_alone_is_announced_too(shop: Shop, document: Document) -> None:
+    await shop.create(document)
+    await wait_for(lambda: shop.holders() == {"web"})
+
+
+@pytest.mark.apiserver
+async def test_parked_service_holds_nobody_up_and_is_announced_when_filled_in(shop: Shop) -> None:
+    await shop.create(service({ADDRESS: ""}))
+    await shop.settle()
+    assert not shop.holders()
+    await shop.annotate(address=A)
+    await wait_for(lambda: shop.holders() == {"web"})
+
+
+@pytest.mark.apiserver
+async def test_service_without_an_address_holds_up_the_others(shop: Shop) -> None:
+    await shop.create(service(name="slow"))
+    await shop.create(service({ADDRESS: A}))
+    await wait_for(lambda: shop.vip.waiting_for == shop.key("slow"))
+    assert not shop.holders()
+    await shop.annotate(name="slow", address="")
+    await wait_for(lambda: shop.holders() == {"web"})
+
+
+@pytest.mark.apiserver
+async def test_changed_address_is_withdrawn_and_not_announced_anew(shop: Shop) -> None:
+    await shop.create(service({ADDRESS: A}))
+    await wait_for(lambda: shop.holders() == {"web"})
+    await shop.annotate(address=B)
+    await shop.settle()
+    assert not shop.holders(A)
+    assert not shop.holders(B)
+    await shop.write_slice("192.0.2.1")
+    await wait_for(lambda: shop.holders(B) == {"web"}, what="announcement after the slice changed")
+
+
+@pytest.mark.apiserver
+async def test_blinking_annotation_is_not_announced_again(shop: Shop) -> None:
+    await shop.create(service({ADDRESS: A}))
+    await wait_for(lambda: shop.holders() == {"web"})
+    await shop.annotate(address="")
+    await wait_for(lambda: not shop.holders())
+    assert await shop.address() == [A], "the status stays"
+    await shop.annotate(address=A)
+    await shop.settle()
+    assert not shop.holders()
+
+
+@pytest.mark.apiserver
+async def test_restarted_kube_vip_announces_what_it_had_dropped(shop: Shop) -> None:
+    await shop.create(service({ADDRESS: A}))
+    await wait_for(lambda: shop.holders() == {"web"})
+    await shop.annotate(address=B)
+    await wait_for(lambda: not shop.holders())
+    async with KubeVip(shop.client, OPTIONS) as restarted:
+        await wait_for(lambda: restarted.announced.get(B) == {shop.key()})
+
+
+@pytest.mark.apiserver
+async def test_cleared_status_is_not_written_again(shop: Shop) -> None:
+    await shop.create(service({ADDRESS: A}))
+    await wait_for(lambda: shop.holders() == {"web"})
+    await shop.settle()
+    await shop.write_status({"loadBalancer": None})
+    await shop.settle()
+    assert await shop.address() == []
+    assert shop.holders() == {"web"}
+
+
+@pytest.mark.apiserver
+async def test_other_type_with_the_annotation_kept_stays_up_for_ever(shop: Shop) -> None:
+    await shop.create(service({ADDRESS: A}))
+    await wait_for(lambda: shop.holders() == {"web"})
+    await shop.patch({"spec": {"type": "ClusterIP"}})
+    await shop.settle()
+    assert shop.holders() == {"web"}
+    await shop.delete()
+    await shop.settle()
+    assert shop.holders() == {"web"}
+    await shop.create(service({ADDRESS: B}))
+    await wait_for(lambda: shop.holders(B) == {"web"}, what="a new Service of the same name")
+    assert shop.holders(A) == {"web"}
+
+
+@pytest.mark.apiserver
+async def test_finalizer_keeps_it_up_until_the_annotation_is_emptied(shop: Shop) -> None:
+    document = service({ADDRESS: A})
+    document["metadata"]["finalizers"] = ["example.test/hold"]
+    await shop.create(document)
+    await wait_for(lambda: shop.holders() == {"web"})
+    await shop.delete()
+    await shop.settle()
+    assert shop.holders() == {"web"}
+    await shop.annotate(address="")
+    await wait_for(lambda: not shop.holders())
+
+
+@pytest.mark.apiserver
+async def test_deleted_service_is_withdrawn(shop: Shop) -> None:
+    await shop.create(service({ADDRESS: A}))
+    await wait_for(lambda: shop.holders() == {"web"})
+    await shop.delete()
+    await wait_for(lambda: not shop.holders())
+
+
+@pytest.mark.apiserver
+async def test_ignored_from_creation_is_never_announced(shop: Shop) -> None:
+    await shop.create(service({IGNORE: "true"}, status=A, wished=B))
+    await shop.settle()
+    assert not shop.holders(A)
+    assert not shop.holders(B)
+
+
+@pytest.mark.apiserver
+async def test_ignore_alone_loses_the_race_and_the_address_stays_up(shop: Shop) -> None:
+    await shop.create(service())
+    await wait_for(lambda: shop.vip.waiting_for == shop.key())
+    await shop.annotate(ignore="true")
+    await shop.write_status({"loadBalancer": {"ingress": [{"ip": A}]}})
+    await wait_for(lambda: shop.holders() == {"web"})
+    await shop.delete()
+    await shop.settle()
+    assert shop.holders() == {"web"}
+
+
+@pytest.mark.apiserver
+async def test_ignore_with_the_empty_annotation_is_safe(shop: Shop) -> None:
+    await shop.create(service())
+    await wait_for(lambda: shop.vip.waiting_for == shop.key())
+    await shop.annotate(ignore="true", address="")
+    await shop.write_status({"loadBalancer": {"ingress": [{"ip": A}]}})
+    await shop.settle()
+    assert not shop.holders()
+
+
+@pytest.mark.apiserver
+async def test_ignore_added_later_withdraws_nothing(shop: Shop) -> None:
+    await shop.create(service({ADDRESS: A}))
+    await wait_for(lambda: shop.holders() == {"web"})
+    await shop.annotate(ignore="true")
+    await shop.annotate(address="")
+    await shop.settle()
+    assert shop.holders() == {"web"}
+
+
+@pytest.mark.apiserver
+async def test_dhcp_leases_marks_and_reports(shop: Shop) -> None:
+    async with watching(shop.client, "web", shop.namespace, resource=SERVICES) as journal:
+        await shop.create(service({ADDRESS: "0.0.0.0"}))
+        await wait_for(lambda: len(journal.entries) == 3, what="marks and status")
+        marks = (journal.entries[1] or {})["metadata"]["annotations"]
+        assert marks["kube-vip.io/requestedIP"] == "127.79.1.10"
+        assert marks["kube-vip.io/hwaddr"].startswith("02:")
+        assert marks["kube-vip.io/vipHost"] == "devenv-node"
+    assert await shop.address() == ["127.79.1.10"]
+    await shop.write_status({"loadBalancer": {"ingress": [{"ip": B}]}})
+    await shop.settle()
+    assert await shop.address() == [B], "an overwritten status is not corrected"
+
+    await shop.vip.renew(shop.key(), "127.79.1.12")
+    assert await shop.address() == ["127.79.1.12"]
+    assert shop.holders("127.79.1.10") == shop.holders("127.79.1.12") == {"web"}
+
+
+@pytest.mark.apiserver
+async def test_lease_that_nobody_gives_holds_up_the_others(guest_admin: ApiClient, namespace: str) -> None:
+    async with KubeVip(guest_admin, KubeVipOptions(dhcp_patience=0.3)) as vip:
+        shop = Shop(guest_admin, namespace, vip)
+        await shop.create(service({ADDRESS: "0.0.0.0"}, name="slow"))
+        await shop.create(service({ADDRESS: A}))
+        await wait_for(lambda: vip.waiting_for == shop.key("slow"))
+        assert not shop.holders()
+        await wait_for(lambda: shop.holders() == {"web"})
+    assert await shop.address("slow") == []
+
+
+@pytest.mark.apiserver
+async def test_shared_address_comes_back_after_one_is_deleted(shop: Shop) -> None:
+    await shop.create(service({ADDRESS: A}))
+    await shop.create({**service({ADDRESS: A}, name="two"), "spec": {"type": "LoadBalancer", "ports": [{"port": 81}]}})
+    await wait_for(lambda: shop.holders() == {"web", "two"})
+    await shop.delete()
+    await wait_for(lambda: not shop.holders(), what="the gap")
+    await wait_for(lambda: shop.holders() == {"two"}, what="the other one")
+
+
+@pytest.mark.apiserver
+async def test_endpoints_are_required_where_asked_for(guest_admin: ApiClient, namespace: str) -> None:
+    async with AsyncExitStack() as stack:
+        vip = await stack.enter_async_context(KubeVip(guest_admin, KubeVipOptions(require_endpoints=True)))
+        shop = Shop(guest_admin, namespace, vip)
+        await shop.create(service({ADDRESS: A}))
+        await shop.write_slice()
+        await shop.client.merge_patch(
+            SLICES, "web-1", {"endpoints": [{"addresses": ["192.0.2.1"]}]}, namespace=namespace
+        )
+        await wait_for(lambda: shop.holders() == {"web"})
+        await wait_for(lambda: shop.vip.transitions)
+        await shop.client.merge_patch(SLICES, "web-1", {"endpoints": []}, namespace=namespace)
+        await wait_for(lambda: not shop.holders(), what="withdrawal")
+        assert await shop.address() == [A], "the status stays"

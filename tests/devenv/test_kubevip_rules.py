@@ -1,0 +1,78 @@
+"""What kube-vip reads from a Service and its slices, case by case."""
+
+from __future__ import annotations
+
+import pytest
+
+from devenv.announcement import has_endpoints, ingress_of, is_ignored, must_withdraw, wanted_addresses
+from devenv.watch import Document
+from tests.devenv.emulated import endpoint_slice, service
+
+A, B = "127.79.0.10", "127.79.0.11"
+ADDRESS = "kube-vip.io/loadbalancerIPs"
+IGNORE = "kube-vip.io/ignore"
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (service({ADDRESS: A}), (A,)),
+        (service({ADDRESS: f"{A}, {B}"}), (A, B)),
+        (service({ADDRESS: A}, status=B, wished=B), (A,)),
+        (service(status=A, wished=B), (A,)),
+        (service(wished=A), (A,)),
+        (service({ADDRESS: ""}, status=A, wished=B), ()),
+        (service(), ()),
+    ],
+)
+def test_address_comes_from_annotation_status_or_specification(document: Document, expected: tuple[str, ...]) -> None:
+    assert wanted_addresses(document) == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [("true", True), ("True", False), ("1", False), ("", False)])
+def test_only_one_spelling_is_ignored(value: str, expected: bool) -> None:
+    assert is_ignored(service({IGNORE: value})) is expected
+
+
+@pytest.mark.parametrize(
+    ("announced_with", "now", "expected"),
+    [
+        pytest.param(A, service({ADDRESS: A}, status=A), False, id="nothing changed"),
+        pytest.param(A, service({ADDRESS: A}), False, id="status cleared"),
+        pytest.param(A, service({ADDRESS: A}, status=B), False, id="status overwritten"),
+        pytest.param(A, service({ADDRESS: B}), True, id="annotation changed"),
+        pytest.param(A, service({ADDRESS: ""}), True, id="annotation emptied"),
+        pytest.param(A, service(status=A), True, id="annotation removed"),
+        pytest.param(A, service({ADDRESS: A}, kind="ClusterIP"), False, id="other type, annotation kept"),
+        pytest.param(A, service({ADDRESS: ""}, kind="ClusterIP"), True, id="other type, annotation emptied"),
+        pytest.param(None, service(), False, id="status address cleared"),
+        pytest.param(None, service(status=B), True, id="status address changed"),
+        pytest.param(None, service({ADDRESS: A}, status=A), False, id="annotation follows the status"),
+    ],
+)
+def test_changes_that_withdraw(announced_with: str | None, now: Document, expected: bool) -> None:
+    assert must_withdraw(now, announced_with, ((A,), (A,))) is expected
+
+
+EMPTY_WILL_DO = {"kube-vip.io/allow-reconcile-without-endpoints": "true"}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "slices", "expected"),
+    [
+        ({}, [], False),
+        ({}, [endpoint_slice()], False),
+        ({}, [endpoint_slice("192.0.2.1")], True),
+        ({}, [endpoint_slice("192.0.2.1", of="other")], False),
+        (EMPTY_WILL_DO, [], False),
+        (EMPTY_WILL_DO, [endpoint_slice()], True),
+    ],
+)
+def test_endpoints(annotations: dict[str, str], slices: list[Document], expected: bool) -> None:
+    assert has_endpoints(service(annotations), slices) is expected
+
+
+def test_status_has_every_port_in_order() -> None:
+    assert ingress_of(service(), (A,)) == [
+        {"ip": A, "ports": [{"port": 8080, "protocol": "TCP"}, {"port": 5353, "protocol": "UDP"}]}
+    ]

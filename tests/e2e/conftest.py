@@ -1,0 +1,85 @@
+"""A fresh stage for every test on the session's clusters; what a test leaves behind is removed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from devenv.ccm import CcmProcess
+from devenv.kubevip import KubeVipOptions
+from devenv.logfile import logs_to
+from devenv.restclient import RestClient
+from devenv.stage import Scene, Stage
+from harvester_ccm.model.core import EVENTS, LEASES, SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from tests.conftest import Clusters
+
+DHCP_RANGE = ("127.78.0.10", "127.78.0.99")
+POOLS = "/apis/loadbalancer.harvesterhci.io/v1beta1/ippools"
+LEASE = LEASES.path("kube-system", "cloud-controller-manager")
+
+
+@pytest.fixture(scope="session")
+def scene(clusters: Clusters) -> Scene:
+    """The session's clusters with the credentials of the program. VMs and load balancers are in ``default``."""
+    return Scene.on(*clusters)
+
+
+@pytest.fixture
+def qps() -> float | None:
+    """Writes per second of Harvester's controller; tests override it by parameter. None: as fast as it can."""
+    return None
+
+
+@pytest.fixture
+async def stage(scene: Scene, tmp_path: Path, qps: float | None) -> AsyncIterator[Stage]:
+    """Emulators and proxies on clean clusters; no run of the program may have broken inside."""
+    with logs_to(tmp_path / "emulators.log"):
+        try:
+            async with Stage(scene, tmp_path, qps=qps, kube_vip=KubeVipOptions(dhcp_range=DHCP_RANGE)) as opened:
+                yield opened
+        finally:
+            _clear(scene)
+    for run in opened.runs:
+        assert "Traceback" not in run.log, run.log
+
+
+@pytest.fixture
+async def lan(stage: Stage) -> None:
+    """An IP pool that serves everybody."""
+    await stage.harvester.create_pool("lan", "127.77.0.0/24")
+
+
+@pytest.fixture
+async def ccm(stage: Stage, lan: None) -> CcmProcess:
+    """The program, leading, with everything that it sends going through the proxies; there is a pool."""
+    run = stage.run(proxied=True)
+    await stage.logged(run, "became leader")
+    return run
+
+
+def _clear(scene: Scene) -> None:
+    guest, harvester = scene.guest.admin, scene.harvester.admin
+    _remove(guest, SERVICES.path("default"), keep=("kubernetes",))
+    _remove(harvester, LOAD_BALANCERS.path("default"))
+    _remove(harvester, POOLS)
+    guest.request("DELETE", EVENTS.path("default"))
+    if guest.get_or_none(LEASE) is not None:
+        guest.request("DELETE", LEASE)
+
+
+def _remove(client: RestClient, collection: str, *, keep: tuple[str, ...] = ()) -> None:
+    for name, finalizers in list(_listed(client, collection)):
+        if name in keep:
+            continue
+        if finalizers:
+            client.request("PATCH", f"{collection}/{name}", body={"metadata": {"finalizers": None}})
+        if client.get_or_none(f"{collection}/{name}") is not None:
+            client.request("DELETE", f"{collection}/{name}")
+
+
+def _listed(client: RestClient, collection: str) -> Iterator[tuple[str, list[str]]]:
+    for item in client.request("GET", collection)["items"]:
+        yield item["metadata"]["name"], item["metadata"].get("finalizers") or []

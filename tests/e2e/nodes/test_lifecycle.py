@@ -1,0 +1,122 @@
+"""Nodes that are not ready: shutdown, return, deletion, and what forbids it."""
+
+from __future__ import annotations
+
+import pytest
+
+from devenv.ccm import CcmProcess
+from devenv.faults import Answer
+from devenv.harvester.machines import Machine
+from devenv.stage import Stage, until
+from harvester_ccm.names import SHUTDOWN_TAINT
+from tests.e2e.nodes.cluster import Cluster, has_taint
+
+FLAGS = {"node-monitor-period": "200ms"}
+"""Confirmations are twice that apart."""
+
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.usefixtures("program"),
+    pytest.mark.parametrize("flags", [FLAGS], ids=["fast"]),
+]
+
+
+@pytest.fixture
+async def vms(cluster: Cluster, program: CcmProcess) -> list[Machine]:
+    """Four VMs whose Nodes are initialised and ready."""
+    assert program.exit_code is None
+    vms = [Machine(f"w{number}") for number in range(4)]
+    for number, vm in enumerate(vms):
+        await cluster.boot(vm, f"10.0.0.{number + 1}")
+    await cluster.join(*vms)
+    await cluster.initialised(*(vm.name for vm in vms))
+    return vms
+
+
+async def marked(cluster: Cluster, name: str, *, shut_down: bool, within: float = 5) -> None:
+    """Return once the Node has the shutdown taint, or has it no more."""
+
+    async def as_wanted() -> bool:
+        return has_taint(cluster.node(name), SHUTDOWN_TAINT) == shut_down
+
+    await until(as_wanted, within=within, what=f"shutdown taint {shut_down}")
+
+
+async def gone(cluster: Cluster, name: str, within: float = 10) -> None:
+    """Return once there is no such Node."""
+
+    async def absent() -> bool:
+        return not cluster.node(name)
+
+    await until(absent, within=within, what=f"end of Node {name}")
+
+
+async def test_shutdown_and_return(cluster: Cluster, vms: list[Machine]) -> None:
+    await cluster.machines.stop(vms[0])
+    await cluster.kubelets.report("w0", "Unknown")
+    await marked(cluster, "w0", shut_down=True)
+    await cluster.machines.start(vms[0], "10.0.0.1")
+    await marked(cluster, "w0", shut_down=False)
+    assert cluster.node("w0")["status"]["conditions"][0]["status"] == "Unknown"
+
+
+async def test_node_without_vm_is_deleted(stage: Stage, cluster: Cluster, vms: list[Machine]) -> None:
+    await cluster.machines.delete(vms[0])
+    await cluster.kubelets.report("w0", "Unknown")
+    await gone(cluster, "w0")
+    assert await cluster.hears("w0", "DeletingNode")
+    probes = stage.harvester_proxy.matching(method="GET", path="/virtualmachines/w0$")
+    assert [probe.status for probe in probes] == [404, 404, 404]
+    assert sorted(cluster.nodes.get(f"w{n}") is not None for n in range(4)) == [False, True, True, True]
+
+
+async def test_too_many_at_once_are_kept(cluster: Cluster, vms: list[Machine]) -> None:
+    for vm in vms[:3]:
+        await cluster.machines.delete(vm)
+        await cluster.kubelets.report(vm.name, "Unknown")
+    for vm in vms[:3]:
+        assert "3 of 4 Nodes lost their VM" in await cluster.hears(vm.name, "NodeDeletionHeld")
+    assert all(cluster.node(vm.name) for vm in vms)
+    # Two come back: what is left is one, and one may always go.
+    await cluster.boot(vms[1], "10.0.0.2")
+    await cluster.boot(vms[2], "10.0.0.3")
+    assert "taken for this Node" in await cluster.hears("w1", "VMReplaced")
+
+
+async def test_deletion_that_is_not_granted(stage: Stage, cluster: Cluster, vms: list[Machine]) -> None:
+    text = 'nodes "w0" is forbidden: User cannot delete resource "nodes" in API group "" at the cluster scope'
+    stage.guest_proxy.inject(Answer(403, text, "Forbidden"), method="DELETE")
+    await cluster.machines.delete(vms[0])
+    await cluster.kubelets.report("w0", "Unknown")
+    message = await cluster.hears("w0", "DeletingNodeFailed")
+    assert "Grant the verb delete on nodes" in message
+    assert text in message
+    # A change of the Node is another look, and no other try.
+    for ready in ("False", "Unknown", "False"):
+        await cluster.kubelets.report("w0", ready)
+    await cluster.machines.report(vms[1], "10.0.0.77")
+    await cluster.shows("w1", "InternalIP 10.0.0.77", "Hostname w1")
+    assert stage.guest_proxy.count(method="DELETE") == 1
+    assert (await cluster.told("w0")).count("DeletingNodeFailed") == 1
+
+
+async def test_vm_made_anew_is_told_and_addresses_follow(cluster: Cluster, vms: list[Machine]) -> None:
+    before = cluster.node("w0")["spec"]["providerID"]
+    await cluster.machines.delete(vms[0])
+    await cluster.kubelets.report("w0", "Unknown")
+    uid = await cluster.boot(vms[0], "10.0.0.9")
+    message = await cluster.hears("w0", "VMReplaced")
+    assert uid in message
+    assert "delete the Node to let it join with the new one" in message
+    await cluster.shows("w0", "InternalIP 10.0.0.9", "Hostname w0")
+    assert cluster.node("w0")["spec"]["providerID"] == before
+    # What the message says helps.
+    await cluster.kubelets.remove("w0")
+    await gone(cluster, "w0")
+    await cluster.join(vms[0])
+
+    async def renewed() -> bool:
+        node = cluster.node("w0")
+        return bool(node) and node["spec"].get("providerID") == f"harvester://{uid}"
+
+    await until(renewed, within=10, what="new provider ID")

@@ -1,0 +1,124 @@
+"""A VM changes: its Node follows within a second, by watches and not by polling."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from devenv.harvester.machines import REGION, ZONE, Machine
+from devenv.harvester.records import INSTANCES
+from devenv.stage import VM_NAMESPACE, Stage, until
+from harvester_ccm.names import ZONE_BETA
+from tests.e2e.nodes.cluster import Cluster, addresses_of, label_of
+from tests.e2e.observing import writes
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("program")]
+
+SOON = 1.0
+
+
+@pytest.fixture
+async def vm(cluster: Cluster) -> Machine:
+    """The VM of the Node w1, both up."""
+    vm = Machine("w1", zone="zone-a", region="north")
+    await cluster.boot(vm, "10.0.0.1")
+    await cluster.join(vm)
+    await cluster.initialised("w1")
+    return vm
+
+
+async def annotate(stage: Stage, vm: Machine, **annotations: str | None) -> None:
+    """Change annotations of the VM's instance."""
+    keys = {"zone": ZONE, "region": REGION}
+    patch = {"metadata": {"annotations": {keys[name]: value for name, value in annotations.items()}}}
+    await stage.host.merge_patch(INSTANCES, vm.name, patch, namespace=VM_NAMESPACE)
+
+
+async def follows(change: Awaitable[None], condition: Callable[[], bool], what: str) -> None:
+    """Make the change and return once the Node shows it, which must be soon."""
+    await change
+
+    async def shown() -> bool:
+        return condition()
+
+    await until(shown, within=SOON, what=what)
+
+
+async def test_address_zone_and_region(stage: Stage, cluster: Cluster, vm: Machine) -> None:
+    stage.guest_proxy.forget()
+    await follows(
+        cluster.machines.report(vm, "10.0.0.2"),
+        lambda: addresses_of(cluster.node("w1")) == ["InternalIP 10.0.0.2", "Hostname w1"],
+        "new address",
+    )
+    await follows(
+        annotate(stage, vm, zone="zone-b", region="south"),
+        lambda: (label_of(cluster.node("w1"), ZONE), label_of(cluster.node("w1"), REGION)) == ("zone-b", "south"),
+        "new zone and region",
+    )
+    assert label_of(cluster.node("w1"), ZONE_BETA) == "zone-b"
+    assert [one.path for one in writes(stage.guest_proxy)] == ["/api/v1/nodes/w1/status", "/api/v1/nodes/w1"]
+    assert "node.cloudprovider.kubernetes.io/uninitialized" not in str(cluster.node("w1")["spec"])
+
+
+async def test_live_migration(stage: Stage, cluster: Cluster, vm: Machine) -> None:
+    await cluster.machines.begin_migration(vm, "harvester-2")
+    await annotate(stage, vm, zone="zone-b")
+    await cluster.machines.report(vm, "10.0.0.3")
+    await cluster.shows("w1", "InternalIP 10.0.0.3", "Hostname w1")
+    assert label_of(cluster.node("w1"), ZONE) == "zone-a", "the VM is still on its old host"
+    await follows(
+        cluster.machines.finish_migration(vm, "harvester-2"),
+        lambda: label_of(cluster.node("w1"), ZONE) == "zone-b",
+        "zone of the new host",
+    )
+
+
+async def test_zone_that_the_host_lost_goes_and_what_a_user_set_stays(
+    stage: Stage, cluster: Cluster, vm: Machine
+) -> None:
+    await annotate(stage, vm, zone=None)
+
+    async def gone() -> bool:
+        return label_of(cluster.node("w1"), ZONE) is None
+
+    await until(gone, within=SOON, what="removal of the zone")
+    assert label_of(cluster.node("w1"), REGION) == "north"
+
+
+async def test_address_that_vanishes_for_a_moment_stays(cluster: Cluster, vm: Machine) -> None:
+    await cluster.machines.report(vm)
+    await cluster.machines.report(vm, "fd00::1")
+    await cluster.shows("w1", "InternalIP 10.0.0.1", "InternalIP fd00::1", "Hostname w1")
+    await cluster.machines.report(vm, "10.0.0.2")
+    await cluster.shows("w1", "InternalIP 10.0.0.2", "InternalIP fd00::1", "Hostname w1")
+
+
+async def test_heartbeats_cause_no_request(stage: Stage, cluster: Cluster, vm: Machine) -> None:
+    await cluster.hears("w1", "Synced")
+    stage.guest_proxy.forget()
+    stage.harvester_proxy.forget()
+    for beat in range(20):
+        patch = {"metadata": {"labels": {"beat": str(beat)}}}
+        await stage.host.merge_patch(INSTANCES, vm.name, patch, namespace=VM_NAMESPACE)
+        await cluster.kubelets.report("w1", "True")
+    await cluster.machines.report(vm, "10.0.0.2")
+    await cluster.shows("w1", "InternalIP 10.0.0.2", "Hostname w1")
+    assert len(writes(stage.guest_proxy)) == 1
+    assert stage.harvester_proxy.requests == []
+
+
+async def test_network_mapping_follows_the_vms(cluster: Cluster, vm: Machine) -> None:
+    async def says(text: str) -> None:
+        async def said() -> bool:
+            return await cluster.mapping() == text
+
+        await until(said, within=5, what=text)
+
+    await says('{"default/vlan1":"enp1s0"}')
+    second = Machine("w2", networks=("default/vlan2", "default/vlan1"))
+    await cluster.boot(second, "10.0.0.2", "10.0.1.2")
+    await says("")
+    await cluster.machines.delete(second)
+    await says('{"default/vlan1":"enp1s0"}')

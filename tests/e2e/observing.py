@@ -1,0 +1,55 @@
+"""Looking at what the program does, and knowing when it has done all that it was going to do."""
+
+from __future__ import annotations
+
+import itertools
+
+from devenv.faults import Record
+from devenv.proxy import FaultProxy
+from devenv.stage import Stage, until
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.names import IPAM, LB_SERVICE_NAME, Reason
+
+READING = ("GET", "HEAD")
+BESIDES = r"/leases/|/events"
+"""Writes that are no decision about a Service."""
+
+_numbers = itertools.count(1)
+
+
+def writes(proxy: FaultProxy, path: str = "") -> list[Record]:
+    """Return the writes that went through a proxy, without those of the Lease and of Events."""
+    besides = {id(record) for record in proxy.matching(path=BESIDES)}
+    found = proxy.matching(path=path)
+    return [record for record in found if record.method not in READING and id(record) not in besides]
+
+
+async def caught_up(stage: Stage, reason: str = Reason.INVALID_ANNOTATION) -> None:
+    """Return when the program has seen every change of a Service made so far, and written every Event about it.
+
+    Changes come to it in order, and so do its Events: one that it can only refuse is the mark. ``reason`` is that of
+    the refusal.
+    """
+    name = f"mark-{next(_numbers)}"
+    await stage.create_service(name, annotations={IPAM: "mark"})
+    await stage.hears(name, reason)
+    await stage.delete_service(name)
+    await stage.gone(name)
+
+
+async def retouched(stage: Stage, name: str, reason: str = Reason.INVALID_ANNOTATION) -> None:
+    """Make the program look at a Service once more, by a change that means nothing, and wait until it has."""
+    await stage.change_service(name, {"metadata": {"labels": {"touched": str(next(_numbers))}}})
+    await caught_up(stage, reason)
+
+
+async def completed(stage: Stage, name: str) -> LoadBalancer:
+    """Return the load balancer of a Service once Harvester and the program have done all about it."""
+
+    async def complete() -> LoadBalancer | None:
+        for one in await stage.load_balancers():
+            if one.metadata.label(LB_SERVICE_NAME) == name and one.address and one.metadata.finalizers:
+                return one
+        return None
+
+    return await until(complete, within=20, what=f"complete load balancer of {name}")

@@ -1,0 +1,119 @@
+"""SIGKILL at any moment: the next run finishes what the killed one began, once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+
+import pytest
+
+from devenv.stage import Stage, until
+from harvester_ccm.model.core import LEASES
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.names import LB_SERVICE_NAME
+from tests.e2e.observing import writes
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
+
+SEED_VARIABLE = "CRASH_SEED"
+"""Environment variable with the seed of a run that is to be repeated."""
+KILLS = 50
+NAMES = [f"web-{number}" for number in range(5)]
+LONGEST_LIFE = 2.0
+"""Seconds after which a run is killed even if it has written less than it was to."""
+MOST_WRITES = 8
+SHORT_LEASE = {
+    "leader-elect-lease-duration": "3s",
+    "leader-elect-renew-deadline": "2s",
+    "leader-elect-retry-period": "500ms",
+}
+
+
+async def shuffle_services(stage: Stage, dice: random.Random) -> None:
+    """Create some of the Services that are not there and delete some of those that are."""
+    for name in NAMES:
+        if dice.random() < 0.5:
+            continue
+        service = await stage.service(name)
+        if service is None:
+            await stage.create_service(name)
+        elif not service.metadata.deleting:
+            await stage.delete_service(name)
+
+
+def wrote(stage: Stage) -> int:
+    """Return how much the present run has written so far."""
+    return len(writes(stage.guest_proxy)) + len(writes(stage.harvester_proxy))
+
+
+async def await_moment(stage: Stage, dice: random.Random) -> None:
+    """Return some writes, or some time, later: now and then in the middle of a request."""
+    latest = time.monotonic() + LONGEST_LIFE
+    wanted = dice.randint(1, MOST_WRITES)
+    while time.monotonic() < latest and wrote(stage) < wanted:  # noqa: ASYNC110 - a proxy has no event
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(dice.choice([0.0, dice.uniform(0, 0.02)]))
+
+
+async def test_killed_fifty_times(stage: Stage) -> None:
+    seed = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(2**32))
+    print(f"seed {seed}: set {SEED_VARIABLE}={seed} to repeat")  # noqa: T201 - shown when the test fails
+    dice = random.Random(seed)  # noqa: S311 - chance, not a secret
+    active = 0
+    for _ in range(KILLS):
+        stage.guest_proxy.forget()
+        stage.harvester_proxy.forget()
+        run = stage.run(flags={"leader-elect": "false"}, proxied=True)
+        await shuffle_services(stage, dice)
+        await await_moment(stage, dice)
+        run.kill()
+        active += wrote(stage) > 0
+    assert active > KILLS / 2, f"only {active} runs came to write anything before they were killed"
+
+    stage.run(flags={"leader-elect": "false"})
+    leaving = [one for one in [await stage.service(name) for name in NAMES] if one and one.metadata.deleting]
+    await stage.gone(*(one.metadata.name for one in leaving), within=60)
+    for name in NAMES:
+        if await stage.service(name) is None:
+            await stage.create_service(name)
+    services = await stage.served(*NAMES, within=60)
+
+    async def exact() -> dict[str, LoadBalancer] | None:
+        found = {str(one.metadata.label(LB_SERVICE_NAME)): one for one in await stage.load_balancers()}
+        counts = await stage.harvester.counts()
+        return found if len(found) == counts.balancers == counts.booked == len(NAMES) else None
+
+    # An API server may let a Service go in spite of a finalizer of that very moment: the sweep needs half a minute.
+    balancers = await until(exact, within=90, what="one load balancer and one booked address for each Service")
+    for service in services:
+        assert service.addresses == (balancers[service.metadata.name].allocated_ip,)
+
+    for name in NAMES:
+        await stage.delete_service(name)
+    await stage.gone(*NAMES, within=60)
+    await stage.nothing_left()
+
+
+async def test_successor_takes_the_lease_of_a_killed_leader_when_it_has_run_out(stage: Stage) -> None:
+    leader = stage.run(flags=SHORT_LEASE)
+    await stage.logged(leader, "became leader")
+    successor = stage.run(flags=SHORT_LEASE)
+    await stage.logged(successor, "waiting for leadership")
+    await stage.create_service("before")
+    await stage.served("before")
+
+    leader.kill()
+    killed = time.monotonic()
+    lease = await stage.guest.get(LEASES, "cloud-controller-manager", namespace="kube-system")
+    await stage.create_service("after")
+    await stage.served("before", "after")
+
+    # Three seconds after the last renewal, which was at most half a second before the kill.
+    assert time.monotonic() - killed > 2
+    taken = await stage.guest.get(LEASES, "cloud-controller-manager", namespace="kube-system")
+    assert lease.spec.holder_identity
+    assert taken.spec.holder_identity not in ("", lease.spec.holder_identity)
+    assert taken.spec.lease_transitions == (lease.spec.lease_transitions or 0) + 1
+    assert "became leader" in successor.log

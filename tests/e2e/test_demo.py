@@ -1,0 +1,102 @@
+"""The demo as people start it: what it shows, and that Ctrl-C ends it with all that it started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.apiserver
+
+WHOLE_SECONDS = 90
+END_SECONDS = 10
+
+
+@asynccontextmanager
+async def demo(directory: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run the demo with its files below ``directory``, by which all of its processes can be told."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "devenv.demo",
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "TMPDIR": str(directory)},
+        cwd=Path(__file__).parents[2],
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+def left_behind(directory: Path) -> list[str]:
+    """Return what is in the directory, and the command lines of running programs that name it."""
+    found = [entry.name for entry in directory.iterdir()]
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if str(directory) in line:
+            found.append(line)
+    return found
+
+
+async def output_until(process: asyncio.subprocess.Process, text: str) -> None:
+    """Return once a line of the output holds the text."""
+    assert process.stdout is not None
+    async with asyncio.timeout(WHOLE_SECONDS):
+        async for line in process.stdout:
+            if text in line.decode():
+                return
+    raise AssertionError(f"the demo ended without saying {text!r}")
+
+
+async def test_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> None:
+    async with demo(tmp_path) as process, asyncio.timeout(WHOLE_SECONDS):
+        output, _ = await process.communicate()
+
+    text = output.decode()
+    assert process.returncode == 0, text
+    for words in (
+        "NAME         TYPE           CLUSTER-IP",
+        "curl http://127.77.0.",
+        "default/syslog",
+        "EnsuredLoadBalancer",
+        "no ready IP pool 'dmz'",
+        "0 LBs, 0 addresses left",
+        "exit code 0",
+    ):
+        assert words in text
+    assert "\x1b" not in text
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "moment"),
+    [
+        pytest.param((), "Starting a guest cluster", id="servers start"),
+        pytest.param((), "Creating five Services", id="in the middle"),
+        pytest.param(("--keep",), "export KUBECONFIG", id="kept"),
+    ],
+)
+async def test_interrupt_leaves_nothing(tmp_path: Path, arguments: tuple[str, ...], moment: str) -> None:
+    async with demo(tmp_path, *arguments) as process:
+        await output_until(process, moment)
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(END_SECONDS):
+            output, _ = await process.communicate()
+
+    assert process.returncode == 130, output.decode()
+    assert left_behind(tmp_path) == []

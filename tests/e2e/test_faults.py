@@ -1,0 +1,189 @@
+"""A network and servers that fail in the middle: in the end all is as if they had not, and users were not flooded."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+import pytest
+
+from devenv.faults import Answer, Cut, Drop, Fault, Lose, Rule, Silence
+from devenv.proxy import FaultProxy
+from devenv.stage import Stage, until
+from harvester_ccm.names import IPAM, LB_SERVICE_NAME
+from tests.e2e.observing import caught_up
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
+
+BALANCERS = "/loadbalancers"
+SERVICES = "/services/"
+MOST_EVENTS = 3
+"""Events about a Service from its creation to its address: one of them may be about a fault."""
+MOST_EVENTS_IN_A_STORM = 6
+NAMES = ["web", "wiki", "shop"]
+CONFLICT = Answer(409, "the object has been modified; please apply your changes to the latest version", "Conflict")
+BUSY = Answer(429, "too many requests", "TooManyRequests", retry_after=1)
+BROKEN = Answer(500, "etcdserver: request timed out", "InternalError")
+
+FAULTS: tuple[Fault, ...] = (BROKEN, CONFLICT, BUSY, Drop(), Lose(), Cut())
+
+
+async def serve_all(stage: Stage) -> None:
+    """Create the Services, wait until they are served, and check that all is as it should be."""
+    for name in NAMES:
+        await stage.create_service(name, annotations={IPAM: "dhcp" if name == "wiki" else "pool"})
+    await stage.served(*NAMES, within=60)
+    await check(stage, NAMES)
+
+
+async def check(stage: Stage, names: list[str]) -> None:
+    """Check that each Service has one load balancer and the address of it, and was told little."""
+    balancers = [one.metadata.label(LB_SERVICE_NAME) for one in await stage.load_balancers()]
+    assert sorted(str(name) for name in balancers) == sorted(names)
+    await caught_up(stage)
+    for name in names:
+        told = await stage.told(name)
+        assert len(told) <= MOST_EVENTS, told
+        assert all(event.count == 1 for event in told), told
+
+
+async def remove_all(stage: Stage) -> None:
+    """Delete the Services and wait until nothing is left."""
+    for name in NAMES:
+        await stage.delete_service(name)
+    await stage.gone(*NAMES, within=60)
+    await stage.nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("method", "fault", "times"),
+    [
+        pytest.param("POST", BROKEN, 4, id="creation-500"),
+        pytest.param("POST", BUSY, 3, id="creation-429"),
+        pytest.param("POST", Drop(), 4, id="creation-never-arrives"),
+        pytest.param("POST", Lose(), 3, id="creation-without-answer"),
+        pytest.param("POST", Cut(), 3, id="creation-with-half-an-answer"),
+        pytest.param("PUT", CONFLICT, 8, id="change-409"),
+        pytest.param("PUT", BROKEN, 4, id="change-500"),
+        pytest.param("PUT", Lose(), 3, id="change-without-answer"),
+        pytest.param("DELETE", BROKEN, 4, id="deletion-500"),
+        pytest.param("DELETE", BUSY, 3, id="deletion-429"),
+        pytest.param("DELETE", Lose(), 3, id="deletion-without-answer"),
+    ],
+)
+async def test_harvester_fails_a_write(stage: Stage, method: str, fault: Fault, times: int) -> None:
+    rule = stage.harvester_proxy.inject(fault, method=method, path=BALANCERS, times=times)
+
+    await serve_all(stage)
+    await remove_all(stage)
+
+    assert rule.hits >= 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "times"),
+    [
+        pytest.param(BROKEN, 4, id="500"),
+        pytest.param(CONFLICT, 8, id="409"),
+        pytest.param(BUSY, 3, id="429"),
+        pytest.param(Lose(), 4, id="no-answer"),
+    ],
+)
+async def test_guest_fails_a_write(stage: Stage, fault: Fault, times: int) -> None:
+    rule = stage.guest_proxy.inject(fault, method="PATCH", path=SERVICES, times=times)
+
+    await serve_all(stage)
+    assert rule.hits >= 3
+    rule.hits = 0
+    await remove_all(stage)
+
+    assert rule.hits >= 3
+
+
+@pytest.mark.parametrize("end", [FaultProxy.cut_watches, FaultProxy.end_watches, FaultProxy.expire_watches])
+async def test_watches_end_again_and_again(stage: Stage, end: Callable[[FaultProxy], int]) -> None:
+    ended = 0
+    for name in NAMES:
+        ended += end(stage.guest_proxy) + end(stage.harvester_proxy)
+        await stage.create_service(name)
+        ended += end(stage.guest_proxy) + end(stage.harvester_proxy)
+
+    await stage.served(*NAMES, within=60)
+    await check(stage, NAMES)
+    ended += end(stage.guest_proxy) + end(stage.harvester_proxy)
+    await remove_all(stage)
+
+    assert ended > len(NAMES)
+
+
+async def test_watch_falls_silent_and_is_cut_later(stage: Stage) -> None:
+    silent = stage.harvester_proxy.inject(Silence(), watch=True, path=BALANCERS)
+    stage.harvester_proxy.cut_watches(BALANCERS)
+    await until_hit(silent)
+    for name in NAMES:
+        await stage.create_service(name)
+    await caught_up(stage)
+    (first,) = [one for one in [await stage.service(NAMES[0])] if one is not None]
+    assert first.addresses == ()
+
+    stage.harvester_proxy.heal()
+    stage.harvester_proxy.cut_watches(BALANCERS)
+
+    await stage.served(*NAMES, within=60)
+    await check(stage, NAMES)
+    await remove_all(stage)
+
+
+async def until_hit(rule: Rule) -> None:
+    """Return once the rule has hit a request."""
+
+    async def hit() -> int:
+        return rule.hits
+
+    await until(hit, within=60, what=f"a request for {rule.path}")
+
+
+async def storm(stage: Stage, dice: random.Random) -> None:
+    """Break one request or watch after the other, on both sides, until cancelled."""
+    while True:
+        proxy = dice.choice([stage.guest_proxy, stage.harvester_proxy])
+        if dice.random() < 0.05:
+            proxy.cut_watches()
+        else:
+            proxy.inject(dice.choice(FAULTS), method=dice.choice(["POST", "PUT", "PATCH", "DELETE"]), times=1)
+        await asyncio.sleep(dice.uniform(0, 0.1))
+
+
+async def test_everything_fails_now_and_then(stage: Stage) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
+    names = [f"web-{number}" for number in range(20)]
+    stay, leave = names[::2], names[1::2]
+    weather = asyncio.create_task(storm(stage, random.Random(seed)), name="storm")  # noqa: S311 - chance
+    try:
+        for name in names:
+            await stage.create_service(name)
+            await asyncio.sleep(0.05)
+        for name in leave:
+            await stage.delete_service(name)
+            await asyncio.sleep(0.05)
+    finally:
+        weather.cancel()
+        await asyncio.wait([weather])
+        stage.guest_proxy.heal()
+        stage.harvester_proxy.heal()
+
+    await stage.gone(*leave, within=90)
+    await stage.served(*stay, within=90)
+
+    async def right() -> bool:
+        balancers = [one.metadata.label(LB_SERVICE_NAME) for one in await stage.load_balancers()]
+        return sorted(str(name) for name in balancers) == sorted(stay)
+
+    await until(right, within=30, what="one load balancer for each Service that stays")
+    assert (await stage.harvester.counts()).booked == len(stay)
+    await caught_up(stage)
+    for name in stay:
+        told = await stage.told(name)
+        assert sum(event.count for event in told) <= MOST_EVENTS_IN_A_STORM, told

@@ -1,0 +1,235 @@
+"""No credential leaves the program: not in logs, Events, metrics or error output; and requests can be looked up."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+import yaml
+
+from devenv.apiserver import ControlPlane
+from devenv.ccm import CcmProcess
+from devenv.faults import Answer
+from devenv.pki import Authority
+from devenv.process import ReservedPort
+from devenv.restclient import Json
+from devenv.stage import Stage, until
+from harvester_ccm.errors import NotFound
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.model.core import EVENTS, SERVICES
+from harvester_ccm.names import IPAM
+from tests.conftest import bind
+from tests.e2e.connectproxy import ConnectProxy
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
+
+PASSWORD: Final = "hunter2-kubeconfig-password"
+PROXY_PASSWORD: Final = "open5esame"
+PLUGIN_SECRET: Final = "plugin5ecret-in-environment"
+WORDS: Final = "7f3a91-not-a-secret"
+
+
+def secrets_of(kubeconfig: Path) -> set[str]:
+    """Return every word of a kubeconfig that nobody else may see."""
+    user: Json = yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]
+    found = {str(user[key]) for key in ("token", "password", "client-key-data") if key in user}
+    if "client-key-data" in user:
+        found |= set(base64.b64decode(user["client-key-data"]).decode().splitlines()[1:-1])
+    # The signature alone would do for somebody who has the rest.
+    return found | {part for one in found if one.count(".") == 2 for part in one.split(".")[1:]}
+
+
+def with_all_secrets(source: Path, target: Path, pair: tuple[Path, Path], *, server: str | None = None) -> Path:
+    """Write a kubeconfig that also has a password, a client key and, if wanted, another server."""
+    document = yaml.safe_load(source.read_text())
+    certificate, key = (base64.b64encode(path.read_bytes()).decode() for path in pair)
+    secret = {"username": "admin", "password": PASSWORD, "client-certificate-data": certificate, "client-key-data": key}
+    document["users"][0]["user"].update(secret)
+    if server:
+        cluster = document["clusters"][0]["cluster"]
+        cluster.update({"server": server, "tls-server-name": "127.0.0.1"})
+    target.touch(mode=0o600)
+    target.write_text(yaml.safe_dump(document))
+    return target
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    """A client certificate and its key that no server knows."""
+    made = Authority("strangers", tmp_path / "pki").issue_client("stranger", "stranger")
+    return made.certificate, made.key
+
+
+def token_of(kubeconfig: Path) -> str:
+    token: str = yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]["token"]
+    return token
+
+
+def rewrite(path: Path, old: str, new: str) -> None:
+    """Replace words of a file that has them, in place."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def leaks(text: str, secrets: set[str]) -> list[str]:
+    """Return the first letters of the secrets that are in the text."""
+    return [f"{secret[:8]}…" for secret in secrets if secret in text]
+
+
+def parsed(log: str) -> list[Mapping[str, object]]:
+    """Return the lines of a JSON log; each has to be one."""
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert all({"time", "level", "message"} <= line.keys() for line in lines)
+    return lines
+
+
+async def metrics(port: int, token: str) -> str:
+    """Return the page of metrics."""
+    url = f"https://127.0.0.1:{port}/metrics"
+    headers = {"Authorization": f"Bearer {token}"}
+    async with aiohttp.ClientSession(headers=headers) as session, session.get(url, ssl=False) as answer:
+        assert answer.status == 200, await answer.text()
+        return await answer.text()
+
+
+def reader_token(guest: ControlPlane) -> str:
+    """Return the token of an account that may do everything, such as to read metrics."""
+    path = guest.kubeconfig_for_service_account("kube-system", "metrics-reader", context_namespace="default")
+    bind(guest, "cluster-admin", account=("kube-system", "metrics-reader"))
+    return token_of(path)
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+async def test_nothing_secret_is_shown_by_a_run_with_troubles(
+    stage: Stage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pair: tuple[Path, Path],
+    log_format: str,
+) -> None:
+    far = f"https://harvester.test:{stage.harvester_proxy.url.rpartition(':')[2]}"
+    cloud_config = with_all_secrets(stage.scene.cloud_config, tmp_path / "cloud-config", pair, server=far)
+    kubeconfig = with_all_secrets(stage.guest_proxy.kubeconfig(stage.scene.kubeconfig), tmp_path / "kubeconfig", pair)
+    token = reader_token(stage.scene.guest)
+    secrets = {*secrets_of(cloud_config), *secrets_of(kubeconfig), token, PROXY_PASSWORD}
+    port = ReservedPort()
+    port.release()
+    flags = {"v": "9", "logging-format": log_format, "secure-port": str(port.number), "bind-address": "127.0.0.1"}
+    async with ConnectProxy(login=f"ccm:{PROXY_PASSWORD}") as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        run = stage.run(cloud_config=cloud_config, kubeconfig=kubeconfig, flags=flags)
+        await stage.logged(run, "became leader", within=30)
+        await make_trouble(stage, run, cloud_config)
+        page = await metrics(port.number, token)
+        run.terminate(0)
+        assert await stage.ended(run) == 0
+
+    events = (await stage.guest.request("GET", EVENTS.path())).decode()
+    for place, text in {"log": run.log, "metrics": page, "Events": events}.items():
+        assert leaks(text, secrets) == [], place
+    assert "LoadBalancer" in events
+    assert "harvester_ccm" in page
+    if log_format == "json":
+        parsed(run.log)
+
+
+async def make_trouble(stage: Stage, run: CcmProcess, cloud_config: Path) -> None:
+    """Let everything happen that makes the program say something about requests and credentials."""
+    bearer = token_of(cloud_config)
+    # Servers that repeat in their refusal what they were sent.
+    echo = f"Authorization: Bearer {bearer} is not accepted"
+    stage.harvester_proxy.inject(Answer(500, echo), method="POST", path="/loadbalancers", times=2)
+    stage.harvester_proxy.inject(Answer(401, echo), method="GET", path="/loadbalancers", times=2)
+    stage.guest_proxy.inject(Answer(403, echo), method="PATCH", path="/services/", times=1)
+    await stage.create_service("web")
+    await stage.create_service("wrong", annotations={IPAM: f"token: {WORDS}"})
+    stage.harvester_proxy.cut_watches()
+    stage.guest_proxy.cut_watches()
+    await stage.served("web", within=40)
+    rewrite(cloud_config, "current-context: default", "current-context: absent")
+    await stage.logged(run, "changed credentials not usable", within=20)
+    rewrite(cloud_config, "current-context: absent", "current-context: default")
+    await stage.logged(run, "credentials reloaded", within=20)
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("broken", "cloud-config"),
+        ("server", "kubeconfig"),
+        ("login", "cloud-config"),
+        ("plugin", "kubeconfig"),
+        ("key", "cloud-config"),
+        ("proxy", "kubeconfig"),
+    ],
+)
+def test_error_output_of_a_start_that_fails(
+    stage: Stage, tmp_path: Path, pair: tuple[Path, Path], name: str, flag: str
+) -> None:
+    path = with_all_secrets(stage.scene.cloud_config, tmp_path / "cloud-config", pair)
+    secrets = {*secrets_of(path), PROXY_PASSWORD, PLUGIN_SECRET}
+    document: Json = yaml.safe_load(path.read_text())
+    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
+    match name:
+        case "plugin":
+            variables = [{"name": "SECRET", "value": PLUGIN_SECRET}]
+            arguments = ["-c", "echo $SECRET; echo $SECRET >&2; exit 1"]
+            user["exec"] = {"command": "sh", "args": arguments, "env": variables, "apiVersion": "v0"}
+            # A plugin is asked when a request is sent: something else has to be wrong with the file.
+            cluster["certificate-authority-data"] = "!"
+        case "server":
+            cluster["server"] = f"ftp://admin:{PROXY_PASSWORD}@harvester.test"
+        case "login":
+            cluster["server"] = f"https://admin:{PROXY_PASSWORD}@harvester.test"
+        case "key":
+            user["client-key-data"] = base64.b64encode(f"-----BEGIN {user['client-key-data']}".encode()).decode()
+        case "proxy":
+            cluster["proxy-url"] = f"socks5://ccm:{PROXY_PASSWORD}@proxy.test:1080"
+    text = yaml.safe_dump(document)
+    path.write_text(text.replace("users:", "users: {", 1) if name == "broken" else text)
+
+    files = {"cloud-config": stage.scene.cloud_config, "kubeconfig": stage.scene.kubeconfig, flag: path}
+    ended = subprocess.run(
+        [sys.executable, "-m", "harvester_ccm", "--cluster-name=demo", "--v=9", "--secure-port=0"]
+        + [f"--{one}={file}" for one, file in files.items()],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.returncode == (255 if flag == "cloud-config" else 1)
+    assert str(path) in ended.stderr
+    assert leaks(ended.stdout + ended.stderr, secrets) == []
+
+
+async def test_failed_request_is_found_in_the_audit_log_of_the_server(tmp_path: Path) -> None:
+    plane = await asyncio.to_thread(ControlPlane.start, "audited", tmp_path / "audited", audit=True)
+    try:
+        async with ApiClient(load_kubeconfig(plane.admin_kubeconfig), cluster="guest") as client:
+            ids = []
+            for name in ("one", "two"):
+                with pytest.raises(NotFound) as caught:
+                    await client.get(SERVICES, name, namespace="default")
+                ids.append(caught.value.request_id)
+
+        async def audited() -> dict[str, str]:
+            lines = [json.loads(line) for line in plane.audit_log.read_text().splitlines() if line.endswith("}")]
+            found = {line["auditID"]: line["objectRef"]["name"] for line in lines if line["auditID"] in ids}
+            return found if len(found) == len(ids) else {}
+
+        found = await until(audited, within=20, what="both requests in the audit log")
+    finally:
+        await asyncio.to_thread(plane.stop)
+    assert [found[one] for one in ids] == ["one", "two"]
+    assert all(re.fullmatch(r"[0-9a-f]{10}-[0-9a-f]{8}", one) for one in ids)

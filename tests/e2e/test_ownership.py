@@ -1,0 +1,256 @@
+"""Whose load balancer it is: kept over renames and restored Services, left alone when it is another cluster's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import devenv.apiserver
+from devenv.apiserver import ControlPlane
+from devenv.ccm import CcmProcess
+from devenv.restclient import Json
+from devenv.stage import SERVICE_ACCOUNT, Stage, until
+from devenv.watch import documents
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.model.core import NAMESPACES, SERVICES, Service
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.names import (
+    LB_CLUSTER,
+    LB_OWNER,
+    LB_SELECT_CLUSTER,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    LB_SERVICE_UID,
+    WORKLOAD_TYPE,
+    Reason,
+)
+from harvester_ccm.plan.ownership import ORPHAN_GRACE
+from tests.e2e.observing import caught_up, writes
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
+
+TEN = [f"web-{number}" for number in range(10)]
+EVENT_DOCUMENTS = documents("", "v1", "events", kind="Event")
+RIGHTS = Path(devenv.apiserver.__file__).parent / "rbac"
+
+
+@pytest.fixture(scope="module")
+def second_guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Another guest cluster on the same Harvester, with the rights of the program."""
+    with ControlPlane.start("second-guest", tmp_path_factory.mktemp("second-guest")) as plane:
+        plane.apply(RIGHTS / "guest-cloud-provider.yaml", RIGHTS / "guest-additions.yaml")
+        yield plane
+
+
+@pytest.fixture
+async def second(second_guest: ControlPlane) -> AsyncIterator[ApiClient]:
+    """An administrator's client of the second guest."""
+    async with ApiClient(load_kubeconfig(second_guest.admin_kubeconfig), cluster="second-admin") as client:
+        yield client
+
+
+async def start(stage: Stage, *, cluster: str = "demo", kubeconfig: Path | None = None) -> CcmProcess:
+    """Start the program and return when it leads."""
+    run = stage.run(flags={"cluster-name": cluster}, kubeconfig=kubeconfig, proxied=kubeconfig is None)
+    await stage.logged(run, "became leader")
+    return run
+
+
+async def end(stage: Stage, run: CcmProcess) -> None:
+    """Ask the program to end and return when it has."""
+    run.terminate(0)
+    assert await stage.ended(run) == 0
+
+
+async def complete(stage: Stage, number: int) -> dict[str, LoadBalancer]:
+    """Return the load balancers by the Services that they serve, when there are so many and all is done about them."""
+
+    async def all_done() -> dict[str, LoadBalancer] | None:
+        found = await stage.load_balancers()
+        done = [one for one in found if one.address and one.metadata.finalizers and not one.metadata.deleting]
+        return by_service(done) if len(done) == len(found) == number else None
+
+    return await until(all_done, within=20, what=f"{number} complete load balancers")
+
+
+def by_service(balancers: list[LoadBalancer]) -> dict[str, LoadBalancer]:
+    """Return load balancers by the names of their Services."""
+    return {one.metadata.label(LB_SERVICE_NAME) or "": one for one in balancers}
+
+
+async def test_renamed_cluster_keeps_names_and_addresses(stage: Stage) -> None:
+    run = await start(stage)
+    for name in TEN:
+        workload = {WORKLOAD_TYPE: "vm"} if name == TEN[0] else {}
+        await stage.create_service(name, ports=[{"name": "http", "port": 8080}], annotations=workload)
+    addresses = {service.metadata.name: service.addresses for service in await stage.served(*TEN)}
+    before = await complete(stage, len(TEN))
+    await end(stage, run)
+    stage.kube_vip.transitions.clear()
+
+    run = await start(stage, cluster="renamed")
+    for name in TEN:
+        told = await stage.hears(name, Reason.ADOPTED)
+        assert "made for cluster name 'demo', goes on serving under 'renamed'" in told.message
+    await caught_up(stage)
+    after = await complete(stage, len(TEN))
+    for name in TEN:
+        meta = after[name].metadata
+        assert (meta.uid, after[name].address) == (before[name].metadata.uid, before[name].address)
+        assert (meta.label(LB_CLUSTER), meta.annotation(LB_SELECT_CLUSTER)) == ("renamed", "renamed")
+    assert {service.metadata.name: service.addresses for service in await stage.served(*TEN)} == addresses
+    assert stage.kube_vip.transitions == []
+
+    for name in TEN:
+        await stage.delete_service(name)
+    await stage.gone(*TEN)
+    await stage.nothing_left()
+
+
+async def recreate(stage: Stage, name: str) -> Service:
+    """Delete a Service without the program's clean-up and make it anew, as a restored backup is."""
+    await stage.change_service(name, {"metadata": {"finalizers": None}})
+    await stage.delete_service(name)
+    await stage.gone(name)
+    return await stage.create_service(name)
+
+
+async def test_restored_service_gets_its_load_balancer_back(stage: Stage) -> None:
+    run = await start(stage)
+    await stage.create_service("web")
+    (old,) = await stage.served("web")
+    before = (await complete(stage, 1))["web"]
+    await end(stage, run)
+    new = await recreate(stage, "web")
+
+    await start(stage)
+    (served,) = await stage.served("web")
+    told = await stage.hears("web", Reason.ADOPTED)
+    assert f"Load balancer {before.metadata.name}, made for an earlier Service of this name" in told.message
+    assert served.metadata.uid == new.metadata.uid != old.metadata.uid
+    assert served.addresses == old.addresses
+    await caught_up(stage)
+    after = (await complete(stage, 1))["web"]
+    assert after.metadata.uid == before.metadata.uid
+    assert after.metadata.annotation(LB_SERVICE_UID) == new.metadata.uid
+
+
+def labelled(name: str, service: str, **more: Mapping[str, str]) -> Json:
+    """Return a load balancer with the labels of a Service of a cluster called demo."""
+    labels = {LB_CLUSTER: "demo", LB_SERVICE_NAMESPACE: "default", LB_SERVICE_NAME: service}
+    return {
+        "apiVersion": LOAD_BALANCERS.api_version,
+        "kind": LOAD_BALANCERS.kind,
+        "metadata": {"name": name, "namespace": "default", "labels": labels, **more},
+        "spec": {"ipam": "pool", "workloadType": "cluster"},
+    }
+
+
+async def test_left_over_load_balancers_are_deleted_when_it_is_certain(stage: Stage) -> None:
+    run = await start(stage)
+    for name in ("gone", "quick", "kept"):
+        await stage.create_service(name)
+    await stage.served("gone", "quick", "kept")
+    balancers = await complete(stage, 3)
+    await end(stage, run)
+    for name in ("gone", "quick"):
+        await stage.change_service(name, {"metadata": {"finalizers": None}})
+        await stage.delete_service(name)
+    # Marked by another cluster; of our name without any mark; no load balancer of a provider.
+    foreign = labelled("foreign", "gone", annotations={LB_OWNER: "11111111-2222-3333-4444-555555555555"})
+    plain = {**labelled("plain", "gone"), "metadata": {"name": "plain", "namespace": "default"}}
+    for document in (foreign, labelled("unmarked", "gone"), plain):
+        await stage.host.create(LOAD_BALANCERS, document, namespace="default")
+
+    run = await start(stage)
+    began = time.monotonic()
+    # A Service that comes back in time has its load balancer back.
+    await stage.create_service("quick")
+    await stage.served("quick")
+    deleted = await until(lambda: absent(stage, balancers["gone"]), within=ORPHAN_GRACE + 20, what="end of the orphan")
+    assert deleted
+    assert time.monotonic() - began > ORPHAN_GRACE - 1
+    left = {one.metadata.name for one in await stage.load_balancers()}
+    kept = {balancers[name].metadata.name for name in ("quick", "kept")}
+    assert left == kept | {"foreign", "unmarked", "plain"}
+    assert (await stage.harvester.counts()).booked == len(left)
+    deletions = [one.path.rpartition("/")[2] for one in writes(stage.harvester_proxy) if one.method == "DELETE"]
+    assert deletions == [balancers["gone"].metadata.name]
+    reported = [line for line in run.log.splitlines() if "load balancer without service" in line]
+    assert [line for line in reported if "unmarked" in line and "no owner mark" in line]
+    assert not [line for line in reported if "foreign" in line or "plain" in line]
+    # Each is reported once.
+    assert len(reported) <= 3
+
+
+async def absent(stage: Stage, balancer: LoadBalancer) -> bool:
+    """Return whether a load balancer is gone."""
+    return balancer.metadata.uid not in {one.metadata.uid for one in await stage.load_balancers()}
+
+
+async def test_two_clusters_of_one_name_leave_each_other_alone(
+    stage: Stage, second: ApiClient, second_guest: ControlPlane
+) -> None:
+    kubeconfig = second_guest.kubeconfig_for_service_account(
+        "kube-system", SERVICE_ACCOUNT, context_namespace="kube-system"
+    )
+    ours = await start(stage)
+    theirs = await start(stage, kubeconfig=kubeconfig)
+    await stage.create_service("web")
+    (service,) = await stage.served("web")
+    await create_in(second, "web")
+    other = await served_in(second, "web")
+
+    assert other.addresses != service.addresses
+    told = await stage.hears("web", Reason.FOREIGN_LOAD_BALANCER)
+    assert "belongs to another cluster, also called 'demo'" in told.message
+    (text,) = await until(lambda: heard_in(second, "web"), within=20, what="Event in the second guest")
+    assert "also called 'demo'" in text
+    owners = {one.metadata.annotation(LB_OWNER): one.allocated_ip for one in await stage.load_balancers()}
+    assert owners == {
+        (await stage.guest.get(NAMESPACES, "kube-system")).metadata.uid: service.addresses[0],
+        (await second.get(NAMESPACES, "kube-system")).metadata.uid: other.addresses[0],
+    }
+
+    # Each deletes its own, also when it alone has a Service of that name.
+    await stage.delete_service("web")
+    await stage.gone("web")
+    (left,) = (await complete(stage, 1)).values()
+    assert left.address == other.addresses[0]
+    assert (await served_in(second, "web")).addresses == other.addresses
+    await second.delete(SERVICES, "web", namespace="default")
+    await stage.nothing_left()
+    for run in (ours, theirs):
+        assert run.exit_code is None
+
+
+async def create_in(client: ApiClient, name: str) -> None:
+    """Create a Service in the second guest."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+    }
+    await client.create(SERVICES, body, namespace="default")
+
+
+async def served_in(client: ApiClient, name: str) -> Service:
+    """Return a Service of the second guest once it has an address."""
+
+    async def served() -> Service | None:
+        service = await client.get(SERVICES, name, namespace="default")
+        return service if service.addresses else None
+
+    return await until(served, within=20, what=f"address of {name} in the second guest")
+
+
+async def heard_in(client: ApiClient, name: str) -> list[str]:
+    """Return what a Service of the second guest was told about a load balancer of another cluster."""
+    events = (await client.list(EVENT_DOCUMENTS, namespace="default")).items
+    mine = [one for one in events if one["involvedObject"]["name"] == name]
+    return [one["message"] for one in mine if one["reason"] == Reason.FOREIGN_LOAD_BALANCER]

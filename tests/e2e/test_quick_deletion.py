@@ -1,0 +1,100 @@
+"""Services deleted moments after their creation, while Harvester is in the middle of them: nothing may be left."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from devenv.background import Background
+from devenv.faults import Delay
+from devenv.stage import Stage, until
+from devenv.watch import Document, Mirror, documents
+from harvester_ccm.names import SERVICE_FINALIZER
+from tests.e2e.observing import caught_up, writes
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
+
+BALANCERS = "/loadbalancers"
+SERVICES = documents("", "v1", "services", kind="Service")
+
+
+@asynccontextmanager
+async def lost_services(stage: Stage) -> AsyncIterator[set[str]]:
+    """Collect the names of Services that went although they had the program's finalizer.
+
+    An API server that has begun to delete an object without finalizers does not see one that is added meanwhile. Then
+    only the sweep can find the load balancer.
+    """
+    lost: set[str] = set()
+
+    def changed(before: Document | None, after: Document | None) -> None:
+        if after is None and before is not None:
+            metadata = before["metadata"]
+            if SERVICE_FINALIZER in metadata.get("finalizers", ()) and "deletionTimestamp" not in metadata:
+                lost.add(metadata["name"])
+
+    mirror = Mirror(stage.guest, SERVICES)
+    mirror.subscribe(changed)
+    background = Background("lost services", [mirror.run])
+    await background.start([mirror.wait_synced], within=20)
+    try:
+        yield lost
+    finally:
+        await background.stop()
+
+
+async def live_briefly(stage: Stage, name: str, seconds: float) -> None:
+    """Create a Service and delete it after so many seconds."""
+    await stage.create_service(name)
+    await asyncio.sleep(seconds)
+    await stage.delete_service(name)
+
+
+async def live_and_leave(stage: Stage, lives: Sequence[float], per_life: int) -> None:
+    """Let Services live for each of the times, so many at once, and wait until nothing of them is left."""
+    names: list[str] = []
+    async with lost_services(stage) as lost:
+        for index, seconds in enumerate(lives):
+            batch = [f"brief-{index}-{number}" for number in range(per_life)]
+            await asyncio.gather(*(live_briefly(stage, name, seconds) for name in batch))
+            names += batch
+        await stage.gone(*names, within=90)
+        await stage.nothing_left(within=90)
+    created = [record for record in writes(stage.harvester_proxy, BALANCERS) if record.method == "POST"]
+    assert len(created) > per_life, "nearly every Service was gone before it was seen: this test shows nothing"
+    swept = re.findall(r"orphaned load balancer deleted .*service=default/(\S+)", stage.runs[0].log)
+    assert set(swept) <= lost
+
+
+async def test_service_that_is_gone_before_it_has_the_finalizer_gets_no_load_balancer(stage: Stage) -> None:
+    stage.harvester_proxy.forget()
+    preparation = stage.guest_proxy.inject(Delay(0.3), method="PATCH", path="/services/brief")
+    await stage.create_service("brief")
+
+    async def asked() -> int:
+        return preparation.hits
+
+    await until(asked, within=20, what="preparation of the Service")
+    await stage.delete_service("brief")
+    await stage.gone("brief")
+
+    async def answered() -> bool:
+        return [one.status for one in stage.guest_proxy.matching(method="PATCH", path="/services/brief")] == [404]
+
+    await until(answered, within=20, what="answer that the Service is gone")
+    await caught_up(stage)
+
+    assert writes(stage.harvester_proxy) == []
+
+
+async def test_two_hundred_services(stage: Stage) -> None:
+    await live_and_leave(stage, (0.0, 0.005, 0.05, 0.5), 50)
+
+
+@pytest.mark.parametrize("qps", [20.0])
+async def test_services_that_harvester_has_not_looked_at_when_they_go(stage: Stage) -> None:
+    await live_and_leave(stage, (0.1, 0.2, 0.5), 8)

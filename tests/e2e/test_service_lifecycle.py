@@ -1,0 +1,211 @@
+"""A Service from its creation on: what is written where, in which order, and what is not written."""
+
+from __future__ import annotations
+
+import json
+import zlib
+
+import pytest
+
+from devenv.faults import Answer
+from devenv.kubevip import Transition
+from devenv.restclient import Json
+from devenv.stage import Stage, until
+from harvester_ccm.model.core import NAMESPACES
+from harvester_ccm.names import IPAM, Reason
+from tests.e2e.observing import caught_up, completed, retouched, writes
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
+
+TWO_PORTS = (
+    {"name": "https", "port": 8443, "protocol": "TCP"},
+    {"name": "dns", "port": 53, "protocol": "UDP"},
+)
+FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
+OURS = "cloudprovider.harvesterhci.io"
+THEIRS = "loadbalancer.harvesterhci.io"
+BALANCERS = "/loadbalancers"
+
+
+async def test_pool_service_gets_its_address_in_kube_vips_shape(stage: Stage) -> None:
+    await stage.create_service("web", ports=TWO_PORTS)
+    await stage.served("web")
+    await stage.hears("web", Reason.ENSURED)
+
+    service = await stage.service_document("web")
+    ports = [{"port": 8443, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]
+    ingress = [{"ip": "127.77.0.2", "ipMode": "VIP", "ports": ports}]
+    assert service["status"] == {"loadBalancer": {"ingress": ingress}}
+    assert service["metadata"]["finalizers"] == [FINALIZER]
+    assert service["metadata"]["annotations"]["kube-vip.io/loadbalancerIPs"] == "127.77.0.2"
+    assert stage.kube_vip.transitions == [Transition("announce", "127.77.0.2", "default/web")]
+    assert [(told.type, told.reason, told.message) for told in await stage.told("web")] == [
+        ("Normal", "EnsuringLoadBalancer", "Ensuring load balancer"),
+        ("Normal", "EnsuredLoadBalancer", "Ensured load balancer, address 127.77.0.2"),
+    ]
+    # Finalizer and parking, then address and status: no more requests than changes.
+    assert len(writes(stage.guest_proxy, "/services/web")) == 2
+
+
+async def test_load_balancer_of_a_pool_service_field_by_field(stage: Stage) -> None:
+    service = await stage.create_service("web")
+    balancer = await completed(stage, "web")
+    cluster = await stage.guest.get(NAMESPACES, "kube-system")
+
+    document: Json = balancer.document()
+    checksum = zlib.crc32(f"demo-default-web-{service.metadata.uid}".encode())
+    assert document["metadata"]["name"] == f"demo-default-web-{checksum:08x}"
+    assert document["metadata"]["labels"] == {
+        f"{OURS}/cluster": "demo",
+        f"{OURS}/serviceNamespace": "default",
+        f"{OURS}/serviceName": "web",
+    }
+    assert document["metadata"]["annotations"] == {
+        f"{OURS}/lb-network": "",
+        f"{OURS}/cluster-uid": cluster.metadata.uid,
+        f"{OURS}/service-uid": service.metadata.uid,
+        f"{THEIRS}/cluster": "demo",
+        f"{THEIRS}/network": "",
+        f"{THEIRS}/project": "",
+        f"{THEIRS}/namespace": "default",
+    }
+    assert document["metadata"]["finalizers"] == ["wrangler.cattle.io/harvester-lb-controller"]
+    assert document["spec"] == {"workloadType": "cluster", "ipam": "pool"}
+    assert document["status"]["address"] == "127.77.0.2"
+    assert document["status"]["allocatedAddress"]["ipPool"] == "lan"
+
+
+async def test_load_balancer_of_a_service_with_all_wishes(stage: Stage) -> None:
+    mapping = {"interface-nad-mapping": json.dumps({"default/vlan1": "enp2s0"})}
+    metadata = {"name": "harvester-nad-mapping", "namespace": "kube-system"}
+    stage.scene.guest.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": mapping})
+    wishes = {"network": "default/vlan1", "project": "local/p-1", "namespace": "elsewhere", "ip-pool": "lan"}
+    try:
+        await stage.create_service("web", annotations={f"{OURS}/{key}": value for key, value in wishes.items()})
+        document: Json = (await completed(stage, "web")).document()
+        service = await stage.service_document("web")
+    finally:
+        stage.scene.guest.admin.request("DELETE", "/api/v1/namespaces/kube-system/configmaps/harvester-nad-mapping")
+
+    annotations = document["metadata"]["annotations"]
+    assert annotations[f"{OURS}/lb-network"] == annotations[f"{THEIRS}/network"] == "default/vlan1"
+    # Harvester's webhook puts its own knowledge in the place of these two.
+    assert annotations[f"{THEIRS}/project"] == ""
+    assert annotations[f"{THEIRS}/namespace"] == "default"
+    assert document["spec"] == {"workloadType": "cluster", "ipam": "pool", "ipPool": "lan"}
+    assert service["metadata"]["annotations"]["kube-vip.io/serviceInterface"] == "enp2s0"
+
+
+async def test_dhcp_service_takes_the_lease_of_kube_vip(stage: Stage) -> None:
+    await stage.create_service("wiki", ports=TWO_PORTS, annotations={IPAM: "dhcp"})
+    balancer = await completed(stage, "wiki")
+    await stage.hears("wiki", Reason.ENSURED)
+
+    service = await stage.service_document("wiki")
+    ports = [{"port": 8443, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]
+    ingress = [{"ip": "127.78.0.10", "ipMode": "VIP", "ports": ports}]
+    assert service["status"] == {"loadBalancer": {"ingress": ingress}}
+    annotations = service["metadata"]["annotations"]
+    assert annotations["kube-vip.io/loadbalancerIPs"] == "0.0.0.0"
+    assert annotations["kube-vip.io/requestedIP"] == "127.78.0.10"
+    document: Json = balancer.document()
+    assert document["spec"] == {"workloadType": "cluster", "ipam": "dhcp"}
+    assert document["status"]["address"] == "127.78.0.10"
+    assert document["status"]["allocatedAddress"] == {"ip": "0.0.0.0"}
+    assert [told.message for told in await stage.told("wiki")] == [
+        "Ensuring load balancer",
+        "Ensured load balancer, address 127.78.0.10 from DHCP",
+    ]
+
+
+async def test_finalizer_is_there_before_the_load_balancer(stage: Stage) -> None:
+    refused = stage.harvester_proxy.inject(Answer(503, "not now"), method="POST", path=BALANCERS)
+    await stage.create_service("web")
+
+    async def tried() -> int:
+        return refused.hits
+
+    await until(tried, within=20, what="a try to create the load balancer")
+    service = await stage.service_document("web")
+    assert service["metadata"]["finalizers"] == [FINALIZER]
+    assert service["metadata"]["annotations"]["kube-vip.io/loadbalancerIPs"] == ""
+    assert await stage.load_balancers() == ()
+
+    stage.harvester_proxy.heal()
+    await stage.served("web")
+
+
+@pytest.mark.parametrize(("ipam", "address"), [("pool", "127.77.0.2"), ("dhcp", "127.78.0.10")])
+async def test_changed_ports_are_written_to_the_status_and_nowhere_else(stage: Stage, ipam: str, address: str) -> None:
+    await stage.create_service("web", ports=TWO_PORTS, annotations={IPAM: ipam})
+    before = await completed(stage, "web")
+    await caught_up(stage)
+    stage.guest_proxy.forget()
+
+    ports = [
+        {"name": "dns", "port": 53, "protocol": "UDP"},
+        {"name": "ssh", "port": 22, "protocol": "TCP"},
+        {"name": "https", "port": 8443, "protocol": "TCP"},
+    ]
+    await stage.change_service("web", {"spec": {"ports": ports}})
+
+    async def rewritten() -> bool:
+        (ingress,) = (await stage.service_document("web"))["status"]["loadBalancer"]["ingress"]
+        return bool(ingress["ports"] == [{"port": p["port"], "protocol": p["protocol"]} for p in ports])
+
+    await until(rewritten, within=20, what="status with the new ports")
+    await caught_up(stage)
+    assert len(writes(stage.guest_proxy, "/services/web")) == 1
+    assert (await completed(stage, "web")).metadata.resource_version == before.metadata.resource_version
+    assert stage.kube_vip.transitions == [Transition("announce", address, "default/web")]
+
+
+async def test_change_that_means_nothing_is_answered_by_no_write(stage: Stage) -> None:
+    await stage.create_service("web")
+    await stage.create_service("wiki", annotations={IPAM: "dhcp"})
+    await stage.served("web", "wiki")
+    await stage.hears("web", Reason.ENSURED)
+    await stage.hears("wiki", Reason.ENSURED)
+    await caught_up(stage)
+    stage.guest_proxy.forget()
+    stage.harvester_proxy.forget()
+
+    for _ in range(3):
+        await retouched(stage, "web")
+        await retouched(stage, "wiki")
+
+    assert writes(stage.guest_proxy, "/services/(web|wiki)") == []
+    assert writes(stage.harvester_proxy) == []
+    assert len(await stage.told("web")) == len(await stage.told("wiki")) == 2
+
+
+async def test_change_of_ipam_is_refused_once_and_the_address_stays(stage: Stage) -> None:
+    await stage.create_service("web")
+    before = await completed(stage, "web")
+
+    await stage.change_service("web", {"metadata": {"annotations": {IPAM: "dhcp"}}})
+    told = await stage.hears("web", Reason.IMMUTABLE)
+    await retouched(stage, "web")
+    await retouched(stage, "web")
+
+    assert told.type == "Warning"
+    for words in (IPAM, "'dhcp'", "'pool'", "Set the annotation back"):
+        assert words in told.message
+    assert await stage.told("web", Reason.IMMUTABLE) == [told]
+    assert (await completed(stage, "web")).metadata.resource_version == before.metadata.resource_version
+    (service,) = await stage.served("web")
+    assert service.addresses == ("127.77.0.2",)
+
+
+async def test_unknown_ipam_is_told_and_cured_by_its_correction(stage: Stage) -> None:
+    await stage.create_service("web", annotations={IPAM: "Pool"})
+    told = await stage.hears("web", Reason.INVALID_ANNOTATION)
+    await retouched(stage, "web")
+
+    assert told.type == "Warning"
+    assert told.message == f"Annotation {IPAM} is 'Pool'; expected pool or dhcp"
+    assert await stage.told("web") == [told]
+    assert await stage.load_balancers() == ()
+
+    await stage.change_service("web", {"metadata": {"annotations": {IPAM: "pool"}}})
+    await stage.served("web")

@@ -1,0 +1,65 @@
+"""SIGTERM: the program ends by itself in time, hands the leadership on and leaves nothing half done for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import pytest
+
+from devenv.ccm import CcmProcess
+from devenv.stage import Stage
+from harvester_ccm.model.core import LEASES
+from tests.e2e.observing import writes
+
+pytestmark = pytest.mark.apiserver
+
+MANY = [f"web-{number}" for number in range(50)]
+
+
+async def stopped(stage: Stage, run: CcmProcess) -> None:
+    """Send SIGTERM and check how the run ends."""
+    started = time.monotonic()
+    run.terminate(0)
+    code = await stage.ended(run)
+    seconds = time.monotonic() - started
+    assert code == 0, run.log
+    assert seconds < 2, f"took {seconds:.2f} s: {run.log}"
+    with pytest.raises(ProcessLookupError):
+        os.killpg(run.pid, 0)
+    lease = await stage.guest.get(LEASES, "cloud-controller-manager", namespace="kube-system")
+    assert lease.spec.holder_identity == ""
+
+
+async def test_stops_when_idle(stage: Stage, ccm: CcmProcess) -> None:
+    await stopped(stage, ccm)
+
+
+async def test_stops_before_it_leads(stage: Stage, ccm: CcmProcess) -> None:
+    waiting = stage.run(proxied=True)
+    await stage.logged(waiting, "waiting for leadership")
+    waiting.terminate(0)
+
+    assert await stage.ended(waiting, within=2) == 0
+    assert ccm.exit_code is None
+
+
+async def test_stops_in_the_middle_of_work_and_the_next_run_goes_on(stage: Stage, ccm: CcmProcess) -> None:
+    await asyncio.gather(*(stage.create_service(name) for name in MANY))
+    await stage.served(MANY[0])
+
+    await stopped(stage, ccm)
+
+    sent = len(writes(stage.guest_proxy)) + len(writes(stage.harvester_proxy))
+    created = {balancer.metadata.name for balancer in await stage.load_balancers()}
+    started = time.monotonic()
+    successor = stage.run()
+    await stage.logged(successor, "became leader")
+    # The Lease was given up: nobody waits for its end (15 s).
+    assert time.monotonic() - started < 10
+    await stage.served(*MANY, within=60)
+    assert len(writes(stage.guest_proxy)) + len(writes(stage.harvester_proxy)) == sent
+    balancers = await stage.load_balancers()
+    assert len(balancers) == len(MANY)
+    assert created <= {balancer.metadata.name for balancer in balancers}

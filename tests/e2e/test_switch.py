@@ -1,0 +1,190 @@
+"""Changing the workload type of a load balancer that serves: only by the annotation, with the same address."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from devenv.demo.requests import ask
+from devenv.guestnodes import GuestNodes
+from devenv.harvester.records import SLICES
+from devenv.kubevip import Transition
+from devenv.stage import Stage, until
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.names import (
+    HEALTH_CHECK_PORT,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
+    LB_SERVICE_NAME,
+    LB_TOUCH,
+    MOVING,
+    WORKLOAD_TYPE,
+    Reason,
+)
+from tests.devenv.emulated import endpoint_slice
+from tests.e2e.observing import caught_up, retouched
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
+
+HTTP = {"name": "http", "port": 8080, "protocol": "TCP"}
+SEED_VARIABLE = "SWITCH_SEED"
+"""Environment variable with the seed of a run that is to be repeated."""
+KILLS = 10
+SWITCH_SECONDS = 7.0
+"""About as long as one run takes to switch a load balancer; after a kill the pause in it begins anew."""
+SEVERAL = [f"web-{number}" for number in range(6)]
+
+
+@pytest.fixture
+async def nodes(stage: Stage) -> AsyncIterator[GuestNodes]:
+    """One node of the guest."""
+    async with GuestNodes(stage.guest, stage.host) as nodes:
+        await nodes.add(1)
+        yield nodes
+
+
+async def want(stage: Stage, name: str, workload: str) -> None:
+    """Ask for another workload type."""
+    await stage.change_service(name, {"metadata": {"annotations": {WORKLOAD_TYPE: workload}}})
+
+
+async def balancers_of(stage: Stage, name: str) -> list[LoadBalancer]:
+    """Return the load balancers that exist for a Service."""
+    return [one for one in await stage.load_balancers() if one.metadata.label(LB_SERVICE_NAME) == name]
+
+
+async def switched(stage: Stage, name: str, workload: str, *, within: float = 30) -> LoadBalancer:
+    """Return the one load balancer of a Service when it has this type, an address, and all is done about it."""
+
+    async def complete() -> LoadBalancer | None:
+        found, service = await balancers_of(stage, name), await stage.service(name)
+        assert service is not None
+        done = service.metadata.annotation(MOVING) is None and len(found) == 1 and not found[0].metadata.deleting
+        served = done and found[0].spec.workload_type == workload and found[0].address and found[0].allocated_ip
+        return found[0] if served and service.addresses == (found[0].address,) else None
+
+    return await until(complete, within=within, what=f"{name} with a load balancer of type {workload}")
+
+
+async def test_there_and_back_with_the_same_name_and_address(stage: Stage, nodes: GuestNodes) -> None:
+    run = stage.run(proxied=True)
+    await stage.logged(run, "became leader")
+    service = await stage.create_service("web", ports=[HTTP])
+    first = await switched(stage, "web", "cluster")
+    address = first.address
+
+    await want(stage, "web", "vm")
+    await nodes.listen(service)
+    await stage.hears("web", Reason.SWITCHING)
+    second = await switched(stage, "web", "vm")
+    assert await ask("TCP", address, 8080) == "node-1"
+    await touched(stage)
+    await want(stage, "web", "cluster")
+    third = await switched(stage, "web", "cluster")
+
+    for after in (second, third):
+        assert (after.metadata.name, after.address) == (first.metadata.name, first.address)
+        assert after.metadata.uid != first.metadata.uid
+    await caught_up(stage)
+    assert (await stage.harvester.counts()).booked == 1
+    annotations = (await stage.service_document("web"))["metadata"]["annotations"]
+    assert KUBE_VIP_IGNORE not in annotations
+    assert annotations[KUBE_VIP_ADDRESSES] == address
+    await told_before_and_after(stage, address)
+    await announced_by_kube_vip(stage, address)
+
+
+async def announced_by_kube_vip(stage: Stage, address: str) -> None:
+    """Check that kube-vip let go of the address and takes it again when it looks at the endpoints."""
+    before = [Transition("announce", address, "default/web"), Transition("withdraw", address, "default/web")]
+    assert stage.kube_vip.transitions == before
+    endpoints = endpoint_slice("10.42.0.9")
+    endpoints["metadata"]["namespace"] = "default"
+    stage.scene.guest.apply(endpoints)
+
+    async def again() -> bool:
+        return stage.kube_vip.transitions == [*before, before[0]]
+
+    try:
+        await until(again, within=10, what="announcement by kube-vip")
+    finally:
+        stage.scene.guest.admin.request("DELETE", f"{SLICES.path('default')}/web-1")
+
+
+async def told_before_and_after(stage: Stage, address: str) -> None:
+    """Check the Events of a Service that became a VM load balancer and then a cluster load balancer again."""
+    told = {(one.reason, one.message) for one in await stage.told("web") if "Switch" in one.reason}
+    for workload in ("vm", "cluster"):
+        becomes = (
+            f"The load balancer becomes one of workload type {workload}: it is deleted now and created again within "
+            "about 5 s. Its address is kept where Harvester allows it"
+        )
+        assert (str(Reason.SWITCHING), becomes) in told
+    done = [text for reason, text in sorted(told) if reason == Reason.SWITCHED]
+    assert done[0].startswith(f"The load balancer is one of workload type cluster now, address {address}")
+    assert "only after the endpoints of the Service change or kube-vip restarts" in done[0]
+    assert done[1:] == [f"The load balancer is one of workload type vm now, address {address}"]
+    assert len(told) == 4
+
+
+async def touched(stage: Stage) -> None:
+    """Return when the program has written the new load balancer once more, as it notes on it that it will."""
+
+    async def written_again() -> bool:
+        (balancer,) = await balancers_of(stage, "web")
+        return balancer.metadata.annotation(LB_TOUCH) is None
+
+    (balancer,) = await balancers_of(stage, "web")
+    assert balancer.metadata.annotation(LB_TOUCH) == "true"
+    await until(written_again, within=20, what="second write of the new load balancer")
+
+
+async def test_health_check_alone_switches_nothing(stage: Stage) -> None:
+    run = stage.run(proxied=True)
+    await stage.logged(run, "became leader")
+    await stage.create_service("web", ports=[HTTP])
+    before = await switched(stage, "web", "cluster")
+
+    await stage.change_service("web", {"metadata": {"annotations": {HEALTH_CHECK_PORT: "http"}}})
+
+    told = await stage.hears("web", Reason.IGNORED)
+    await retouched(stage, "web")
+    for words in (HEALTH_CHECK_PORT, f"Set annotation {WORKLOAD_TYPE} to vm", "traffic stops for some seconds"):
+        assert words in told.message
+    (after,) = await balancers_of(stage, "web")
+    assert after.metadata.uid == before.metadata.uid
+    assert await stage.told("web", Reason.IGNORED) == [told]
+
+
+@pytest.mark.usefixtures("nodes")
+async def test_kills_in_the_middle_change_nothing_about_the_end(stage: Stage) -> None:
+    seed = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(2**32))
+    print(f"seed {seed}: set {SEED_VARIABLE}={seed} to repeat")  # noqa: T201 - shown when the test fails
+    dice = random.Random(seed)  # noqa: S311 - chance, not a secret
+    run = stage.run(flags={"leader-elect": "false"})
+    for name in SEVERAL:
+        await stage.create_service(name, ports=[HTTP])
+    before = {name: await switched(stage, name, "cluster") for name in SEVERAL}
+
+    for name in SEVERAL:
+        await want(stage, name, "vm")
+    for _ in range(KILLS):
+        await asyncio.sleep(dice.choice([dice.uniform(0, 1), dice.uniform(1, SWITCH_SECONDS)]))
+        run.kill()
+        # Somebody is always on the way.
+        chosen = dice.choice(SEVERAL)
+        await want(stage, chosen, dice.choice(["vm", "cluster"]))
+        run = stage.run(flags={"leader-elect": "false"})
+    for name in SEVERAL:
+        await want(stage, name, "vm")
+
+    for name in SEVERAL:
+        after = await switched(stage, name, "vm", within=60)
+        assert (after.metadata.name, after.address) == (before[name].metadata.name, before[name].address)
+        assert after.metadata.uid != before[name].metadata.uid
+    assert len(await stage.load_balancers()) == (await stage.harvester.counts()).booked == len(SEVERAL)
+    assert stage.kube_vip.announced == {}

@@ -1,0 +1,139 @@
+"""Objects as people have them in files: complete documents, only what a case is about has to be said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harvester_ccm.names import LB_CLUSTER, LB_CONTROLLER_FINALIZER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
+from harvester_ccm.plan.load_balancer_name import load_balancer_name
+
+Json = dict[str, Any]
+
+UID = "6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12"
+OLD_UID = "11111111-9b7d-4e58-8a10-3c5d7e9f0b12"
+CLUSTER_UID = "aaaaaaaa-0000-4000-8000-000000000001"
+VMS = "vms"
+CREATED = "2026-11-21T08:00:00Z"
+
+
+def service(
+    name: str = "web",
+    *,
+    namespace: str = "shop",
+    uid: str = UID,
+    annotations: Mapping[str, str] | None = None,
+    address: str | None = None,
+    finalizers: Sequence[str] = (),
+    deleted: str | None = None,
+    **spec: Any,
+) -> Json:
+    """Return a Service of type LoadBalancer."""
+    metadata: Json = {
+        "name": name,
+        "namespace": namespace,
+        "uid": uid,
+        "resourceVersion": "7",
+        "creationTimestamp": CREATED,
+        "annotations": dict(annotations or {}),
+        "finalizers": list(finalizers),
+    }
+    if deleted:
+        metadata["deletionTimestamp"] = deleted
+    ports = [{"port": 80, "protocol": "TCP", "nodePort": 30080}]
+    status = {"loadBalancer": {"ingress": [{"ip": address}] if address else []}}
+    body = {"type": "LoadBalancer", "ports": ports, **spec}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": body, "status": status}
+
+
+def balancer(
+    cluster: str = "demo",
+    *,
+    of: str = "shop/web",
+    uid: str = UID,
+    name: str | None = None,
+    annotations: Mapping[str, str] | None = None,
+    address: str = "",
+    message: str | None = None,
+    finalizer: bool = True,
+    **spec: Any,
+) -> Json:
+    """Return the load balancer of a Service: ``uid`` is the Service's when it was made, ``address`` is booked."""
+    namespace, _, service_name = of.partition("/")
+    title = name or load_balancer_name(cluster, namespace, service_name, uid)
+    status: Json = {"allocatedAddress": {}}
+    if address:
+        status["allocatedAddress"] = {"ip": address, "ipPool": "lan"}
+        status["conditions"] = [{"type": "Ready", "status": "True"}]
+    if message is not None:
+        status["conditions"] = [{"type": "Ready", "status": "False", "message": message}]
+    return {
+        "apiVersion": "loadbalancer.harvesterhci.io/v1beta1",
+        "kind": "LoadBalancer",
+        "metadata": {
+            "name": title,
+            "namespace": VMS,
+            "uid": f"uid-of-{title}",
+            "resourceVersion": "11",
+            "labels": {LB_CLUSTER: cluster, LB_SERVICE_NAMESPACE: namespace, LB_SERVICE_NAME: service_name},
+            "annotations": dict(annotations or {}),
+            "finalizers": [LB_CONTROLLER_FINALIZER] if finalizer else [],
+        },
+        "spec": {"workloadType": "cluster", "ipam": "pool", **spec},
+        "status": status,
+    }
+
+
+def home() -> Json:
+    """Return the namespace whose UID is the cluster's."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "uid": CLUSTER_UID}}
+
+
+def node(name: str = "w1", *, annotations: Mapping[str, str] | None = None, **spec: Any) -> Json:
+    """Return a Node that waits for its initialisation, unless ``taints`` are given."""
+    taint = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "uid": f"uid-of-node-{name}",
+            "resourceVersion": "5",
+            "annotations": dict(annotations or {}),
+        },
+        "spec": {"taints": [taint], **spec},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def machine(name: str = "w1") -> Json:
+    """Return a VM."""
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name, "namespace": VMS, "uid": f"uid-of-vm-{name}"},
+        "spec": {},
+        "status": {"ready": True, "created": True, "printableStatus": "Running"},
+    }
+
+
+def instance(name: str = "w1", *nics: tuple[str, str, Sequence[str]], labels: Mapping[str, str] | None = None) -> Json:
+    """Return a running instance; a NIC is its device in the guest, its network and its addresses."""
+    networks = [
+        {"name": f"nic-{number}", "multus": {"networkName": network}} for number, (_, network, _) in enumerate(nics)
+    ]
+    interfaces = [
+        {"name": f"nic-{number}", "interfaceName": device, "ipAddresses": list(addresses)}
+        for number, (device, _, addresses) in enumerate(nics)
+    ]
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": name, "namespace": VMS, "uid": f"uid-of-vmi-{name}", "labels": dict(labels or {})},
+        "spec": {"networks": networks},
+        "status": {
+            "phase": "Running",
+            "interfaces": interfaces,
+            "conditions": [{"type": "AgentConnected", "status": "True"}],
+        },
+    }

@@ -1,0 +1,196 @@
+"""``explain node -f`` and ``explain nad-mapping -f``: addresses with the reason for each, and the mapping."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, KUBE_VIP_ADDRESSES, PROVIDED_NODE_IP, VM_CLUSTER
+from tests.unit.commands import objects
+from tests.unit.commands.conftest import Json, Runner, Writer
+
+LAN, STORAGE = "default/lan", "default/storage"
+ELSEWHERE = "on another interface: addresses are read from"
+
+
+def addresses(document: Json) -> list[tuple[str, str | None, str]]:
+    return [(one["address"], one["type"], one["reason"]) for one in document["addresses"]]
+
+
+def explain(run: Runner, file: str, *words: str) -> Json:
+    return run("explain", "node", "-f", file, "--cluster-name=demo", "--output=json", *words).document
+
+
+def test_every_address_has_a_reason(run: Runner, case: Writer) -> None:
+    reported = ["10.0.0.5", "10.0.0.9", "fe80::1", "fd00::5", "10.0.0.5", "10.0.0.100", "bad"]
+    vmi = objects.instance("w1", ("eth0", LAN, reported), ("eth1", STORAGE, ["10.9.0.5"]))
+    announced = objects.service(annotations={KUBE_VIP_ADDRESSES: "10.0.0.100"})
+    document = explain(run, case(objects.node(), objects.machine(), vmi, announced))
+    assert addresses(document) == [
+        ("10.0.0.5", "InternalIP", "first IPv4 address of interface nic-0"),
+        ("10.0.0.9", "ExternalIP", "another address of interface nic-0"),
+        ("fd00::5", "InternalIP", "first IPv6 address of interface nic-0"),
+        ("w1", "Hostname", "name of the Node"),
+        ("fe80::1", None, "link-local"),
+        ("10.0.0.5", None, "repeated"),
+        ("10.0.0.100", None, "virtual IP of a load balancer"),
+        ("bad", None, "not an IP address"),
+        ("10.9.0.5", None, "on another interface: addresses are read from nic-0 (the first interface)"),
+    ]
+    assert document["machine"]["foundBy"] == "name"
+
+
+@pytest.mark.parametrize(
+    ("words", "annotations", "expected"),
+    [
+        (
+            ("--node-ip-cidr=10.0.0.8/29",),
+            {},
+            [
+                ("10.0.0.5", "ExternalIP", "another address of interface nic-0"),
+                ("10.0.0.9", "InternalIP", "inside --node-ip-cidr 10.0.0.8/29"),
+            ],
+        ),
+        (
+            ("--node-exclude-ip-ranges=10.0.0.5",),
+            {},
+            [
+                ("10.0.0.9", "InternalIP", "first IPv4 address of interface nic-0 that is not excluded"),
+                ("10.0.0.5", None, "excluded by --node-exclude-ip-ranges"),
+            ],
+        ),
+        (
+            (),
+            {PROVIDED_NODE_IP: "10.0.0.9"},
+            [
+                ("10.0.0.9", "InternalIP", f"annotation {PROVIDED_NODE_IP} names it"),
+                ("10.0.0.5", "ExternalIP", "another address of interface nic-0"),
+            ],
+        ),
+        (
+            (),
+            {ADDITIONAL_INTERNAL_IPS: '["10.0.0.9"]'},
+            [
+                ("10.0.0.5", "InternalIP", "first IPv4 address of interface nic-0"),
+                ("10.0.0.9", None, "named by the annotation for additional internal IPs"),
+            ],
+        ),
+        (
+            ("--management-network=default/storage",),
+            {},
+            [
+                ("10.9.0.5", "InternalIP", "first IPv4 address of interface nic-1"),
+                ("10.0.0.5", None, f"{ELSEWHERE} nic-1 (--management-network default/storage)"),
+                ("10.0.0.9", None, f"{ELSEWHERE} nic-1 (--management-network default/storage)"),
+            ],
+        ),
+    ],
+)
+def test_rules(
+    run: Runner,
+    case: Writer,
+    words: tuple[str, ...],
+    annotations: dict[str, str],
+    expected: list[tuple[str, str | None, str]],
+) -> None:
+    vmi = objects.instance("w1", ("eth0", LAN, ["10.0.0.5", "10.0.0.9"]), ("eth1", STORAGE, ["10.9.0.5"]))
+    document = explain(run, case(objects.node(annotations=annotations), objects.machine(), vmi), *words)
+    found = [one for one in addresses(document) if one[1] != "Hostname"]
+    assert found[: len(expected)] == expected
+
+
+def test_a_known_address_that_is_not_reported_is_kept(run: Runner, case: Writer) -> None:
+    node = objects.node(taints=[], providerID="harvester://uid-of-vm-w1")
+    node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.5"}, {"type": "Hostname", "address": "w1"}]
+    vmi = objects.instance("w1", ("eth0", LAN, ["fd00::5"]))
+    document = explain(run, case(node, objects.machine(), vmi))
+    kept = ("10.0.0.5", "InternalIP", "is the InternalIP already, and the VM reports no other that may replace it")
+    assert kept in addresses(document)
+
+
+def test_writes_in_their_order(run: Runner, case: Writer) -> None:
+    vmi = objects.instance("w1", ("eth0", LAN, ["10.0.0.5"]))
+    result = run(
+        "explain", "node", "-f", case(objects.node(), objects.machine(), vmi), "--output=json", "--cluster-name=demo"
+    )
+    assert result.code == 0
+    writes = [one["node"] for one in result.document["steps"] if "node" in one]
+    assert {one["name"] for one in writes} == {"w1"}
+    bodies = [one["patch"] for one in writes]
+    assert {"providerID": "harvester://uid-of-vm-w1"} in [body.get("spec") for body in bodies]
+    assert any(one["subresource"] == "status" for one in writes)
+    assert bodies[-1]["spec"] == {"taints": None}
+    assert bodies[-1]["metadata"]["resourceVersion"] == "(of the answer to the write before)"
+    assert [one["event"]["reason"] for one in result.document["steps"] if "event" in one] == ["Synced"]
+
+
+def test_what_a_node_waits_for(run: Runner, case: Writer) -> None:
+    silent = objects.instance("w1", ("eth0", LAN, []))
+    silent["status"]["conditions"] = []
+    file = case(objects.node(), objects.machine(), silent)
+    result = run("explain", "node", "-f", file, "--cluster-name=demo", "--output=json")
+    assert result.code == 1
+    assert result.document["waitsFor"]["reason"] == "NoAddress"
+    text = run("explain", "node", "-f", file, "--cluster-name=demo")
+    assert "It waits\n  VM vms/w1 has no address yet" in text.out
+
+
+def test_a_node_without_a_vm(run: Runner, case: Writer) -> None:
+    result = run("explain", "node", "-f", case(objects.node(), objects.machine("other")), "--cluster-name=demo")
+    assert result.code == 1
+    assert "No VM of that name in namespace vms of Harvester" in result.out
+
+
+def test_an_instance_without_its_vm_is_enough(run: Runner, case: Writer) -> None:
+    node = objects.node(providerID="harvester://known-uid")
+    document = explain(run, case(node, objects.instance("w1", ("eth0", LAN, ["10.0.0.5"]))))
+    assert (document["machine"]["uid"], document["machine"]["foundBy"]) == ("known-uid", "provider ID")
+    assert any("its UID is not known" in one for one in document["assumptions"])
+
+
+def test_nodes_that_are_left_as_they_are(run: Runner, case: Writer) -> None:
+    vmi = objects.instance("w1", ("eth0", LAN, ["10.0.0.5"]))
+    file = case(objects.node(), objects.machine(), vmi)
+    document = explain(run, file, "--controllers=-cloud-node-controller,-cloud-node-lifecycle-controller")
+    assert document["notKept"] == "cloud-node-controller is switched off by --controllers"
+    assert document["steps"] == []
+
+
+def test_a_node_is_chosen_by_name(run: Runner, case: Writer) -> None:
+    file = case(objects.node("w1"), objects.node("w2"), objects.machine("w2"))
+    assert explain(run, file, "w2")["node"] == "w2"
+    assert "Node w1 is meant, the first one; name another as argument: w2" in explain(run, file)["assumptions"]
+    missing = run("explain", "node", "-f", file, "w3", "--cluster-name=demo")
+    assert (missing.code, missing.out) == (2, "")
+    assert "Node w3 is not in the files; there are: w1, w2" in missing.err
+
+
+def test_mapping(run: Runner, case: Writer) -> None:
+    mark = {VM_CLUSTER: "demo"}
+    one = objects.instance("w1", ("enp1s0", LAN, ["10.0.0.1"]), ("enp2s0", STORAGE, ["10.9.0.1"]), labels=mark)
+    two = objects.instance("w2", ("enp1s0", LAN, ["10.0.0.2"]), ("enp3s0", STORAGE, ["10.9.0.2"]), labels=mark)
+    other = objects.instance("x1", ("eth7", LAN, ["10.0.0.3"]), labels={VM_CLUSTER: "other"})
+    file = case(one, two, other)
+    result = run("explain", "nad-mapping", "-f", file, "--cluster-name=demo")
+    assert result.code == 1
+    assert json.loads(result.out.splitlines()[0]) == {LAN: "enp1s0"}
+    assert "default/storage: on different devices: enp2s0 in w1, enp3s0 in w2" in result.out
+    document = run("explain", "nad-mapping", "-f", file, "--cluster-name=demo", "--output=json").document
+    assert document["mapping"] == {LAN: "enp1s0"}
+    assert document["value"] == document["write"] == '{"default/lan":"enp1s0"}'
+    assert document["instances"] == ["w1", "w2"]
+
+
+def test_mapping_of_unmarked_vms(run: Runner, case: Writer) -> None:
+    """Without a mark or a cluster name of its own all VMs in the files count, and that is said."""
+    file = case(objects.instance("w1", ("enp1s0", LAN, ["10.0.0.1"])))
+    result = run("explain", "nad-mapping", "-f", file)
+    assert (result.code, result.out.splitlines()[0]) == (0, '{"default/lan":"enp1s0"}')
+    assert "all VMs are this cluster's" in result.out
+
+
+def test_mapping_without_any_device(run: Runner, case: Writer) -> None:
+    result = run("explain", "nad-mapping", "-f", case(objects.instance("w1", ("", LAN, []))), "--cluster-name=demo")
+    assert (result.code, result.out.splitlines()[0]) == (1, "{}")
+    assert "default/lan: no VM reports its device" in result.out

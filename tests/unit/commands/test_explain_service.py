@@ -1,0 +1,308 @@
+"""``explain service -f``: what is printed for a case out of files, and that it is what would be sent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_OWNER, LB_SERVICE_UID, SERVICE_FINALIZER
+from harvester_ccm.plan.load_balancer_name import load_balancer_name
+from tests.unit.commands import objects
+from tests.unit.commands.conftest import Json, Runner, Writer, listed
+
+NAME = load_balancer_name("demo", "shop", "web", objects.UID)
+DEMO = "--cluster-name=demo"
+
+
+def explain(run: Runner, file: str, *words: str, cluster: str = "demo") -> Json:
+    return run("explain", "service", "-f", file, f"--cluster-name={cluster}", *words).document
+
+
+def step(document: Json, kind: str, verb: str) -> Json:
+    found = [one[kind][verb] for one in document["steps"] if verb in one.get(kind, {})]
+    assert len(found) == 1
+    assert isinstance(found[0], dict)
+    return found[0]
+
+
+def test_a_new_service(run: Runner, case: Writer) -> None:
+    result = run("explain", "service", "-f", case(objects.service(), objects.home()), DEMO)
+    document = result.document
+    assert (result.code, result.err) == (0, "")
+    assert list(document) == [
+        "service",
+        "notServed",
+        "expectedName",
+        "claimed",
+        "loadBalancers",
+        "backends",
+        "steps",
+        "outcome",
+        "waited",
+        "assumptions",
+    ]
+    assert (document["service"], document["claimed"], document["expectedName"]) == ("shop/web", None, NAME)
+    prepared = document["steps"][0]["service"]
+    assert (prepared["namespace"], prepared["name"], prepared["subresource"]) == ("shop", "web", "status")
+    assert prepared["patch"]["metadata"]["finalizers"] == [SERVICE_FINALIZER]
+    assert prepared["patch"]["metadata"]["resourceVersion"] == "7"
+    created = step(document, "loadBalancer", "create")
+    assert created["metadata"]["name"] == NAME
+    assert created["metadata"]["annotations"][LB_OWNER] == objects.CLUSTER_UID
+    assert document["outcome"]["result"] == "wait"
+    assert document["outcome"]["reason"] == "not_processed"
+    assert document["outcome"]["atMost"] == 30.0
+    assert "Harvester has no load balancer: none is in the files" in document["assumptions"]
+
+
+def test_an_address_is_handed_on(run: Runner, case: Writer) -> None:
+    document = explain(run, case(objects.service(), objects.balancer(address="10.0.0.7"), objects.home()))
+    assert document["claimed"]["name"] == NAME
+    patch = step(document, "service", "patch")
+    assert patch["metadata"]["annotations"][KUBE_VIP_ADDRESSES] == "10.0.0.7"
+    assert patch["status"]["loadBalancer"]["ingress"] == [
+        {"ip": "10.0.0.7", "ipMode": "VIP", "ports": [{"port": 80, "protocol": "TCP"}]}
+    ]
+    updated = step(document, "loadBalancer", "update")
+    assert updated["status"]["address"] == "10.0.0.7"
+    assert updated["metadata"]["resourceVersion"] == "11"
+    assert updated["status"]["allocatedAddress"] == {"ip": "10.0.0.7", "ipPool": "lan"}
+    assert document["outcome"] == {"result": "done"}
+
+
+def test_each_write_is_made_on_what_the_one_before_leaves(run: Runner, case: Writer) -> None:
+    """On the way out the address is withdrawn first and the finalizer goes last."""
+    going = objects.service(
+        address="10.0.0.7",
+        deleted="2026-11-21T09:00:00Z",
+        finalizers=["other/finalizer", SERVICE_FINALIZER],
+        annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"},
+    )
+    document = explain(run, case(going, objects.balancer(address="10.0.0.7"), objects.home()))
+    kinds = [next(iter(one)) for one in document["steps"]]
+    assert kinds.index("loadBalancer") > kinds.index("service")
+    first, last = (one["service"]["patch"] for one in document["steps"] if "service" in one)
+    assert first == {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}
+    assert last["metadata"]["finalizers"] == ["other/finalizer"]
+    assert last["metadata"]["resourceVersion"] == "(of the answer to the write before)"
+    assert last["status"] == {"loadBalancer": {"ingress": None}}
+    deleted = step(document, "loadBalancer", "delete")
+    assert deleted == {"namespace": objects.VMS, "name": NAME, "uid": f"uid-of-{NAME}"}
+
+
+def test_a_pending_address_is_a_problem_with_its_reason(run: Runner, case: Writer) -> None:
+    pending = objects.balancer(message="fail to get allocator dmz", ipPool="dmz")
+    result = run("explain", "service", "-f", case(objects.service(), pending), DEMO)
+    assert result.code == 1
+    told = [one["event"] for one in result.document["steps"] if "event" in one]
+    assert [(one["type"], one["reason"]) for one in told] == [("Warning", "AddressPending")]
+    assert "'dmz'" in told[0]["message"]
+    assert result.document["outcome"]["meaning"] == "the IP pool that the load balancer names to be there and ready"
+
+
+@pytest.mark.parametrize(("words", "code"), [((), 0), (("--waited=1m",), 1)])
+def test_time_limits_are_replayed(run: Runner, case: Writer, words: tuple[str, ...], code: int) -> None:
+    """A load balancer that Harvester does not look at is told about after half a minute."""
+    file = case(objects.service(), objects.balancer())
+    assert run("explain", "service", "-f", file, DEMO, *words).code == code
+
+
+def test_a_renamed_cluster_keeps_its_load_balancers(run: Runner, case: Writer) -> None:
+    file = case(objects.service(address="10.0.0.7"), objects.balancer("demo", address="10.0.0.7"), objects.home())
+    document = explain(run, file, cluster="produktion")
+    assert document["claimed"]["name"] == NAME
+    assert "the cluster was renamed" in document["claimed"]["because"]
+    assert step(document, "loadBalancer", "update")["metadata"]["annotations"][LB_SERVICE_UID] == objects.UID
+
+
+def test_a_load_balancer_that_nothing_proves_is_named_with_what_to_do(run: Runner, case: Writer) -> None:
+    """The cluster was renamed and its Services were created anew."""
+    old = objects.balancer("demo", uid=objects.OLD_UID, address="10.0.0.7")
+    document = explain(run, case(objects.service(), old, objects.home()), cluster="produktion")
+    assert document["claimed"] is None
+    (judged,) = document["loadBalancers"]
+    assert judged["verdict"] == "unknown"
+    assert f"harvester-ccm adopt shop/web {old['metadata']['name']}" in judged["because"]
+
+
+def test_another_clusters_load_balancer_is_named(run: Runner, case: Writer) -> None:
+    foreign = objects.balancer("demo", annotations={LB_OWNER: "somebody"}, address="10.0.0.7")
+    result = run("explain", "service", "-f", case(objects.service(), foreign, objects.home()), DEMO)
+    (judged,) = result.document["loadBalancers"]
+    assert (judged["verdict"], result.document["claimed"]) == ("foreign", None)
+    assert "somebody" in judged["because"]
+    assert result.code == 1
+
+
+def test_a_secondary_and_its_primary(run: Runner, case: Writer) -> None:
+    primary = objects.service("main", uid="main-uid", address="10.0.0.7", finalizers=[SERVICE_FINALIZER])
+    other = [{"port": 443, "protocol": "TCP", "nodePort": 30443}]
+    annotations = {"cloudprovider.harvesterhci.io/primary-service": "shop/main"}
+    secondary = objects.service("second", uid="second-uid", annotations=annotations, ports=other)
+    document = explain(run, case(primary, secondary))
+    assert document["service"] == "shop/second"
+    patch = step(document, "service", "patch")
+    assert patch["metadata"]["annotations"][KUBE_VIP_ADDRESSES] == "10.0.0.7"
+    assert explain(run, case(primary, secondary), "shop/main")["service"] == "shop/main"
+
+
+def test_a_primary_that_is_not_in_the_files_is_a_supposition(run: Runner, case: Writer) -> None:
+    alone = objects.service(annotations={"cloudprovider.harvesterhci.io/primary-service": "shop/main"})
+    document = explain(run, case(alone))
+    assert "Service shop/main does not exist: it is not in the files" in document["assumptions"]
+    assert [one["event"]["reason"] for one in document["steps"] if "event" in one] == ["SharingRefused"]
+
+
+def test_vm_load_balancer_with_backends(run: Runner, case: Writer) -> None:
+    checked = objects.service(annotations={"cloudprovider.harvesterhci.io/healthcheck-port": "80"})
+    made = objects.balancer(
+        message="running backend servers are not probed as healthy total:2, healthy:0",
+        workloadType="vm",
+        listeners=[{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
+        backendServerSelector={"harvesterhci.io/vmName": ["w1", "w2"]},
+        healthCheck={"port": 30080},
+    )
+    made["status"]["backendServers"] = ["10.0.0.2", "10.0.0.1"]
+    vms = [objects.instance("w1", ("eth0", "default/lan", ["10.0.0.1"]))]
+    vms[0]["status"]["interfaces"][0]["ipAddress"] = "10.0.0.1"
+    document = explain(run, case(checked, made, objects.node("w1"), *vms))
+    problem = document["backends"].pop("problem")
+    assert problem.startswith("Harvester sends no traffic to the nodes")
+    assert document["backends"] == {
+        "selected": ["w1", "w2"],
+        "healthChecked": True,
+        "found": [
+            {"address": "10.0.0.1", "vm": "w1", "ready": None},
+            {"address": "10.0.0.2", "vm": "", "ready": None},
+        ],
+        "healthUnknown": "the EndpointSlice of the load balancer is not among the objects",
+    }
+    endpoints = [
+        {"addresses": ["10.0.0.1"], "conditions": {"ready": False}, "targetRef": {"name": "w1", "uid": "1"}},
+        {"addresses": ["10.0.0.2"], "conditions": {"ready": True}, "targetRef": {"name": "w2", "uid": "2"}},
+        {"addresses": ["10.52.0.255"], "conditions": {"ready": True}, "targetRef": {"uid": "dummy347-546a"}},
+    ]
+    known = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": made["metadata"]["name"], "namespace": objects.VMS},
+        "endpoints": endpoints,
+    }
+    document = explain(run, case(checked, made, objects.node("w1"), *vms, known))
+    assert document["backends"]["found"] == [
+        {"address": "10.0.0.1", "vm": "w1", "ready": False},
+        {"address": "10.0.0.2", "vm": "w2", "ready": True},
+    ]
+    assert document["backends"]["healthUnknown"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "because"),
+    [
+        ({"type": "ClusterIP"}, (), "its type is ClusterIP"),
+        ({"loadBalancerClass": "metallb"}, (), "spec.loadBalancerClass is 'metallb'"),
+        ({}, ("--load-balancer-class-only",), "--load-balancer-class-only is set"),
+        ({}, ("--controllers=-service-lb-controller",), "service-lb-controller is switched off"),
+        ({"annotations": {"metallb.io/address-pool": "x"}}, (), "another load balancer controller"),
+    ],
+)
+def test_services_that_are_left_alone(
+    run: Runner, case: Writer, changes: Json, words: tuple[str, ...], because: str
+) -> None:
+    result = run("explain", "service", "-f", case(objects.service(**changes)), DEMO, *words)
+    assert result.code == 0
+    assert because in result.document["notServed"]
+    assert result.document["steps"] == []
+
+
+def test_the_same_for_people(run: Runner, case: Writer) -> None:
+    old = objects.balancer("demo", uid=objects.OLD_UID, address="10.0.0.7")
+    file = case(objects.service(), objects.balancer(message="fail to get allocator dmz", ipPool="dmz"), old)
+    result = run("explain", "service", "-f", file, DEMO, "-o", "text")
+    assert result.code == 1
+    for text in (
+        "Service shop/web\n",
+        "type LoadBalancer, ports 80/TCP (node port 30080), address none",
+        "Load balancer in namespace vms of Harvester\n",
+        "pool dmz, address none yet, not ready: fail to get allocator",
+        "Not this Service's, though its labels or its name say so\n",
+        "What would be done now\n  1. ",
+        "tell the user (Warning AddressPending)",
+        "Then it waits for\n  the IP pool that the load balancer names",
+        "Supposed, because nothing says otherwise\n  - ",
+    ):
+        assert text in result.out
+
+
+def test_objects_from_standard_input(run: Runner) -> None:
+    text = json.dumps(listed([objects.service(), objects.home()]))
+    result = run("explain", "service", "-f", "-", DEMO, stdin=text)
+    assert result.document["service"] == "shop/web"
+
+
+def test_several_files(run: Runner, case: Writer) -> None:
+    one, other = case(objects.service(), name="a.json"), case(objects.balancer(address="10.0.0.7"), name="b.json")
+    document = run("explain", "service", "-f", one, "-f", other, DEMO).document
+    assert document["claimed"]["name"] == NAME
+    assert document == run("explain", "service", f"--filename={one},{other}", DEMO).document
+
+
+def test_the_first_of_several_services_is_meant_and_that_is_said(run: Runner, case: Writer) -> None:
+    document = explain(run, case(objects.service("b", uid="b"), objects.service("a", uid="a")))
+    assert document["service"] == "shop/b"
+    assert "Service shop/b is meant, the first one; name another as argument: shop/a" in document["assumptions"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["explain"], "nothing to explain is named; expected one of: service, node, nad-mapping, lb-name"),
+        (["explain", "pod"], "'pod' cannot be explained"),
+        (["explain", "service", "-f", "/does/not/exist"], "/does/not/exist: no such file or directory"),
+        (["explain", "service", "shop/web"], "--cloud-config is required"),
+        (["explain", "service", "web", "--cloud-config=/c"], "the Service is 'web'; expected namespace/name"),
+        (["explain", "service", "--cloud-config=/c"], "expected NAMESPACE/NAME, got none"),
+        (["explain", "service", "shop/web", "--cloud-config=/c", "-n", "x"], "--namespace goes with -f"),
+        (["explain", "lb-name", "a", "b"], "expected CLUSTER NAMESPACE NAME UID, got a b"),
+        (["explain", "service", "--filenam=x"], "unknown flag: --filenam; did you mean --filename?"),
+    ],
+)
+def test_usage(run: Runner, words: list[str], problem: str) -> None:
+    result = run(*words)
+    assert (result.code, result.out) == (2, "")
+    assert problem in result.err
+
+
+def test_a_service_that_is_not_in_the_files(run: Runner, case: Writer) -> None:
+    result = run("explain", "service", "-f", case(objects.service()), "shop/other", DEMO)
+    assert result.code == 2
+    assert "Service shop/other is not in the files; there are: shop/web" in result.err
+
+
+def test_a_cloud_config_that_cannot_be_used(run: Runner, tmp_path: Path) -> None:
+    result = run("explain", "service", "shop/web", f"--cloud-config={tmp_path / 'none'}")
+    assert result.code == 1
+    assert "cannot use --cloud-config" in result.err
+
+
+def test_help_names_flags_and_exit_codes(run: Runner) -> None:
+    result = run("explain", "--help")
+    assert result.code == 0
+    for text in ("explain service -f FILE", "-f, --filename=strings", "--waited=duration", "Exit codes: 0 "):
+        assert text in result.out
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["demo", "default", "nginx", objects.UID], "demo-default-nginx-27a92c93"),
+        ([' "demo" ', "default", "nginx", objects.UID], "demo-default-nginx-27a92c93"),
+        (["", "default", "nginx", objects.UID], "a-default-nginx-a028be36"),
+    ],
+)
+def test_load_balancer_names(run: Runner, words: list[str], name: str) -> None:
+    result = run("explain", "lb-name", *words)
+    assert (result.code, result.out, result.err) == (0, f"{name}\n", "")
+    assert run("explain", "lb-name", *words, "--output=json").document == {"name": name}

@@ -1,0 +1,224 @@
+"""The explanations rest on what the running program does: same situation, same verdicts, same words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import harvester_ccm
+from harvester_ccm.commands.address_report import report_addresses
+from harvester_ccm.commands.claims import Verdict, judge
+from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.outcomes import MEANINGS
+from harvester_ccm.commands.permissions import GUEST, HARVESTER, collections_of
+from harvester_ccm.commands.service_view import ServiceView, situation_of
+from harvester_ccm.controllers.service import (
+    OF_SERVICE,
+    SHARERS,
+    ServiceCaches,
+    ServiceController,
+    ServicePolicy,
+    service_index,
+    sharer_index,
+)
+from harvester_ccm.flags import build_settings, parse_command_line
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.tokens import FixedToken
+from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer
+from harvester_ccm.names import LB_OWNER, LB_SERVICE_UID
+from harvester_ccm.netip import parse_address
+from harvester_ccm.plan.addresses import AddressPolicy, plan_addresses
+from harvester_ccm.plan.load_balancer_object import ClusterIdentity
+from harvester_ccm.plan.ownership import Owner, claim, owner_of
+from tests.unit.commands import objects
+
+SOURCES = Path(harvester_ccm.__file__).parent
+CLUSTER = ClusterIdentity("demo", objects.VMS, objects.CLUSTER_UID)
+
+
+def decoded(document: objects.Json) -> Service:
+    return SERVICES.decode(msgspec.json.encode(document))
+
+
+def load_balancer(document: objects.Json) -> LoadBalancer:
+    return LOAD_BALANCERS.decode(msgspec.json.encode(document))
+
+
+def services() -> tuple[Service, ...]:
+    """A primary, two that share its address, one that has left it, and one that has nothing to do with it."""
+    shares = {"cloudprovider.harvesterhci.io/primary-service": "shop/main"}
+    left = objects.service("left", uid="4")
+    left["metadata"]["labels"] = {"cloudprovider.harvesterhci.io/primary-service": "shop.main"}
+    documents = (
+        objects.service("main", uid="1"),
+        objects.service("second", uid="2", annotations=shares),
+        objects.service("third", uid="3", annotations=shares),
+        left,
+        objects.service("other", uid="5"),
+    )
+    return tuple(decoded(document) for document in documents)
+
+
+async def test_the_situation_is_the_controllers() -> None:
+    balancers = tuple(
+        load_balancer(document)
+        for document in (
+            objects.balancer(of="shop/main", uid="1"),
+            objects.balancer("before", of="shop/main", uid="0"),
+            objects.balancer(of="shop/elsewhere", uid="5", name="named"),
+        )
+    )
+    inventory = Inventory(
+        services=services(),
+        nodes=(NODES.decode(msgspec.json.encode(objects.node())),),
+        load_balancers=balancers,
+        machines=(VIRTUAL_MACHINES.decode(msgspec.json.encode(objects.machine())),),
+    )
+    controller = controller_on(inventory)
+    for service in inventory.services:
+        situation = situation_of(service, inventory, ServiceView(CLUSTER, False, True, None, None))
+        assert situation == replace(controller.situation(service), waited=0.0)
+
+
+def controller_on(inventory: Inventory) -> ServiceController:
+    """Return a controller whose caches hold the inventory, as after their first list."""
+    credentials = Credentials("http://127.0.0.1:1", "", None, FixedToken(None))
+    client = ApiClient(credentials, cluster="none")
+    caches = ServiceCaches(
+        services=Informer(client, SERVICES, indexes={SHARERS: sharer_index}),
+        load_balancers=Informer(client, LOAD_BALANCERS, indexes={OF_SERVICE: service_index}),
+        nodes=Informer(client, NODES),
+        machines=Informer(client, VIRTUAL_MACHINES),
+        config_maps=Informer(client, CONFIG_MAPS),
+    )
+    controller = ServiceController(
+        client,
+        client,
+        caches,
+        recorder=EventRecorder(client, host="here"),
+        cluster=CLUSTER,
+        policy=ServicePolicy(1),
+    )
+    caches.services._replace_all(inventory.services, "100")
+    caches.load_balancers._replace_all(inventory.load_balancers, "100")
+    caches.nodes._replace_all(inventory.nodes, "100")
+    caches.machines._replace_all(inventory.machines, "100")
+    for informer in (caches.services, caches.load_balancers, caches.nodes, caches.machines, caches.config_maps):
+        informer._mark_synced()
+    return controller
+
+
+@given(
+    cluster=st.sampled_from(["demo", "before", "kubernetes", ""]),
+    known=st.booleans(),
+    made_by=st.sampled_from(["demo", "before", "kubernetes", ""]),
+    uid=st.sampled_from([objects.UID, objects.OLD_UID]),
+    owner=st.sampled_from([None, objects.CLUSTER_UID, "another"]),
+    marked_uid=st.sampled_from([None, objects.UID, objects.OLD_UID]),
+)
+@settings(deadline=None)
+def test_the_verdict_is_the_plans_and_the_evidence_fits(
+    cluster: str, known: bool, made_by: str, uid: str, owner: str | None, marked_uid: str | None
+) -> None:
+    annotations = {LB_OWNER: owner, LB_SERVICE_UID: marked_uid}
+    document = objects.balancer(made_by, uid=uid, annotations={k: v for k, v in annotations.items() if v})
+    one, service = load_balancer(document), decoded(objects.service())
+    identity = ClusterIdentity(cluster, objects.VMS, objects.CLUSTER_UID if known else "")
+    (judged,) = judge([one], service, identity)
+    verdict = owner_of(one, service, identity)
+    claimed = claim([one], service, identity).chosen is not None
+    assert (judged.verdict is Verdict.CLAIMED) == claimed == (verdict is Owner.OURS)
+    if judged.verdict is not Verdict.CLAIMED:
+        assert judged.verdict == verdict.value
+    facts = {
+        f"annotation {LB_OWNER} is this cluster's": known and owner == objects.CLUSTER_UID,
+        f"annotation {LB_SERVICE_UID} is this Service's UID": marked_uid == objects.UID,
+        "its name is made from this cluster": uid == objects.UID and made_by == cluster,
+        "the cluster was renamed": uid == objects.UID and made_by != cluster,
+        "a name of this cluster's own": made_by == cluster and not owner,
+        "and this cluster is": known and owner == "another",
+        "harvester-ccm adopt": not owner,
+        "whether that is this one is not known": bool(owner) and not known,
+    }
+    said = [fact for fact in facts if fact in judged.because]
+    assert len(said) == 1, judged.because
+    assert facts[said[0]], judged.because
+
+
+texts = st.lists(
+    st.sampled_from(["10.0.0.5", "10.0.0.6", "10.1.0.7", "fd00::5", "fe80::1", "127.0.0.1", "bad", "10.0.0.100"]),
+    max_size=6,
+)
+
+
+@given(
+    first=texts,
+    second=texts,
+    network=st.sampled_from([None, "default/storage", "default/none"]),
+    cidr=st.sampled_from([(), ("10.1.0.0/16",)]),
+    provided=st.sampled_from([None, "10.0.0.6", "fd00::5", "10.9.9.9"]),
+    present=st.sampled_from([None, "10.0.0.5", "10.2.2.2"]),
+)
+@settings(deadline=None)
+def test_every_reported_address_is_judged_as_the_plan_says(
+    first: list[str],
+    second: list[str],
+    network: str | None,
+    cidr: tuple[str, ...],
+    provided: str | None,
+    present: str | None,
+) -> None:
+    annotations = {"alpha.kubernetes.io/provided-node-ip": provided} if provided else {}
+    document = objects.node(annotations=annotations)
+    if present:
+        document["spec"]["taints"] = []
+    document["status"]["addresses"] = [{"type": "InternalIP", "address": present}] if present else []
+    node = NODES.decode(msgspec.json.encode(document))
+    vmi = objects.instance("w1", ("eth0", "default/lan", first), ("eth1", "default/storage", second))
+    instance = INSTANCES.decode(msgspec.json.encode(vmi))
+    words = ["--cloud-config=x", *(f"--node-ip-cidr={one}" for one in cidr)]
+    ranges = build_settings(parse_command_line(words).flags, {}).nodes.node_ip_cidrs
+    policy = AddressPolicy(management_network=network, node_ip_cidrs=ranges)
+    taken = {parse_address("10.0.0.100")}
+    plan = plan_addresses(node, instance, policy=policy, virtual_ips=taken)
+    verdicts = report_addresses(node, instance, policy=policy, virtual_ips=taken).verdicts
+    kept = [(one.kind, one.address) for one in verdicts if one.kind]
+    assert kept == [(one.type, one.address) for one in plan.addresses]
+    assert all(one.because for one in verdicts)
+    reported = [one.address for one in verdicts if one.interface]
+    assert sorted(reported) == sorted([*first, *second])
+
+
+def test_every_reason_to_wait_has_words() -> None:
+    calls = re.compile(
+        r"\b(?:Wait|Refused|PendingCause)\(\s*\"([a-z_]+)\"|Wait\(\"([a-z_]+)\" if .*? else \"([a-z_]+)\""
+    )
+    texts = [path.read_text() for path in (SOURCES / "plan").glob("*.py")]
+    codes = {code for text in texts for groups in calls.findall(text) for code in groups if code}
+    assert codes
+    assert codes - MEANINGS.keys() == set()
+
+
+def test_every_verb_that_is_sent_is_checked() -> None:
+    """The rights that the two published roles and this project's additions give are all that the program may use."""
+    settings = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]).flags, {})
+    verbs = {
+        (cluster, collection.title): {right.verb for right in collection.rights}
+        for cluster in (HARVESTER, GUEST)
+        for collection in collections_of(cluster, settings)
+    }
+    assert verbs[HARVESTER, "loadbalancers"] == {"get", "list", "watch", "create", "update", "delete"}
+    assert verbs[GUEST, "nodes"] == {"get", "list", "watch", "patch", "delete"}
+    assert "patch" not in verbs[HARVESTER, "loadbalancers"]
+    quiet = ["--cloud-config=x", "--leader-elect=false", "--secure-port=0", "--controllers=service-lb-controller"]
+    less = collections_of(GUEST, build_settings(parse_command_line(quiet).flags, {}))
+    assert {one.title for one in less}.isdisjoint({"leases", "tokenreviews", "nodes/status"})

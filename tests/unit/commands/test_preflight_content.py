@@ -1,0 +1,152 @@
+"""What preflight concludes from VMs, Nodes and load balancers."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from harvester_ccm.commands.check import Result
+from harvester_ccm.commands.clusters import Asked
+from harvester_ccm.commands.preflight_content import (
+    Contents,
+    load_balancer_check,
+    name_check,
+    node_check,
+    vm_check,
+)
+from harvester_ccm.commands.tokentime import expiry_of
+from harvester_ccm.errors import Answer, Forbidden, Unreachable
+from harvester_ccm.model.core import NODES
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.names import LB_OWNER, VM_CLUSTER
+from harvester_ccm.plan.load_balancer_object import ClusterIdentity
+from harvester_ccm.plan.node_machine import GuestCluster
+from tests.unit.commands import objects
+
+DEMO = GuestCluster("demo", objects.VMS)
+
+
+def contents(*vms: tuple[str, str], nodes: tuple[str, ...] = ()) -> Contents:
+    """Return VMs, each with the cluster it is marked as, running, and Nodes."""
+    machines, instances = [], []
+    for name, cluster in vms:
+        mark = {VM_CLUSTER: cluster} if cluster else {}
+        machines.append(VIRTUAL_MACHINES.decode(msgspec.json.encode(objects.machine(name))))
+        document = objects.instance(name, ("eth0", "default/lan", ["10.0.0.1"]), labels=mark)
+        instances.append(INSTANCES.decode(msgspec.json.encode(document)))
+    found = tuple(NODES.decode(msgspec.json.encode(objects.node(name))) for name in nodes)
+    return Contents(Asked(tuple(machines)), Asked(tuple(instances)), nodes=Asked(found))
+
+
+@pytest.mark.parametrize(
+    ("vms", "result", "says"),
+    [
+        ([], Result.FAILED, "there is no VM in namespace vms"),
+        ([("w1", "demo"), ("x", "")], Result.OK, f"2 in namespace vms, 1 with label {VM_CLUSTER}=demo"),
+        ([("w1", "other"), ("w2", "third")], Result.WARNING, "; there is other, third"),
+        ([("w1", "")], Result.WARNING, f"none with label {VM_CLUSTER}=demo"),
+    ],
+)
+def test_vms(vms: list[tuple[str, str]], result: Result, says: str) -> None:
+    check = vm_check(contents(*vms), DEMO)
+    assert check.result is result
+    assert says in check.detail
+    assert bool(check.advice) == (result is not Result.OK)
+
+
+@pytest.mark.parametrize(
+    ("vms", "nodes", "result", "says"),
+    [
+        ([("w1", "demo"), ("w2", "demo")], ("w1", "w2"), Result.OK, "the VMs of all 2 Nodes are found, by name"),
+        ([("w1", "demo")], ("w1", "w2"), Result.WARNING, "1 of 2 Nodes have no VM: w2"),
+        ([("w1", "other")], ("w1",), Result.FAILED, "1 of 1 Nodes have no VM: w1"),
+        ([("w1", "demo")], (), Result.WARNING, "the cluster has no Node"),
+    ],
+)
+def test_nodes(vms: list[tuple[str, str]], nodes: tuple[str, ...], result: Result, says: str) -> None:
+    check = node_check(contents(*vms, nodes=nodes), DEMO)
+    assert check.result is result
+    assert says in check.detail
+
+
+@pytest.mark.parametrize(
+    ("marks", "result", "says"),
+    [
+        (("demo", "demo"), Result.OK, "are marked 'demo'"),
+        (("other", "other"), Result.FAILED, "--cluster-name is 'demo' and the VMs of the Nodes are marked other"),
+        (("", ""), Result.SKIPPED, "no VM of a Node carries label"),
+    ],
+)
+def test_cluster_name(marks: tuple[str, str], result: Result, says: str) -> None:
+    check = name_check(contents(("w1", marks[0]), ("w2", marks[1]), nodes=("w1", "w2")), DEMO)
+    assert check.result is result
+    assert says in check.detail
+    if result is Result.FAILED:
+        assert "Set --cluster-name=other" in check.advice
+
+
+@pytest.mark.parametrize(
+    ("marks", "uid", "result", "says"),
+    [
+        (
+            [objects.CLUSTER_UID, ""],
+            objects.CLUSTER_UID,
+            Result.OK,
+            "1 of this cluster, 1 with its name and no mark yet",
+        ),
+        (
+            ["another"],
+            objects.CLUSTER_UID,
+            Result.WARNING,
+            "1 of cluster name 'demo' are marked by another cluster: lb-0",
+        ),
+        ([""], "", Result.SKIPPED, "whose they are cannot be told"),
+    ],
+)
+def test_load_balancers(marks: list[str], uid: str, result: Result, says: str) -> None:
+    found = Contents()
+    documents = [
+        objects.balancer("demo", name=f"lb-{number}", annotations={LB_OWNER: mark} if mark else {})
+        for number, mark in enumerate(marks)
+    ]
+    found.load_balancers = Asked(tuple(LOAD_BALANCERS.decode(msgspec.json.encode(one)) for one in documents))
+    check = load_balancer_check(found, ClusterIdentity("demo", objects.VMS, uid))
+    assert check.result is result
+    assert says in check.detail
+
+
+def test_what_cannot_be_read_is_skipped() -> None:
+    forbidden = Forbidden(Answer(403, "Forbidden", "no", "GET /"))
+    found = Contents(Asked(error=forbidden), Asked(error=forbidden), Asked(error=Unreachable("away")), Asked(answer=()))
+    checks = [vm_check(found, DEMO), node_check(found, DEMO), name_check(found, DEMO)]
+    assert {check.result for check in checks} == {Result.SKIPPED}
+    assert {check.detail for check in checks} == {"cannot be read, see the rights above"}
+    cluster = ClusterIdentity("demo", objects.VMS, "x")
+    assert load_balancer_check(found, cluster).detail == "cannot be read: away"
+
+
+def token(claims: object) -> str:
+    body = base64.urlsafe_b64encode(msgspec.json.encode(claims)).decode().rstrip("=")
+    return f"e30.{body}.c2ln"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (token({"exp": 1800000000}), datetime(2027, 1, 15, 8, 0, tzinfo=UTC)),
+        (token({"sub": "x"}), None),
+        (token({"exp": "soon"}), None),
+        (token({"exp": 1e300}), None),
+        (token([]), None),
+        ("kubeconfig-u-abcde:0123456789", None),
+        ("a.b.c", None),
+        ("a.\u00e9.c", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_the_end_of_a_token(text: str | None, expected: datetime | None) -> None:
+    assert expiry_of(text) == expected

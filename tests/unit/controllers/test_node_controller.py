@@ -1,0 +1,335 @@
+"""Initialisation and refresh of Nodes, on API servers in memory and a clock that jumps."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from harvester_ccm.controllers.node import TELL_AFTER
+from harvester_ccm.names import REGION, ZONE
+from tests.clock import jumping_time
+from tests.memory_server import refused
+from tests.unit.controllers.node_scene import (
+    BALANCER,
+    NAMESPACE,
+    NODE,
+    TAINT,
+    VM,
+    VMI,
+    NodeScene,
+    initialised,
+    machine,
+    until,
+)
+
+ZONED = machine("w1", zone="zone-a", region="north")
+NODE_PATH = "PATCH /api/v1/nodes/w1"
+
+
+@jumping_time
+async def test_new_node_gets_its_addresses_before_it_loses_the_taint() -> None:
+    scene = NodeScene()
+    uid = scene.boot(ZONED, "10.0.0.1")
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        assert await initialised(scene, ["w1"]) < 0.2
+        await until(lambda: scene.told("w1"))
+    assert scene.node_writes() == [f"{NODE_PATH}/status", NODE_PATH]
+    assert scene.provider_id("w1") == f"harvester://{uid}"
+    assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
+    assert {key: scene.stored("w1")["metadata"]["labels"][key] for key in (ZONE, REGION)} == {
+        ZONE: "zone-a",
+        REGION: "north",
+    }
+    assert scene.told("w1") == ["Synced"]
+    assert scene.asked() == []
+
+
+@jumping_time
+async def test_node_waits_for_vm_then_for_its_start_then_for_its_address() -> None:
+    scene = NodeScene()
+    scene.boot(machine("other"), "10.0.0.9")
+    async with scene.live():
+        scene.join("w1")
+        await until(lambda: scene.told("w1") == ["VMNotFound"])
+        scene.create(ZONED)
+        await until(lambda: scene.told("w1") == ["VMNotFound", "VMNotRunning"])
+        scene.start(ZONED)
+        await until(lambda: scene.told("w1") == ["VMNotFound", "VMNotRunning", "NoAddress"])
+        await asyncio.sleep(600)
+        assert scene.taints("w1") == ["uninitialized"]
+        assert scene.node_writes() == []
+        scene.report(ZONED, "10.0.0.1")
+        assert await initialised(scene, ["w1"]) < 0.2
+        await until(lambda: len(scene.told("w1")) == 4)
+    assert scene.told("w1") == ["VMNotFound", "VMNotRunning", "NoAddress", "Synced"]
+
+
+@jumping_time
+async def test_what_passes_within_seconds_is_not_told() -> None:
+    scene = NodeScene()
+    async with scene.live():
+        scene.join("w1")
+        await asyncio.sleep(TELL_AFTER / 2)
+        scene.boot(ZONED)
+        await asyncio.sleep(TELL_AFTER / 2)
+        scene.report(ZONED, "10.0.0.1")
+        await until(lambda: scene.told("w1"))
+        await asyncio.sleep(60)
+    assert scene.told("w1") == ["Synced"]
+
+
+@jumping_time
+async def test_changes_of_the_vm_reach_the_node_at_once_and_only_they_are_written() -> None:
+    scene = NodeScene()
+    scene.boot(ZONED, "10.0.0.1")
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await initialised(scene, ["w1"])
+        await asyncio.sleep(1)
+        scene.guest_server.calls.clear()
+
+        scene.report(ZONED, "10.0.0.2")
+        assert await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1")) < 0.2
+        key = f"{NAMESPACE}/w1"
+        scene.harvester_server.change(VMI, key, {"status": {"migrationState": {"completed": False}}})
+        scene.harvester_server.change(VMI, key, {"metadata": {"annotations": {ZONE: "zone-b"}}})
+        await asyncio.sleep(1)
+        assert scene.stored("w1")["metadata"]["labels"][ZONE] == "zone-a", "the migration is still under way"
+        scene.harvester_server.change(VMI, key, {"status": {"migrationState": {"completed": True}}})
+        assert await until(lambda: scene.stored("w1")["metadata"]["labels"][ZONE] == "zone-b") < 0.2
+        await asyncio.sleep(1800)
+    assert scene.node_writes() == [f"{NODE_PATH}/status", NODE_PATH]
+
+
+@jumping_time
+async def test_topology_is_not_followed_without_the_vmi_controller() -> None:
+    scene = NodeScene(follow=False)
+    scene.boot(ZONED, "10.0.0.1")
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await initialised(scene, ["w1"])
+        scene.harvester_server.change(VMI, f"{NAMESPACE}/w1", {"metadata": {"annotations": {ZONE: "zone-b"}}})
+        scene.report(ZONED, "10.0.0.2")
+        await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"))
+        await asyncio.sleep(600)
+        assert scene.stored("w1")["metadata"]["labels"][ZONE] == "zone-a"
+
+
+@jumping_time
+async def test_heartbeats_of_vms_wake_nobody() -> None:
+    scene = NodeScene()
+    scene.boot(ZONED, "10.0.0.1")
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await initialised(scene, ["w1"])
+        await asyncio.sleep(1)
+        index = scene.fleet.index()
+        for beat in range(20):
+            scene.harvester_server.change(VMI, f"{NAMESPACE}/w1", {"status": {"heartbeat": beat}})
+            scene.harvester_server.change(VM, f"{NAMESPACE}/w1", {"status": {"heartbeat": beat}})
+        await asyncio.sleep(1)
+        assert scene.fleet.index() is index
+
+
+@jumping_time
+async def test_full_pass_repairs_what_no_event_told() -> None:
+    scene = NodeScene()
+    scene.boot(ZONED, "10.0.0.1")
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await initialised(scene, ["w1"])
+        await asyncio.sleep(1)
+        key = f"{NAMESPACE}/w1"
+        hidden = scene.instances.get(key)
+        assert hidden is not None
+        scene.harvester_server.change(VMI, key, {"status": {"phase": "Failed"}})
+        await asyncio.sleep(1)
+        # A change that the cache has and nobody was told of.
+        scene.instances._objects[key] = hidden
+        scene.guest_server.put(NODE, {**scene.stored("w1"), "status": {"addresses": []}})
+        await until(lambda: scene.addresses("w1"), seconds=400)
+    assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
+
+
+@jumping_time
+async def test_joined_again_under_the_same_name() -> None:
+    scene = NodeScene()
+    scene.boot(ZONED, "10.0.0.1")
+    async with scene.live():
+        first = scene.join("w1", system_uuid=ZONED.system_uuid)
+        await initialised(scene, ["w1"])
+        scene.guest_server.remove(NODE, "w1")
+        await asyncio.sleep(1)
+        again = scene.join("w1", system_uuid=ZONED.system_uuid)
+        assert again["metadata"]["uid"] != first["metadata"]["uid"]
+        await initialised(scene, ["w1"])
+        await until(lambda: scene.told("w1") == ["Synced", "Synced"])
+    assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
+
+
+@pytest.mark.parametrize("done", [0, 1], ids=["before the first write", "before the second"])
+def test_node_replaced_in_the_middle_of_its_initialisation(done: int) -> None:
+    @jumping_time
+    async def run() -> None:
+        scene = NodeScene()
+        scene.boot(ZONED, "10.0.0.1")
+        scene.guest_server.delay = lambda call: 0.05 if call.verb == "PATCH" else 0.002
+        async with scene.live():
+            scene.join("w1", system_uuid=ZONED.system_uuid)
+            await until(lambda: len(scene.node_writes()) == done + 1, step=0.001)
+            scene.guest_server.remove(NODE, "w1")
+            scene.join("w1", system_uuid=ZONED.system_uuid)
+            assert await initialised(scene, ["w1"]) < 0.3
+            await until(lambda: scene.told("w1") == ["Synced"])
+        assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
+        assert scene.provider_id("w1") != ""
+
+    with capture_logs() as logs:
+        run()
+    assert [entry for entry in logs if entry["log_level"] == "warning"] == []
+
+
+@jumping_time
+async def test_node_replaced_in_one_moment_is_told_anew() -> None:
+    scene = NodeScene()
+    async with scene.live():
+        scene.join("w1")
+        await until(lambda: scene.told("w1") == ["VMNotFound"])
+        scene.guest_server.remove(NODE, "w1")
+        scene.join("w1")
+        await until(lambda: scene.told("w1") == ["VMNotFound", "VMNotFound"])
+
+
+@jumping_time
+async def test_vm_of_a_left_over_node_is_free_when_that_is_deleted() -> None:
+    scene = NodeScene()
+    uid = scene.boot(ZONED, "10.0.0.1")
+    left_over = scene.join("old-name", ready="Unknown")
+    scene.guest_server.put(NODE, {**left_over, "spec": {"providerID": f"harvester://{uid}"}})
+    async with scene.live():
+        scene.join("w1")
+        await until(lambda: scene.told("w1") == ["VMOfOtherNode"])
+        scene.guest_server.remove(NODE, "old-name")
+        assert await initialised(scene, ["w1"]) < 0.2
+    assert scene.provider_id("w1") == f"harvester://{uid}"
+
+
+@jumping_time
+async def test_vm_whose_instance_cannot_be_read_is_not_called_stopped() -> None:
+    scene = NodeScene()
+    scene.boot(ZONED, "10.0.0.1")
+    denied = refused(403, "Forbidden", "virtualmachineinstances.kubevirt.io is forbidden")
+    scene.harvester_server.fault = lambda call: denied if "/virtualmachineinstances" in call.path else None
+    async with scene.live():
+        scene.guest_server.put(
+            NODE, {**scene.join("w1"), "spec": {"providerID": "harvester://uid-1", "taints": [TAINT]}}
+        )
+        await until(lambda: scene.told("w1") == ["HarvesterForbidden"])
+        assert "list VirtualMachineInstances" in scene.guest_server.events()[0]["message"]
+        scene.harvester_server.fault = None
+        await initialised(scene, ["w1"])
+
+
+@jumping_time
+async def test_taints_of_others_survive_a_race() -> None:
+    scene = NodeScene()
+    scene.boot(ZONED, "10.0.0.1")
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await until(lambda: scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"], step=0.0005)
+        taints = [*scene.stored("w1")["spec"]["taints"], {"key": "theirs", "effect": "NoSchedule"}]
+        scene.guest_server.change(NODE, "w1", {"spec": {"taints": taints}})
+        await initialised(scene, ["w1"])
+    assert scene.taints("w1") == ["theirs"]
+
+
+@jumping_time
+async def test_virtual_address_of_a_load_balancer_is_no_node_address() -> None:
+    scene = NodeScene()
+    scene.boot(ZONED, "10.0.0.1")
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await initialised(scene, ["w1"])
+        nics = [{"name": "default", "ipAddresses": ["10.0.0.1", "10.0.0.50"]}]
+        scene.harvester_server.change(VMI, f"{NAMESPACE}/w1", {"status": {"interfaces": nics}})
+        await until(lambda: "ExternalIP 10.0.0.50" in scene.addresses("w1"))
+
+        balancer = {"metadata": {"name": "lb", "namespace": NAMESPACE}, "status": {"address": "10.0.0.50"}}
+        scene.harvester_server.put(BALANCER, balancer)
+        assert await until(lambda: "ExternalIP 10.0.0.50" not in scene.addresses("w1")) < 0.2
+
+        scene.harvester_server.remove(BALANCER, f"{NAMESPACE}/lb")
+        await asyncio.sleep(30)
+        scene.say_ready("w1", "False")
+        await asyncio.sleep(1)
+        assert "ExternalIP 10.0.0.50" not in scene.addresses("w1"), "agents report it for some time still"
+        scene.report(ZONED, "10.0.0.1")
+        await asyncio.sleep(600)
+    assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
+
+
+@jumping_time
+async def test_new_node_does_not_wait_for_load_balancers_that_cannot_be_read() -> None:
+    scene = NodeScene()
+    broken = refused(500, "InternalError", "conversion webhook failed")
+    scene.harvester_server.fault = lambda call: broken if "/loadbalancers" in call.path else None
+    scene.boot(ZONED, "10.0.0.1")
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await initialised(scene, ["w1"])
+
+
+@jumping_time
+async def test_replaced_vm_is_told_and_the_node_stays() -> None:
+    scene = NodeScene()
+    uid = scene.boot(ZONED, "10.0.0.1")
+    scene.boot(machine("w2"), "10.0.0.2")
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await initialised(scene, ["w1"])
+        scene.destroy(ZONED)
+        scene.say_ready("w1", "Unknown")
+        scene.boot(ZONED, "10.0.0.7")
+        await until(lambda: "VMReplaced" in scene.told("w1"))
+        await asyncio.sleep(600)
+        assert scene.told("w1").count("VMReplaced") == 1
+    assert scene.provider_id("w1") == f"harvester://{uid}", "a provider ID cannot be changed"
+    assert "InternalIP 10.0.0.7" in scene.addresses("w1")
+
+
+@jumping_time
+async def test_guest_that_refuses_writes_is_tried_again() -> None:
+    scene = NodeScene()
+    scene.boot(ZONED, "10.0.0.1")
+    denied = refused(403, "Forbidden", "nodes/status is forbidden")
+    scene.guest_server.fault = lambda call: denied if call.path.endswith("/status") else None
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await asyncio.sleep(300)
+        assert scene.taints("w1") == ["uninitialized"], "without its addresses a Node must not be used"
+        assert len(scene.node_writes()) < 30
+        scene.guest_server.fault = None
+        await initialised(scene, ["w1"])
+
+
+@jumping_time
+async def test_fifty_nodes_join_at_once() -> None:
+    scene = NodeScene()
+    vms = [machine(f"w{number}") for number in range(50)]
+    async with scene.live():
+        for vm in vms:
+            scene.join(vm.name, system_uuid=vm.system_uuid)
+        await asyncio.sleep(2)
+        for vm in vms:
+            scene.boot(vm)
+        await asyncio.sleep(1)
+        for number, vm in enumerate(vms):
+            scene.report(vm, f"10.0.0.{number + 1}")
+        await initialised(scene, [vm.name for vm in vms])
+        await until(lambda: len(scene.told()) == 50)
+    assert len(scene.node_writes()) == 100
+    assert set(scene.told()) == {"Synced"}
+    assert scene.asked() == []

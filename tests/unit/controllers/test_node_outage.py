@@ -1,0 +1,186 @@
+"""An hour without a usable Harvester, all Nodes not ready: nothing is lost, nothing is said twice, and then it goes on.
+
+On API servers in memory and a clock that jumps; the same faults are injected for seconds into real connections in
+the end-to-end tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from harvester_ccm.errors import CCMError, Unreachable
+from tests.clock import JumpingLoop
+from tests.memory_server import Call, Document, refused
+from tests.unit.controllers.node_scene import VM, VMI, NodeScene, initialised, machine, until
+
+HOUR = 3600.0
+COUNT = 20
+LATE = machine("late")
+"""Joins in the middle of it; its VM is seen afterwards."""
+VMS = [machine(f"w{number}", zone="zone-a") for number in range(COUNT)]
+
+
+class Outage:
+    """Breaks Harvester and mends it."""
+
+    def __init__(self, error: CCMError | None, *, told: str = "HarvesterUnavailable") -> None:
+        """``told``: the Event on a Node that joins in the middle of it."""
+        self._error = error
+        self.told = told
+
+    def begin(self, scene: NodeScene) -> None:
+        """Every request fails from now on, running watches end."""
+        server = scene.harvester_server
+        server.fault = self._fail
+        server.break_watches()
+
+    def end(self, scene: NodeScene) -> None:
+        """All is well again."""
+        scene.harvester_server.fault = None
+
+    def _fail(self, _call: Call) -> CCMError | None:
+        return self._error
+
+
+class Hanging(Outage):
+    """Connections stay open and nothing is answered."""
+
+    def begin(self, scene: NodeScene) -> None:
+        scene.harvester_server.hanging = True
+
+    def end(self, scene: NodeScene) -> None:
+        scene.harvester_server.hanging = False
+        scene.harvester_server.break_watches()
+
+
+class WrongNamespace(Outage):
+    """The credential works in a namespace without VMs: lists are empty, a VM is a plain 404."""
+
+    def __init__(self) -> None:
+        super().__init__(None, told="VMNotFound")
+        self._hidden: dict[str, dict[str, Document]] = {}
+        self._reset: set[str] = set()
+
+    def begin(self, scene: NodeScene) -> None:
+        server = scene.harvester_server
+        self._hidden = {collection: dict(server.objects[collection]) for collection in (VM, VMI)}
+        for collection in (VM, VMI):
+            server.objects[collection].clear()
+        server.version += 1
+        self._reset = {call.path for call in server.calls if call.verb == "WATCH"}
+        server.fault = self._fail
+        server.break_watches()
+
+    def _fail(self, call: Call) -> CCMError | None:
+        """Every watch starts with a new list, once."""
+        if call.verb != "WATCH" or call.path not in self._reset:
+            return None
+        self._reset.remove(call.path)
+        return refused(410, "Expired", "too old resource version")
+
+    def end(self, scene: NodeScene) -> None:
+        scene.harvester_server.fault = None
+        for collection, objects in self._hidden.items():
+            for document in objects.values():
+                scene.harvester_server.put(collection, document)
+
+
+class GoneForGood(WrongNamespace):
+    """The same, seen as deletions by a watch that goes on."""
+
+    def begin(self, scene: NodeScene) -> None:
+        server = scene.harvester_server
+        self._hidden = {collection: dict(server.objects[collection]) for collection in (VM, VMI)}
+        for collection in (VM, VMI):
+            for key in list(server.objects[collection]):
+                server.remove(collection, key)
+
+
+OUTAGES: dict[str, Callable[[], Outage]] = {
+    "401": lambda: Outage(refused(401, "Unauthorized", "Unauthorized")),
+    "403": lambda: Outage(
+        refused(403, "Forbidden", "virtualmachines.kubevirt.io is forbidden"), told="HarvesterForbidden"
+    ),
+    "404 of the type": lambda: Outage(refused(404, "NotFound", "the server could not find the requested resource")),
+    "404 of a proxy": lambda: Outage(refused(404, "", "404 page not found")),
+    "500": lambda: Outage(refused(500, "InternalError", "etcdserver: request timed out")),
+    "429": lambda: Outage(refused(429, "TooManyRequests", "too many requests")),
+    "timeouts": lambda: Outage(Unreachable("no answer within 10 s")),
+    "hanging": lambda: Hanging(None),
+    "wrong namespace": WrongNamespace,
+    "all VMs deleted": GoneForGood,
+}
+
+
+@pytest.mark.parametrize("kind", OUTAGES)
+@pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted in it"])
+def test_an_hour_of_it(kind: str, restart: bool, record_property: Callable[[str, object], None]) -> None:
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        events, requests = runner.run(_hour(OUTAGES[kind](), restart=restart))
+    record_property("events", events)
+    record_property("requests", requests)
+    sys.stdout.write(f"{kind}, restarted: {restart}: {events} Events, {requests} requests to Harvester in an hour\n")
+    assert events <= COUNT + 4
+
+
+async def _hour(outage: Outage, *, restart: bool) -> tuple[int, int]:
+    """Return how many Events were written and how many requests Harvester got."""
+    scene = NodeScene()
+    before = scene
+    async with scene.live():
+        for number, vm in enumerate(VMS):
+            scene.boot(vm, f"10.0.0.{number + 1}")
+            scene.join(vm.name, system_uuid=vm.system_uuid)
+        await initialised(scene, [vm.name for vm in VMS])
+        await asyncio.sleep(30)
+        addresses = {vm.name: scene.addresses(vm.name) for vm in VMS}
+        told = len(scene.told())
+        if not restart:
+            await _suffer(scene, outage)
+    if restart:
+        scene = NodeScene()
+        for side in ("guest", "harvester"):
+            server = getattr(before, f"{side}_server")
+            setattr(scene, f"{side}_server", server)
+            getattr(scene, side).server = server
+        outage.begin(scene)
+        async with scene.live():
+            await _suffer(scene, outage, begun=True)
+    assert scene.names() == {vm.name for vm in (*VMS, LATE)}
+    assert all(call.verb != "DELETE" for call in scene.guest_server.calls)
+    assert {vm.name: scene.addresses(vm.name) for vm in VMS} == {
+        **addresses,
+        "w0": ["InternalIP 10.9.9.9", "Hostname w0"],
+    }
+    assert all(scene.taints(vm.name) == [] for vm in VMS)
+    start, end = scene.outage
+    hour = [call for call in scene.harvester_server.calls if start <= call.at <= end]
+    assert len(hour) < COUNT * 100, "Harvester is not hammered"
+    return len(scene.told()) - told, len(hour)
+
+
+async def _suffer(scene: NodeScene, outage: Outage, *, begun: bool = False) -> None:
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    if not begun:
+        outage.begin(scene)
+    for vm in VMS:
+        scene.say_ready(vm.name, "Unknown")
+    await asyncio.sleep(60)
+    scene.join(LATE.name, system_uuid=LATE.system_uuid)
+    await asyncio.sleep(HOUR - 60)
+    assert scene.taints(LATE.name) == ["uninitialized"]
+    assert scene.told(LATE.name)[-1] == outage.told
+    scene.outage = (start, loop.time())
+    outage.end(scene)
+    for vm in VMS:
+        scene.say_ready(vm.name, "True")
+    await until(lambda: scene.fleet.problem() is None and len(scene.machines) == COUNT, seconds=300)
+    scene.report(VMS[0], "10.9.9.9")
+    scene.boot(LATE, "10.0.0.99")
+    await initialised(scene, [LATE.name], 300)
+    await until(lambda: "InternalIP 10.9.9.9" in scene.addresses("w0"), seconds=300, what="refresh after the outage")

@@ -1,0 +1,161 @@
+"""A Service that shares an address: what it keeps, what it gives up, and what it cannot have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
+    NETWORK,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    Reason,
+)
+from harvester_ccm.plan.sharing import primary_label
+from tests.builders import ADDRESS, allocated, marked, served, service
+from tests.unit.plan.service_plans import outline, plan, said
+from tests.unit.plan.sharing_services import (
+    API,
+    HANDS_OFF,
+    LABEL,
+    OTHER,
+    PARKED,
+    asking,
+    hosted_primary,
+    sharing,
+)
+
+KEPT: dict[str, tuple[Any, Any, list[object]]] = {
+    "the primary got a port that is used here": (
+        sharing(),
+        served(ports=[{"port": 80}, {"port": 8080}]),
+        ["Warning SharingRefused"],
+    ),
+    "the primary waits to be deleted": (sharing(), served(deleting=True), ["Warning SharingRefused"]),
+    "the primary has lost its address for now": (sharing(), service(ours=True), []),
+    "refused while the primary is being switched": (
+        sharing(),
+        served(annotations={KUBE_VIP_ADDRESSES: ""}, ports=[{"port": 80}, {"port": 8080}]),
+        ["Warning SharingRefused", {"service": {"annotations": PARKED}}],
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "primary", "steps"), KEPT.values(), ids=KEPT.keys())
+def test_what_a_service_has_it_keeps(asked: Any, primary: Any, steps: list[object]) -> None:
+    assert outline(asked, primary=primary) == (steps, Wait("primary"))
+
+
+GIVEN_UP: dict[str, tuple[Any, Any]] = {
+    "the primary is gone": (sharing(), None),
+    "names another one that does not exist": (sharing({PRIMARY_SERVICE: "shop/none"}), None),
+    "its own load balancer is gone": (asking({KUBE_VIP_ADDRESSES: OTHER}, ours=True, address=OTHER), None),
+    "names another one that refuses": (sharing({PRIMARY_SERVICE: "shop/edge"}), served("edge", uid="e", ports=API)),
+}
+
+
+@pytest.mark.parametrize(("asked", "primary"), GIVEN_UP.values(), ids=GIVEN_UP.keys())
+def test_an_address_that_nobody_holds_for_it_is_given_up(asked: Any, primary: Any) -> None:
+    label = {"labels": {PRIMARY_SERVICE_LABEL: None}} if asked.metadata.labels else {}
+    gone = {"service": {"annotations": PARKED, **label, "ingress": None}}
+    assert outline(asked, primary=primary) == (["Warning SharingRefused", gone], Wait("primary"))
+
+
+def test_a_service_that_becomes_a_secondary_gives_its_own_address_back_first() -> None:
+    asked = asking({KUBE_VIP_ADDRESSES: OTHER}, ours=True, address=OTHER)
+    own = allocated(asked, "demo-shop-api-00000000", ip=OTHER, address=OTHER)
+    assert outline(asked, own, primary=served()) == (
+        [
+            {"service": {"annotations": PARKED}},
+            "Normal DeletingLoadBalancer",
+            {"delete": "demo-shop-api-00000000"},
+            {
+                "service": {
+                    "annotations": {KUBE_VIP_ADDRESSES: ADDRESS},
+                    "labels": LABEL,
+                    "ingress": [f"{ADDRESS} VIP 8080/TCP"],
+                }
+            },
+            "Warning AddressChanged",
+        ],
+        Done(),
+    )
+
+
+def test_its_own_address_is_kept_while_it_may_not_share() -> None:
+    asked = asking({KUBE_VIP_ADDRESSES: OTHER}, ours=True, address=OTHER)
+    own = allocated(asked, "demo-shop-api-00000000", ip=OTHER, address=OTHER)
+    assert outline(asked, own, primary=None) == (["Warning SharingRefused"], Done())
+
+
+def test_its_own_address_is_kept_while_others_share_it() -> None:
+    asked = asking({KUBE_VIP_ADDRESSES: OTHER}, ours=True, address=OTHER)
+    own = allocated(asked, "demo-shop-api-00000000", ip=OTHER, address=OTHER)
+    shares = {"annotations": {PRIMARY_SERVICE: "shop/api"}, "labels": {PRIMARY_SERVICE_LABEL: "shop.api"}}
+    user = served("user", uid="user", address=OTHER, **shares)
+    assert outline(asked, own, primary=served(), dependants=(user,)) == (
+        ["Warning SharingRefused"],
+        Wait("secondaries"),
+    )
+    assert "shop/user shares it" in said(plan(asked, own, primary=served(), dependants=(user,)), Reason.SHARING_REFUSED)
+
+
+def test_a_load_balancer_that_is_not_booked_yet_is_not_deleted_at_once() -> None:
+    asked = asking(PARKED, ours=True)
+    own = marked(asked, "demo-shop-api-00000000", finalizer=False)
+    assert outline(asked, own, primary=served(), waited=1.0) == ([], Wait("booking", 29.0))
+
+
+LONG = "n" * 40
+LABELS = {
+    "short": ("shop/web", "shop.web"),
+    "just fits": (f"{LONG}/{'s' * 22}", f"{LONG}.{'s' * 22}"),
+    "too long": (f"{LONG}/{'s' * 23}", None),
+}
+
+
+@pytest.mark.parametrize(("key", "label"), LABELS.values(), ids=LABELS.keys())
+def test_label_of_a_secondary(key: str, label: str | None) -> None:
+    made = primary_label(key)
+    assert made == label or label is None
+    assert len(made) <= 63
+    assert made[-1].isalnum()
+
+
+def test_long_names_share_like_others() -> None:
+    primary = served("s" * 40, namespace=LONG, uid="p")
+    asked = asking({PRIMARY_SERVICE: primary.metadata.key})
+    (write, _), _ = outline(asked, primary=primary)
+    assert isinstance(write, dict)
+    done = sharing({PRIMARY_SERVICE: primary.metadata.key}, labels=write["service"]["labels"])
+    assert outline(done, primary=primary) == ([], Done())
+
+
+IGNORED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
+    "a pool": ({"cloudprovider.harvesterhci.io/ip-pool": "x"}, {}, "ip-pool"),
+    "a health check": ({"cloudprovider.harvesterhci.io/healthcheck-port": "80"}, {}, "healthcheck-port"),
+    "another network": ({NETWORK: "infra/other"}, {}, "network"),
+    "a field with another address": ({}, {"loadBalancerIP": "10.9.9.9"}, "spec.loadBalancerIP"),
+    "IPv6": ({}, {"ipFamilies": ["IPv4", "IPv6"]}, "IPv6"),
+}
+
+
+@pytest.mark.parametrize(("annotations", "spec", "text"), IGNORED.values(), ids=IGNORED.keys())
+def test_what_a_secondary_cannot_have_is_told(annotations: dict[str, str], spec: dict[str, Any], text: str) -> None:
+    asked = sharing(annotations, spec=spec)
+    assert text in said(plan(asked, primary=served()), Reason.IGNORED)
+
+
+def test_a_secondary_of_harvester_without_node_ports_is_told() -> None:
+    asked = sharing(HANDS_OFF, ports=[{"port": 8080}], spec={"allocateLoadBalancerNodePorts": False})
+    assert "node ports" in said(plan(asked, primary=hosted_primary()), Reason.SYNC_FAILED)
+
+
+def test_a_service_that_waited_for_harvester_is_announced_by_kube_vip_with_its_primary() -> None:
+    (write, _), _ = outline(asking(HANDS_OFF, ours=True), primary=served())
+    assert isinstance(write, dict)
+    assert write["service"]["annotations"] == {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}

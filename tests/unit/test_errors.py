@@ -1,0 +1,140 @@
+"""From an HTTP answer to an error class, and what of a body may be shown."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harvester_ccm.errors import (
+    LONGEST_RETRY_AFTER,
+    MAX_MESSAGE,
+    AdmissionDenied,
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    CCMError,
+    ConfigurationError,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    ServerError,
+    Throttled,
+    Unauthorized,
+    UnexpectedAnswer,
+    Unreachable,
+    WatchSilent,
+    error_from_response,
+)
+
+REQUEST = "PUT /api/v1/namespaces/shop/services/web"
+
+
+def error(
+    status: int, *, reason: str = "", message: str = "words", seconds: object = None, retry_after: str | None = None
+) -> ApiError:
+    body = {"kind": "Status", "reason": reason, "message": message}
+    if seconds is not None:
+        body["details"] = {"retryAfterSeconds": seconds}  # type: ignore[assignment]  # a Status is not only text
+    return error_from_response(status=status, body=json.dumps(body).encode(), request=REQUEST, retry_after=retry_after)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "expected"),
+    [
+        (302, "", BadRequest),
+        (400, "BadRequest", BadRequest),
+        (401, "Unauthorized", Unauthorized),
+        (403, "Forbidden", Forbidden),
+        (404, "NotFound", NotFound),
+        (405, "MethodNotAllowed", BadRequest),
+        (409, "AlreadyExists", AlreadyExists),
+        (409, "Conflict", Conflict),
+        (410, "Gone", Gone),
+        (410, "Expired", Gone),
+        (400, "Expired", Gone),
+        (422, "Invalid", Invalid),
+        (429, "TooManyRequests", Throttled),
+        (500, "InternalError", ServerError),
+        (503, "", ServerError),
+        (504, "Timeout", ServerError),
+    ],
+)
+def test_class_follows_from_status_and_reason(status: int, reason: str, expected: type[ApiError]) -> None:
+    found = error(status, reason=reason)
+
+    assert type(found) is expected
+    assert str(found) == "words"
+    assert (found.answer.status, found.answer.reason, found.answer.request) == (status, reason, REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ('admission webhook "validator.harvesterhci.io" denied the request: pool not found', AdmissionDenied),
+        ('Internal error occurred: failed calling webhook "validator.harvesterhci.io": EOF', ServerError),
+        ("the operator denied the request", ServerError),
+    ],
+)
+def test_refusal_of_a_webhook_is_told_from_a_webhook_that_does_not_work(message: str, expected: type[ApiError]) -> None:
+    assert type(error(500, message=message)) is expected
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds", "expected"),
+    [
+        ("7", None, 7),
+        (None, 3, 3),
+        ("7", 3, 7),
+        ("0", None, None),
+        (None, 0, None),
+        (None, "3", None),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", None, None),
+        ("²", None, None),
+        ("86400", None, LONGEST_RETRY_AFTER),
+    ],
+)
+def test_time_to_come_back_is_read_from_header_or_body(
+    header: str | None, seconds: object, expected: float | None
+) -> None:
+    assert error(429, seconds=seconds, retry_after=header).answer.retry_after == expected
+
+
+def test_server_fault_that_names_a_time_is_throttling() -> None:
+    assert type(error(503, retry_after="5")) is Throttled
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"kind":"Secret","data":{"password":"aHVudGVyMg=="}}', "HTTP status 500"),
+        (b'{"kind":"Secret","data":{"password":"aHVudGVyMg', "HTTP status 500"),
+        (b'["hunter2"]', "HTTP status 500"),
+        (b"<html><body>log in</body></html>", "HTTP status 500"),
+        (b"", "HTTP status 500"),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+        (b"upstream connect error\n", "upstream connect error"),
+        (b'{"kind":"Status","message":null,"reason":null,"details":[1]}', "HTTP status 500"),
+    ],
+)
+def test_body_that_is_no_status_is_shown_only_when_it_is_plain_text(body: bytes, expected: str) -> None:
+    assert str(error_from_response(status=500, body=body, request=REQUEST)) == expected
+
+
+def test_long_message_is_cut() -> None:
+    assert len(str(error(500, message="x" * 5000))) == MAX_MESSAGE
+    assert len(str(error_from_response(status=500, body=b"x" * 5000, request=REQUEST))) == MAX_MESSAGE
+
+
+def test_configuration_error_carries_every_problem() -> None:
+    found = ConfigurationError(["one", "two"])
+
+    assert found.problems == ("one", "two")
+    assert isinstance(found, CCMError)
+
+
+def test_no_usable_answer_is_one_family() -> None:
+    assert issubclass(WatchSilent, Unreachable)
+    assert issubclass(UnexpectedAnswer, Unreachable)

@@ -1,0 +1,225 @@
+"""Log output: shape of lines, levels, library logs, and that no credential gets through."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+import structlog
+
+from harvester_ccm.config import LogFormat, LoggingSettings
+from harvester_ccm.logs import configure_logging
+from harvester_ccm.redaction import redact, redact_text
+
+JWT = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJl-_"
+PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIA==\n-----END EC PRIVATE KEY-----"
+PEM_BASE64 = base64.b64encode(PEM.encode()).decode()
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+Configure = Callable[..., io.StringIO]
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def configure() -> Iterator[Configure]:
+    """Configure logging into a buffer; everything global is put back."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+
+    def apply(
+        log_format: LogFormat = LogFormat.TEXT, *, verbosity: int = 0, stream: io.StringIO | None = None
+    ) -> io.StringIO:
+        output = stream if stream is not None else io.StringIO()
+        configure_logging(LoggingSettings(log_format, verbosity), output, cache=False)
+        return output
+
+    yield apply
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def lines(output: io.StringIO) -> list[str]:
+    """Return the lines with the time cut off, after a look at its shape."""
+    written = []
+    for line in output.getvalue().splitlines():
+        time, _, rest = line.partition(" ")
+        if TIME.fullmatch(time):
+            written.append(rest)
+        else:
+            written.append(line)
+    return written
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_text_lines(configure: Configure) -> None:
+    output = configure()
+    log = structlog.get_logger()
+    log.info("load balancer created", service="default/web", ports=[80, 443], note="two words", empty="", none=None)
+    log.warning("late", seconds=1.5, text='a="b"')
+    log.error("first\nsecond", key="tab\there")
+    log.critical("end")
+    assert output.getvalue().startswith("20")
+    assert lines(output) == [
+        'INFO  load balancer created service=default/web ports=[80, 443] note="two words" empty="" none=None',
+        'WARN  late seconds=1.5 text="a=\\"b\\""',
+        'ERROR first\\nsecond key="tab\\there"',
+        "ERROR end",
+    ]
+
+
+def test_json_lines(configure: Configure) -> None:
+    output = configure(LogFormat.JSON)
+    structlog.get_logger().warning("late", seconds=1.5, node="w1", who={"a": [1, None]})
+    (line,) = output.getvalue().splitlines()
+    document = json.loads(line)
+    assert list(document) == ["time", "level", "message", "seconds", "node", "who"]
+    assert TIME.fullmatch(document.pop("time"))
+    assert document == {
+        "level": "warning",
+        "message": "late",
+        "seconds": 1.5,
+        "node": "w1",
+        "who": {"a": [1, None]},
+    }
+
+
+def test_bound_and_context_fields_are_shown(configure: Configure) -> None:
+    output = configure()
+    with structlog.contextvars.bound_contextvars(service="default/web"):
+        structlog.get_logger().bind(attempt=2).info("retried")
+    assert lines(output) == ["INFO  retried attempt=2 service=default/web"]
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "shown"),
+    [(0, ["INFO  info"]), (2, ["INFO  info"]), (3, ["INFO  info"]), (4, ["DEBUG debug", "INFO  info"])],
+)
+def test_levels(configure: Configure, verbosity: int, shown: list[str]) -> None:
+    output = configure(verbosity=verbosity)
+    structlog.get_logger().debug("debug")
+    structlog.get_logger().info("info")
+    assert lines(output) == shown
+
+
+def test_a_debug_call_below_the_level_does_not_look_at_its_values(configure: Configure) -> None:
+    class Untouchable:
+        def __str__(self) -> str:
+            raise AssertionError("rendered")
+
+    output = configure()
+    structlog.get_logger().debug("debug", value=Untouchable())
+    assert output.getvalue() == ""
+
+
+def test_colours_only_on_a_terminal(configure: Configure) -> None:
+    output = configure(stream=Terminal())
+    structlog.get_logger().warning("late")
+    structlog.get_logger().info("done")
+    assert lines(output) == ["\x1b[33mWARN \x1b[0m late", "INFO  done"]
+
+
+def test_exceptions_follow_the_line_without_credentials(configure: Configure) -> None:
+    output = configure()
+    try:
+        fail(ValueError(f"server said Bearer {JWT}"))
+    except ValueError:
+        structlog.get_logger().exception("failed", service="default/web")
+    first, *rest = lines(output)
+    assert first == "ERROR failed service=default/web"
+    assert rest[0] == "Traceback (most recent call last):"
+    assert rest[-1] == "ValueError: server said Bearer [removed]"
+    assert JWT not in output.getvalue()
+
+
+@pytest.mark.parametrize("log_format", list(LogFormat))
+def test_no_credential_gets_through(configure: Configure, log_format: LogFormat) -> None:
+    output = configure(log_format)
+    structlog.get_logger().info(
+        f"message {JWT}",
+        error=RuntimeError(f"Authorization: Bearer {JWT}"),
+        headers={"Authorization": "Basic dXNlcjpwYXNz"},
+        kubeconfig=[f"token: kubeconfig-user-x7:{'q' * 20}", {"client-key-data": PEM_BASE64}],
+        raw=PEM.encode(),
+        password="hunter2",
+    )
+    written = output.getvalue()
+    for secret in ("eyJ", "dXNlcjpwYXNz", "kubeconfig-user", "LS0tLS1", "MHcCAQEEIA", "hunter2"):
+        assert secret not in written
+    assert written.count("[removed]") == 7
+
+
+def test_library_logs_and_warnings_come_out_in_the_same_shape(configure: Configure) -> None:
+    output = configure()
+    configure(stream=output)  # a second set-up must not double the lines
+    logging.getLogger("aiohttp.access").info("not shown")
+    logging.getLogger("asyncio").warning("slow callback %s", "x")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(True)
+        warnings.warn("old call", DeprecationWarning, stacklevel=1)
+    shown = lines(output)
+    assert shown[0] == "WARN  slow callback x logger=asyncio"
+    assert "DeprecationWarning: old call" in shown[1]
+    assert shown[1].startswith("WARN  ")
+    assert shown[1].endswith("logger=py.warnings")
+    assert len(shown) == 2
+
+
+def test_library_exceptions_keep_their_traceback(configure: Configure) -> None:
+    output = configure()
+    try:
+        fail(OSError("gone"))
+    except OSError:
+        logging.getLogger("aiohttp.server").exception("Error handling request")
+    assert lines(output)[0] == "ERROR Error handling request logger=aiohttp.server"
+    assert lines(output)[-1] == "OSError: gone"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("Authorization: Bearer abc", "Authorization: Bearer [removed]", id="header"),
+        pytest.param("curl -H 'Bearer abc'", "curl -H 'Bearer [removed]'", id="header in quotes"),
+        pytest.param("bearer k10abcdef::server:x", "bearer [removed]", id="lower case"),
+        pytest.param(f"got {JWT}, then", "got [removed], then", id="web token"),
+        pytest.param(f"key:\n{PEM}\nend", "key:\n[removed]\nend", id="private key"),
+        pytest.param(PEM[:50], "[removed]", id="cut private key"),
+        pytest.param(repr(PEM), "'[removed]'", id="private key in one line"),
+        pytest.param(f"data={PEM_BASE64}", "data=[removed]", id="private key in base64"),
+        pytest.param("token: abc123def456", "token: [removed]", id="YAML field"),
+        pytest.param('{"token":"abc123def456","x":1}', '{"token":"[removed]","x":1}', id="JSON field"),
+        pytest.param("{'client_secret': 's3cr3t-value'}", "{'client_secret': '[removed]'}", id="dict"),
+        pytest.param("token: expired", "token: expired", id="message about a token"),
+        pytest.param("bearer authentication is used", "bearer authentication is used", id="sentence"),
+        pytest.param("-----BEGIN CERTIFICATE-----\nMIIB", "-----BEGIN CERTIFICATE-----\nMIIB", id="certificate"),
+        pytest.param("harvester://0f3c-1", "harvester://0f3c-1", id="provider ID"),
+    ],
+)
+def test_redacted_texts(text: str, expected: str) -> None:
+    assert redact_text(text) == expected
+
+
+def test_redacted_values_keep_their_shape() -> None:
+    value = {"a": (1, True, None, 2.5), "Token": ["x"], "deep": {"client_key_data": b"x", "b": {JWT}}}
+    assert redact(value) == {
+        "a": [1, True, None, 2.5],
+        "Token": "[removed]",
+        "deep": {"client_key_data": "[removed]", "b": ["[removed]"]},
+    }
