@@ -27,6 +27,11 @@ setup: $(READY) ## virtual environment with pinned dependencies
 binaries: $(READY) ## etcd and kube-apiserver, fetched or built once into the cache
 	@$(BIN)/python -m devenv.binaries
 
+.PHONY: tools
+tools: $(READY)
+	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager kubectl > /dev/null
+	@$(BIN)/python -m devenv.helm > /dev/null
+
 .PHONY: demo
 demo: binaries ## Services of a guest cluster getting their addresses from Harvester, in half a minute
 	@$(BIN)/python -m devenv.demo
@@ -47,8 +52,8 @@ unit: $(READY) ## the tests that need no server
 	$(BIN)/python -m pytest -q tests/unit
 
 .PHONY: test
-test: check binaries ## all checks and all tests, on real API servers
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+test: check tools ## all checks and all tests, on real API servers
+	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 .PHONY: bench
 bench: binaries ## speed, requests and memory, against the targets
@@ -93,6 +98,8 @@ pins: $(READY) ## pin the newest dependencies that pyproject.toml allows
 	  -o requirements.txt pyproject.toml
 	$(BIN)/pip-compile -q -U --generate-hashes --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header \
 	  --extra dev --allow-unsafe -o requirements-dev.txt pyproject.toml
+	sed -i '1i # Pinned runtime dependencies, made from pyproject.toml by `make pins`.\n' requirements.txt
+	sed -i '1i # Pinned development dependencies, made from pyproject.toml by `make pins`.\n' requirements-dev.txt
 
 .PHONY: clean
 clean: ## remove what was made in the checkout; the cache of binaries stays

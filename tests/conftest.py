@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import hypothesis
 import pytest
 import structlog
 
 from devenv.apiserver import ControlPlane, start_clusters
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json, RestClient
+from tests.loopback import own_loopback_is_granted, take_own_loopback
 
-ONE_AT_A_TIME = ("e2e", "devenv")
-"""Folders whose tests use the same loopback addresses and ports, so they never run side by side."""
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
+
+MOST_WORKERS = 4
+"""Workers that ``-n auto`` starts at most; each has two control planes of its own, some 700 MB."""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of a file, and those of ONE_AT_A_TIME, in one worker when several run."""
-    root = config.rootpath / "tests"
-    for item in items:
-        place = item.path.relative_to(root)
-        group = "scene" if place.parts[0] in ONE_AT_A_TIME else str(place)
-        item.add_marker(pytest.mark.xdist_group(group))
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:  # noqa: ARG001 - named by pytest
+    """Return how many workers ``-n auto`` means: one where they would meet at the same addresses."""
+    return min(os.cpu_count() or 1, MOST_WORKERS) if own_loopback_is_granted() else 1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give a worker, one of several that run side by side, addresses of its own."""
+    if hasattr(config, "workerinput"):
+        take_own_loopback()
 
 
 @pytest.fixture(autouse=True)

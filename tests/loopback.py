@@ -1,0 +1,37 @@
+"""A loopback network for each test worker, so that workers use the same virtual addresses and ports side by side.
+
+Emulators listen on fixed addresses such as 127.77.0.2, and tests say which. Linux gives a process that asks for it, and
+is allowed to, a network namespace with nothing but a loopback of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from typing import Final
+
+_CLONE_NEWNET: Final = 0x40000000
+_SIOCSIFFLAGS: Final = 0x8914
+_IFF_UP: Final = 0x1
+_INTERFACE_REQUEST: Final = "16sh14x"
+
+
+def own_loopback_is_granted() -> bool:
+    """Return whether ``take_own_loopback`` would move this process."""
+    unshare = shutil.which("unshare")
+    if sys.platform != "linux" or unshare is None:
+        return False
+    return subprocess.run([unshare, "--net", "true"], check=False, capture_output=True).returncode == 0
+
+
+def take_own_loopback() -> None:
+    """Move this process, and what it starts from now on, to a fresh loopback where that is granted."""
+    if sys.platform != "linux" or ctypes.CDLL(None).unshare(_CLONE_NEWNET) != 0:
+        return
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack(_INTERFACE_REQUEST, b"lo", _IFF_UP))
