@@ -258,5 +258,5 @@ def _check_service(world: World, service: Service, *, has_balancer: bool) -> Non
 
 TestServiceLife = ServiceLife.TestCase
 TestServiceLife.settings = settings(
-    max_examples=80, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=200, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
