@@ -25,8 +25,8 @@ MOST_WORKERS = 4
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:  # noqa: ARG001 - named by pytest
-    """Return how many workers ``-n auto`` means: one where they would meet at the same addresses."""
-    return min(os.cpu_count() or 1, MOST_WORKERS) if own_loopback_is_granted() else 1
+    """Return how many workers ``-n auto`` means: many tests wait, but two must not meet at one address."""
+    return min((os.cpu_count() or 1) + 1, MOST_WORKERS) if own_loopback_is_granted() else 1
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -178,7 +178,11 @@ async def test_primary_that_is_deleted_stays_while_its_address_is_used(stage: St
         return any(LATE in one.message for one in await stage.told("other-2", Reason.ENSURED))
 
     await until(warned, within=10, what="warning about a late announcement")
-    assert len(await stage.load_balancers()) == (await stage.harvester.counts()).booked == 1
+
+    async def one_left() -> bool:
+        return len(await stage.load_balancers()) == (await stage.harvester.counts()).booked == 1
+
+    await until(one_left, within=20, what="end of the load balancer that main had")
 
 
 async def test_primary_that_changes(stage: Stage) -> None:
@@ -219,7 +223,11 @@ async def test_secondaries_that_come_first_and_from_other_namespaces(stage: Stag
     await create(stage, "early", 82, of="default/main", namespace=namespace)
     await refused(stage, "early", "default/main does not exist")
     await refused(stage, "early", "default/main does not exist", namespace=namespace)
-    assert stage.kube_vip.waiting_for is None
+
+    async def nobody_waits() -> bool:
+        return stage.kube_vip.waiting_for is None
+
+    await until(nobody_waits, within=10, what="kube-vip to pass them over")
 
     await create(stage, "main", 80)
     await has_address(stage, "127.77.0.2", "main", "early")

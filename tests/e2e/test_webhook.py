@@ -8,7 +8,7 @@ from devenv.ccm import CcmProcess
 from devenv.guestnodes import GuestNodes
 from devenv.harvester.admission import REMOVAL_ANNOTATION
 from devenv.harvester.records import MACHINES
-from devenv.stage import Stage
+from devenv.stage import Stage, until
 from harvester_ccm.names import Reason
 from tests.e2e.observing import writes
 
@@ -47,7 +47,12 @@ async def test_services_wait_for_a_webhook_that_is_down(stage: Stage, ccm: CcmPr
     webhook = stage.harvester.webhook
     assert webhook is not None
     await stage.create_service("before")
-    await stage.served("before")
+    (before,) = await stage.served("before")
+
+    async def settled() -> bool:
+        return [one.address for one in await stage.load_balancers()] == list(before.addresses)
+
+    await until(settled, within=10, what="address in the load balancer's status")
     await webhook.stop()
     stage.harvester_proxy.forget()
     for name in MANY:
