@@ -24,7 +24,7 @@ MOST_WORKERS = 4
 """Workers that ``-n auto`` starts at most; each has two control planes of its own, some 700 MB."""
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:  # noqa: ARG001 - named by pytest
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return how many workers ``-n auto`` means: many tests wait, but two must not meet at one address."""
     return min((os.cpu_count() or 1) + 1, MOST_WORKERS) if own_loopback_is_granted() else 1
 
