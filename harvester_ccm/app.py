@@ -24,6 +24,7 @@ import structlog
 
 from harvester_ccm import __version__
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, NodeSettings, Settings
+from harvester_ccm.controllers.departures import Departures
 from harvester_ccm.controllers.fleet import MACHINE_INDEXES, NODE_INDEXES, Fleet, FleetCaches
 from harvester_ccm.controllers.guest_hostname import GuestHostnames
 from harvester_ccm.controllers.network_mapping import NetworkMapping
@@ -294,11 +295,21 @@ class Application:
             cluster=cluster,
             policy=SweepPolicy(settings.orphan_lbs, settings.orphan_period),
         )
+        departures = Departures(
+            self._guest,
+            self._harvester,
+            self._caches.services,
+            self._caches.load_balancers,
+            cluster=cluster,
+            index=OF_SERVICE,
+        )
         self._vitals.controller_started(SERVICE_CONTROLLER, controller.runner)
+        self._vitals.follow_queue(departures.runner)
         self._vitals.follow_queue(sweep.runner)
         self._vitals.follow_orphans(lambda: sweep.deleted)
-        self._runners += [controller.runner, sweep.runner]
+        self._runners += [controller.runner, departures.runner, sweep.runner]
         self._start(group, "service controller", controller.run())
+        self._start(group, "departures", departures.run())
         self._start(group, "orphan sweep", sweep.run())
 
     async def _identify(self) -> ClusterIdentity:

@@ -100,7 +100,7 @@ class OrphanSweep:
         if not plan.suspicious:
             self._suspects.pop(key, None)
             return Done()
-        if not suspect.reported:
+        if plan.detail and not suspect.reported:
             suspect.reported = True
             log.warning("load balancer without service", lb=key, service=service_key(load_balancer), detail=plan.detail)
         if not plan.delete or self._policy.orphans is not OrphanPolicy.DELETE:

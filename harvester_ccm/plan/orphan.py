@@ -33,7 +33,7 @@ class OrphanPlan:
     suspicious: bool = False
     delete: bool = False
     detail: str = ""
-    """Why it is suspicious, or why it is not deleted yet; for the log."""
+    """Why it is suspicious, or why it is not deleted yet, for the log; empty while it is too early to say anything."""
     look_again: float | None = None
 
 
@@ -51,10 +51,11 @@ def plan_orphan(
             )
             return OrphanPlan(suspicious=True, detail=detail)
         case Orphan.CERTAIN:
+            if suspicion.age < ORPHAN_GRACE:
+                return OrphanPlan(suspicious=True, look_again=ORPHAN_GRACE - suspicion.age)
             doubt = _doubt(load_balancer, suspicion)
             if doubt:
-                left = max(ORPHAN_GRACE - suspicion.age, LOOK_AGAIN if suspicion.age >= ORPHAN_GRACE else 0.0)
-                return OrphanPlan(suspicious=True, detail=doubt, look_again=left)
+                return OrphanPlan(suspicious=True, detail=doubt, look_again=LOOK_AGAIN)
             return OrphanPlan(suspicious=True, delete=True, detail="made by this cluster for a Service that is gone")
 
 
@@ -63,8 +64,6 @@ def _doubt(load_balancer: LoadBalancer, suspicion: Suspicion) -> str:
         return "not deleted while one of the clusters cannot be read"
     if suspicion.address_in_use:
         return "not deleted while a Service shows its address"
-    if suspicion.age < ORPHAN_GRACE:
-        return f"made by this cluster for a Service that is gone; deleted after {ORPHAN_GRACE:.0f} s"
     if not safe_to_delete(load_balancer):
         return "not deleted until Harvester has booked or refused its address"
     return ""
