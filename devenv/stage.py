@@ -34,6 +34,8 @@ SERVICE_ACCOUNT: Final = "harvester-cloud-provider"
 ADDRESS_REPAIR: Final = "ipallocator-repair-controller"
 """Part of the API server that looks after cluster IPs now and then and tells what it finds."""
 POLL_SECONDS: Final = 0.02
+LOOKING_COSTS: Final = 3.0
+"""The pause between two looks is at least so many times as long as a look takes."""
 HOST_DHCP_RANGE: Final = ("127.79.0.10", "127.79.0.99")
 """Addresses that the DHCP server in the network of Harvester's hosts leases to VM load balancers."""
 END_SECONDS: Final = 3.0
@@ -46,13 +48,16 @@ T = TypeVar("T")
 
 async def until(condition: Callable[[], Awaitable[T | None]], *, within: float, what: str) -> T:
     """Return the condition's value once it is true; raise TimeoutError that says ``what`` was waited for."""
+    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(within):
             while True:
+                began = loop.time()
                 value = await condition()
                 if value:
                     return value
-                await asyncio.sleep(POLL_SECONDS)
+                # A look that costs much is rare, so that looking does not slow down what is waited for.
+                await asyncio.sleep(max(POLL_SECONDS, LOOKING_COSTS * (loop.time() - began)))
     except TimeoutError:
         raise TimeoutError(f"not within {within:g} s: {what}") from None
 
