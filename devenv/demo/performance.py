@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from devenv.ccm import DEFAULT_FLAGS
-from devenv.demo import nodes, services
+from devenv.demo import hosted, nodes, services
 from devenv.demo.play import Disappointment, Play, expect
 from devenv.demo.tables import reader
 from devenv.demo.voice import Voice
@@ -29,6 +29,7 @@ SCENES: Final[tuple[Callable[[Play], Awaitable[None]], ...]] = (
     services.show_events,
     services.cure_pending_service,
     services.delete_everything,
+    hosted.show_vm_load_balancer,
 )
 POOL: Final = "127.77.0.0/24"
 DHCP_RANGE: Final = ("127.78.0.10", "127.78.0.99")

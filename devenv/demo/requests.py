@@ -13,15 +13,20 @@ PAUSE_SECONDS: Final = 0.05
 
 async def ask(protocol: str, address: str, port: int) -> str:
     """Return what a TCP port answers to ``GET /``, or a UDP port to a datagram. Raises TimeoutError."""
-    once = _ask_tcp if protocol == "TCP" else _ask_udp
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            while (answer := await once(address, port)) is None:  # noqa: ASYNC110 - a server has no event
+            while (answer := await ask_once(protocol, address, port)) is None:  # noqa: ASYNC110 - a server has no event
                 await asyncio.sleep(PAUSE_SECONDS)
     except TimeoutError:
         question = "does another program, or a second demo, use that port?"
         raise TimeoutError(f"{address}:{port}/{protocol} does not answer: {question}") from None
-    return answer.strip()
+    return answer
+
+
+async def ask_once(protocol: str, address: str, port: int) -> str | None:
+    """Return what one request is answered with; None when it is not answered."""
+    answer = await (_ask_tcp if protocol == "TCP" else _ask_udp)(address, port)
+    return None if answer is None else answer.strip()
 
 
 async def _ask_tcp(address: str, port: int) -> str | None:

@@ -76,6 +76,10 @@ async def test_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> None:
         "EnsuredLoadBalancer",
         "no ready IP pool 'dmz'",
         "0 LBs, 0 addresses left",
+        "All three nodes have passed their checks",
+        "node-1 is left out, the others answer",
+        "node-1 is back",
+        "nothing of it is left in Harvester",
         "exit code 0",
     ):
         assert words in text

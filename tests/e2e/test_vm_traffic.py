@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
-from devenv.demo.requests import ask
+from devenv.demo.requests import ask_once
 from devenv.guestnodes import GuestNodes
 from devenv.stage import Stage, until
 from harvester_ccm.model.core import Service
@@ -48,13 +48,13 @@ async def served(stage: Stage, nodes: GuestNodes, name: str, ports: Iterable[dic
     return service.addresses[0]
 
 
-async def answering(address: str, port: int, protocol: str = "TCP") -> set[str]:
-    """Return the names of the nodes that answer to some requests in a row; each request is answered."""
-    return {await ask(protocol, address, port) for _ in range(6)}
+async def answering(address: str, port: int, protocol: str = "TCP") -> set[str | None]:
+    """Return the names of the nodes that answer to some requests in a row; None is among them if one is lost."""
+    return {await ask_once(protocol, address, port) for _ in range(6)}
 
 
 async def answer(address: str, nodes: set[str]) -> None:
-    """Return when exactly these nodes answer on port 8080."""
+    """Return when exactly these nodes answer on port 8080, each time at the first try."""
 
     async def only_these() -> bool:
         return await answering(address, 8080) == nodes
