@@ -18,7 +18,7 @@ import structlog
 from benchmarks.arena import open_arena
 from benchmarks.machine import describe_machine
 from benchmarks.result import Section, missed
-from benchmarks.scenarios import run_all
+from benchmarks.scenarios import run_all, run_joins
 from devenv.process import DevenvError, run_directory
 from devenv.stage import Scene
 from harvester_ccm.errors import CCMError
@@ -32,27 +32,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure harvester-ccm on this machine.")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} Services instead of {COUNT}: does it run at all")
+    parser.add_argument("--nodes", action="store_true", help="only Nodes that join, nothing about Services")
     parser.add_argument("--keep", action="store_true", help="keep logs and data")
     options = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     count, singles = (QUICK, QUICK) if options.quick else (COUNT, SINGLES)
     try:
         with run_directory("benchmarks", keep=options.keep) as directory:
-            asyncio.run(_measure(directory, count, singles))
+            asyncio.run(_measure(directory, count, singles, nodes=options.nodes))
     except (CCMError, DevenvError, TimeoutError, RuntimeError) as error:
         sys.stderr.write(f"benchmarks could not run: {error}\n")
         return 1
     return 0
 
 
-async def _measure(directory: Path, count: int, singles: int) -> None:
+async def _measure(directory: Path, count: int, singles: int, *, nodes: bool) -> None:
     scene = Scene.start(directory, audit=True)
     try:
         version = scene.guest.admin.request("GET", "/version")["gitVersion"]
         print(describe_machine(version), end="\n\n")
         sections: list[Section] = []
         async with open_arena(scene, directory) as arena:
-            async for section in run_all(arena, count, singles):
+            async for section in run_joins(arena) if nodes else run_all(arena, count, singles):
                 sections.append(section)
                 print(section.text(), end="\n\n", flush=True)
         for line in missed(sections) or ["all targets met"]:

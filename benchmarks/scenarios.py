@@ -13,6 +13,7 @@ from typing import Final
 
 from benchmarks.arena import CLUSTER, PATIENCE, Arena, Traffic, Usage
 from benchmarks.audit import count_of, tally
+from benchmarks.joins import join_nodes
 from benchmarks.load import NAMESPACE, Body, Span, names_of, service_body
 from benchmarks.machine import resident_bytes
 from benchmarks.nodes import create_nodes
@@ -55,6 +56,16 @@ async def run_all(arena: Arena, count: int, singles: int) -> AsyncIterator[Secti
     yield await delete_bulk(arena, bulk, f"Deletion of {count} served Services at once")
     yield await serve_vm(arena, names_of("vm", count))
     yield await share_addresses(arena, count)
+    for section in await join_nodes(arena, count // 2):
+        yield section
+
+
+async def run_joins(arena: Arena) -> AsyncIterator[Section]:
+    """Run only what is about Nodes."""
+    await create_nodes(arena.guest, arena.harvester, cluster=CLUSTER)
+    await arena.start_program()
+    for section in await join_nodes(arena):
+        yield section
 
 
 async def time_creates_alone(arena: Arena, count: int) -> float:
