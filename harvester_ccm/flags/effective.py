@@ -73,7 +73,7 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
     Flag(
         "concurrent-node-syncs",
         Kind.INT32,
-        "16",
+        "32",
         Group.NODES,
         "Nodes that are worked on at the same time. The Go provider's default is 1; here one slow request must not "
         "hold up the other nodes. At least 1.",

@@ -107,7 +107,7 @@ GO_DEFAULTS: dict[str, FlagValue] = {
     "webhooks": (),
 }
 OWN_DEFAULTS: dict[str, FlagValue] = {
-    "concurrent-node-syncs": 16,
+    "concurrent-node-syncs": 32,
     "concurrent-service-syncs": 16,
     "load-balancer-class-only": False,
     "node-deletion-confirmations": 3,
