@@ -337,7 +337,8 @@ class ApiClient:
             # One object in a shape nobody expects must not hide the others.
             meta = self._read(_decode_version, bytes(raw), f"GET {resource.path()}").metadata
             name = f"{meta.namespace}/{meta.name}".strip("/")
-            log.warning("object skipped", collection=f"{self.cluster}/{resource.plural}", name=name, error=str(error))
+            say = log.debug if resource.strangers else log.warning
+            say("object skipped", collection=f"{self.cluster}/{resource.plural}", name=name, error=str(error))
             return None
 
     def _unreachable(self, request: str, error: Exception, request_id: str) -> Unreachable:

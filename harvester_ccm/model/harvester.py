@@ -235,9 +235,16 @@ class GuestOSInfo(Model, frozen=True, kw_only=True):
 LOAD_BALANCERS: Final = Resource(
     "loadbalancer.harvesterhci.io", "v1beta1", "loadbalancers", "LoadBalancer", decode_load_balancer
 )
-VIRTUAL_MACHINES: Final = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine", decoder(VirtualMachine))
+VIRTUAL_MACHINES: Final = Resource(
+    "kubevirt.io", "v1", "virtualmachines", "VirtualMachine", decoder(VirtualMachine), strangers=True
+)
 INSTANCES: Final = Resource(
-    "kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", decoder(VirtualMachineInstance)
+    "kubevirt.io",
+    "v1",
+    "virtualmachineinstances",
+    "VirtualMachineInstance",
+    decoder(VirtualMachineInstance),
+    strangers=True,
 )
 GUEST_OS_INFO: Final = Resource(
     "subresources.kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", decoder(GuestOSInfo)

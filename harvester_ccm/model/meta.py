@@ -87,6 +87,8 @@ class Resource(Generic[T]):
     decode: Callable[[bytes], T]
     namespaced: bool = True
     query: Mapping[str, str] = field(default_factory=dict)
+    strangers: bool = False
+    """Whether the collection also holds objects that are none of this program's business."""
 
     @property
     def api_version(self) -> str:
