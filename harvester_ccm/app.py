@@ -360,6 +360,7 @@ def _node_policy(settings: NodeSettings) -> NodePolicy:
         addresses,
         workers=settings.concurrent_syncs,
         full_pass=settings.status_period,
+        tell_after=settings.monitor_period,
         follow_topology=settings.vmi_controller,
     )
 

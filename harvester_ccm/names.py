@@ -366,5 +366,7 @@ class NodeReason(StrEnum):
     """Warning: the kubelet's address is used because Harvester reports none."""
     ADDITIONAL_IPS_INVALID = "InvalidAdditionalInternalIPs"
     """Warning: the annotation with additional internal addresses cannot be read."""
+    WRITE_REFUSED = "NodeWriteRefused"
+    """Warning: the API server of this cluster refuses what was to be written to the Node."""
     TOPOLOGY_INVALID = "InvalidTopology"
     """Warning: the VM's zone or region cannot be a label value."""

@@ -4,8 +4,8 @@ Woken by every change of a Node and of what belongs to its VM (see ``fleet``), s
 Node within moments. Nothing is asked of Harvester for a Node: all is in the caches. Once per period every Node is
 looked at anyway, spread over time, as a safety net.
 
-What a Node waits for is told as an Event after it has held for ``TELL_AFTER`` seconds, and again only when it changed:
-a Node that joins in good order gets one Event in all.
+What a Node waits for is told as an Event after it has held for some seconds, and again only when it changed: a Node
+that joins in good order gets one Event in all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harvester_ccm.config import NODE_CONTROLLER
 from harvester_ccm.controllers.fleet import Fleet
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
-from harvester_ccm.errors import Invalid, NotFound
+from harvester_ccm.errors import Forbidden, Invalid, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.model.core import NODES, Node
@@ -32,12 +32,10 @@ from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.addresses import AddressPolicy
 from harvester_ccm.plan.node import NodePlan, NodeView, plan_node
 from harvester_ccm.plan.node_match import Match
-from harvester_ccm.plan.node_note import NodeNote, news
+from harvester_ccm.plan.node_note import NodeNote, news, write_note
 from harvester_ccm.plan.node_patch import NodePatch, uninitialized_taints
 from harvester_ccm.plan.provider_id import parse_provider_id
 
-TELL_AFTER: Final = 5.0
-"""Seconds for which something must hold before it is told: what passes by itself within them is no news."""
 PASS_SPREAD: Final = 0.2
 """Share of the period over which the Nodes of a full pass are spread, and by which the period varies."""
 _SEEKING: Final = frozenset({NodeReason.VM_NOT_FOUND, NodeReason.VM_AMBIGUOUS})
@@ -54,6 +52,8 @@ class NodePolicy:
     """Nodes worked on at once."""
     full_pass: float
     """Seconds between two looks at every Node, about."""
+    tell_after: float
+    """Seconds for which something must hold before it is told: what passes by itself within them is no news."""
     follow_topology: bool = True
     """Take zone and region over after the initialisation too."""
 
@@ -66,6 +66,8 @@ class _Memory:
     since: dict[str, float] = field(default_factory=dict)
     """When each note began to hold, by its key."""
     told: frozenset[str] = frozenset()
+    refused: tuple[NodeNote, ...] = ()
+    """Why the last write failed."""
     logged: object = None
     """What the last look found odd, for the debug log."""
 
@@ -116,8 +118,8 @@ class NodeController:
         self._fleet.seek(name, seeking=_seeks(node, match))
         memory = self._remember(node)
         self._log_oddities(node, plan, memory)
-        due = self._tell_ripe(node, plan.notes, memory)
-        await self._apply(node, plan)
+        due = self._tell_ripe(node, (*plan.notes, *memory.refused), memory)
+        await self._apply(node, plan, memory)
         reason = str(plan.waiting.reason) if plan.waiting else "note"
         return Wait(reason, due) if plan.waiting or due is not None else Done()
 
@@ -155,7 +157,7 @@ class NodeController:
         now = asyncio.get_running_loop().time()
         current = {note.key: note for note in notes}
         memory.since = {key: memory.since.get(key, now) for key in current}
-        left = {key: max(0.0, memory.since[key] + TELL_AFTER - now) for key in current}
+        left = {key: max(0.0, memory.since[key] + self._policy.tell_after - now) for key in current}
         fresh, memory.told = news((note for key, note in current.items() if not left[key]), memory.told)
         for note in fresh:
             self._tell(node, note)
@@ -178,8 +180,9 @@ class NodeController:
             dropped = {entry.address: str(entry.reason) for entry in plan.dropped}
             log.debug("addresses not published", node=node.metadata.name, dropped=dropped)
 
-    async def _apply(self, node: Node, plan: NodePlan) -> None:
+    async def _apply(self, node: Node, plan: NodePlan, memory: _Memory) -> None:
         """Write in the plan's order; the first write that fails ends it, and the next look goes on from there."""
+        memory.refused = ()
         try:
             for patch in plan.first:
                 node = await self._write(node, patch)
@@ -189,9 +192,10 @@ class NodeController:
         except NotFound:
             self._nodes.forget(node)
             return
-        except Invalid:
-            if await self._was_replaced(node):
+        except (Invalid, Forbidden) as error:
+            if isinstance(error, Invalid) and await self._was_replaced(node):
                 return
+            memory.refused = (write_note(error),)
             raise
         if plan.writes or last is not None:
             shown = [f"{address.type} {address.address}" for address in node.status.addresses]

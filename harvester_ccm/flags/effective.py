@@ -121,7 +121,8 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
         Kind.DURATION,
         "5s",
         Group.NODES,
-        "Time between two looks at the VM of a node that is not ready.",
+        "Time between two looks at the VM of a node that is not ready, and time for which a node must miss something "
+        "before an Event says so.",
     ),
     Flag(
         "node-status-update-frequency",

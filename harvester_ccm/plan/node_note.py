@@ -43,6 +43,16 @@ def news(notes: Iterable[NodeNote], told: frozenset[str]) -> tuple[tuple[NodeNot
     return fresh, frozenset(current)
 
 
+def write_note(error: CCMError) -> NodeNote:
+    """Return why a write to the Node failed."""
+    what_to_do = (
+        "Grant the verb patch on nodes and nodes/status to the ClusterRole of this cloud controller manager"
+        if isinstance(error, Forbidden)
+        else "See what refuses it, for example an admission webhook"
+    )
+    return NodeNote(NodeReason.WRITE_REFUSED, f"The Node could not be written: {error}. {what_to_do}")
+
+
 def harvester_note(error: CCMError, *, action: str, namespace: str) -> NodeNote:
     """Return why Harvester could not be asked about the VM of a Node. None of this ever means that the VM is gone.
 

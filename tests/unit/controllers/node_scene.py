@@ -32,7 +32,7 @@ BALANCER: Final = "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
 CONFIG_MAP: Final = "v1/configmaps"
 MAPPING: Final = "kube-system/harvester-nad-mapping"
 PERIOD: Final = 5.0
-"""Seconds between two looks at a Node that is not ready."""
+"""``--node-monitor-period``: seconds between two looks at a Node that is not ready, and until something is told."""
 TAINT: Final = {"key": UNINITIALIZED_TAINT, "value": "true", "effect": "NoSchedule"}
 
 
@@ -45,7 +45,7 @@ class NodeScene:
     """Servers, clients and controllers; ``live`` runs them."""
 
     def __init__(
-        self, *, cluster: str = "demo", follow: bool = True, policy: LifecyclePolicy | None = None, workers: int = 16
+        self, *, cluster: str = "demo", follow: bool = True, policy: LifecyclePolicy | None = None, workers: int = 32
     ) -> None:
         self.guest_server, self.harvester_server = MemoryServer(), MemoryServer()
         self.outage = (0.0, 0.0)
@@ -66,7 +66,9 @@ class NodeScene:
             self.fleet,
             VirtualAddresses(self.services, self.load_balancers),
             recorder=self.recorder,
-            policy=NodePolicy(AddressPolicy(), workers=workers, full_pass=300.0, follow_topology=follow),
+            policy=NodePolicy(
+                AddressPolicy(), workers=workers, full_pass=300.0, tell_after=PERIOD, follow_topology=follow
+            ),
         )
         self.hostnames = GuestHostnames(self.harvester, self.fleet)
         self.mapping = NetworkMapping(self.guest, self.fleet, self.config_maps)

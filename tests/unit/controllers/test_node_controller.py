@@ -7,7 +7,6 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.controllers.node import TELL_AFTER
 from harvester_ccm.names import REGION, ZONE
 from tests.clock import jumping_time
 from tests.memory_server import refused
@@ -15,6 +14,7 @@ from tests.unit.controllers.node_scene import (
     BALANCER,
     NAMESPACE,
     NODE,
+    PERIOD,
     TAINT,
     VM,
     VMI,
@@ -72,9 +72,9 @@ async def test_what_passes_within_seconds_is_not_told() -> None:
     scene = NodeScene()
     async with scene.live():
         scene.join("w1")
-        await asyncio.sleep(TELL_AFTER / 2)
+        await asyncio.sleep(PERIOD / 2)
         scene.boot(ZONED)
-        await asyncio.sleep(TELL_AFTER / 2)
+        await asyncio.sleep(PERIOD / 2)
         scene.report(ZONED, "10.0.0.1")
         await until(lambda: scene.told("w1"))
         await asyncio.sleep(60)
@@ -311,8 +311,13 @@ async def test_guest_that_refuses_writes_is_tried_again() -> None:
         await asyncio.sleep(300)
         assert scene.taints("w1") == ["uninitialized"], "without its addresses a Node must not be used"
         assert len(scene.node_writes()) < 30
+        assert scene.told("w1") == ["NodeWriteRefused"]
+        message = scene.guest_server.events()[0]["message"]
+        assert "nodes/status is forbidden" in message
+        assert "Grant the verb patch on nodes and nodes/status" in message
         scene.guest_server.fault = None
         await initialised(scene, ["w1"])
+        await until(lambda: scene.told("w1") == ["NodeWriteRefused", "Synced"])
 
 
 @jumping_time
