@@ -185,13 +185,15 @@ class Informer(Generic[ObjectT]):
             self.restarts += 1
 
     async def _poll(self) -> str:
-        """Wait, list, and return the version."""
+        """List, at first at once and then after growing pauses, and return the version."""
+        await asyncio.sleep(self._poll_seconds)
+        # A list that is forbidden too means that all access is lost, which must be known at once.
+        version = await self._list()
         if not self._poll_seconds:
             log.warning("watch forbidden, listing instead", collection=self.name)
         shortest, longest = POLL_SECONDS
         self._poll_seconds = min(max(shortest, self._poll_seconds * 2), longest)
-        await asyncio.sleep(self._poll_seconds)
-        return await self._list()
+        return version
 
     def _watch_once(self, version: str) -> AsyncGenerator[WatchEvent[ObjectT], None]:
         low, high = WATCH_MINUTES
