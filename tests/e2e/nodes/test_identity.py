@@ -15,7 +15,11 @@ from devenv.stage import VM_NAMESPACE, Stage
 from tests.e2e.nodes.cluster import Cluster, addresses_of
 from tests.e2e.observing import writes
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("program")]
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.usefixtures("program"),
+    pytest.mark.parametrize("flags", [{"node-monitor-period": "500ms"}], ids=["told soon"]),
+]
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Harvester is away for seconds, on real connections, with every Node not ready: nothing is lost, and it goes on.
 
-The monitor period is 0.2 s instead of 5 s, so the program takes as many looks as in some minutes of a real outage. An
+The monitor period is 0.2 s instead of 5 s, so the program takes as many looks as in a minute of a real outage. An
 hour of it is in the unit tests, on a clock that jumps.
 """
 
@@ -22,7 +22,7 @@ from tests.e2e.nodes.cluster import Cluster, addresses_of, taints_of
 from tests.e2e.observing import writes
 
 COUNT = 5
-OUTAGE_SECONDS = 3.0
+OUTAGE_SECONDS = 1.5
 FLAGS = {"node-monitor-period": "200ms"}
 FAULTS: dict[str, Fault] = {
     "401": Answer(401, "Unauthorized", "Unauthorized"),
@@ -77,9 +77,8 @@ async def test_outage(
     assert events == 0
 
     stage.harvester_proxy.heal()
-    stage.harvester_proxy.cut_watches()
+    stage.harvester_proxy.cut_hanging()
     await cluster.machines.report(vms[0], "10.0.0.99")
-    # A request that hangs is given up after ten seconds.
     await cluster.shows("w0", "InternalIP 10.0.0.99", "Hostname w0", within=40)
     assert all("shutdown" not in str(taints_of(cluster.node(name))) for name in names)
 
@@ -94,7 +93,8 @@ async def test_node_that_joins_meanwhile_is_told_why_it_waits(
     assert "Bind the ClusterRole harvesterhci.io:cloudprovider" in message
     stage.harvester_proxy.heal(rule)
     await cluster.initialised(*(vm.name for vm in vms), within=40)
-    assert await cluster.told("w0") == ["HarvesterForbidden", "Synced"]
+    told = await cluster.told("w0")
+    assert (told.count("HarvesterForbidden"), told[-1]) == (1, "Synced")
 
 
 @pytest.fixture

