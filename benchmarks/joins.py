@@ -24,9 +24,10 @@ from devenv.stage import VM_NAMESPACE
 from harvester_ccm.model import core
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
-from harvester_ccm.names import UNINITIALIZED_TAINT
+from harvester_ccm.names import UNINITIALIZED_TAINT, ZONE
 
 JOIN_MS: Final = 200.0
+FOLLOW_MS: Final = 1000.0
 WRITES_EACH: Final = 4
 WORKERS: Final = 32
 """The program's default of --concurrent-node-syncs."""
@@ -84,6 +85,33 @@ class Joining:
         await asyncio.gather(*(patch(vm.name) for vm in vms))
         return (asyncio.get_running_loop().time() - began) * 1000
 
+    async def readdress(self, vm: Machine, address: str) -> float:
+        """Let the guest agent report another address; return the seconds until the Node shows it."""
+
+        def shown() -> bool:
+            node = self.nodes.informer.get(vm.name)
+            return node is not None and any(entry.address == address for entry in node.status.addresses)
+
+        await self._machines.report(vm, address)
+        began = asyncio.get_running_loop().time()
+        await self.nodes.until(shown, within=PATIENCE, what=f"address {address}")
+        return asyncio.get_running_loop().time() - began
+
+    async def move(self, vm: Machine, zone: str) -> float:
+        """Migrate the VM to a host in another zone; return the seconds from the end until the Node has the label."""
+
+        def shown() -> bool:
+            node = self.nodes.informer.get(vm.name)
+            return node is not None and node.metadata.label(ZONE) == zone
+
+        await self._machines.begin_migration(vm, "harvester-2")
+        patch = {"metadata": {"annotations": {ZONE: zone}}}
+        await self._arena.harvester.merge_patch(INSTANCES, vm.name, patch, namespace=VM_NAMESPACE)
+        await self._machines.finish_migration(vm, "harvester-2")
+        began = asyncio.get_running_loop().time()
+        await self.nodes.until(shown, within=PATIENCE, what=f"zone {zone}")
+        return asyncio.get_running_loop().time() - began
+
     async def leave(self, vms: Sequence[Machine]) -> None:
         """Remove the Nodes and their VMs."""
         for vm in vms:
@@ -122,6 +150,7 @@ async def join_nodes(arena: Arena, count: int = NODES) -> list[Section]:
             await _measure(joining, 1, 0.0, title="One Node joins"),
             await _measure(joining, count, SPREAD_SECONDS, title=f"{count} Nodes join within {SPREAD_SECONDS:g} s"),
             await _measure(joining, count, 0.0, title=f"{count} Nodes whose VMs get their addresses at one moment"),
+            await _follow(joining, count),
         ]
     finally:
         await following.stop()
@@ -144,6 +173,24 @@ async def _measure(joining: Joining, count: int, spread: float, *, title: str) -
         measurements.append(Measurement("as many patches of the Nodes, API server alone", best.alone, "ms"))
     remarks = (f"Harvester: {tally(traffic.harvester)}", f"guest: {tally(traffic.guest)}")
     return Section(f"{title} (fastest of {ROUNDS} rounds)", measurements, remarks)
+
+
+async def _follow(joining: Joining, count: int) -> Section:
+    """Change the VMs of initialised Nodes, one after the other."""
+    vms = [Machine(f"follow-{index}", cluster=CLUSTER, zone="zone-a") for index in range(count)]
+    await joining.join(vms, spread=0.0)
+    addresses = [await joining.readdress(vm, f"198.19.9.{number + 1}") * 1000 for number, vm in enumerate(vms)]
+    zones = [await joining.move(vm, "zone-b") * 1000 for vm in vms]
+    await joining.leave(vms)
+    return Section(
+        f"A change of the VM reaches its Node ({count} one after the other)",
+        [
+            Measurement("address, p95", percentile(addresses, 0.95), "ms", FOLLOW_MS),
+            Measurement("address, slowest", max(addresses), "ms"),
+            Measurement("zone, at the end of a migration, p95", percentile(zones, 0.95), "ms", FOLLOW_MS),
+            Measurement("zone, slowest", max(zones), "ms"),
+        ],
+    )
 
 
 async def _round(joining: Joining, count: int, spread: float, *, number: int) -> _Round:
