@@ -3,8 +3,9 @@
 * Both the present label and the beta one are set, and overwritten, whenever the instance names a zone or region.
 * What was set is recorded in an annotation on the Node. When the instance loses its zone or region, the labels are
   removed only if the record says that they came from an instance and they still have that value: a label that a user
-  put on a Node stays. They are removed only while the instance runs and the Node is ready, because a VM that starts
-  has no annotations for a moment. The Go provider never removes a label and taints such a Node again and again.
+  put on a Node stays. They are removed only while the instance runs, its guest agent answers and the Node is ready: a
+  VM that starts has no annotations for a moment, and its Node counts as ready for most of a minute after its stop. The
+  Go provider never removes a label and taints such a Node again and again.
 * During a live migration an initialised Node keeps its labels; the end of the migration is an event of its own.
 * A value that cannot be a label value is passed over with a note; the API server would refuse the whole patch.
 * On an initialised Node the framework's rule holds for what no instance decides: the beta label, where there is one,
@@ -31,7 +32,7 @@ from harvester_ccm.names import (
     ZONE_BETA,
     NodeReason,
 )
-from harvester_ccm.plan.node_machine import migrating, phase
+from harvester_ccm.plan.node_machine import agent_connected, migrating, phase
 from harvester_ccm.plan.node_note import NodeNote
 from harvester_ccm.plan.node_patch import MetadataChange, uninitialized_taints
 
@@ -74,7 +75,8 @@ def plan_topology(node: Node, instance: VirtualMachineInstance | None, *, follow
 
 
 def _vanished(node: Node, instance: VirtualMachineInstance) -> bool:
-    return phase(instance) == "Running" and node.ready == "True" and not migrating(instance)
+    booted = phase(instance) == "Running" and agent_connected(instance)
+    return booted and node.ready == "True" and not migrating(instance)
 
 
 def _removals(node: Node, key: str, recorded: str | None) -> dict[str, str | None]:

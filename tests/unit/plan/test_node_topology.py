@@ -88,6 +88,7 @@ def test_record_goes_with_the_last_label() -> None:
         pytest.param(None, "True", id="VM does not run"),
         pytest.param(instance(phase="Scheduling"), "True", id="VM starts"),
         pytest.param(instance(), "False", id="guest starts"),
+        pytest.param(instance(agent=False), "True", id="guest starts, its stop was not noticed yet"),
         pytest.param(instance(migration=MIGRATING), "True", id="VM moves"),
     ],
 )
