@@ -142,10 +142,21 @@ def _plan_dhcp(situation: Situation, request: Request, load_balancer: LoadBalanc
     if lease is None:
         if situation.waited < DHCP_PATIENCE:
             return ServicePlan(tuple(steps), Wait("dhcp", DHCP_PATIENCE - situation.waited))
-        return ServicePlan((*steps, Tell(NO_DHCP_ANSWER)), Wait("dhcp"))
+        return ServicePlan((*steps, Tell(_no_lease(service))), Wait("dhcp"))
     if change.address is not None:
         steps.append(_told_lease(load_balancer.address, lease))
     return ServicePlan(tuple(steps), Done())
+
+
+def _no_lease(service: Service) -> Note:
+    """Return what to tell of a lease that does not come; kube-vip may not have asked for it."""
+    if not late_announcement(service):
+        return NO_DHCP_ANSWER
+    text = (
+        f"{NO_DHCP_ANSWER.message}. kube-vip has announced this Service before and may ask for an address again only "
+        "after the endpoints of the Service change or kube-vip restarts"
+    )
+    return Note(NO_DHCP_ANSWER.type, NO_DHCP_ANSWER.reason, text)
 
 
 def _told_lease(before: str, lease: str) -> Step:

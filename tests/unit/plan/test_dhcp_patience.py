@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harvester_ccm.model.outcome import Done, Wait
-from harvester_ccm.names import IPAM, LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, Reason
+from harvester_ccm.names import IPAM, KUBE_VIP_HOST, LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, Reason
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity
 from harvester_ccm.plan.loadbalancer import plan_service
 from harvester_ccm.plan.refusal import Note
@@ -15,7 +15,7 @@ from tests.builders import load_balancer, service
 CLUSTER = ClusterIdentity("demo", "vms", uid="cluster-uid")
 
 
-def plan_after(waited: float, *, address: str | None = None) -> ServicePlan:
+def plan_after(waited: float, *, address: str | None = None, announced_before: bool = False) -> ServicePlan:
     """Return the plan for a DHCP Service that Harvester has served so long ago."""
     balancer = load_balancer(
         labels={LB_CLUSTER: "demo", LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "web"},
@@ -23,7 +23,8 @@ def plan_after(waited: float, *, address: str | None = None) -> ServicePlan:
         spec={"ipam": "dhcp"},
         ip="0.0.0.0",
     )
-    asked = service(annotations={IPAM: "dhcp"}, ours=True, address=address)
+    marks = {KUBE_VIP_HOST: "node-1"} if announced_before else {}
+    asked = service(annotations={IPAM: "dhcp", **marks}, ours=True, address=address)
     return plan_service(Situation(asked, CLUSTER, load_balancers=(balancer,), waited=waited))
 
 
@@ -49,6 +50,15 @@ def test_then_one_warning_says_what_to_look_at_and_the_wait_goes_on(waited: floa
         assert words in note.message
     assert plan.outcome == Wait("dhcp")
     assert told(plan) == told(plan_after(7200.0))
+
+
+def test_service_that_kube_vip_had_let_go_of_may_have_to_wait_for_its_endpoints() -> None:
+    (first,), (again,) = told(plan_after(30.0)), told(plan_after(30.0, announced_before=True))
+
+    assert again.message == (
+        f"{first.message}. kube-vip has announced this Service before and may ask for an address again only after the "
+        "endpoints of the Service change or kube-vip restarts"
+    )
 
 
 def test_late_answer_ends_it() -> None:
