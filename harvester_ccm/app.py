@@ -15,9 +15,7 @@ import signal
 import socket
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -42,9 +40,9 @@ from harvester_ccm.controllers.service import (
 )
 from harvester_ccm.controllers.sweep import OrphanSweep, SweepPolicy
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
-from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError, Forbidden
+from harvester_ccm.errors import CCMError, Forbidden
+from harvester_ccm.kube.access import both_credentials, load_guest_file
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.informer import Informer, Selection, pause_after
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
@@ -79,7 +77,7 @@ def run(settings: Settings) -> int:
 
 
 async def _run(settings: Settings) -> int:
-    harvester_credentials, guest_credentials = _load_credentials(settings)
+    guest_credentials, harvester_credentials = both_credentials(settings, os.environ)
     log.info(
         "starting",
         version=__version__,
@@ -97,29 +95,6 @@ async def _run(settings: Settings) -> int:
         application = Application(settings, guest, harvester, vitals=vitals)
         async with vitals.served(settings.server, guest):
             return await application.run()
-
-
-def _load_credentials(settings: Settings) -> tuple[Credentials, Credentials]:
-    cloud_config = settings.harvester.cloud_config
-    if cloud_config is None:
-        raise CredentialError("--cloud-config is not set; expected the path of a kubeconfig for Harvester")
-    harvester = load_kubeconfig(cloud_config)
-    kubeconfig = settings.guest.kubeconfig
-    try:
-        if kubeconfig is not None:
-            return harvester, _load_guest(settings, kubeconfig)
-        return harvester, _with_server(load_in_cluster(os.environ), settings.guest.master)
-    except CredentialError as error:
-        raise ConfigurationError([f"guest cluster: {error}"]) from error
-
-
-def _load_guest(settings: Settings, kubeconfig: Path) -> Credentials:
-    return _with_server(load_kubeconfig(kubeconfig), settings.guest.master)
-
-
-def _with_server(credentials: Credentials, server: str) -> Credentials:
-    """Return the credentials with the API server that --master names, if it names one."""
-    return replace(credentials, server=server.rstrip("/")) if server else credentials
 
 
 class Application:
@@ -173,7 +148,7 @@ class Application:
         if self._settings.harvester.cloud_config is not None:
             reloaders.append(CredentialReloader(self._harvester, self._settings.harvester.cloud_config))
         if self._settings.guest.kubeconfig is not None:
-            load = partial(_load_guest, self._settings)
+            load = partial(load_guest_file, self._settings.guest, os.environ)
             reloaders.append(CredentialReloader(self._guest, self._settings.guest.kubeconfig, load=load))
         return reloaders
 

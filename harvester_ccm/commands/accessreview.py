@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
-from harvester_ccm.commands.clusters import Asked, ask
+from harvester_ccm.commands import clusters
+from harvester_ccm.commands.clusters import Asked, ask, no_answer
 from harvester_ccm.commands.permissions import Collection, Right
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.meta import Model, Resource, decoder
@@ -69,24 +71,31 @@ Reviewed = tuple[Right, Asked[bool]]
 async def review(client: ApiClient, collections: Iterable[Collection], namespace: str) -> dict[str, list[Reviewed]]:
     """Return for each collection, by title, which of its rights are granted; ``namespace`` is that of Harvester.
 
-    Takes no longer than the time limit of one question, whatever the server does.
+    All of it goes on for as long as the server answers something within the time limit of one question: slow ones are
+    waited for, and those that answer nothing are given up at once for all questions.
     """
     gate = asyncio.Semaphore(AT_ONCE)
     answers: dict[tuple[str, str], Asked[bool]] = {}
+    silence = no_answer(clusters.SECONDS)
 
     async def put(collection: Collection, right: Right) -> None:
         question = _question(collection, right, namespace)
         async with gate:
             asked = await ask(client.create(ACCESS_REVIEWS, question))
-        allowed = asked.answer.status.allowed if asked.answer else None
+        allowed = None
+        if asked.answer is not None:
+            allowed = asked.answer.status.allowed
+            limit.reschedule(asyncio.get_running_loop().time() + clusters.SECONDS)
         answers[collection.title, right.verb] = Asked(allowed, asked.error)
 
     pairs = [(one, right) for one in collections for right in one.rights]
-    # One limit for all: the end of one question must not be the beginning of another.
-    overall = await ask(asyncio.gather(*(put(one, right) for one, right in pairs)))
+    with suppress(TimeoutError):
+        # One limit for all: the end of one question must not be the beginning of another.
+        async with asyncio.timeout(clusters.SECONDS) as limit:
+            await asyncio.gather(*(put(one, right) for one, right in pairs))
     found: dict[str, list[Reviewed]] = {}
     for one, right in pairs:
-        answer = answers.get((one.title, right.verb)) or Asked(error=overall.error)
+        answer = answers.get((one.title, right.verb)) or Asked(error=silence)
         found.setdefault(one.title, []).append((right, answer))
     return found
 

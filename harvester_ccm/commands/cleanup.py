@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from harvester_ccm.commands.call import Call, Manual, expect_arguments, perform, refuse
-from harvester_ccm.commands.clusters import ask, harvester_credentials
+from harvester_ccm.commands.clusters import ask_all, unusable_cloud_config
 from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, Invocation
 from harvester_ccm.commands.output import Output
 from harvester_ccm.commands.ownflags import CLUSTER, CLUSTER_UID, FORCE, NAMESPACE, OUTPUT, YES
 from harvester_ccm.errors import CCMError, CredentialError, NotFound
 from harvester_ccm.flags.clustername import read_cluster_name
+from harvester_ccm.kube.access import harvester_credentials
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer, VirtualMachine
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
@@ -91,9 +92,9 @@ async def _clean_up(call: Call) -> int:
     if not name:
         raise refuse("--cluster is required: the name of the guest cluster that is gone")
     try:
-        credentials = harvester_credentials(call.settings)
+        credentials = harvester_credentials(call.settings.harvester, call.environment)
     except CredentialError as error:
-        raise CredentialError(f"cannot use --cloud-config: {error}") from error
+        raise unusable_cloud_config(error) from error
     async with ApiClient(credentials, cluster="harvester") as harvester:
         namespace = call.flags.text(NAMESPACE.name) or harvester.namespace
         remains = await _look(harvester, name, namespace, uid=call.flags.text(CLUSTER_UID.name))
@@ -110,10 +111,10 @@ async def _clean_up(call: Call) -> int:
 
 
 async def _look(harvester: ApiClient, cluster: str, namespace: str, *, uid: str) -> Remains:
-    balancers = await ask(harvester.list(LOAD_BALANCERS, namespace=namespace))
+    balancers = await ask_all(harvester.list(LOAD_BALANCERS, namespace=namespace))
     if balancers.answer is None:
         raise balancers.error or CCMError("there was no answer")
-    machines = await ask(harvester.list(VIRTUAL_MACHINES, namespace=namespace))
+    machines = await ask_all(harvester.list(VIRTUAL_MACHINES, namespace=namespace))
     named = [one for one in balancers.answer.items if one.metadata.label(LB_CLUSTER) == cluster]
     chosen = tuple(one for one in named if not uid or one.metadata.annotation(LB_OWNER) == uid)
     vms = None if machines.answer is None else machines.answer.items

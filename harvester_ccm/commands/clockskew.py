@@ -8,8 +8,9 @@ from typing import Final
 
 import aiohttp
 
+from harvester_ccm.commands import clusters
 from harvester_ccm.commands.check import Check, ok, skipped, warning
-from harvester_ccm.commands.clusters import SECONDS, ask
+from harvester_ccm.commands.clusters import ask
 from harvester_ccm.errors import Unreachable
 from harvester_ccm.kube.connection import describe_connection_error
 from harvester_ccm.kube.credentials import Credentials
@@ -52,7 +53,7 @@ async def clock_skew(credentials: Credentials) -> float:
                 middle = (before + time.time()) / 2
                 date = response.headers.get("Date", "")
     except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
-        raise Unreachable(describe_connection_error(error, limit=SECONDS)) from error
+        raise Unreachable(describe_connection_error(error, limit=clusters.SECONDS)) from error
     try:
         told = parsedate_to_datetime(date).timestamp()
     except (TypeError, ValueError):

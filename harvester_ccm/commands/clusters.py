@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from harvester_ccm.commands.inventory import ENDPOINT_SLICES, IDENTITY_NAMESPACE, EndpointSlice, Inventory
 from harvester_ccm.config import Settings
-from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError, NotFound, Unreachable
-from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
+from harvester_ccm.errors import CCMError, CredentialError, NotFound, Unreachable
+from harvester_ccm.kube.access import both_credentials
+from harvester_ccm.kube.client import ApiClient, Page
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 
 SECONDS: Final = 5.0
 """Time limit of one question."""
+LIST_SECONDS: Final = 30.0
+"""Time limit for reading a whole collection, which may take many requests."""
 
 T = TypeVar("T")
 
@@ -39,43 +41,40 @@ class Asked(Generic[T]):
     error: CCMError | None = None
 
 
-async def ask(question: Awaitable[T], *, seconds: float = SECONDS) -> Asked[T]:
-    """Return the answer or the error; no answer within the time limit is an error too."""
+async def ask(question: Awaitable[T], *, seconds: float | None = None) -> Asked[T]:
+    """Return the answer or the error; no answer within the time limit, ``SECONDS`` unless told, is an error too."""
+    limit = SECONDS if seconds is None else seconds
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(limit):
             return Asked(answer=await question)
     except TimeoutError:
-        return Asked(error=Unreachable(f"no answer within {seconds:g} s"))
+        return Asked(error=no_answer(limit))
     except CCMError as error:
         return Asked(error=error)
 
 
-def harvester_credentials(settings: Settings) -> Credentials:
-    """Return the credentials of --cloud-config. Raises CredentialError."""
-    cloud_config = settings.harvester.cloud_config
-    if cloud_config is None:
-        raise CredentialError("--cloud-config is not set; expected the path of a kubeconfig for Harvester")
-    return load_kubeconfig(cloud_config)
+async def ask_all(question: Awaitable[Page[T]]) -> Asked[Page[T]]:
+    """Return a whole collection or the error."""
+    return await ask(question, seconds=LIST_SECONDS)
 
 
-def guest_credentials(settings: Settings, environment: Mapping[str, str]) -> Credentials:
-    """Return the credentials for the guest: --kubeconfig, KUBECONFIG or the pod's. Raises CredentialError."""
-    kubeconfig, server = settings.guest.kubeconfig, settings.guest.master
-    credentials = load_kubeconfig(kubeconfig) if kubeconfig else load_in_cluster(environment)
-    return replace(credentials, server=server.rstrip("/")) if server else credentials
+def no_answer(seconds: float) -> Unreachable:
+    """Return the error for a question that was not answered in this time."""
+    return Unreachable(f"no answer within {seconds:g} s")
+
+
+def unusable_cloud_config(error: CredentialError) -> CredentialError:
+    """Return the error to raise where Harvester's credentials cannot be used."""
+    return CredentialError(f"cannot use --cloud-config: {error}")
 
 
 @asynccontextmanager
 async def open_clusters(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Clusters]:
     """Open both clusters. Raises CredentialError for Harvester's, ConfigurationError for the guest's file."""
     try:
-        harvester = harvester_credentials(settings)
+        guest, harvester = both_credentials(settings, environment)
     except CredentialError as error:
-        raise CredentialError(f"cannot use --cloud-config: {error}") from error
-    try:
-        guest = guest_credentials(settings, environment)
-    except CredentialError as error:
-        raise ConfigurationError([f"guest cluster: {error}"]) from error
+        raise unusable_cloud_config(error) from error
     async with ApiClient(guest, cluster="guest") as one, ApiClient(harvester, cluster="harvester") as other:
         yield Clusters(one, other)
 
@@ -89,15 +88,15 @@ async def read_inventory(clusters: Clusters) -> Inventory:
     guest, harvester = clusters.guest, clusters.harvester
     namespace = harvester.namespace
     of_guest = asyncio.gather(
-        ask(guest.list(SERVICES)),
-        ask(guest.list(NODES)),
+        ask_all(guest.list(SERVICES)),
+        ask_all(guest.list(NODES)),
         ask(guest.get(CONFIG_MAPS, NAD_MAPPING_NAME, namespace=NAD_MAPPING_NAMESPACE)),
         ask(guest.get(NAMESPACES, IDENTITY_NAMESPACE)),
     )
     of_harvester = asyncio.gather(
-        ask(harvester.list(LOAD_BALANCERS, namespace=namespace)),
-        ask(harvester.list(VIRTUAL_MACHINES, namespace=namespace)),
-        ask(harvester.list(INSTANCES, namespace=namespace)),
+        ask_all(harvester.list(LOAD_BALANCERS, namespace=namespace)),
+        ask_all(harvester.list(VIRTUAL_MACHINES, namespace=namespace)),
+        ask_all(harvester.list(INSTANCES, namespace=namespace)),
     )
     (services, nodes, mapping, home), (balancers, machines, instances) = await of_guest, await of_harvester
     problems = {

@@ -14,7 +14,7 @@ from harvester_ccm.commands.accessreview import review
 from harvester_ccm.commands.call import Call, Manual, expect_arguments, perform
 from harvester_ccm.commands.check import FLAGS, Check, Result, failed, ok, skipped, warning
 from harvester_ccm.commands.clockskew import clock_check
-from harvester_ccm.commands.clusters import Asked, ask, guest_credentials, harvester_credentials
+from harvester_ccm.commands.clusters import Asked, ask, ask_all
 from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, Invocation
 from harvester_ccm.commands.inventory import IDENTITY_NAMESPACE
 from harvester_ccm.commands.output import Output, table_row
@@ -35,6 +35,7 @@ from harvester_ccm.commands.preflight_content import (
 )
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CredentialError
+from harvester_ccm.kube.access import guest_credentials, harvester_credentials
 from harvester_ccm.kube.client import ApiClient, Page
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.model.core import NAMESPACES, NODES
@@ -81,8 +82,8 @@ async def _check(call: Call, show: Callable[[Check], None]) -> None:
         show(check)
     contents = Contents()
     sides = (
-        _Side(HARVESTER, settings, contents, lambda: harvester_credentials(settings)),
-        _Side(GUEST, settings, contents, lambda: guest_credentials(settings, call.environment)),
+        _Side(HARVESTER, settings, contents, lambda: harvester_credentials(settings.harvester, call.environment)),
+        _Side(GUEST, settings, contents, lambda: guest_credentials(settings.guest, call.environment)),
     )
     async with asyncio.TaskGroup() as group:
         for side in sides:
@@ -184,15 +185,15 @@ class _Side:
         contents = self._contents
         if self.where == HARVESTER:
             machines, instances, balancers = await asyncio.gather(
-                ask(client.list(VIRTUAL_MACHINES, namespace=self.namespace)),
-                ask(client.list(INSTANCES, namespace=self.namespace)),
-                ask(client.list(LOAD_BALANCERS, namespace=self.namespace)),
+                ask_all(client.list(VIRTUAL_MACHINES, namespace=self.namespace)),
+                ask_all(client.list(INSTANCES, namespace=self.namespace)),
+                ask_all(client.list(LOAD_BALANCERS, namespace=self.namespace)),
             )
             contents.machines = Asked(_items(machines.answer), machines.error)
             contents.instances = Asked(_items(instances.answer), instances.error)
             contents.load_balancers = Asked(_items(balancers.answer), balancers.error)
             return
-        nodes, home = await asyncio.gather(ask(client.list(NODES)), ask(client.get(NAMESPACES, IDENTITY_NAMESPACE)))
+        nodes, home = await asyncio.gather(ask_all(client.list(NODES)), ask(client.get(NAMESPACES, IDENTITY_NAMESPACE)))
         contents.nodes = Asked(_items(nodes.answer), nodes.error)
         contents.cluster_uid = home.answer.metadata.uid if home.answer else ""
 

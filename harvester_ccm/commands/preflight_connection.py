@@ -15,9 +15,8 @@ import msgspec
 
 from harvester_ccm.commands.accessreview import who_am_i
 from harvester_ccm.commands.check import Check, failed, ok, skipped, warning
-from harvester_ccm.commands.clusters import SECONDS, Asked, ask
+from harvester_ccm.commands.clusters import Asked, ask
 from harvester_ccm.commands.permissions import GUEST, HARVESTER
-from harvester_ccm.commands.tokentime import expiry_of
 from harvester_ccm.errors import (
     ApiError,
     CCMError,
@@ -30,6 +29,7 @@ from harvester_ccm.errors import (
 )
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.jsonwebtoken import token_end
 from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.netip import parse_address
 
@@ -177,11 +177,12 @@ def _tls_check(credentials: Credentials, where: str) -> Check:
 
 
 async def _credential_check(credentials: Credentials, where: str, found: Connection, refusal: CCMError | None) -> Check:
-    expiry = expiry_of(await _token(credentials))
+    expiry = token_end(await _token(credentials))
     now = datetime.now(UTC)
     if not found.usable:
         when = f"; the token expired on {expiry:%Y-%m-%d %H:%M} UTC" if expiry and expiry <= now else ""
-        return failed(where, "credential", f"not accepted: {refusal}{when}", REMEDIES[where])
+        text = str(refusal) if isinstance(refusal, Unauthorized) else f"not accepted: {refusal}"
+        return failed(where, "credential", f"{text}{when}", REMEDIES[where])
     if refusal is not None and not isinstance(refusal, Forbidden | NotFound):
         return skipped(where, "credential", f"cannot be told: {refusal}")
     if found.user == "system:anonymous":
@@ -205,4 +206,4 @@ async def _token(credentials: Credentials) -> str | None:
     async def read() -> str | None:
         return await asyncio.to_thread(credentials.token) if credentials.blocking else credentials.token()
 
-    return (await ask(read(), seconds=SECONDS)).answer
+    return (await ask(read())).answer

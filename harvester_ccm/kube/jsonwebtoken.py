@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -24,6 +25,15 @@ def token_expiry(token: str | None) -> float | None:
     if len(parts) != 3:
         return None
     try:
-        return _decode(base64.urlsafe_b64decode(parts[1] + "==")).exp
+        return _decode(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))).exp
     except (binascii.Error, ValueError, msgspec.MsgspecError):
+        return None
+
+
+def token_end(token: str | None) -> datetime | None:
+    """Return the same as a date."""
+    seconds = token_expiry(token)
+    try:
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
         return None

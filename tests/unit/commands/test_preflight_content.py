@@ -17,8 +17,8 @@ from harvester_ccm.commands.preflight_content import (
     node_check,
     vm_check,
 )
-from harvester_ccm.commands.tokentime import expiry_of
 from harvester_ccm.errors import Answer, Forbidden, Unreachable
+from harvester_ccm.kube.jsonwebtoken import token_end
 from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import LB_OWNER, VM_CLUSTER
@@ -149,4 +149,4 @@ def token(claims: object) -> str:
     ],
 )
 def test_the_end_of_a_token(text: str | None, expected: datetime | None) -> None:
-    assert expiry_of(text) == expected
+    assert token_end(text) == expected

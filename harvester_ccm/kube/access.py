@@ -1,0 +1,48 @@
+"""Which credentials the settings name, for both clusters: the same ones for the program and for its commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from harvester_ccm.config import GuestSettings, HarvesterSettings, Settings
+from harvester_ccm.errors import ConfigurationError, CredentialError
+from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
+
+
+def harvester_credentials(settings: HarvesterSettings, environment: Mapping[str, str]) -> Credentials:
+    """Return the credentials of --cloud-config. Raises CredentialError."""
+    if settings.cloud_config is None:
+        raise CredentialError("--cloud-config is not set; expected the path of a kubeconfig for Harvester")
+    return load_kubeconfig(settings.cloud_config, environment)
+
+
+def guest_credentials(settings: GuestSettings, environment: Mapping[str, str]) -> Credentials:
+    """Return the credentials for the guest: --kubeconfig, KUBECONFIG or the pod's. Raises CredentialError."""
+    if settings.kubeconfig is not None:
+        return load_guest_file(settings, environment, settings.kubeconfig)
+    return _at_master(load_in_cluster(environment), settings)
+
+
+def load_guest_file(settings: GuestSettings, environment: Mapping[str, str], path: Path) -> Credentials:
+    """Return the credentials that a kubeconfig for the guest holds. Raises CredentialError."""
+    return _at_master(load_kubeconfig(path, environment), settings)
+
+
+def both_credentials(settings: Settings, environment: Mapping[str, str]) -> tuple[Credentials, Credentials]:
+    """Return the credentials for the guest and for Harvester.
+
+    Raises CredentialError for Harvester's, ConfigurationError for the guest's: their exit codes differ.
+    """
+    harvester = harvester_credentials(settings.harvester, environment)
+    try:
+        return guest_credentials(settings.guest, environment), harvester
+    except CredentialError as error:
+        raise ConfigurationError([f"guest cluster: {error}"]) from error
+
+
+def _at_master(credentials: Credentials, settings: GuestSettings) -> Credentials:
+    """Return the credentials with the API server that --master names, if it names one."""
+    server = settings.master.rstrip("/")
+    return replace(credentials, server=server) if server else credentials
