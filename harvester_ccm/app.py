@@ -58,6 +58,8 @@ from harvester_ccm.serving.vitals import Vitals
 
 DRAIN_SECONDS: Final = 0.5
 """Time that running reconciles get at shutdown."""
+ANSWER_SECONDS: Final = 5.0
+"""Longest time that writes under way get to be answered at shutdown before the Lease is released."""
 FAREWELL_SECONDS: Final = 0.5
 """Time for the last Events, and again for releasing the Lease, at shutdown."""
 
@@ -141,6 +143,8 @@ class Application:
             class_only=settings.services.class_only,
         )
         if settings.leader_election.enabled:
+            for client in (self._guest, self._harvester):
+                client.writes.permitted = lambda: self._elector.in_force
             vitals.follow_election(self._elector, settings.leader_election)
 
     def _make_reloaders(self) -> list[CredentialReloader]:
@@ -317,9 +321,23 @@ class Application:
 
     async def _farewell(self, *, lost: bool) -> None:
         if lost:
+            self._guest.writes.cut()
+            self._harvester.writes.cut()
+            return
+        if self._elector.leading:
+            await self._give_up_lease()
+        await _within(FAREWELL_SECONDS, self._recorder.flush)
+
+    async def _give_up_lease(self) -> None:
+        """Release the Lease when no write is under way; else it has to run out, as after a crash."""
+        now = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(min(ANSWER_SECONDS, self._elector.renewal_due - now)):
+                await asyncio.gather(self._guest.writes.answered(), self._harvester.writes.answered())
+        except TimeoutError:
+            log.warning("lease not released, because writes are not answered yet")
             return
         await _within(FAREWELL_SECONDS, self._elector.release)
-        await _within(FAREWELL_SECONDS, self._recorder.flush)
 
     def _tell_leadership(self, verb: str, lease: Lease) -> None:
         reference = ObjectReference.of(LEASES, lease)

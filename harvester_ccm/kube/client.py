@@ -15,7 +15,7 @@ import itertools
 import secrets
 import ssl
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Generic, Literal, Self, TypeVar, cast
@@ -31,11 +31,12 @@ from harvester_ccm.errors import (
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
-    WatchSilent,
     error_from_response,
 )
 from harvester_ccm.kube.connection import describe_connection_error
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.watchlines import watch_lines
+from harvester_ccm.kube.writes import Writes
 from harvester_ccm.model.meta import Resource
 
 T = TypeVar("T")
@@ -45,8 +46,6 @@ REQUEST_TIMEOUT: Final = 10.0
 """Seconds for one request, connection included."""
 PAGE_SIZE: Final = 500
 """Objects asked for in one page of a list."""
-READ_LIMIT: Final = 4 * 1024 * 1024
-"""Largest watch event that is accepted, in bytes."""
 ERROR_LIMIT: Final = 64 * 1024
 """So much of a refusal is read, in bytes."""
 
@@ -110,6 +109,7 @@ class ApiClient:
     def __init__(self, credentials: Credentials, *, cluster: str, observer: Observer | None = None) -> None:
         self.cluster = cluster
         """``guest`` or ``harvester``: what logs and metrics call this server."""
+        self.writes = Writes()
         self._credentials = credentials
         self._observer = observer
         self._session: aiohttp.ClientSession | None = None
@@ -219,7 +219,7 @@ class ApiClient:
                 answer = await self._send("GET", path, params=query, data=None, request_id=request_id)
             async with answer as response:
                 yield WatchEvent("BOOKMARK", None, "")
-                async for line in _lines(response.content, silence):
+                async for line in watch_lines(response.content, silence):
                     yield self._event(resource, line)
         except (aiohttp.ClientError, ConnectionError, ssl.SSLError, TimeoutError) as error:
             raise self._unreachable(f"WATCH {path}", error, request_id) from error
@@ -235,6 +235,13 @@ class ApiClient:
     ) -> bytes:
         """Send one request and return the body of a 2xx answer."""
         data = None if body is None else (msgspec.json.encode(body), content_type)
+        if method == "GET":
+            return await self._exchange(method, path, params=params, data=data)
+        return await self.writes.send(path, lambda: self._exchange(method, path, params=params, data=data))
+
+    async def _exchange(
+        self, method: str, path: str, *, params: Mapping[str, str] | None, data: tuple[bytes, str] | None
+    ) -> bytes:
         request_id = _next_request_id()
         try:
             async with (
@@ -369,24 +376,3 @@ def _next_request_id() -> str:
 def _error_of_watch(status: bytes, request: str) -> ApiError:
     code = msgspec.json.decode(status, type=dict[str, object]).get("code")
     return error_from_response(status=code if isinstance(code, int) else 500, body=status, request=request)
-
-
-async def _lines(stream: aiohttp.StreamReader, silence: float) -> AsyncIterator[bytes]:
-    """Yield complete lines; raise WatchSilent after ``silence`` seconds without any byte."""
-    pending = bytearray()
-    while True:
-        try:
-            async with asyncio.timeout(silence):
-                chunk = await stream.readany()
-        except TimeoutError:
-            raise WatchSilent(f"watch silent for {silence:g} s") from None
-        if not chunk:
-            return
-        pending += chunk
-        if len(pending) > READ_LIMIT:
-            raise Unreachable("watch event larger than accepted")
-        while (end := pending.find(b"\n")) >= 0:
-            line = bytes(pending[:end])
-            del pending[: end + 1]
-            if line.strip():
-                yield line

@@ -83,6 +83,16 @@ class LeaderElector:
         return self._observed is not None and self._observed.spec.holder_identity == self.identity
 
     @property
+    def in_force(self) -> bool:
+        """Whether nobody else can hold the Lease: a process that was halted for a while finds out late that it lost."""
+        return self.leading and asyncio.get_running_loop().time() < self.renewal_due
+
+    @property
+    def renewal_due(self) -> float:
+        """Loop time until when the Lease has to be renewed, or counts as lost."""
+        return self._renewed_at + self._times.renew_deadline
+
+    @property
     def holder(self) -> str:
         """Who holds the Lease as last seen; empty when nobody does or it was never read."""
         return (self._observed.spec.holder_identity or "") if self._observed else ""
@@ -108,7 +118,7 @@ class LeaderElector:
         """Renew until cancelled; raises LeaseLost when that did not work for ``renew_deadline`` seconds."""
         while True:
             try:
-                async with asyncio.timeout_at(self._renewed_at + self._times.renew_deadline):
+                async with asyncio.timeout_at(self.renewal_due):
                     await asyncio.sleep(self._times.retry_period)
                     while not await self._try_quietly():
                         if not self.leading:

@@ -8,7 +8,8 @@ import os
 import pytest
 
 from devenv.ccm import CcmProcess
-from devenv.stage import Stage
+from devenv.faults import Delay, Hang
+from devenv.stage import Stage, until
 from harvester_ccm.model.core import LEASES
 from tests.e2e.observing import writes
 
@@ -56,3 +57,36 @@ async def test_stops_in_the_middle_of_work_and_the_next_run_goes_on(stage: Stage
     balancers = await stage.load_balancers()
     assert len(balancers) == len(MANY)
     assert created <= {balancer.metadata.name for balancer in balancers}
+
+
+async def test_lease_is_kept_until_what_was_sent_is_answered(stage: Stage, ccm: CcmProcess) -> None:
+    # Longer than running work is waited for: what is sent by then is not called back.
+    slow = stage.harvester_proxy.inject(Delay(1.5), method="POST", path="/loadbalancers", times=1)
+    await stage.create_service("web")
+
+    async def sent() -> bool:
+        return slow.hits == 1
+
+    await until(sent, within=20, what="a load balancer on its way")
+    ccm.terminate(0)
+
+    assert await stage.ended(ccm) == 0
+    assert [write.status for write in writes(stage.harvester_proxy, "/loadbalancers")] == [201]
+    lease = await stage.guest.get(LEASES, "cloud-controller-manager", namespace="kube-system")
+    assert lease.spec.holder_identity == ""
+
+
+async def test_lease_runs_out_when_what_was_sent_is_never_answered(stage: Stage, ccm: CcmProcess) -> None:
+    hung = stage.harvester_proxy.inject(Hang(), method="POST", path="/loadbalancers")
+    await stage.create_service("web")
+
+    async def sent() -> bool:
+        return hung.hits == 1
+
+    await until(sent, within=20, what="a load balancer on its way")
+    ccm.terminate(0)
+
+    assert await stage.ended(ccm, within=20) == 0
+    assert "lease not released, because writes are not answered yet" in ccm.log
+    lease = await stage.guest.get(LEASES, "cloud-controller-manager", namespace="kube-system")
+    assert lease.spec.holder_identity != ""

@@ -1,0 +1,48 @@
+"""A leader that is halted for longer than its Lease, as a paused VM is, writes nothing when it goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Final
+
+import pytest
+
+from devenv.stage import Stage
+from harvester_ccm.model.core import LEASES
+from tests.e2e.observing import writes
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
+
+SHORT: Final = {
+    "leader-elect-lease-duration": "4s",
+    "leader-elect-renew-deadline": "3s",
+    "leader-elect-retry-period": "500ms",
+}
+NAMES: Final = [f"web-{number}" for number in range(20)]
+
+
+async def test_leader_that_was_halted_writes_nothing_more(stage: Stage) -> None:
+    halted = stage.run(flags=SHORT, proxied=True)
+    await stage.logged(halted, "became leader")
+    await stage.create_service("before")
+    await stage.served("before")
+    successor = stage.run(flags=SHORT)
+    await stage.logged(successor, "waiting for leadership")
+
+    os.killpg(halted.pid, signal.SIGSTOP)
+    try:
+        # It finds all of these waiting in its watches when it goes on, as new ones first.
+        for name in NAMES:
+            await stage.create_service(name)
+        await stage.logged(successor, "became leader")
+        sent = [len(writes(proxy)) for proxy in (stage.guest_proxy, stage.harvester_proxy)]
+    finally:
+        os.killpg(halted.pid, signal.SIGCONT)
+
+    assert await stage.ended(halted) == 1
+    assert "leadership lost" in halted.log
+    assert [len(writes(proxy)) for proxy in (stage.guest_proxy, stage.harvester_proxy)] == sent
+    await stage.served(*NAMES)
+    lease = await stage.guest.get(LEASES, "cloud-controller-manager", namespace="kube-system")
+    assert f"identity={lease.spec.holder_identity}" in successor.log
