@@ -314,7 +314,8 @@ class Application:
                 return ""
             except CCMError as error:
                 failures += 1
-                log.warning("kube-system namespace not read", error=str(error))
+                if failures == 1:
+                    log.warning("kube-system namespace not read", error=str(error), request_id=error.request_id)
                 await asyncio.sleep(pause_after(error, failures))
             else:
                 return namespace.metadata.uid

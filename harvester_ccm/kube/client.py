@@ -16,7 +16,7 @@ import secrets
 import ssl
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Generic, Literal, Self, TypeVar, cast
 from urllib.parse import urlencode
@@ -364,8 +364,16 @@ class ApiClient:
         status, retry_after = response.status, response.headers.get("Retry-After")
         log.debug("request refused", cluster=self.cluster, request=request, status=status, request_id=request_id)
         error = error_from_response(status=status, body=bytes(body), request=request, retry_after=retry_after)
+        if isinstance(error, Unauthorized):
+            error = self._refused_credential(error)
         error.request_id = request_id
         return error
+
+    def _refused_credential(self, error: Unauthorized) -> Unauthorized:
+        """Return the error with a message that says which credential is refused by whom; servers say one word."""
+        credentials, said = self._credentials, error.answer.message
+        message = f"{credentials.server} does not accept the credential of {credentials.origin}: {said}"
+        return Unauthorized(replace(error.answer, message=message))
 
 
 def _next_request_id() -> str:

@@ -73,6 +73,7 @@ class LeaderElector:
         self._times = times
         self._observed: _Observed | None = None
         self._renewed_at = float("-inf")
+        self._failing_since: float | None = None
         self.identity = identity
         self.on_change: Callable[[str, Lease], None] = lambda _verb, _lease: None
         """Called with ``became leader`` or ``stopped leading`` and the Lease, for the Event."""
@@ -171,18 +172,38 @@ class LeaderElector:
             self.on_change("stopped leading", self._observed.lease)
 
     async def _try_quietly(self) -> bool:
+        limit = max(1.0, self._times.renew_deadline / 2)
         try:
-            async with asyncio.timeout(max(1.0, self._times.renew_deadline / 2)):
-                return await self._try()
+            async with asyncio.timeout(limit):
+                held = await self._try()
         except TimeoutError:
-            log.warning("lease request timed out")
+            self._tell_failure(f"no answer within {limit:g} s")
         except (Conflict, AlreadyExists):
+            self._tell_answer()
             log.debug("lease changed while writing")
         except CCMError as error:
-            log.warning("lease request failed", error=str(error), request_id=error.request_id)
+            self._tell_failure(str(error), error.request_id)
+        else:
+            self._tell_answer()
+            return held
         if self._observed is not None:
             self._observed.fresh = False
         return False
+
+    def _tell_failure(self, error: str, request_id: str = "") -> None:
+        """Say the first failure in a row; the API server may be away for hours."""
+        if self._failing_since is None:
+            self._failing_since = asyncio.get_running_loop().time()
+            log.warning("lease requests fail", error=error, request_id=request_id)
+        else:
+            log.debug("lease request failed", error=error, request_id=request_id)
+
+    def _tell_answer(self) -> None:
+        """Say that requests work again, if they did not."""
+        if self._failing_since is not None:
+            seconds = asyncio.get_running_loop().time() - self._failing_since
+            self._failing_since = None
+            log.info("lease requests work again", seconds=round(seconds, 1))
 
     async def _try(self) -> bool:
         if not (self.leading and self._observed and self._observed.fresh):

@@ -202,9 +202,14 @@ FAULTS: Final = (
     Fault("Not encrypted, and the server wants TLS", _clear_text, "server", "HTTP status 400"),
     Fault("A login page answers", _login_page, "server", "not that of a Kubernetes API server"),
     Fault("A login page is where it redirects to", _redirect, "server", "HTTP status 302"),
-    Fault("The token is not accepted", _changed(user_token="0123456789"), "credential", "not accepted"),
+    Fault(
+        "The token is not accepted",
+        _changed(user_token="0123456789"),
+        "credential",
+        "does not accept the credential of cloud-config: Unauthorized",
+    ),
     Fault("The token has expired", _changed(user_token=expired_token()), "credential", "the token expired on"),
-    Fault("There is no token", _changed(user_token=None), "credential", "not accepted"),
+    Fault("There is no token", _changed(user_token=None), "credential", "does not accept the credential"),
     Fault("It leads to the guest cluster itself", _other_cluster, "API versions", "is not served"),
     Fault(
         "It leads to the right server, in the wrong namespace",

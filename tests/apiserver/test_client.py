@@ -132,9 +132,10 @@ async def test_wrong_token_is_unauthorized_and_forgotten(client: ApiClient) -> N
     wrong = replace(client.credentials, token=lambda: "wrong", forget_token=lambda: forgotten.append(True))
     await client.use(wrong)
 
-    with pytest.raises(Unauthorized):
+    with pytest.raises(Unauthorized) as caught:
         await client.get(NAMESPACES, "default")
     assert forgotten == [True]
+    assert str(caught.value) == f"{wrong.server} does not accept the credential of {wrong.origin}: Unauthorized"
 
 
 async def test_missing_right_is_forbidden(account: Callable[..., Path], namespace: str) -> None:

@@ -250,12 +250,17 @@ async def test_lease_that_cannot_be_renewed_is_lost_in_time(
 async def test_short_outage_is_survived(candidate: Candidate, lease: LeaseObject, guest_proxy: FaultProxy) -> None:
     await candidate.acquire()
     rule = guest_proxy.inject(Answer(503, "no"), times=4)
-    async with running(candidate.hold()) as holding:
-        await wait_for(lambda: rule.hits == 4)
-        before = lease.read()["renewTime"]
-        await wait_for(lambda: lease.read()["renewTime"] > before)
-        assert not holding.done()
+    with capture_logs() as logs:
+        async with running(candidate.hold()) as holding:
+            await wait_for(lambda: rule.hits == 4)
+            before = lease.read()["renewTime"]
+            await wait_for(lambda: lease.read()["renewTime"] > before)
+            await wait_for(lambda: any(entry["event"] == "lease requests work again" for entry in logs))
+            assert not holding.done()
     assert lease.read()["leaseTransitions"] == 0
+    said = [entry for entry in logs if entry["log_level"] != "debug"]
+    assert [entry["event"] for entry in said] == ["lease requests fail", "lease requests work again"]
+    assert (said[0]["error"], said[1]["seconds"] > 0) == ("no", True)
 
 
 async def test_lease_that_was_taken_is_lost_at_once(candidate: Candidate, lease: LeaseObject) -> None:

@@ -99,7 +99,10 @@ def with_wrong_authority(document: Json, scene: Scene) -> None:
     ("spoil", "logged", "told"),
     [
         pytest.param(
-            with_wrong_token, "Unauthorized", "does not accept the credential in the cloud-config", id="token"
+            with_wrong_token,
+            "{server} does not accept the credential of {file}: Unauthorized",
+            "does not accept the credential in the cloud-config",
+            id="token",
         ),
         pytest.param(
             with_wrong_authority,
@@ -122,7 +125,8 @@ async def test_cloud_config_that_harvester_does_not_go_with(
     assert told in event.message
     said = [line for line in complaints(run.log) if "cannot be read" in line]
     assert said
-    assert all(logged in line and "collection=harvester/" in line for line in said)
+    words = logged.format(server=scene.harvester.url, file=given)
+    assert all(words in line and "collection=harvester/" in line for line in said)
     assert len(said) == len({line.partition(" error=")[0].partition("collection=")[2] for line in said})
     assert run.exit_code is None
     assert await stage.told("web") == [event]
@@ -164,3 +168,4 @@ async def test_guest_is_down_at_the_start(stage: Stage) -> None:
     said = [line for line in complaints(log) if "cannot be read" in line]
     assert all(f"{stage.guest_proxy.url}: connection failed: Connection refused" in line for line in said)
     assert "became leader" in log
+    assert (log.count("lease requests fail"), log.count("lease requests work again")) == (1, 1)
