@@ -21,13 +21,8 @@ RUN python3 -m venv --without-pip /opt/harvester-ccm \
 COPY pyproject.toml README.md LICENSE ./
 COPY harvester_ccm harvester_ccm
 COPY deploy/image/precompile.py ./
-# Of the kubernetes package only credential plugins are used. Its generated API classes and its second, asynchronous
-# client are 95 % of it, and are loaded only on use; the import in precompile.py fails when that is no longer so.
 RUN tools/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-dir wheel . \
  && tools/bin/pip --python /opt/harvester-ccm/bin/python3 install --no-compile --no-deps --no-index wheel/*.whl \
- && cd /opt/harvester-ccm/lib/python3*/site-packages/kubernetes \
- && rm -rf aio && find client/api client/models -name '*.py' ! -name __init__.py -delete \
- && cd /build \
  && /opt/harvester-ccm/bin/python3 precompile.py /opt/harvester-ccm/bytecode \
  && mkdir -p root/usr/bin root/opt \
  && mv /opt/harvester-ccm root/opt/ \

@@ -17,9 +17,6 @@ from typing import Final
 ENTRY_POINTS: Final = (
     "harvester_ccm.cli",
     "harvester_ccm.app",
-    # Imported only where a kubeconfig names a credential plugin.
-    "kubernetes.config.exec_provider",
-    "kubernetes.config.kube_config",
 )
 
 

@@ -112,6 +112,7 @@ class ApiClient:
         self.writes = Writes()
         self._credentials = credentials
         self._observer = observer
+        self._certificate = 0
         self._session: aiohttp.ClientSession | None = None
         self._responses: weakref.WeakSet[aiohttp.ClientResponse] = weakref.WeakSet()
 
@@ -144,6 +145,7 @@ class ApiClient:
 
     async def use(self, credentials: Credentials) -> None:
         """Switch to other credentials; running watches end and their informers come back with the new ones."""
+        self._certificate = 0
         self._credentials = credentials
         await self.close()
 
@@ -298,9 +300,16 @@ class ApiClient:
         while True:
             credentials = self._credentials
             token = await asyncio.to_thread(credentials.token) if credentials.blocking else credentials.token()
+            await self._show(credentials.certificate_number())
             # A token must not go to another server than its own when they were switched meanwhile.
             if credentials is self._credentials:
                 return credentials, {"Authorization": f"Bearer {token}"} if token else {}
+
+    async def _show(self, certificate: int) -> None:
+        """Close the connections that were opened with another client certificate than this one."""
+        before, self._certificate = self._certificate, certificate
+        if before not in (0, certificate):
+            await self.close()
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:

@@ -1,8 +1,8 @@
 """Where an API server is and how we prove who we are: kubeconfig files and the in-cluster service account.
 
 A kubeconfig is read here rather than by the ``kubernetes`` package, which costs 20 MiB of memory and hides which
-part of the file is wrong; that package is loaded only for exec plugins. Every problem is a CredentialError with a
-sentence that names the file and what to change. Nothing read here is ever logged.
+part of the file is wrong. Every problem is a CredentialError with a sentence that names the file and what to change.
+Nothing read here is ever logged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 import yaml
 
 from harvester_ccm.errors import CredentialError
-from harvester_ccm.kube.tokens import ExecToken, FileToken, FixedToken, Section, TokenSource, read_text
+from harvester_ccm.kube.execplugin import ExecToken
+from harvester_ccm.kube.tokens import FileToken, FixedToken, Section, TokenSource, read_text
 from harvester_ccm.kube.webproxy import proxy_for
 from harvester_ccm.redaction import redact_text
 
@@ -43,6 +44,8 @@ class Credentials:
     blocking: bool = False
     forget_token: Callable[[], None] = field(default=lambda: None, repr=False)
     """To be called when the server refused the token: the next one is read or asked for anew."""
+    certificate_number: Callable[[], int] = field(default=lambda: 0, repr=False)
+    """Counts the client certificates that the plugin has handed out; a connection keeps the one it was opened with."""
     tls_server_name: str | None = None
     proxy: str | None = field(default=None, repr=False)
     """URL of the HTTP proxy to go through; may hold a password."""
@@ -72,14 +75,16 @@ def load_kubeconfig(path: Path, environment: Mapping[str, str] = os.environ) -> 
     proxy = _text(cluster, "proxy-url") or proxy_for(server, environment)
     if proxy and not _is_web_address(proxy):
         raise CredentialError(f"{path}: the proxy for {server} is not an http:// or https:// address with a host")
-    token = _token_source(path, user, cluster)
+    tls = _tls(path, cluster, user) if urlsplit(server).scheme == "https" else None
+    token = _token_source(path, user, cluster, tls)
     return Credentials(
         server=server,
         namespace=_text(context, "namespace"),
-        tls=_tls(path, cluster, user) if urlsplit(server).scheme == "https" else None,
+        tls=tls,
         token=token,
         blocking=isinstance(token, ExecToken),
         forget_token=token.forget,
+        certificate_number=(lambda: token.certificates) if isinstance(token, ExecToken) else (lambda: 0),
         tls_server_name=_text(cluster, "tls-server-name") or None,
         proxy=proxy,
         origin=str(path),
@@ -217,9 +222,12 @@ def _load_client_certificate(path: Path, context: ssl.SSLContext, pem: bytes) ->
         os.close(descriptor)
 
 
-def _token_source(path: Path, user: Section, cluster: Section) -> FixedToken | FileToken | ExecToken:
+def _token_source(
+    path: Path, user: Section, cluster: Section, tls: ssl.SSLContext | None
+) -> FixedToken | FileToken | ExecToken:
     plugin = user.get("exec")
     if isinstance(plugin, dict):
-        return ExecToken(path, cast("Section", plugin), cluster)
+        take = None if tls is None else lambda pem: _load_client_certificate(path, tls, pem.encode())
+        return ExecToken(path, cast("Section", plugin), cluster, take_certificate=take)
     file_name = _text(user, "tokenFile")
     return FileToken(path.parent / file_name) if file_name else FixedToken(_text(user, "token") or None)

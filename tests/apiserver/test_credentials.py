@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from devenv.apiserver import ControlPlane
+from devenv.pki import Authority
 from devenv.restclient import Json
 from harvester_ccm.errors import CredentialError, Unauthorized, Unreachable
 from harvester_ccm.kube.client import ApiClient
@@ -109,6 +111,25 @@ async def test_plugin_is_asked_once_and_again_when_its_token_is_refused(
     assert calls(tmp_path) == 2
 
 
+async def test_certificate_of_a_plugin_is_shown_and_renewed_when_it_is_refused(
+    plugin: Callable[..., Path], guest: ControlPlane, tmp_path: Path
+) -> None:
+    stranger = Authority("strangers", tmp_path / "pki").issue_client("stranger", "stranger")
+    user = yaml.safe_load(guest.admin_kubeconfig.read_text())["users"][0]["user"]
+    pairs = [
+        [pem.decode() for pem in (stranger.certificate.read_bytes(), stranger.key.read_bytes())],
+        [base64.b64decode(user[f"client-{part}-data"]).decode() for part in ("certificate", "key")],
+    ]
+    first, good = (printing({"clientCertificateData": pair[0], "clientKeyData": pair[1]}) for pair in pairs)
+    path = plugin(f"if [ $(wc -l < {tmp_path / 'calls'}) = 1 ]; then\n{first}\nelse\n{good}\nfi")
+    async with ApiClient(load_kubeconfig(path), cluster="guest") as client:
+        with pytest.raises(Unauthorized):
+            await client.get(NAMESPACES, "default")
+        await asyncio.gather(*(client.get(NAMESPACES, "default") for _ in range(5)))
+
+    assert calls(tmp_path) == 2
+
+
 def test_plugin_is_told_about_the_cluster(plugin: Callable[..., Path], guest: ControlPlane, tmp_path: Path) -> None:
     path = plugin(
         f'echo "$KUBERNETES_EXEC_INFO" > {tmp_path / "info"}; echo "$1 $EXTRA" > {tmp_path / "arguments"}\n'
@@ -138,14 +159,12 @@ def test_plugin_is_asked_again_a_little_before_its_token_expires(
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("echo secret; echo secret >&2; exit 3", "process returned 3"),
-        ("echo secret", "failed to decode process output: Expecting value: line 1 column 1 (char 0)"),
-        (printing({"token": "a"}, "other/v1"), f"plugin api version other/v1 does not match {API_VERSION}"),
-        (
-            printing({"clientCertificateData": "secret"}),
-            "it printed no token; plugins that hand out client certificates do not work",
-        ),
-        (printing("secret"), "it printed no token; plugins that hand out client certificates do not work"),
+        ("echo secret; echo secret >&2; exit 3", "it ended with exit code 3"),
+        ("echo secret", "it printed no JSON document"),
+        ("echo '[]'", "it printed no ExecCredential"),
+        (printing({"token": "a"}, "other/v1"), f"it printed apiVersion 'other/v1', expected '{API_VERSION}'"),
+        (printing({"clientCertificateData": "secret"}), "it printed half of a client certificate and its key"),
+        (printing("secret"), "it printed neither a token nor a client certificate"),
     ],
 )
 def test_plugin_that_fails_is_explained(plugin: Callable[..., Path], tmp_path: Path, script: str, why: str) -> None:
@@ -162,6 +181,20 @@ def test_plugin_that_is_absent_is_explained(plugin: Callable[..., Path]) -> None
 
     with pytest.raises(CredentialError, match="credential plugin '/no/such/plugin' failed: No such file or directory"):
         load_kubeconfig(path).token()
+
+
+def test_plugin_that_does_not_end_is_killed(plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harvester_ccm.kube.execplugin.PLUGIN_SECONDS", 0.3)
+
+    with pytest.raises(CredentialError, match=r"failed: it did not end within 0\.3 s"):
+        load_kubeconfig(plugin("exec sleep 600")).token()
+
+
+def test_plugin_that_wants_a_terminal_is_not_run(plugin: Callable[..., Path], tmp_path: Path) -> None:
+    with pytest.raises(CredentialError, match=r"failed: it wants a terminal \(interactiveMode is Always\)"):
+        load_kubeconfig(plugin("exit 0", interactiveMode="Always")).token()
+
+    assert not (tmp_path / "calls").exists()
 
 
 async def test_plugin_that_hangs_is_not_waited_for(
