@@ -96,7 +96,5 @@ async def _ask_until(play: Play, service: Service, numbers: Sequence[int]) -> st
     await until(only_these, within=SECONDS, what=f"answers from {', '.join(sorted(wanted))}")
     voice.command(f"for i in 1 2 3 4 5 6; do curl http://{address}:{PORT}/; done | xargs")
     voice.show([" ".join(str(answer) for answer in answers[-SHOWN:])])
-    lost = answers.count(None)
-    return (
-        f"{voice.elapsed - started:.2f} s later; until then {lost or 'none'} of {len(answers)} requests got no answer"
-    )
+    answered = len(answers) - answers.count(None)
+    return f"{voice.elapsed - started:.2f} s later; until then {answered} of {len(answers)} requests were answered"
