@@ -5,29 +5,31 @@ replaces a newer one; an object missing from a new list is delivered as deleted;
 store: a list is taken in whole before anything is told (``synced`` is set then). A watch that is silent for longer
 than ``SILENCE`` is given up and the collection is listed. Where watching is forbidden the collection is listed again
 and again, slower and slower, and that is said once. A server that was restored from a backup counts its versions anew
-from an older one; its list then replaces everything.
+from an older one; its list then replaces everything. So does a list in another version of the API.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Generic
 
 import structlog
 
-from harvester_ccm.errors import ApiError, CCMError, Forbidden, Gone, Throttled, WatchSilent
+from harvester_ccm.errors import ApiError, CCMError, Forbidden, Gone, NotFound, Throttled, WatchSilent
 from harvester_ccm.kube.backoff import backoff
-from harvester_ccm.kube.client import ApiClient, WatchEvent
+from harvester_ccm.kube.client import ApiClient, Page, WatchEvent
 from harvester_ccm.model.meta import ObjectT, Resource
 
 SILENCE: Final = 150.0
 """Seconds without a line after which a watch is dead; servers send a bookmark about every minute."""
 WATCH_MINUTES: Final = (5.0, 10.0)
 """A watch asks the server to end it after a random time in this range."""
+SECOND_CHOICE_SECONDS: Final = 20.0
+"""The same where the collection is read in another version than the first choice, which is asked for after each."""
 RECONNECT_SECONDS: Final = 0.2
 """Pause between a watch that ended and the next one."""
 POLL_SECONDS: Final = (10.0, 60.0)
@@ -39,6 +41,9 @@ REFUSALS: Final = 3
 
 Change = Callable[[ObjectT | None, ObjectT | None], None]
 """Called with (old, new); old is None for a new object, new is None for a deleted one."""
+Choose = Callable[[CCMError | None], Awaitable[Resource[ObjectT]]]
+"""Returns the version of the resource to read; called with the error when reading it as it is was refused, and with
+None before every list and after every watch. Must not raise."""
 
 log = structlog.get_logger(__name__)
 
@@ -67,9 +72,13 @@ class Informer(Generic[ObjectT]):
         selection: Selection | None = None,
         *,
         indexes: Mapping[str, Callable[[ObjectT], Iterable[str]]] | None = None,
+        choose: Choose[ObjectT] | None = None,
     ) -> None:
+        """``resource`` is the first choice; ``choose`` may name another version of it later."""
         self._client = client
-        self._resource = resource
+        self._first_choice = self._resource = resource
+        self._choose = choose
+        self._is_other_version = False
         self._selection = selection or Selection()
         self._objects: dict[str, ObjectT] = {}
         self._indexers = dict(indexes or {})
@@ -91,6 +100,11 @@ class Informer(Generic[ObjectT]):
     def name(self) -> str:
         """``cluster/resource``, for logs and metrics."""
         return f"{self._client.cluster}/{self._resource.plural}"
+
+    @property
+    def resource(self) -> Resource[ObjectT]:
+        """What is read, in the version that was chosen."""
+        return self._resource
 
     @property
     def synced(self) -> bool:
@@ -152,13 +166,35 @@ class Informer(Generic[ObjectT]):
 
     async def _list(self) -> str:
         """Fill the store; return the version it has."""
-        page = await self._client.list(
-            self._resource, namespace=self._selection.namespace, params=self._selection.params()
-        )
+        await self._chose_otherwise(None)
+        try:
+            page = await self._read_page()
+        except NotFound as error:
+            if not await self._chose_otherwise(error):
+                raise
+            page = await self._read_page()
         self._replace_all(page.items, page.resource_version)
+        switched, self._is_other_version = self._is_other_version, False
         self._set_problem(None)
         self._mark_synced()
+        if switched:
+            self._changed_state()
         return page.resource_version
+
+    async def _read_page(self) -> Page[ObjectT]:
+        return await self._client.list(
+            self._resource, namespace=self._selection.namespace, params=self._selection.params()
+        )
+
+    async def _chose_otherwise(self, error: CCMError | None) -> bool:
+        """Return whether the collection is to be read in another version from now on; it has to be listed then."""
+        if self._choose is None:
+            return False
+        chosen = await self._choose(error)
+        if chosen == self._resource:
+            return False
+        self._resource, self._is_other_version = chosen, True
+        return True
 
     async def _follow(self, version: str) -> None:
         """Apply changes after ``version``, over lost connections too, until a new list is needed."""
@@ -183,6 +219,8 @@ class Informer(Generic[ObjectT]):
                 if isinstance(error, WatchSilent) or (_is_refusal(error) and self._setbacks.count >= REFUSALS):
                     return
             self.restarts += 1
+            if await self._chose_otherwise(None):
+                return
 
     async def _poll(self) -> str:
         """List, at first at once and then after growing pauses, and return the version."""
@@ -198,6 +236,8 @@ class Informer(Generic[ObjectT]):
     def _watch_once(self, version: str) -> AsyncGenerator[WatchEvent[ObjectT], None]:
         low, high = WATCH_MINUTES
         seconds = int(60 * random.uniform(low, high))  # noqa: S311 - spreads reconnects, not a secret
+        if self._resource != self._first_choice:
+            seconds = int(SECOND_CHOICE_SECONDS)
         params = {**self._selection.params(), "resourceVersion": version, "timeoutSeconds": str(seconds)}
         return self._client.watch(self._resource, namespace=self._selection.namespace, params=params, silence=SILENCE)
 
@@ -226,7 +266,12 @@ class Informer(Generic[ObjectT]):
             key = item.metadata.key
             present.add(key)
             old = self._objects.get(key)
-            if old is None or _supersedes(item, old) or (rewound and _version(item) != _version(old)):
+            if (
+                old is None
+                or _supersedes(item, old)
+                or (rewound and _version(item) != _version(old))
+                or (self._is_other_version and item != old)
+            ):
                 self._store(key, old, item)
                 changes.append((old, item))
         for key, old in list(self._objects.items()):

@@ -6,6 +6,7 @@ it, so a change is a PUT of the whole object, and fields that this program does 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -33,14 +34,22 @@ class HealthCheck(Model, frozen=True, kw_only=True):
 
 
 class LoadBalancerSpec(Model, frozen=True, kw_only=True):
-    """``spec`` of a LoadBalancer. An absent workload type means ``vm``, an absent ``ipam`` means ``pool``."""
+    """``spec`` of a LoadBalancer. An absent ``ipam`` means ``pool``."""
 
-    workload_type: str = "vm"
+    named_workload_type: str = msgspec.field(default="", name="workloadType")
+    """Empty where it is absent: in v1alpha1, and on what Harvester converted from it."""
     ipam: str = "pool"
     ip_pool: str = ""
     listeners: tuple[Listener, ...] | None = None
     backend_server_selector: dict[str, tuple[str, ...] | None] | None = None
+    backend_servers: tuple[str, ...] | None = None
+    """Addresses of the backends; in v1alpha1 only."""
     health_check: HealthCheck | None = None
+
+    @property
+    def workload_type(self) -> str:
+        """``cluster`` or ``vm``; an absent one means ``vm``."""
+        return self.named_workload_type or "vm"
 
 
 class AllocatedAddress(Model, frozen=True, kw_only=True):
@@ -68,8 +77,9 @@ class LoadBalancerStatus(Model, frozen=True, kw_only=True):
 
 
 class LoadBalancer(Object, frozen=True, kw_only=True):
-    """A LoadBalancer of Harvester."""
+    """A LoadBalancer of Harvester, of either version of the API."""
 
+    api_version: str = ""
     spec: LoadBalancerSpec = LoadBalancerSpec()
     status: LoadBalancerStatus | None = None
     source: bytes = b""
@@ -93,6 +103,18 @@ class LoadBalancer(Object, frozen=True, kw_only=True):
         return self.status.address if self.status else ""
 
     @property
+    def v1alpha1(self) -> bool:
+        """Whether it was read in the version of Harvester before 1.2, and has to be written in it."""
+        return self.api_version == LOAD_BALANCERS_V1ALPHA1.api_version
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The addresses that Harvester sends traffic to."""
+        if self.v1alpha1:
+            return self.spec.backend_servers or ()
+        return (self.status.backend_servers if self.status else None) or ()
+
+    @property
     def ready(self) -> LoadBalancerCondition | None:
         """The Ready condition, or None before the controller has looked at the object."""
         conditions = self.status.conditions if self.status else None
@@ -104,17 +126,44 @@ class LoadBalancer(Object, frozen=True, kw_only=True):
 
 
 class _SourcelessLoadBalancer(Object, frozen=True, kw_only=True):
+    api_version: str = ""
     spec: LoadBalancerSpec = LoadBalancerSpec()
     status: LoadBalancerStatus | None = None
 
 
+class _OldHealthCheck(msgspec.Struct):
+    period_seconds: int = msgspec.field(default=0, name="PeriodSeconds")
+
+
+class _OldSpec(Model, frozen=True, kw_only=True):
+    health_check: _OldHealthCheck | None = None
+
+
+class _OldLoadBalancer(msgspec.Struct):
+    """What v1alpha1 names otherwise."""
+
+    spec: _OldSpec = _OldSpec()
+
+
 _decode_fields = msgspec.json.Decoder(_SourcelessLoadBalancer, strict=False).decode
+_decode_old_names = msgspec.json.Decoder(_OldLoadBalancer, strict=False).decode
 
 
 def decode_load_balancer(source: bytes) -> LoadBalancer:
-    """Decode a LoadBalancer and keep its document. Raises msgspec.DecodeError."""
+    """Decode a LoadBalancer of either version and keep its document. Raises msgspec.DecodeError."""
     fields = _decode_fields(source)
-    return LoadBalancer(metadata=fields.metadata, spec=fields.spec, status=fields.status, source=bytes(source))
+    spec, check = fields.spec, fields.spec.health_check
+    if check is not None and fields.api_version == LOAD_BALANCERS_V1ALPHA1.api_version:
+        old = _decode_old_names(source).spec.health_check
+        check = msgspec.structs.replace(check, period_seconds=old.period_seconds if old else 0)
+        spec = msgspec.structs.replace(spec, health_check=check)
+    return LoadBalancer(
+        api_version=fields.api_version,
+        metadata=fields.metadata,
+        spec=spec,
+        status=fields.status,
+        source=bytes(source),
+    )
 
 
 class MultusNetwork(Model, frozen=True, kw_only=True):
@@ -235,6 +284,8 @@ class GuestOSInfo(Model, frozen=True, kw_only=True):
 LOAD_BALANCERS: Final = Resource(
     "loadbalancer.harvesterhci.io", "v1beta1", "loadbalancers", "LoadBalancer", decode_load_balancer
 )
+LOAD_BALANCERS_V1ALPHA1: Final = replace(LOAD_BALANCERS, version="v1alpha1")
+"""All that Harvester before 1.2 serves."""
 VIRTUAL_MACHINES: Final = Resource(
     "kubevirt.io", "v1", "virtualmachines", "VirtualMachine", decoder(VirtualMachine), strangers=True
 )
@@ -249,3 +300,8 @@ INSTANCES: Final = Resource(
 GUEST_OS_INFO: Final = Resource(
     "subresources.kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", decoder(GuestOSInfo)
 )
+
+
+def load_balancers_in(version: str) -> Resource[LoadBalancer]:
+    """Return the resource of this version, ``v1alpha1`` or ``v1beta1``; an API group may stand before it."""
+    return LOAD_BALANCERS_V1ALPHA1 if version.rpartition("/")[2] == "v1alpha1" else LOAD_BALANCERS
