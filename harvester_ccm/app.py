@@ -25,6 +25,7 @@ from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_
 from harvester_ccm.controllers.departures import Departures
 from harvester_ccm.controllers.fleet import MACHINE_INDEXES, NODE_INDEXES, Fleet, FleetCaches
 from harvester_ccm.controllers.guest_hostname import GuestHostnames
+from harvester_ccm.controllers.harvester_version import follow_load_balancers
 from harvester_ccm.controllers.network_mapping import NetworkMapping
 from harvester_ccm.controllers.node import NodeController, NodePolicy
 from harvester_ccm.controllers.node_lifecycle import MonitorPolicy, NodeLifecycleController
@@ -48,7 +49,7 @@ from harvester_ccm.kube.informer import Informer, Selection, pause_after
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NAMESPACES, NODES, SERVICES, Lease
-from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.addresses import AddressPolicy
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity
@@ -113,7 +114,7 @@ class Application:
         mapping = Selection(NAD_MAPPING_NAMESPACE, field_selector=f"metadata.name={NAD_MAPPING_NAME}")
         self._caches = ServiceCaches(
             services=Informer(guest, SERVICES, indexes={SHARERS: sharer_index}),
-            load_balancers=Informer(harvester, LOAD_BALANCERS, vms, indexes={OF_SERVICE: service_index}),
+            load_balancers=follow_load_balancers(harvester, vms, indexes={OF_SERVICE: service_index}),
             nodes=Informer(guest, NODES, indexes=NODE_INDEXES),
             machines=Informer(harvester, VIRTUAL_MACHINES, vms, indexes=MACHINE_INDEXES),
             config_maps=Informer(guest, CONFIG_MAPS, mapping),

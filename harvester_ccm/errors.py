@@ -89,6 +89,11 @@ class Forbidden(ApiError):
 class NotFound(ApiError):
     """Raised on 404: the object, or the whole resource type, is not there."""
 
+    @property
+    def names_object(self) -> bool:
+        """Whether the object is meant: for a type that it does not serve, a server has no Status but a page."""
+        return self.answer.reason == "NotFound"
+
 
 class AlreadyExists(ApiError):
     """Raised on 409 with reason ``AlreadyExists``."""

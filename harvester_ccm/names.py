@@ -105,6 +105,9 @@ HEALTH_CHECK_TIMEOUT: Final = _key(
     meaning="Time a node has to accept the connection.",
 )  # fmt: skip
 
+LB_DESCRIPTION: Final = PREFIX + "description"
+"""On Services: read by the earliest providers, and on Harvester before 1.2; Rancher's forms still leave it there."""
+
 # What we write on a Service.
 PRIMARY_SERVICE_LABEL: Final = _key(
     PREFIX + "primary-service", "Service", "label", "written", value="`namespace.name`",
@@ -166,6 +169,10 @@ LB_OWNER: Final = _key(
 LB_SERVICE_UID: Final = _key(
     PREFIX + "service-uid", "LoadBalancer", "annotation", "both", value="UID",
     meaning="UID of the Service that the load balancer was last written for.",
+)  # fmt: skip
+LB_SERVICE_UUID: Final = _key(
+    PREFIX + "service-uuid", "LoadBalancer", "annotation", "both", value="UID",
+    meaning="The same as the providers before 0.2 wrote it; written on Harvester before 1.2 only.",
 )  # fmt: skip
 LB_REQUESTED_NETWORK: Final = _key(
     PREFIX + "lb-network", "LoadBalancer", "annotation", "both", value="`namespace/name`",

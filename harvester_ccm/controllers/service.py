@@ -20,14 +20,14 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import SERVICES, ConfigMap, Node, Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer, VirtualMachine
+from harvester_ccm.model.harvester import LOAD_BALANCERS_V1ALPHA1, LoadBalancer, VirtualMachine, load_balancers_in
 from harvester_ccm.model.outcome import Done, Outcome
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
-from harvester_ccm.plan.backends import backend_names
+from harvester_ccm.plan.backends import backend_addresses, backend_names
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity, changed_document
 from harvester_ccm.plan.loadbalancer import concerns_us, phase, plan_service
 from harvester_ccm.plan.network_device import network_devices
-from harvester_ccm.plan.ownership import claim, name_for, service_key
+from harvester_ccm.plan.ownership import claim, name_for, service_key, service_uuid
 from harvester_ccm.plan.refusal import Note, failure_note, is_permanent
 from harvester_ccm.plan.request import primary_reference
 from harvester_ccm.plan.service_change import ServiceChange, service_patch
@@ -49,7 +49,7 @@ TELL_AFTER_FAILURES: Final = 2
 SHARERS: Final = "sharers"
 """Index of Services by the primary they name, and by the one whose address they were last served with."""
 OF_SERVICE: Final = "service"
-"""Index of load balancers by the Service that their labels name."""
+"""Index of load balancers by the key of the Service that their labels name, and by the UID of an earlier provider."""
 
 log = structlog.get_logger(__name__)
 
@@ -95,8 +95,8 @@ def sharer_index(service: Service) -> Iterable[str]:
 
 
 def service_index(load_balancer: LoadBalancer) -> Iterable[str]:
-    """Return the key of the Service that the labels name, for the index OF_SERVICE."""
-    return (service_key(load_balancer),)
+    """Return by what the Service of a load balancer is told, for the index OF_SERVICE."""
+    return {service_key(load_balancer), service_uuid(load_balancer)} - {""}
 
 
 class ServiceController:
@@ -122,10 +122,12 @@ class ServiceController:
         self._policy = policy
         self._memory: dict[str, _Memory] = {}
         self._backends: tuple[str, ...] = ()
+        self._backend_addresses: tuple[str, ...] = ()
         self._backends_were_known = False
         self.runner = Runner("service", self.reconcile, workers=policy.workers)
         caches.services.on_change(self._service_changed)
         caches.load_balancers.on_change(self._load_balancer_changed)
+        caches.load_balancers.on_state(self._refresh_backends)
         caches.load_balancers.on_state(self._enqueue_all)
         caches.nodes.on_change(self._machine_changed)
         caches.machines.on_change(self._machine_changed)
@@ -179,6 +181,8 @@ class ServiceController:
             dependants=tuple(one for one in dependants if one.metadata.key != own_key),
             backends=self._backends,
             backends_known=self._backends_known,
+            backend_addresses=self._backend_addresses,
+            v1alpha1=self._v1alpha1,
             network_devices=network_devices(mapping),
             mapping_known=self._caches.config_maps.synced or self._caches.config_maps.problem is not None,
             class_only=self._policy.class_only,
@@ -188,6 +192,11 @@ class ServiceController:
 
     def _candidates(self, service: Service) -> tuple[LoadBalancer, ...]:
         labelled = self._load_balancers.by_index(OF_SERVICE, service.metadata.key)
+        labelled += tuple(
+            one
+            for one in self._load_balancers.by_index(OF_SERVICE, service.metadata.uid)
+            if service_key(one) != service.metadata.key
+        )
         named = self._load_balancers.get(f"{self._cluster.namespace}/{name_for(service, self._cluster)}")
         if named is None or any(one.metadata.uid == named.metadata.uid for one in labelled):
             return labelled
@@ -261,14 +270,14 @@ class ServiceController:
 
     async def _create(self, key: str, step: CreateLoadBalancer) -> None:
         namespace = self._cluster.namespace
+        resource = load_balancers_in(str(step.body["apiVersion"]))
         try:
-            created = await self._harvester.create(LOAD_BALANCERS, step.body, namespace=namespace)
+            created = await self._harvester.create(resource, step.body, namespace=namespace)
         except AlreadyExists as error:
             # The cache is behind; what exists decides.
-            present = await self._harvester.get(LOAD_BALANCERS, step.name, namespace=namespace)
-            self._load_balancers.observe(present)
+            self._observe(await self._harvester.get(resource, step.name, namespace=namespace))
             raise Conflict(error.answer) from error
-        self._load_balancers.observe(created)
+        self._observe(created)
         log.info("load balancer created", service=key, lb=step.name)
 
     async def _change(self, key: str, step: ChangeLoadBalancer) -> None:
@@ -277,21 +286,32 @@ class ServiceController:
         if current is None:
             return
         document = changed_document(current, step.change)
+        resource = load_balancers_in(current.api_version)
         try:
-            written = await self._harvester.replace(LOAD_BALANCERS, step.name, document, namespace=namespace)
-        except NotFound:
+            written = await self._harvester.replace(resource, step.name, document, namespace=namespace)
+        except NotFound as error:
+            if not error.names_object:
+                raise
             self._load_balancers.forget(current)
             return
-        self._load_balancers.observe(written)
+        self._observe(written)
         log.info("load balancer updated", service=key, lb=step.name, address=written.address)
 
     async def _delete(self, key: str, step: DeleteLoadBalancer) -> None:
+        resource = self._load_balancers.resource
         try:
-            await self._harvester.delete(LOAD_BALANCERS, step.name, namespace=self._cluster.namespace, uid=step.uid)
-        except NotFound:
+            await self._harvester.delete(resource, step.name, namespace=self._cluster.namespace, uid=step.uid)
+        except NotFound as error:
+            if not error.names_object:
+                raise
             log.info("load balancer was gone already", service=key, lb=step.name)
         else:
             log.info("load balancer deleted", service=key, lb=step.name)
+
+    def _observe(self, written: LoadBalancer) -> None:
+        """Take the answer to a write into the cache, unless that reads another version of the API by now."""
+        if load_balancers_in(written.api_version) == self._load_balancers.resource:
+            self._load_balancers.observe(written)
 
     def _tell(self, key: str, note: Note, memory: _Memory) -> None:
         if note in memory.told:
@@ -339,7 +359,19 @@ class ServiceController:
         machines = self._caches.machines
         return machines.synced or isinstance(machines.problem, Forbidden)
 
+    @property
+    def _v1alpha1(self) -> bool:
+        return self._load_balancers.resource == LOAD_BALANCERS_V1ALPHA1
+
+    def _refresh_addresses(self) -> None:
+        """Follow the addresses of the nodes, by which Harvester before 1.2 sends traffic to them."""
+        if self._v1alpha1 and self._caches.nodes.synced:
+            before, self._backend_addresses = self._backend_addresses, backend_addresses(self._caches.nodes.all())
+            if before != self._backend_addresses:
+                self._enqueue_hosted()
+
     def _refresh_backends(self) -> None:
+        self._refresh_addresses()
         if not self._caches.nodes.synced or not self._backends_known:
             return
         first, before = not self._backends_were_known, self._backends

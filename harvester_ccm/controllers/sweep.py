@@ -18,11 +18,11 @@ from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import SERVICES, Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity
 from harvester_ccm.plan.orphan import Suspicion, plan_orphan
-from harvester_ccm.plan.ownership import service_key
+from harvester_ccm.plan.ownership import service_key, service_uuid
 
 log = structlog.get_logger(__name__)
 
@@ -86,7 +86,7 @@ class OrphanSweep:
             self._suspects.pop(key, None)
             return Done()
         suspect = self._suspect(key, load_balancer)
-        service = self._services.get(service_key(load_balancer))
+        service = self._service_of(load_balancer)
         plan = plan_orphan(
             load_balancer,
             service,
@@ -102,7 +102,8 @@ class OrphanSweep:
             return Done()
         if plan.detail and not suspect.reported:
             suspect.reported = True
-            log.warning("load balancer without service", lb=key, service=service_key(load_balancer), detail=plan.detail)
+            made_for = service_uuid(load_balancer) if service_key(load_balancer) == "/" else service_key(load_balancer)
+            log.warning("load balancer without service", lb=key, service=made_for, detail=plan.detail)
         if not plan.delete or self._policy.orphans is not OrphanPolicy.DELETE:
             return Wait("orphan", plan.look_again)
         return await self._delete(load_balancer)
@@ -118,12 +119,22 @@ class OrphanSweep:
             return Wait("service", self._policy.period)
         meta = load_balancer.metadata
         try:
-            await self._harvester.delete(LOAD_BALANCERS, meta.name, namespace=meta.namespace, uid=meta.uid)
-        except NotFound:
+            resource = self._load_balancers.resource
+            await self._harvester.delete(resource, meta.name, namespace=meta.namespace, uid=meta.uid)
+        except NotFound as error:
+            if not error.names_object:
+                raise
             return Done()
         self.deleted += 1
         log.info("orphaned load balancer deleted", lb=meta.key, service=f"{namespace}/{name}")
         return Done()
+
+    def _service_of(self, load_balancer: LoadBalancer) -> Service | None:
+        """Return the Service that the labels name, or without labels the one whose UID an earlier provider noted."""
+        key, uid = service_key(load_balancer), service_uuid(load_balancer)
+        if key != "/" or not uid:
+            return self._services.get(key)
+        return next((one for one in self._services.all() if one.metadata.uid == uid), None)
 
     def _suspect(self, key: str, load_balancer: LoadBalancer) -> _Suspect:
         suspect = self._suspects.get(key)
@@ -143,7 +154,7 @@ class OrphanSweep:
             await asyncio.sleep(self._policy.period)
 
     def _load_balancer_changed(self, _old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        if new is not None and self._services.get(service_key(new)) is None:
+        if new is not None and self._service_of(new) is None:
             self.runner.enqueue(new.metadata.key)
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:

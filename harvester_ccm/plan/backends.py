@@ -1,16 +1,18 @@
 """The Harvester-hosted side of a VM load balancer: listeners, backends, health check.
 
-Every Service port is mapped to its node port on every VM of the cluster that may get traffic.
+Every Service port is mapped to its node port on every VM of the cluster that may get traffic. Harvester finds the VMs
+by their labels; before 1.2 it was given addresses.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable
 from typing import Final
 
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.harvester import HealthCheck, Listener, VirtualMachine
-from harvester_ccm.names import EXCLUDE_NODE_LABEL, PROVIDER_NAME, VM_NAME
+from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_DESCRIPTION, PROVIDER_NAME, VM_NAME
 
 NO_BACKEND: Final = "no-node-of-this-cluster"
 """Stands for an empty backend list: Harvester keeps the old backends when the list itself is empty."""
@@ -48,6 +50,23 @@ def backend_names(nodes: Iterable[Node], machines: Iterable[VirtualMachine]) -> 
     return tuple(sorted(names))
 
 
+def backend_addresses(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Return the IPv4 InternalIPs of the nodes that take traffic, in the order of their names.
+
+    Harvester before 1.2 puts them into an EndpointSlice of IPv4 addresses, which takes no other ones.
+    """
+    chosen = sorted((node for node in nodes if takes_traffic(node)), key=lambda node: node.metadata.name)
+    internal = (entry.address for node in chosen for entry in node.status.addresses if entry.type == "InternalIP")
+    return tuple(dict.fromkeys(address for address in internal if _is_ipv4(address)))
+
+
+def _is_ipv4(address: str) -> bool:
+    try:
+        return bool(ipaddress.IPv4Address(address))
+    except ValueError:
+        return False
+
+
 def listeners(service: Service, sharers: Iterable[Service]) -> tuple[Listener, ...]:
     """Return one listener per port of the Service and of the Services that share its address.
 
@@ -81,13 +100,33 @@ def selector(backends: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 def vm_spec(front: tuple[Listener, ...], backends: tuple[str, ...], check: HealthCheck | None) -> Document:
     """Return the fields of ``spec`` that follow the Service and the nodes."""
     return {
-        "listeners": [
-            {"name": one.name, "port": one.port, "protocol": one.protocol, "backendPort": one.backend_port}
-            for one in front
-        ],
+        "listeners": _listener_documents(front),
         "backendServerSelector": {key: list(values) for key, values in selector(backends).items()},
         "healthCheck": None if check is None else health_check_document(check),
     }
+
+
+def v1alpha1_spec(
+    service: Service, front: tuple[Listener, ...], addresses: tuple[str, ...], *, check: HealthCheck | None
+) -> Document:
+    """Return the same in the version of Harvester before 1.2, where it was filled from one more annotation."""
+    document = None if check is None else health_check_document(check)
+    if document is not None:
+        # The capital letter is Harvester's.
+        document["PeriodSeconds"] = document.pop("periodSeconds")
+    description = service.metadata.annotation(LB_DESCRIPTION)
+    return {
+        **({"description": description} if description else {}),
+        "listeners": _listener_documents(front),
+        "backendServers": list(addresses),
+        "healthCheck": document,
+    }
+
+
+def _listener_documents(front: tuple[Listener, ...]) -> list[Document]:
+    return [
+        {"name": one.name, "port": one.port, "protocol": one.protocol, "backendPort": one.backend_port} for one in front
+    ]
 
 
 def health_check_document(check: HealthCheck) -> Document:

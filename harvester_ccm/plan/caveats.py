@@ -52,10 +52,16 @@ def obstacle(service: Service, *, vm: bool) -> Note | None:
     return None
 
 
-def ignored_settings(service: Service, *, vm: bool) -> Note | None:
-    """Return one note about all settings that have no effect on this kind of load balancer, or None."""
+def ignored_settings(service: Service, *, vm: bool, v1alpha1: bool = False) -> Note | None:
+    """Return one note about all settings that have no effect on this kind of load balancer, or None.
+
+    ``v1alpha1``: Harvester is one before 1.2.
+    """
     ignored = [*_ignored_anywhere(service), *(_ignored_on_vm(service) if vm else _ignored_on_cluster(service))]
-    if service.metadata.annotation(IPAM) == "dhcp" and service.metadata.annotation(IP_POOL):
+    if v1alpha1:
+        ignored = [*_ignored_anywhere(service), *_fields_ignored_on_vm(service), *_ignored_details(service)]
+        ignored += _ignored_before_1_2(service)
+    elif service.metadata.annotation(IPAM) == "dhcp" and service.metadata.annotation(IP_POOL):
         ignored.append(f"annotation {IP_POOL} (the address comes from DHCP)")
     return without_effect(ignored)
 
@@ -87,9 +93,42 @@ def _ignored_on_vm(service: Service) -> Iterator[str]:
             f"annotation {NETWORK}, beyond the choice of a pool (Harvester announces the address in the network of its "
             "hosts; an address of another network cannot be reached)"
         )
+    yield from _ignored_details(service)
+
+
+def _ignored_details(service: Service) -> Iterator[str]:
     details = _health_check_annotations(service)
     if details and HEALTH_CHECK_PORT not in details:
         yield f"{', '.join(details)} (nodes are checked only with annotation {HEALTH_CHECK_PORT})"
+
+
+def _ignored_before_1_2(service: Service) -> Iterator[str]:
+    choosing = [key for key in (IP_POOL, NETWORK, PROJECT, POOL_NAMESPACE) if service.metadata.annotation(key)]
+    if choosing:
+        yield (
+            f"annotations {', '.join(choosing)} (Harvester before 1.2 gives addresses by the namespace of the VMs, "
+            "from its setting vip-pools)"
+        )
+    if service.metadata.annotation(WORKLOAD_TYPE) == "cluster":
+        yield (
+            f"annotation {WORKLOAD_TYPE} cluster (Harvester before 1.2 announces every address itself; the load "
+            "balancer is recreated as a cluster load balancer once Harvester is upgraded. Remove the annotation to "
+            "keep it then)"
+        )
+
+
+def converted(request: Request, load_balancer: LoadBalancer) -> Note | None:
+    """Return what to tell when a load balancer of Harvester before 1.2 lives on and new ones would be otherwise."""
+    spec = load_balancer.spec
+    if load_balancer.v1alpha1 or spec.named_workload_type or request.workload_type or request.wants_health_check:
+        return None
+    text = (
+        f"Load balancer {load_balancer.metadata.name} was made for Harvester before 1.2 and goes on serving as a VM "
+        f"load balancer. New Services get a cluster load balancer. Set annotation {WORKLOAD_TYPE} to vm to keep this "
+        "one without further notice, or to cluster to have it recreated; the address is kept where Harvester allows "
+        "it, and traffic stops for some seconds"
+    )
+    return Note("Normal", Reason.ADOPTED, text)
 
 
 def _fields_ignored_on_vm(service: Service) -> Iterator[str]:
@@ -172,11 +211,15 @@ def not_as_requested(service: Service, request: Request, load_balancer: LoadBala
     """Return what to tell when the address, or how it was chosen, is not as asked for, or None."""
     differences = []
     if request.address and address and request.address != address:
-        differences.append(
-            f"address {request.address} was asked for and {address} was given. Harvester cannot be asked for an "
-            "address; to pin one, make an IP pool with that single address and name it in annotation "
-            f"{IP_POOL} when the Service is created"
+        text = (
+            f"address {request.address} was asked for and {address} was given. Harvester cannot be asked for an address"
         )
+        if not load_balancer.v1alpha1:
+            text += (
+                "; to pin one, make an IP pool with that single address and name it in annotation "
+                f"{IP_POOL} when the Service is created"
+            )
+        differences.append(text)
     pool, wanted = load_balancer.allocated_pool, load_balancer.spec.ip_pool
     if pool and wanted and pool != wanted:
         differences.append(f"IP pool {wanted} was asked for and the address comes from {pool}")

@@ -130,8 +130,11 @@ def _wait(situation: Situation, steps: list[Step]) -> Wait:
 def safe_to_delete(load_balancer: LoadBalancer) -> bool:
     """Return whether Harvester gives the address back when the load balancer is deleted now.
 
-    A refused allocation has booked nothing.
+    A refused allocation has booked nothing. Before 1.2 Harvester booked nothing on the load balancer: what kube-vip has
+    given goes with the Service that Harvester made.
     """
+    if load_balancer.v1alpha1:
+        return True
     if not load_balancer.metadata.has_finalizer(LB_CONTROLLER_FINALIZER):
         return False
     return bool(load_balancer.allocated_ip) or pending_cause(load_balancer).note is not None

@@ -9,7 +9,7 @@ from harvester_ccm.model.outcome import Refused, Wait
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_TOUCH, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.caveats import ignored_settings, obstacle
 from harvester_ccm.plan.cluster_load_balancer import CONTROLLER_PATIENCE
-from harvester_ccm.plan.load_balancer_object import Document, new_load_balancer
+from harvester_ccm.plan.load_balancer_object import Document, new_load_balancer, new_v1alpha1_load_balancer
 from harvester_ccm.plan.ownership import name_for
 from harvester_ccm.plan.parking import hand_over, parked, taken_back
 from harvester_ccm.plan.refusal import Note
@@ -33,7 +33,8 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     """Return what to do for a Service that has no load balancer: the first one, a vanished one, or a switched one."""
     service = situation.service
     move = read_move(service)
-    vm = request.workload_type == "vm" or (request.workload_type is None and request.wants_health_check)
+    old = situation.v1alpha1
+    vm = old or request.workload_type == "vm" or (request.workload_type is None and request.wants_health_check)
     # Harvester collects the parts of a VM load balancer after it is gone, and those of a new one of its name with them.
     replaces = move is not None or (vm and bool(service.addresses))
     if replaces and situation.waited < SWITCH_PAUSE:
@@ -42,21 +43,26 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     hindrance = obstacle(service, vm=vm)
     if hindrance is not None or ipam is None:
         return ServicePlan((*tell(*_present(hindrance)), *_given_up(service)), Refused("not_servable"))
-    spec: Document = {"workloadType": "vm" if vm else "cluster", "ipam": ipam}
-    pool = (move.pool if move is not None else "") or request.ip_pool
-    if pool and ipam == "pool":
-        spec["ipPool"] = pool
+    spec: Document = {"ipam": ipam} if old else _v1beta1_spec("vm" if vm else "cluster", ipam, request, move)
     if vm:
-        hosted = wanted_spec(situation, request)
-        if not hosted or not situation.backends_known:
+        hosted = wanted_spec(situation, request, v1alpha1=old)
+        if not hosted or not (old or situation.backends_known):
             waiting = change_service(service, ServiceChange(annotations=parked(service)))
             return ServicePlan(waiting, Wait("node_ports" if not hosted else "machines"))
         spec.update(hosted)
     name = move.name if move is not None else name_for(service, situation.cluster)
     create = CreateLoadBalancer(name, _body(situation, name, spec, touched=replaces and vm))
-    ignored = tell(*_present(ignored_settings(service, vm=vm)))
+    ignored = tell(*_present(ignored_settings(service, vm=vm, v1alpha1=old)))
     steps: tuple[Step, ...] = (*ignored, *_prepared(service, vm=vm), create, Tell(_creation_note(service, move)))
     return ServicePlan(steps, Wait("not_processed", CONTROLLER_PATIENCE))
+
+
+def _v1beta1_spec(workload_type: str, ipam: str, request: Request, move: Move | None) -> Document:
+    spec: Document = {"workloadType": workload_type, "ipam": ipam}
+    pool = (move.pool if move is not None else "") or request.ip_pool
+    if pool and ipam == "pool":
+        spec["ipPool"] = pool
+    return spec
 
 
 def _present(note: Note | None) -> tuple[Note, ...]:
@@ -80,7 +86,8 @@ def _prepared(service: Service, *, vm: bool) -> tuple[ChangeService, ...]:
 
 
 def _body(situation: Situation, name: str, spec: Document, *, touched: bool) -> Document:
-    body = new_load_balancer(situation.service, name, situation.cluster, spec=spec)
+    make = new_v1alpha1_load_balancer if situation.v1alpha1 else new_load_balancer
+    body = make(situation.service, name, situation.cluster, spec=spec)
     if touched:
         metadata = cast("dict[str, Document]", body["metadata"])
         metadata["annotations"][LB_TOUCH] = "true"

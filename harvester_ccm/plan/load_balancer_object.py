@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, LoadBalancer
 from harvester_ccm.names import (
     IP_POOL,
     LB_CLUSTER,
@@ -28,6 +28,7 @@ from harvester_ccm.names import (
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
     LB_SERVICE_UID,
+    LB_SERVICE_UUID,
     MOVING,
     NETWORK,
     POOL_NAMESPACE,
@@ -90,6 +91,20 @@ def new_load_balancer(service: Service, name: str, cluster: ClusterIdentity, *, 
     }
 
 
+def new_v1alpha1_load_balancer(
+    service: Service, name: str, cluster: ClusterIdentity, *, spec: Mapping[str, object]
+) -> Document:
+    """Return the object to create on Harvester before 1.2.
+
+    The annotations of newer versions mean nothing there, and are in place when Harvester is upgraded.
+    """
+    body = new_load_balancer(service, name, cluster, spec=spec)
+    metadata = cast("dict[str, Document]", body["metadata"])
+    metadata["annotations"][LB_SERVICE_UUID] = service.metadata.uid
+    # Without a status the conversion of the newer version fails, and with it every list of load balancers.
+    return {**body, "apiVersion": LOAD_BALANCERS_V1ALPHA1.api_version, "status": {}}
+
+
 def load_balancer_change(
     current: LoadBalancer,
     service: Service,
@@ -106,7 +121,7 @@ def load_balancer_change(
     meta = current.metadata
     annotations = _kept_annotations(service, cluster)
     wanted = dict(spec or {})
-    if not current.allocated_ip and service.metadata.annotation(MOVING) is None:
+    if not current.v1alpha1 and not current.allocated_ip and service.metadata.annotation(MOVING) is None:
         annotations |= _network_annotations(current, service)
         wanted |= _pool(current, service)
     present = cast("Document", current.document().get("spec") or {}) if wanted else {}

@@ -17,7 +17,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Refused, Wait
 from harvester_ccm.names import SERVICE_FINALIZER, Reason
-from harvester_ccm.plan.caveats import ignored_settings, obstacle, refused_changes
+from harvester_ccm.plan.caveats import converted, ignored_settings, obstacle, refused_changes
 from harvester_ccm.plan.cleanup import plan_cleanup, safe_to_delete
 from harvester_ccm.plan.cluster_load_balancer import UNAVAILABLE_PATIENCE, plan_cluster
 from harvester_ccm.plan.creation import plan_creation
@@ -131,7 +131,8 @@ def _plan_present(situation: Situation, request: Request, current: LoadBalancer)
     """Return the plan for a load balancer that exists: keep it right, or switch it to the other workload type."""
     service, wanted = situation.service, request.workload_type
     vm = current.spec.workload_type == "vm"
-    if wanted in {None, current.spec.workload_type}:
+    # Before 1.2 Harvester has one type only.
+    if current.v1alpha1 or wanted in {None, current.spec.workload_type}:
         hindrance = obstacle(service, vm=vm)
     else:
         # What could not be created again is not deleted.
@@ -143,7 +144,8 @@ def _plan_present(situation: Situation, request: Request, current: LoadBalancer)
     told = (
         hindrance,
         adoption_note(current, service, situation.cluster),
-        ignored_settings(service, vm=vm),
+        converted(request, current),
+        ignored_settings(service, vm=vm, v1alpha1=current.v1alpha1),
         *refused_changes(service, request, current),
     )
     return ServicePlan((*tell(*(note for note in told if note is not None)), *plan.steps), plan.outcome)

@@ -20,6 +20,7 @@ from harvester_ccm.names import (
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
     LB_SERVICE_UID,
+    LB_SERVICE_UUID,
     Reason,
 )
 from harvester_ccm.plan.load_balancer_name import load_balancer_name
@@ -67,7 +68,7 @@ def owner_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIden
     mark = meta.annotation(LB_OWNER)
     if mark and cluster.uid:
         return Owner.OURS if mark == cluster.uid else Owner.FOREIGN
-    if meta.annotation(LB_SERVICE_UID) == service.metadata.uid:
+    if service.metadata.uid in (meta.annotation(LB_SERVICE_UID), meta.annotation(LB_SERVICE_UUID)):
         return Owner.OURS
     label = meta.label(LB_CLUSTER)
     made_for = {label if label is not None else cluster.name, cluster.name}
@@ -116,7 +117,7 @@ def adoption_note(load_balancer: LoadBalancer, service: Service, cluster: Cluste
     if before is not None and before != cluster.name:
         text = f"Load balancer {meta.name}, made for cluster name {before!r}, goes on serving under {cluster.name!r}"
         return Note("Normal", Reason.ADOPTED, text)
-    made_for = meta.annotation(LB_SERVICE_UID)
+    made_for = meta.annotation(LB_SERVICE_UID) or meta.annotation(LB_SERVICE_UUID)
     if made_for is None and meta.name == name_for(service, cluster):
         return None
     if made_for != service.metadata.uid:
@@ -142,6 +143,14 @@ def service_key(load_balancer: LoadBalancer) -> str:
     return f"{meta.label(LB_SERVICE_NAMESPACE) or ''}/{meta.label(LB_SERVICE_NAME) or ''}"
 
 
+def service_uuid(load_balancer: LoadBalancer) -> str:
+    """Return the UID of the Service that a provider before 0.2 made the load balancer for, or nothing.
+
+    Those did not write the labels by which ``service_key`` tells.
+    """
+    return load_balancer.metadata.annotation(LB_SERVICE_UUID) or ""
+
+
 class Orphan(Enum):
     """What a load balancer is to the sweep."""
 
@@ -153,17 +162,18 @@ class Orphan(Enum):
 
 
 def orphan_state(load_balancer: LoadBalancer, service: Service | None, cluster: ClusterIdentity) -> Orphan:
-    """Return whether the load balancer is left over; ``service`` is the one its labels name, if there is one.
+    """Return whether the load balancer is left over; ``service`` is the one it was made for, if there is one.
 
     A Service that still holds our finalizer is never orphaned from here: its own clean-up does it in order.
     """
     meta = load_balancer.metadata
-    if meta.deleting or not meta.label(LB_SERVICE_NAME) or not meta.label(LB_SERVICE_NAMESPACE):
+    labelled = bool(meta.label(LB_SERVICE_NAME) and meta.label(LB_SERVICE_NAMESPACE))
+    if meta.deleting or not (labelled or service_uuid(load_balancer)):
         return Orphan.NO
     if service is not None and (service.spec.type == "LoadBalancer" or needs_cleanup(service, owned=True)):
         return Orphan.NO
     mark = meta.annotation(LB_OWNER)
-    if mark and cluster.uid:
+    if mark and cluster.uid and labelled:
         return Orphan.CERTAIN if mark == cluster.uid else Orphan.NO
     named = meta.label(LB_CLUSTER) == cluster.name and cluster.name not in ("", DEFAULT_CLUSTER_NAME)
     return Orphan.LIKELY if named and not mark else Orphan.NO

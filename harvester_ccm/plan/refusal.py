@@ -63,6 +63,11 @@ _SLOW: Final = (
     "Harvester is still working on the address. If this stays, look at the status of the IP pool and at the log of "
     "harvester-load-balancer in namespace harvester-system"
 )
+_NOT_GIVEN: Final = (
+    "Harvester has made the load balancer and has no address for it yet. For ipam pool, check that its setting "
+    "vip-pools has a free address for the namespace of the VMs; for ipam dhcp, that a DHCP server answers in the "
+    "network of Harvester's hosts; and that kube-vip runs in namespace harvester-system"
+)
 NO_CONTROLLER_ANSWER: Final = Note(
     "Warning",
     Reason.ADDRESS_PENDING,
@@ -79,6 +84,8 @@ def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
     message = condition.message
     if any(words in message for words in _ANNOUNCING):
         return PendingCause("announcing", None, _pending(_NOT_ANNOUNCED, message))
+    if load_balancer.v1alpha1 and not message:
+        return PendingCause("announcing", None, Note("Warning", Reason.ADDRESS_PENDING, _NOT_GIVEN))
     if not message or any(words in message for words in _TRANSIENT):
         return PendingCause("allocating", None, _pending(_SLOW, message or "(nothing)"))
     return _refused_address(load_balancer, message)
@@ -170,7 +177,10 @@ def _unavailable_text(error: CCMError | None) -> str:
                 "harvesterhci.io:cloudprovider to it in the namespace of the VMs"
             )
         case NotFound() if "namespaces " not in str(error):
-            return "Harvester does not serve loadbalancer.harvesterhci.io; version 1.2 or later is needed"
+            return (
+                "Harvester does not serve loadbalancer.harvesterhci.io in a version that is spoken (v1beta1, "
+                "v1alpha1). Check that its load balancer controller is installed"
+            )
         case Unreachable() | CredentialError():
             return f"Harvester cannot be reached: {error}"
     gone = "The namespace of the cloud-config does not exist in Harvester"

@@ -25,6 +25,7 @@ from harvester_ccm.names import (
     IP_POOL,
     IPAM,
     KUBE_VIP_ADDRESSES,
+    LB_DESCRIPTION,
     NETWORK,
     PREFIX,
     PRIMARY_SERVICE,
@@ -195,8 +196,7 @@ def _number(service: Service, key: str, problems: list[Note]) -> int:
 
 _KNOWN: Final = frozenset(
     key.name for key in CATALOGUE if key.name.startswith(PREFIX) and key.on == "Service" and key.kind == "annotation"
-) | {f"{PREFIX}description"}
-"""``description`` was read by the earliest providers; Rancher's forms still leave it on Services."""
+) | {LB_DESCRIPTION}
 
 
 def unknown_annotations(service: Service) -> tuple[Note, ...]:

@@ -81,6 +81,10 @@ class Situation:
     """Names of the VMs of all nodes that may get traffic."""
     backends_known: bool = True
     """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
+    backend_addresses: tuple[str, ...] = ()
+    """Their addresses, which Harvester before 1.2 wants instead of their names."""
+    v1alpha1: bool = False
+    """Whether a new load balancer is made in the version of Harvester before 1.2."""
     network_devices: Mapping[str, str] | None = None
     """Network to device in the nodes; None while there is none."""
     mapping_known: bool = True

@@ -7,7 +7,7 @@ from typing import Final
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import LB_TOUCH, MOVING, Reason
-from harvester_ccm.plan.backends import Document, listeners, vm_spec
+from harvester_ccm.plan.backends import Document, listeners, v1alpha1_spec, vm_spec
 from harvester_ccm.plan.caveats import not_as_requested
 from harvester_ccm.plan.cluster_load_balancer import plan_pending, told_address
 from harvester_ccm.plan.load_balancer_object import LoadBalancerChange, load_balancer_change
@@ -32,13 +32,15 @@ FIRST_CHECKS: Final = 10.0
 """Seconds that a new load balancer gets for its first checks, beside the time that these take by themselves."""
 
 
-def wanted_spec(situation: Situation, request: Request) -> Document:
+def wanted_spec(situation: Situation, request: Request, *, v1alpha1: bool = False) -> Document:
     """Return the fields of ``spec`` that follow the Service, its sharers and the nodes; empty without node ports."""
     service = situation.service
     sharers = approved(service, situation.sharers, class_only=situation.class_only)
     front = listeners(service, sharers)
     if not front:
         return {}
+    if v1alpha1:
+        return v1alpha1_spec(service, front, situation.backend_addresses, check=request.health_check)
     spec = vm_spec(front, situation.backends, request.health_check)
     if not situation.backends_known:
         del spec["backendServerSelector"]
@@ -48,7 +50,7 @@ def wanted_spec(situation: Situation, request: Request) -> Document:
 def plan_vm(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:
     """Return what to do for a Service whose VM load balancer exists."""
     service, address = situation.service, load_balancer.address
-    spec = wanted_spec(situation, request)
+    spec = wanted_spec(situation, request, v1alpha1=load_balancer.v1alpha1)
     change = load_balancer_change(load_balancer, service, situation.cluster, spec=spec)
     change, touch_in = _touch(load_balancer, change, situation.waited)
     steps: list[Step] = [*hand_over(service)]
@@ -77,7 +79,7 @@ def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[Note | N
 
     A load balancer that is new, or new to us, is not called unhealthy before its first checks are over.
     """
-    if situation.backends_known and not situation.backends:
+    if not _has_backends(situation, load_balancer):
         text = "No node of this cluster may get traffic: all are excluded, being deleted, or there is none"
         return Note("Warning", Reason.BACKENDS_UNHEALTHY, text), None
     told_before = next((note for note in situation.told if note.reason is Reason.BACKENDS_UNHEALTHY), None)
@@ -93,9 +95,16 @@ def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[Note | N
     if ready is None or ready.status != "True":
         # Another trouble of Harvester's hides the nodes: what was said of them holds until it says more.
         return told_before, None
-    servers = sorted(load_balancer.status.backend_servers or ()) if load_balancer.status else []
+    servers = sorted(load_balancer.backends)
     text = f"Harvester sends traffic to the nodes again; it knows {', '.join(servers) or 'them'} as backends"
     return Note("Normal", Reason.BACKENDS_HEALTHY, text), None
+
+
+def _has_backends(situation: Situation, load_balancer: LoadBalancer) -> bool:
+    """Return whether nodes may get traffic; assumed while the VMs behind them are not known."""
+    if load_balancer.v1alpha1:
+        return bool(situation.backend_addresses)
+    return bool(situation.backends) or not situation.backends_known
 
 
 def _touch(

@@ -108,7 +108,11 @@ FAILURES: dict[str, tuple[CCMError, bool, str]] = {
     "credential refused": (Unauthorized(answer(401)), True, "renew it"),
     "right missing": (Forbidden(answer(403, "may not create")), True, "may not create. Bind the ClusterRole"),
     "namespace missing": (NotFound(answer(404, 'namespaces "vms" not found')), False, "namespace of the cloud-config"),
-    "type missing": (NotFound(answer(404, "the server could not find it")), False, "version 1.2 or later"),
+    "type missing": (
+        NotFound(answer(404, "the server could not find it")),
+        False,
+        "load balancer controller is installed",
+    ),
 }
 
 
