@@ -113,7 +113,9 @@ class Stage:
         qps: float | None = None,
         webhook: bool = True,
         kube_vip: KubeVipOptions | None = None,
+        emulate: bool = True,
     ) -> None:
+        """Without ``emulate`` the emulator of Harvester has to be entered by whoever needs it."""
         self.scene = scene
         self.directory = directory
         self.guest = ApiClient(load_kubeconfig(scene.guest.admin_kubeconfig), cluster="guest-admin")
@@ -123,6 +125,7 @@ class Stage:
         self.harvester = HarvesterEmulator(
             self.host, qps=qps, webhook=webhook, data_path=DataPath(dhcp_range=HOST_DHCP_RANGE)
         )
+        self._emulate = emulate
         self.kube_vip = KubeVip(self.guest, kube_vip)
         self.runs: list[CcmProcess] = []
         self._stack = AsyncExitStack()
@@ -133,7 +136,8 @@ class Stage:
             await stack.enter_async_context(self.host)
             await stack.enter_async_context(self.guest_proxy)
             await stack.enter_async_context(self.harvester_proxy)
-            await stack.enter_async_context(self.harvester)
+            if self._emulate:
+                await stack.enter_async_context(self.harvester)
             await stack.enter_async_context(self.kube_vip)
             stack.push_async_callback(self._end_runs)
             self._stack = stack.pop_all()

@@ -22,6 +22,7 @@ from devenv.harvester.endpoints import (
     ipv4_of,
     is_dummy,
     is_ready,
+    judged,
     matches,
     selector_problem,
     slice_ports,
@@ -175,7 +176,7 @@ class Backends:
             stored = self._all.slices.get(key)
             if stored is None:
                 return
-            endpoints = [_judged(entry, address, healthy=healthy) for entry in stored.get("endpoints") or ()]
+            endpoints = [judged(entry, address, healthy=healthy) for entry in stored.get("endpoints") or ()]
             if endpoints == stored.get("endpoints"):
                 return
             try:
@@ -185,9 +186,3 @@ class Backends:
                 log.warning("health not written", balancer=key, address=address, error=str(error))
                 return
         self._wake(key)
-
-
-def _judged(entry: Document, address: str, *, healthy: bool) -> Document:
-    if is_dummy(entry) or entry["addresses"][0] != address:
-        return entry
-    return {**entry, "conditions": {**(entry.get("conditions") or {}), "ready": healthy}}

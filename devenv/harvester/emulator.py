@@ -121,9 +121,9 @@ class HarvesterEmulator:
         removal = ClusterRemoval(self.machines, self.balancers)
         self._queue = WorkQueue("loadbalancers", balancers.reconcile, workers=WORKERS)
         pool_queue = WorkQueue("ippools", pools.reconcile, workers=WORKERS)
-        self.balancers.subscribe(_enqueue(self._queue))
+        self.balancers.subscribe(enqueue(self._queue))
         self._backends.on_wake(self._queue.add)
-        self.pools.subscribe(_enqueue(pool_queue))
+        self.pools.subscribe(enqueue(pool_queue))
         return [pool_queue.run, self._queue.run, removal.run]
 
     async def __aenter__(self) -> Self:
@@ -201,7 +201,9 @@ class HarvesterEmulator:
                 log.warning("pool not removed", pool=name, error=str(error))
 
 
-def _enqueue(queue: WorkQueue) -> Callable[[Document | None, Document | None], None]:
+def enqueue(queue: WorkQueue) -> Callable[[Document | None, Document | None], None]:
+    """Return a subscriber that makes the key of what changed due."""
+
     def changed(before: Document | None, after: Document | None) -> None:
         document = after or before
         if document is not None:

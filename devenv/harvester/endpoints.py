@@ -157,6 +157,13 @@ def is_dummy(endpoint: Document) -> bool:
     return bool((endpoint.get("targetRef") or {}).get("uid") == DUMMY_UID)
 
 
+def judged(endpoint: Document, address: str, *, healthy: bool) -> Document:
+    """Return the endpoint with the verdict of its probe, if it is the one with this address."""
+    if is_dummy(endpoint) or endpoint["addresses"][0] != address:
+        return endpoint
+    return {**endpoint, "conditions": {**(endpoint.get("conditions") or {}), "ready": healthy}}
+
+
 def external_address(service: Document) -> str:
     """Return the first address in a Service's status; empty while there is none."""
     ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or [{}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from devenv.harvester.queue import TokenBucket
@@ -10,6 +11,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.meta import Resource
 
 LOAD_BALANCERS: Final = documents("loadbalancer.harvesterhci.io", "v1beta1", "loadbalancers", kind="LoadBalancer")
+LOAD_BALANCERS_V1ALPHA1: Final = replace(LOAD_BALANCERS, version="v1alpha1")
 POOLS: Final = documents("loadbalancer.harvesterhci.io", "v1beta1", "ippools", kind="IPPool", namespaced=False)
 MACHINES: Final = documents("kubevirt.io", "v1", "virtualmachines", kind="VirtualMachine")
 INSTANCES: Final = documents("kubevirt.io", "v1", "virtualmachineinstances", kind="VirtualMachineInstance")
