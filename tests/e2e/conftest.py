@@ -41,7 +41,7 @@ async def stage(scene: Scene, tmp_path: Path, qps: float | None) -> AsyncIterato
             async with Stage(scene, tmp_path, qps=qps, kube_vip=KubeVipOptions(dhcp_range=DHCP_RANGE)) as opened:
                 yield opened
         finally:
-            _clear(scene)
+            clear(scene)
     for run in opened.runs:
         assert "Traceback" not in run.log, run.log
 
@@ -60,7 +60,8 @@ async def ccm(stage: Stage, lan: None) -> CcmProcess:
     return run
 
 
-def _clear(scene: Scene) -> None:
+def clear(scene: Scene) -> None:
+    """Remove what a test left in the clusters."""
     guest, harvester = scene.guest.admin, scene.harvester.admin
     _remove(guest, SERVICES.path("default"), keep=("kubernetes",))
     _remove(harvester, LOAD_BALANCERS.path("default"))
