@@ -24,7 +24,7 @@ from harvester_ccm.commands.service_view import ServiceView, candidates, why_not
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer, load_balancers_in
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity, changed_document, load_balancer_change
 from harvester_ccm.plan.ownership import service_key
@@ -77,9 +77,9 @@ async def _adopt(call: Call) -> int:
         allowed = not adoption.obstacles and (call.flags.read(FORCE.name, bool) or not adoption.doubts)
         write = allowed and bool(adoption.changes) and call.flags.read(YES.name, bool)
         if write:
-            await clusters.harvester.replace(
-                LOAD_BALANCERS, name, adoption.document, namespace=clusters.harvester.namespace
-            )
+            resource = load_balancers_in(adoption.load_balancer.api_version)
+            namespace = clusters.harvester.namespace
+            await clusters.harvester.replace(resource, name, adoption.document, namespace=namespace)
     if call.output.as_json:
         call.output.document(_document(adoption, written=write))
     else:
@@ -137,7 +137,7 @@ def _obstacles(service: Service, load_balancer: LoadBalancer, inventory: Invento
     if load_balancer.metadata.deleting:
         yield "the load balancer is being deleted"
     wanted = read_request(service).workload_type
-    if wanted not in {None, load_balancer.spec.workload_type}:
+    if not load_balancer.v1alpha1 and wanted not in {None, load_balancer.spec.workload_type}:
         yield (
             f"the Service asks for a {wanted} load balancer and this is a {load_balancer.spec.workload_type} one, so "
             "it would be deleted and created again"

@@ -36,7 +36,7 @@ class Backends:
     """The VMs behind a load balancer."""
 
     selected: tuple[str, ...]
-    """VM names that the load balancer selects."""
+    """Names of the VMs that the load balancer selects; before Harvester 1.2 it selects addresses."""
     found: tuple[Backend, ...]
     checked: bool
     """Whether Harvester checks their health; without it every one counts as ready."""
@@ -72,18 +72,19 @@ def backends_of(load_balancer: LoadBalancer, inventory: Inventory) -> Backends |
     """Return the backends of a VM load balancer; None for a cluster load balancer, which has none."""
     if load_balancer.spec.workload_type != "vm":
         return None
+    names = _machines_by_address(inventory)
     selector = load_balancer.spec.backend_server_selector or {}
     check = load_balancer.spec.health_check
     checked = check is not None and check.port > 0
     selected = tuple(selector.get(VM_NAME) or ())
+    if load_balancer.v1alpha1:
+        selected = tuple(names.get(address, address) for address in load_balancer.backends)
     note = backend_note(load_balancer)
     problem = note.message if note else ""
     present = next((one for one in inventory.slices if one.metadata.name == load_balancer.metadata.name), None)
     if present is not None:
         return Backends(selected, _endpoints(present, inventory), checked, "", problem)
-    listed = (load_balancer.status.backend_servers if load_balancer.status else None) or ()
-    names = _machines_by_address(inventory)
-    found = tuple(Backend(address, names.get(address, ""), None) for address in sorted(listed))
+    found = tuple(Backend(address, names.get(address, ""), None) for address in sorted(load_balancer.backends))
     return Backends(selected, found, checked, _reason(load_balancer, inventory), problem)
 
 

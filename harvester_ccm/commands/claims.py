@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, LB_SERVICE_UID
+from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
 from harvester_ccm.plan.load_balancer_name import load_balancer_name
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity
 from harvester_ccm.plan.ownership import Owner, claim, name_for, owner_of, service_key
@@ -87,6 +87,8 @@ def _proof(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> str
         return f"annotation {LB_OWNER} is this cluster's"
     if meta.annotation(LB_SERVICE_UID) == target.uid:
         return f"annotation {LB_SERVICE_UID} is this Service's UID"
+    if meta.annotation(LB_SERVICE_UUID) == target.uid:
+        return f"annotation {LB_SERVICE_UUID} is this Service's UID"
     if meta.name == name_for(service, cluster):
         return "its name is made from this cluster, this Service and its UID"
     before = meta.label(LB_CLUSTER)

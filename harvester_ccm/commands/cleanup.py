@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from harvester_ccm.commands.call import Call, Manual, expect_arguments, perform, refuse
-from harvester_ccm.commands.clusters import ask_all, unusable_cloud_config
+from harvester_ccm.commands.clusters import ask_all, read_load_balancers, unusable_cloud_config
 from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, Invocation
 from harvester_ccm.commands.output import Output
 from harvester_ccm.commands.ownflags import CLUSTER, CLUSTER_UID, FORCE, NAMESPACE, OUTPUT, YES
@@ -20,7 +20,7 @@ from harvester_ccm.errors import CCMError, CredentialError, NotFound
 from harvester_ccm.flags.clustername import read_cluster_name
 from harvester_ccm.kube.access import harvester_credentials
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer, VirtualMachine
+from harvester_ccm.model.harvester import VIRTUAL_MACHINES, LoadBalancer, VirtualMachine, load_balancers_in
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.cleanup import safe_to_delete
 from harvester_ccm.plan.node_machine import GuestCluster, Membership, index_machines
@@ -111,7 +111,7 @@ async def _clean_up(call: Call) -> int:
 
 
 async def _look(harvester: ApiClient, cluster: str, namespace: str, *, uid: str) -> Remains:
-    balancers = await ask_all(harvester.list(LOAD_BALANCERS, namespace=namespace))
+    balancers = await ask_all(read_load_balancers(harvester, namespace))
     if balancers.answer is None:
         raise balancers.error or CCMError("there was no answer")
     machines = await ask_all(harvester.list(VIRTUAL_MACHINES, namespace=namespace))
@@ -161,7 +161,8 @@ async def _delete(harvester: ApiClient, remains: Remains) -> Removal:
             )
             continue
         try:
-            await harvester.delete(LOAD_BALANCERS, meta.name, namespace=meta.namespace, uid=meta.uid)
+            resource = load_balancers_in(one.api_version)
+            await harvester.delete(resource, meta.name, namespace=meta.namespace, uid=meta.uid)
         except NotFound:
             removal.deleted.append(meta.name)
         except CCMError as error:
@@ -179,8 +180,7 @@ async def _await_end(harvester: ApiClient, namespace: str, asked: dict[str, str]
     deadline = loop.time() + GONE_SECONDS
     left = list(asked)
     while left:
-        page = await harvester.list(LOAD_BALANCERS, namespace=namespace)
-        present = {one.metadata.uid for one in page.items}
+        present = {one.metadata.uid for one in (await read_load_balancers(harvester, namespace)).items}
         left = [name for name in left if asked[name] in present]
         if not left or loop.time() >= deadline:
             break

@@ -12,10 +12,20 @@ from harvester_ccm.commands.inventory import ENDPOINT_SLICES, IDENTITY_NAMESPACE
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, CredentialError, NotFound, Unreachable
 from harvester_ccm.kube.access import both_credentials
-from harvester_ccm.kube.client import ApiClient, Page
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.discovery import versions_serving
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
-from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.model.harvester import (
+    INSTANCES,
+    LOAD_BALANCERS,
+    LOAD_BALANCERS_V1ALPHA1,
+    VIRTUAL_MACHINES,
+    LoadBalancer,
+    load_balancers_in,
+)
+from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+from harvester_ccm.plan.harvester_api import choose_version
 
 SECONDS: Final = 5.0
 """Time limit of one question."""
@@ -31,6 +41,14 @@ class Clusters:
 
     guest: ApiClient
     harvester: ApiClient
+
+
+@dataclass(frozen=True)
+class Balancers:
+    """The load balancers of a namespace in Harvester, and the version they were read in."""
+
+    resource: Resource[LoadBalancer]
+    items: tuple[LoadBalancer, ...]
 
 
 @dataclass(frozen=True)
@@ -53,7 +71,7 @@ async def ask(question: Awaitable[T], *, seconds: float | None = None) -> Asked[
         return Asked(error=error)
 
 
-async def ask_all(question: Awaitable[Page[T]]) -> Asked[Page[T]]:
+async def ask_all(question: Awaitable[T]) -> Asked[T]:
     """Return a whole collection or the error."""
     return await ask(question, seconds=LIST_SECONDS)
 
@@ -79,6 +97,22 @@ async def open_clusters(settings: Settings, environment: Mapping[str, str]) -> A
         yield Clusters(one, other)
 
 
+async def read_load_balancers(harvester: ApiClient, namespace: str) -> Balancers:
+    """Return the load balancers in the version that the running program would choose."""
+
+    async def read(resource: Resource[LoadBalancer]) -> Balancers:
+        return Balancers(resource, (await harvester.list(resource, namespace=namespace)).items)
+
+    try:
+        return await read(LOAD_BALANCERS)
+    except NotFound:
+        served = await versions_serving(harvester, LOAD_BALANCERS.group, LOAD_BALANCERS.plural)
+        chosen = load_balancers_in(choose_version(served, LOAD_BALANCERS.version))
+        if chosen == LOAD_BALANCERS:
+            raise
+        return await read(chosen)
+
+
 async def read_inventory(clusters: Clusters) -> Inventory:
     """Return what the running program has in its caches.
 
@@ -94,7 +128,7 @@ async def read_inventory(clusters: Clusters) -> Inventory:
         ask(guest.get(NAMESPACES, IDENTITY_NAMESPACE)),
     )
     of_harvester = asyncio.gather(
-        ask_all(harvester.list(LOAD_BALANCERS, namespace=namespace)),
+        ask_all(read_load_balancers(harvester, namespace)),
         ask_all(harvester.list(VIRTUAL_MACHINES, namespace=namespace)),
         ask_all(harvester.list(INSTANCES, namespace=namespace)),
     )
@@ -110,6 +144,7 @@ async def read_inventory(clusters: Clusters) -> Inventory:
         config_maps=(mapping.answer,) if mapping.answer else (),
         namespaces=(home.answer,) if home.answer else (),
         load_balancers=balancers.answer.items if balancers.answer else (),
+        v1alpha1=balancers.answer is not None and balancers.answer.resource == LOAD_BALANCERS_V1ALPHA1,
         machines=machines.answer.items if machines.answer else (),
         instances=instances.answer.items if instances.answer else (),
         problems={plural: error for plural, error in problems.items() if error is not None},

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -19,7 +19,7 @@ import yaml
 from harvester_ccm.commands.call import refuse
 from harvester_ccm.commands.inventory import ENDPOINT_SLICES, Inventory
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
-from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, VIRTUAL_MACHINES
 from harvester_ccm.model.meta import Object, Resource
 
 STANDARD_INPUT: Final = "-"
@@ -104,7 +104,13 @@ def read_files(names: Sequence[str], *, namespace: str) -> FileContents:
         else:
             assumptions.append(f"{one.title} is left out: the namespace in Harvester is {chosen}")
     contents: dict[str, Any] = {field: tuple(items) for field, items in collected.items()}
-    return FileContents(Inventory(**contents).assuming(*assumptions), chosen)
+    inventory = Inventory(**contents)
+    if any(one.v1alpha1 for one in inventory.load_balancers):
+        inventory = replace(inventory, v1alpha1=True)
+        assumptions.append(
+            f"Harvester is one before 1.2: a load balancer in the files is {LOAD_BALANCERS_V1ALPHA1.api_version}"
+        )
+    return FileContents(inventory.assuming(*assumptions), chosen)
 
 
 def _title(name: str) -> str:

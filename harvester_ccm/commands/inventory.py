@@ -56,6 +56,8 @@ class Inventory:
     config_maps: tuple[ConfigMap, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     load_balancers: tuple[LoadBalancer, ...] = ()
+    v1alpha1: bool = False
+    """Whether Harvester is one before 1.2."""
     machines: tuple[VirtualMachine, ...] = ()
     instances: tuple[VirtualMachineInstance, ...] = ()
     slices: tuple[EndpointSlice, ...] = ()

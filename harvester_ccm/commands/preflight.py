@@ -14,7 +14,7 @@ from harvester_ccm.commands.accessreview import review
 from harvester_ccm.commands.call import Call, Manual, expect_arguments, perform
 from harvester_ccm.commands.check import FLAGS, Check, Result, failed, ok, skipped, warning
 from harvester_ccm.commands.clockskew import clock_check
-from harvester_ccm.commands.clusters import Asked, ask, ask_all
+from harvester_ccm.commands.clusters import Asked, ask, ask_all, read_load_balancers
 from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, Invocation
 from harvester_ccm.commands.inventory import IDENTITY_NAMESPACE
 from harvester_ccm.commands.output import Output, table_row
@@ -39,7 +39,7 @@ from harvester_ccm.kube.access import guest_credentials, harvester_credentials
 from harvester_ccm.kube.client import ApiClient, Page
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.model.core import NAMESPACES, NODES
-from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity
 from harvester_ccm.plan.node_machine import GuestCluster
 
@@ -187,11 +187,11 @@ class _Side:
             machines, instances, balancers = await asyncio.gather(
                 ask_all(client.list(VIRTUAL_MACHINES, namespace=self.namespace)),
                 ask_all(client.list(INSTANCES, namespace=self.namespace)),
-                ask_all(client.list(LOAD_BALANCERS, namespace=self.namespace)),
+                ask_all(read_load_balancers(client, self.namespace)),
             )
             contents.machines = Asked(_items(machines.answer), machines.error)
             contents.instances = Asked(_items(instances.answer), instances.error)
-            contents.load_balancers = Asked(_items(balancers.answer), balancers.error)
+            contents.load_balancers = Asked(balancers.answer.items if balancers.answer else None, balancers.error)
             return
         nodes, home = await asyncio.gather(ask_all(client.list(NODES)), ask(client.get(NAMESPACES, IDENTITY_NAMESPACE)))
         contents.nodes = Asked(_items(nodes.answer), nodes.error)

@@ -18,6 +18,7 @@ from harvester_ccm.model.core import LEASES, Node
 from harvester_ccm.model.harvester import (
     GUEST_OS_INFO,
     LOAD_BALANCERS,
+    LOAD_BALANCERS_V1ALPHA1,
     VIRTUAL_MACHINES,
     LoadBalancer,
     VirtualMachine,
@@ -43,6 +44,9 @@ class Needed:
     version: str
     advice: str
     required: bool = True
+    older: str = ""
+    """Version that does for want of this one."""
+    older_advice: str = ""
 
     @property
     def title(self) -> str:
@@ -54,7 +58,10 @@ HARVESTER_APIS: Final = (
     Needed(
         LOAD_BALANCERS.group,
         LOAD_BALANCERS.version,
-        "Harvester 1.2.0 or later is needed, with its load balancer controller installed",
+        "Harvester's load balancer controller has to be installed",
+        older=LOAD_BALANCERS_V1ALPHA1.version,
+        older_advice="This is Harvester before 1.2, which announces every address itself and knows no IP pools. "
+        "Upgrade it for cluster load balancers and for the choice of a pool",
     ),
     Needed(
         VIRTUAL_MACHINES.group,
@@ -76,17 +83,19 @@ GUEST_APIS: Final = (
 async def api_check(client: ApiClient, where: str, needed: Sequence[Needed]) -> Check:
     """Return the check that the server has the APIs in the versions that are used."""
     asked = await asyncio.gather(*(ask(served_versions(client, one.group)) for one in needed))
-    problems: list[tuple[Needed, str]] = []
+    problems: list[tuple[Needed, tuple[str, ...]]] = []
     for one, answer in zip(needed, asked, strict=True):
         if answer.answer is None:
             return failed(where, "API versions", f"cannot be told: {answer.error}", NO_ANSWER)
         if one.version not in answer.answer:
-            problems.append((one, ", ".join(answer.answer) or "nothing of this group"))
+            problems.append((one, answer.answer))
     if not problems:
         return ok(where, "API versions", ", ".join(dict.fromkeys(one.title for one in needed)))
-    detail = "; ".join(f"{one.title} is not served (there is {there})" for one, there in problems)
-    advice = ". ".join(one.advice for one, _ in problems)
-    make = failed if any(one.required for one, _ in problems) else warning
+    detail = "; ".join(
+        f"{one.title} is not served (there is {', '.join(there) or 'nothing of this group'})" for one, there in problems
+    )
+    advice = ". ".join(one.older_advice if one.older in there else one.advice for one, there in problems)
+    make = failed if any(one.required and one.older not in there for one, there in problems) else warning
     return make(where, "API versions", detail, advice)
 
 

@@ -12,7 +12,7 @@ from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer
 from harvester_ccm.names import LOAD_BALANCER_CLASS
-from harvester_ccm.plan.backends import backend_names
+from harvester_ccm.plan.backends import backend_addresses, backend_names
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity
 from harvester_ccm.plan.loadbalancer import concerns_us
 from harvester_ccm.plan.network_device import network_devices
@@ -51,6 +51,9 @@ def situation_of(service: Service, inventory: Inventory, view: ServiceView) -> S
         dependants=tuple(one for one in others if own_key in sharer_index(one)),
         backends=backend_names(inventory.nodes, inventory.machines),
         backends_known=VIRTUAL_MACHINES.plural not in inventory.problems,
+        # Followed on Harvester before 1.2 only.
+        backend_addresses=backend_addresses(inventory.nodes) if inventory.v1alpha1 else (),
+        v1alpha1=inventory.v1alpha1,
         network_devices=network_devices(inventory.mapping),
         class_only=view.class_only,
         harvester_known=problem is None,
@@ -60,9 +63,10 @@ def situation_of(service: Service, inventory: Inventory, view: ServiceView) -> S
 
 
 def candidates(service: Service, inventory: Inventory, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:
-    """Return the load balancers that carry the Service's labels, and the one that has its name."""
+    """Return the load balancers that carry the Service's labels or UID, and the one that has its name."""
     key, name = service.metadata.key, name_for(service, cluster)
-    labelled = [one for one in inventory.load_balancers if key in service_index(one)]
+    told_by = {key, service.metadata.uid} - {""}
+    labelled = [one for one in inventory.load_balancers if told_by.intersection(service_index(one))]
     named = [one for one in inventory.load_balancers if one.metadata.name == name and one not in labelled]
     return (*labelled, *named)
 
