@@ -26,7 +26,7 @@ from harvester_ccm.kube.client import ApiClient, Page, WatchEvent
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
-from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer
 from harvester_ccm.model.meta import Object, ObjectT, Resource
 from tests.builders import CLUSTER
 
@@ -182,14 +182,14 @@ class Recorder:
 class Stage:
     """The controller with both servers; ``start`` fills the caches as the informers would."""
 
-    def __init__(self, *, class_only: bool = False) -> None:
+    def __init__(self, *, class_only: bool = False, balancers: Resource[LoadBalancer] = LOAD_BALANCERS) -> None:
         self.guest = Server("guest")
         self.harvester = Server("harvester")
         self.recorder = Recorder()
         guest, harvester = cast("ApiClient", self.guest), cast("ApiClient", self.harvester)
         self.caches = ServiceCaches(
             services=Informer(guest, SERVICES, indexes={SHARERS: sharer_index}),
-            load_balancers=Informer(harvester, LOAD_BALANCERS, indexes={OF_SERVICE: service_index}),
+            load_balancers=Informer(harvester, balancers, indexes={OF_SERVICE: service_index}),
             nodes=Informer(guest, NODES),
             machines=Informer(harvester, VIRTUAL_MACHINES),
             config_maps=Informer(guest, CONFIG_MAPS),

@@ -17,7 +17,7 @@ from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_OWNER
+from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_UUID
 from harvester_ccm.plan.ownership import ORPHAN_GRACE
 from tests.builders import ADDRESS, CLUSTER, LB_NAME, allocated
 from tests.clock import jumping_time
@@ -248,3 +248,25 @@ async def test_off_looks_at_nothing() -> None:
             await asyncio.sleep(3 * PERIOD)
     assert scene.left == {KEY}
     assert [entry for entry in logs if entry["event"] == "load balancer without service"] == []
+
+
+@jumping_time
+async def test_one_of_an_earlier_provider_is_told_by_the_uid_of_its_service_and_reported_only() -> None:
+    scene = SweepScene()
+    meta = {"name": "kubernetes-shop-web-1234", "namespace": CLUSTER.namespace, "labels": {LB_CLUSTER: CLUSTER.name}}
+    scene.harvester.put(BALANCER, {"metadata": {**meta, "annotations": {LB_SERVICE_UUID: "uid-of-web"}}})
+    stored = service_document()
+    scene.guest.put(SERVICE, {**stored, "metadata": {**stored["metadata"], "uid": "uid-of-web"}})
+    with capture_logs() as logs:
+        async with scene.live():
+            await asyncio.sleep(2 * PERIOD)
+            assert reports(logs) == []
+            scene.guest.remove(SERVICE, "shop/web")
+            await asyncio.sleep(2 * PERIOD)
+    assert reports(logs) == ["uid-of-web"]
+    assert scene.deletions == []
+
+
+def reports(logs: list[Any]) -> list[str]:
+    """Return the Services whose load balancers were reported as left over."""
+    return [entry["service"] for entry in logs if entry["event"] == "load balancer without service"]

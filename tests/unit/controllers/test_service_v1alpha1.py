@@ -1,0 +1,120 @@
+"""The Service controller on Harvester before 1.2: writes in its version, addresses of nodes, marks of old providers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harvester_ccm.errors import Answer, NotFound
+from harvester_ccm.model.core import NODES, SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1
+from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, LB_CLUSTER, LB_SERVICE_UUID
+from tests.builders import ADDRESS, LB_NAME, UID, service
+from tests.unit.service_stage import Stage
+
+KEY = "shop/web"
+LB_KEY = f"vms/{LB_NAME}"
+OLD = LOAD_BALANCERS_V1ALPHA1
+NO_SUCH_VERSION = NotFound(Answer(404, "", "404 page not found", "DELETE /x"))
+
+
+def node(name: str, address: str) -> dict[str, Any]:
+    """Return a Node with an address."""
+    return {"metadata": {"name": name}, "status": {"addresses": [{"type": "InternalIP", "address": address}]}}
+
+
+def hosted(**more: Any) -> Any:
+    """Return a Service that is served."""
+    return service(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, ours=True, address=ADDRESS, **more)
+
+
+def balancer(name: str = LB_NAME, **metadata: Any) -> dict[str, Any]:
+    """Return the load balancer of ``service()`` as an earlier provider made it."""
+    mark = {"labels": {LB_CLUSTER: "demo"}, "annotations": {LB_SERVICE_UUID: UID}}
+    return {
+        "apiVersion": OLD.api_version,
+        "metadata": {"name": name, "namespace": "vms", "uid": f"uid-of-{name}", **mark, **metadata},
+        "spec": {
+            "ipam": "pool",
+            "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
+            "backendServers": ["10.1.0.1"],
+        },
+        "status": {"address": ADDRESS, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+async def stage_with(*services: Any, balancers: tuple[dict[str, Any], ...] = (), unsynced: str = "") -> Stage:
+    """Return a started stage of such a Harvester, with one node."""
+    stage = Stage(balancers=OLD)
+    for one in services:
+        stage.guest.put(SERVICES, one)
+    for one in balancers:
+        stage.harvester.put(OLD, one)
+    stage.guest.put(NODES, node("a", "10.1.0.1"))
+    await stage.start(unsynced)
+    return stage
+
+
+async def test_from_creation_to_the_address_to_silence() -> None:
+    stage = await stage_with(service())
+    assert await stage.controller.reconcile(KEY) == Wait("not_processed", 30.0)
+    assert stage.writes() == ["PATCH web/status", f"POST {LB_NAME}"]
+    stored = stage.harvester.stored["loadbalancers", LB_KEY]
+    assert stored["apiVersion"] == OLD.api_version
+    stage.harvester.put(OLD, {**stored, "status": balancer()["status"]})
+    assert await stage.controller.reconcile(KEY) == Done()
+    assert stage.writes() == ["PATCH web/status"]
+    assert await stage.controller.reconcile(KEY) == Done()
+    assert stage.writes() == []
+
+
+async def test_addresses_of_nodes_wake_and_are_written_though_the_vms_are_not_known() -> None:
+    stage = await stage_with(hosted(), balancers=(balancer(),), unsynced="virtualmachines")
+    await stage.controller.reconcile(KEY)
+    stage.writes()
+    stage.watch_queue()
+    stage.guest.put(NODES, node("b", "10.1.0.2"))
+    assert stage.woken == [KEY]
+    await stage.controller.reconcile(KEY)
+    assert stage.writes() == [f"PUT {LB_NAME}"]
+    assert stage.harvester.stored["loadbalancers", LB_KEY]["spec"]["backendServers"] == ["10.1.0.1", "10.1.0.2"]
+
+
+async def test_one_of_an_earlier_provider_is_found_by_the_uid_and_keeps_its_name() -> None:
+    stage = await stage_with(hosted(), balancers=(balancer("kubernetes-shop-web-1234"),))
+    assert await stage.controller.reconcile(KEY) == Done()
+    assert stage.writes() == ["PUT kubernetes-shop-web-1234"]
+    assert await stage.controller.reconcile(KEY) == Done()
+    assert stage.writes() == []
+
+
+async def test_missing_version_is_no_missing_load_balancer() -> None:
+    stage = await stage_with(hosted(deleting=True), balancers=(balancer(),))
+    stage.harvester.faults.append(NO_SUCH_VERSION)
+    with pytest.raises(NotFound):
+        await stage.controller.reconcile(KEY)
+    assert ("services", KEY) in stage.guest.stored
+
+    assert await stage.controller.reconcile(KEY) == Done()
+    assert ("services", KEY) not in stage.guest.stored
+
+
+async def test_missing_version_does_not_make_a_load_balancer_forgotten() -> None:
+    stage = await stage_with(hosted(), balancers=(balancer(),))
+    stage.harvester.faults.append(NO_SUCH_VERSION)
+    with pytest.raises(NotFound):
+        await stage.controller.reconcile(KEY)
+    assert stage.caches.load_balancers.get(LB_KEY) is not None
+
+
+async def test_answer_in_a_version_that_is_not_read_any_more_stays_out_of_the_cache() -> None:
+    stage = await stage_with(hosted(), balancers=(balancer(),))
+    stage.harvester.lagging = True
+    stage.caches.load_balancers._resource = LOAD_BALANCERS
+    before = stage.caches.load_balancers.get(LB_KEY)
+    await stage.controller.reconcile(KEY)
+    assert stage.writes() == [f"PUT {LB_NAME}"]
+    assert stage.harvester.stored["loadbalancers", LB_KEY]["apiVersion"] == OLD.api_version
+    assert stage.caches.load_balancers.get(LB_KEY) is before
