@@ -105,8 +105,10 @@ HEALTH_CHECK_TIMEOUT: Final = _key(
     meaning="Time a node has to accept the connection.",
 )  # fmt: skip
 
-LB_DESCRIPTION: Final = PREFIX + "description"
-"""On Services: read by the earliest providers, and on Harvester before 1.2; Rancher's forms still leave it there."""
+DESCRIPTION: Final = _key(
+    PREFIX + "description", "Service", "annotation", "read", value="text",
+    meaning="Description of the load balancer on Harvester before 1.2; without effect on newer ones.",
+)  # fmt: skip
 
 # What we write on a Service.
 PRIMARY_SERVICE_LABEL: Final = _key(

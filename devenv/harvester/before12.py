@@ -50,7 +50,8 @@ from devenv.watch import Document, Mirror, key_of, labels_of
 from harvester_ccm.errors import CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
 
-WORKERS: Final = 2
+WORKERS: Final = 1
+"""One, because it also gives the addresses, one after the other."""
 NO_BUCKET: Final = TokenBucket(None, 1)
 
 log = structlog.get_logger(__name__)

@@ -12,7 +12,7 @@ from typing import Final
 
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.harvester import HealthCheck, Listener, VirtualMachine
-from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_DESCRIPTION, PROVIDER_NAME, VM_NAME
+from harvester_ccm.names import DESCRIPTION, EXCLUDE_NODE_LABEL, PROVIDER_NAME, VM_NAME
 
 NO_BACKEND: Final = "no-node-of-this-cluster"
 """Stands for an empty backend list: Harvester keeps the old backends when the list itself is empty."""
@@ -114,7 +114,7 @@ def v1alpha1_spec(
     if document is not None:
         # The capital letter is Harvester's.
         document["PeriodSeconds"] = document.pop("periodSeconds")
-    description = service.metadata.annotation(LB_DESCRIPTION)
+    description = service.metadata.annotation(DESCRIPTION)
     return {
         **({"description": description} if description else {}),
         "listeners": _listener_documents(front),

@@ -25,7 +25,6 @@ from harvester_ccm.names import (
     IP_POOL,
     IPAM,
     KUBE_VIP_ADDRESSES,
-    LB_DESCRIPTION,
     NETWORK,
     PREFIX,
     PRIMARY_SERVICE,
@@ -196,7 +195,7 @@ def _number(service: Service, key: str, problems: list[Note]) -> int:
 
 _KNOWN: Final = frozenset(
     key.name for key in CATALOGUE if key.name.startswith(PREFIX) and key.on == "Service" and key.kind == "annotation"
-) | {LB_DESCRIPTION}
+)
 
 
 def unknown_annotations(service: Service) -> tuple[Note, ...]:

@@ -222,6 +222,42 @@ async def test_what_such_a_harvester_cannot_do_is_told(stage: Stage) -> None:
     assert f"annotation {WORKLOAD_TYPE} cluster (Harvester before 1.2" in told.message
 
 
+@pytest.mark.usefixtures("old", "nodes")
+async def test_load_balancer_of_an_earlier_provider_is_taken_over(stage: Stage) -> None:
+    created = await stage.create_service("web", ports=[HTTP])
+    body = {
+        "apiVersion": LOAD_BALANCERS_V1ALPHA1.api_version,
+        "kind": LOAD_BALANCERS_V1ALPHA1.kind,
+        "metadata": {
+            "name": "kubernetes-default-web-1234",
+            "namespace": VM_NAMESPACE,
+            "labels": {f"{OURS}/cluster": "kubernetes"},
+            "annotations": {f"{OURS}/service-uuid": created.metadata.uid},
+        },
+        "spec": {
+            "ipam": "pool",
+            "listeners": [{"name": "http", "port": 8080, "protocol": "TCP", "backendPort": 31080}],
+        },
+        "status": {},
+    }
+    await stage.host.create(LOAD_BALANCERS_V1ALPHA1, body, namespace=VM_NAMESPACE)
+    before = await balancer(stage)
+
+    stage.run()
+    await stage.served("web")
+    after = await balancer(stage, backendServers=[address_of(1), address_of(2)])
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["status"]["address"] == before["status"]["address"]
+
+    await stage.delete_service("web")
+    await stage.gone("web")
+
+    async def gone() -> bool:
+        return not await balancers(stage)
+
+    await until(gone, within=20, what="end of the load balancer")
+
+
 async def test_restart_writes_nothing(stage: Stage, ccm: CcmProcess) -> None:
     await stage.create_service("web", ports=[HTTP])
     await stage.served("web")

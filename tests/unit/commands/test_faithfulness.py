@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,8 +34,14 @@ from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
-from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer
-from harvester_ccm.names import LB_OWNER, LB_SERVICE_UID
+from harvester_ccm.model.harvester import (
+    INSTANCES,
+    LOAD_BALANCERS,
+    LOAD_BALANCERS_V1ALPHA1,
+    VIRTUAL_MACHINES,
+    LoadBalancer,
+)
+from harvester_ccm.names import LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
 from harvester_ccm.netip import parse_address
 from harvester_ccm.plan.addresses import AddressPolicy, plan_addresses
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity
@@ -68,19 +75,24 @@ def services() -> tuple[Service, ...]:
     return tuple(decoded(document) for document in documents)
 
 
-async def test_the_situation_is_the_controllers() -> None:
+@pytest.mark.parametrize("v1alpha1", [False, True], ids=["today", "Harvester before 1.2"])
+async def test_the_situation_is_the_controllers(v1alpha1: bool) -> None:
     balancers = tuple(
         load_balancer(document)
         for document in (
             objects.balancer(of="shop/main", uid="1"),
             objects.balancer("before", of="shop/main", uid="0"),
             objects.balancer(of="shop/elsewhere", uid="5", name="named"),
+            objects.balancer(of="shop/elsewhere", name="earlier", annotations={LB_SERVICE_UUID: "5"}),
         )
     )
+    node = objects.node()
+    node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.1"}]
     inventory = Inventory(
         services=services(),
-        nodes=(NODES.decode(msgspec.json.encode(objects.node())),),
+        nodes=(NODES.decode(msgspec.json.encode(node)),),
         load_balancers=balancers,
+        v1alpha1=v1alpha1,
         machines=(VIRTUAL_MACHINES.decode(msgspec.json.encode(objects.machine())),),
     )
     controller = controller_on(inventory)
@@ -93,9 +105,10 @@ def controller_on(inventory: Inventory) -> ServiceController:
     """Return a controller whose caches hold the inventory, as after their first list."""
     credentials = Credentials("http://127.0.0.1:1", "", None, FixedToken(None))
     client = ApiClient(credentials, cluster="none")
+    resource = LOAD_BALANCERS_V1ALPHA1 if inventory.v1alpha1 else LOAD_BALANCERS
     caches = ServiceCaches(
         services=Informer(client, SERVICES, indexes={SHARERS: sharer_index}),
-        load_balancers=Informer(client, LOAD_BALANCERS, indexes={OF_SERVICE: service_index}),
+        load_balancers=Informer(client, resource, indexes={OF_SERVICE: service_index}),
         nodes=Informer(client, NODES),
         machines=Informer(client, VIRTUAL_MACHINES),
         config_maps=Informer(client, CONFIG_MAPS),
@@ -112,7 +125,7 @@ def controller_on(inventory: Inventory) -> ServiceController:
     caches.load_balancers._replace_all(inventory.load_balancers, "100")
     caches.nodes._replace_all(inventory.nodes, "100")
     caches.machines._replace_all(inventory.machines, "100")
-    for informer in (caches.services, caches.load_balancers, caches.nodes, caches.machines, caches.config_maps):
+    for informer in (caches.services, caches.nodes, caches.machines, caches.config_maps, caches.load_balancers):
         informer._mark_synced()
     return controller
 
