@@ -69,10 +69,19 @@ async def test_strangers_and_oddities_are_passed_over(stage: Stage, cluster: Clu
     for resource in (MACHINES, INSTANCES):
         bare = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": {}}
         await stage.host.create(resource, bare, namespace=VM_NAMESPACE)
+    odd = {
+        "apiVersion": MACHINES.api_version,
+        "kind": MACHINES.kind,
+        "metadata": {"name": "unreadable", "namespace": VM_NAMESPACE},
+        "spec": {"template": {"spec": {"networks": 1}}},
+    }
+    await stage.host.create(MACHINES, odd, namespace=VM_NAMESPACE)
     vm = Machine("w1")
     await cluster.boot(vm, "10.0.0.1")
     await cluster.join(vm)
     await cluster.initialised("w1", within=5)
-    lines = [line for line in program.log.splitlines() if "of-another-cluster" in line or "without-anything" in line]
+    strangers = ("of-another-cluster", "without-anything", "unreadable")
+    lines = [line for line in program.log.splitlines() if any(name in line for name in strangers)]
     assert [line for line in lines if " DEBUG " not in line] == []
+    assert any("object skipped" in line for line in lines)
     assert stage.harvester_proxy.count(path="guestosinfo") == 0

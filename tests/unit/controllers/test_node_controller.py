@@ -25,6 +25,7 @@ from tests.unit.controllers.node_scene import (
 )
 
 ZONED = machine("w1", zone="zone-a", region="north")
+VIP = {"address": "10.0.0.50"}
 NODE_PATH = "PATCH /api/v1/nodes/w1"
 
 
@@ -269,6 +270,35 @@ async def test_virtual_address_of_a_load_balancer_is_no_node_address() -> None:
         scene.report(ZONED, "10.0.0.1")
         await asyncio.sleep(600)
     assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
+
+
+def test_every_address_that_is_not_published_is_in_the_debug_log_with_its_reason_once() -> None:
+    @jumping_time
+    async def run() -> None:
+        scene = NodeScene()
+        scene.boot(ZONED)
+        scene.harvester_server.put(BALANCER, {"metadata": {"name": "lb", "namespace": NAMESPACE}, "status": VIP})
+        async with scene.live():
+            scene.join("w1", system_uuid=ZONED.system_uuid)
+            nics = [{"name": "default", "ipAddresses": ["10.0.0.1", "10.0.0.50", "fe80::1", "10.0.0.2/24"]}]
+            scene.harvester_server.change(VMI, f"{NAMESPACE}/w1", {"status": {"interfaces": nics}})
+            await initialised(scene, ["w1"])
+            await asyncio.sleep(1000)
+
+    with capture_logs() as logs:
+        run()
+    assert [
+        (entry["log_level"], entry["dropped"]) for entry in logs if entry["event"] == "addresses not published"
+    ] == [
+        (
+            "debug",
+            {
+                "10.0.0.50": "virtual IP of a load balancer",
+                "fe80::1": "link-local",
+                "10.0.0.2/24": "not an IP address",
+            },
+        )
+    ]
 
 
 @jumping_time

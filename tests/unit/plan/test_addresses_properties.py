@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harvester_ccm.model.core import Node
-from harvester_ccm.names import DHCP_ADDRESS
+from harvester_ccm.names import DHCP_ADDRESS, NodeReason
 from harvester_ccm.netip import IPAddress, IPNetwork, parse_range
 from harvester_ccm.plan.addresses import AddressPlan, AddressPolicy, plan_addresses
 from harvester_ccm.plan.machine_addresses import plain_address
@@ -86,6 +86,33 @@ def test_excluded_address_is_never_external(
     plan, policy, _ = history
     for address in of_type(plan, "ExternalIP"):
         assert not any(address in entry for entry in policy.exclude_ranges)
+
+
+@given(histories())
+def test_excluded_address_is_internal_only_by_choice_or_with_a_note(
+    history: tuple[AddressPlan, AddressPolicy, frozenset[IPAddress]],
+) -> None:
+    plan, policy, _ = history
+    excluded = [a for a in of_type(plan, "InternalIP") if any(a in entry for entry in policy.exclude_ranges)]
+    chosen = bool(policy.node_ip_cidrs) or policy.use_provided_node_ip
+    told = {note.subject for note in plan.notes if note.reason is NodeReason.EXCLUDED_ADDRESS_USED}
+    assert not excluded or chosen or told == {", ".join(map(str, excluded))}
+
+
+@given(st.data(), REPORTS, POLICIES, ANNOTATIONS)
+def test_order_of_the_interfaces_changes_nothing(
+    data: st.DataObject, report: list[str], policy: AddressPolicy, annotation: str | None
+) -> None:
+    """A guest agent lists interfaces as it finds them; the order of the VM's networks is what counts."""
+    nics = [("nic-1", "prod/mgmt"), ("nic-2", "prod/storage")]
+    entries = [
+        {"name": "nic-1", "ipAddresses": report},
+        {"name": "nic-2", "ipAddresses": ["10.9.0.1", "fd00::9"]},
+        {"interfaceName": "cni0", "ipAddress": "10.42.0.1"},
+    ]
+    first = plan_addresses(known(annotation), instance(networks=nics, interfaces=entries), policy=policy)
+    shuffled = data.draw(st.permutations(entries))
+    assert plan_addresses(known(annotation), instance(networks=nics, interfaces=shuffled), policy=policy) == first
 
 
 @given(histories())
