@@ -65,11 +65,13 @@ def main(
     try:
         return command.run(invocation) if command else _run(invocation, commands)
     except UsageError as error:
-        return _refuse(error, invocation, commands, hint=HELM_HINT if error.unknown_flag else None)
+        hint = HELM_HINT if error.unknown_flag else None
+        return _refuse(_with_all_problems(error, invocation), invocation, commands, hint=hint)
     except ConfigurationError as error:
         return _refuse(error, invocation, commands)
     except CredentialError as error:
-        _report(f"cannot use --cloud-config: {error}")
+        for problem in (f"cannot use --cloud-config: {error}", *getattr(error, "__notes__", ())):
+            _report(problem)
         return EXIT_CLOUD_CONFIG
     except CCMError as error:
         _report(str(error))
@@ -111,6 +113,15 @@ def _log_configuration(settings: Settings, flags: FlagValues) -> None:
         log.warning("setting works badly", detail=sentence)
     for sentence in settings.ignored:
         log.warning("flag without effect", detail=sentence)
+
+
+def _with_all_problems(error: UsageError, invocation: Invocation) -> ConfigurationError:
+    """Return the error with what is wrong with the flags that could be read."""
+    try:
+        build_settings(error.flags, invocation.environment)
+    except ConfigurationError as more:
+        return ConfigurationError([*error.problems, *more.problems])
+    return error
 
 
 def _refuse(

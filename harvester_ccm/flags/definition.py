@@ -108,7 +108,9 @@ class FlagValues:
 class UsageError(ConfigurationError):
     """Raised when the command line cannot be read; carries every fault found."""
 
-    def __init__(self, problems: Sequence[str], *, unknown_flag: bool) -> None:
+    def __init__(self, problems: Sequence[str], *, flags: FlagValues, unknown_flag: bool) -> None:
         super().__init__(problems)
+        self.flags = flags
+        """What could be read, so that what is wrong with that is told too; defaults for the rest."""
         self.unknown_flag = unknown_flag
         """Whether a flag is not known or not written as a flag: a slip in the chart's values, most often."""

@@ -70,19 +70,20 @@ def parse_command_line(words: Iterable[str], grammar: Grammar = PROGRAM) -> Comm
     """Return the values of all flags, and the arguments. Raises UsageError with every fault."""
     reading = _Reading(words, grammar)
     reading.read()
-    if reading.problems:
-        raise UsageError(reading.problems, unknown_flag=reading.unknown_flag)
     values = {**grammar.defaults, **reading.given}
-    return CommandLine(
-        flags=FlagValues(
-            values=values,
-            explicit=frozenset(reading.given),
-            ignored=tuple(
-                f"--{flag.name} has no effect here: {flag.effect}"
-                for flag in grammar.flags
-                if flag.effect and values[flag.name] != grammar.defaults[flag.name]
-            ),
+    flags = FlagValues(
+        values=values,
+        explicit=frozenset(reading.given),
+        ignored=tuple(
+            f"--{flag.name} has no effect here: {flag.effect}"
+            for flag in grammar.flags
+            if flag.effect and values[flag.name] != grammar.defaults[flag.name]
         ),
+    )
+    if reading.problems:
+        raise UsageError(reading.problems, flags=flags, unknown_flag=reading.unknown_flag)
+    return CommandLine(
+        flags=flags,
         wants_help=values["help"] is True,
         wants_version=values["version"] is True,
         arguments=tuple(reading.arguments),

@@ -33,13 +33,23 @@ def load_guest_file(settings: GuestSettings, environment: Mapping[str, str], pat
 def both_credentials(settings: Settings, environment: Mapping[str, str]) -> tuple[Credentials, Credentials]:
     """Return the credentials for the guest and for Harvester.
 
-    Raises CredentialError for Harvester's, ConfigurationError for the guest's: their exit codes differ.
+    Raises CredentialError for Harvester's, ConfigurationError for the guest's: their exit codes differ. When both are
+    wrong, the first has what is wrong with the second as a note.
     """
-    harvester = harvester_credentials(settings.harvester, environment)
+    problem = ""
     try:
-        return guest_credentials(settings.guest, environment), harvester
+        guest = guest_credentials(settings.guest, environment)
     except CredentialError as error:
-        raise ConfigurationError([f"guest cluster: {error}"]) from error
+        problem = f"guest cluster: {error}"
+    try:
+        harvester = harvester_credentials(settings.harvester, environment)
+    except CredentialError as error:
+        if problem:
+            error.add_note(problem)
+        raise
+    if problem:
+        raise ConfigurationError([problem])
+    return guest, harvester
 
 
 def _at_master(credentials: Credentials, settings: GuestSettings) -> Credentials:

@@ -85,6 +85,18 @@ async def test_guest_kubeconfig_that_cannot_be_used(
     assert complaints(run.log) == [f"harvester-ccm: error: guest cluster: {expected}"]
 
 
+async def test_both_files_that_cannot_be_used_are_told_at_once(stage: Stage, tmp_path: Path) -> None:
+    given = [tmp_path / "cloud-config", tmp_path / "kubeconfig"]
+    expected = [absent(given[0], given[0]), directory(given[1], given[1])]
+    run = stage.run(cloud_config=given[0], kubeconfig=given[1])
+
+    assert await stage.ended(run) == EXIT_CLOUD_CONFIG
+    assert complaints(run.log) == [
+        f"harvester-ccm: error: cannot use --cloud-config: {expected[0]}",
+        f"harvester-ccm: error: guest cluster: {expected[1]}",
+    ]
+
+
 def with_wrong_token(document: Json, _scene: Scene) -> None:
     document["users"][0]["user"]["token"] = "nonsense"
 

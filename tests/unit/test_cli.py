@@ -137,14 +137,16 @@ def test_help_fits_odd_terminals(
     ("words", "expected"),
     [
         pytest.param(
-            ["--cluster-nam=x", "--v=x"],
+            ["--cluster-nam=x", "--v=x", *NEEDED],
             "harvester-ccm: error: unknown flag: --cluster-nam; did you mean --cluster-name?\n"
             'harvester-ccm: error: invalid argument "x" for "-v, --v" flag: strconv.ParseUint: parsing "x": invalid '
             f"syntax\n{HINT}",
             id="unknown flag",
         ),
         pytest.param(
-            ["--master"], "harvester-ccm: error: flag needs an argument: --master\n", id="no hint without unknown flag"
+            [*NEEDED, "--master"],
+            "harvester-ccm: error: flag needs an argument: --master\n",
+            id="no hint without unknown flag",
         ),
         pytest.param(
             ["preflights", *NEEDED],
@@ -158,7 +160,15 @@ def test_help_fits_odd_terminals(
             id="settings",
         ),
         pytest.param(
-            ["--show-full-help-on-error=false", "---"],
+            ["--secure-port=-1", "--nope", "--logging-format=xml", *NEEDED],
+            "harvester-ccm: error: unknown flag: --nope\n"
+            "harvester-ccm: error: --secure-port is -1; expected a port up to 65535, or 0 for no server\n"
+            'harvester-ccm: error: --logging-format is "xml"; expected one of: text, json\n'
+            f"{HINT}",
+            id="command line and settings",
+        ),
+        pytest.param(
+            ["--show-full-help-on-error=false", "---", *NEEDED],
             f"harvester-ccm: error: bad flag syntax: ---\n{HINT}",
             id="bad syntax",
         ),
@@ -172,7 +182,7 @@ def test_refusals(app: App, capsys: pytest.CaptureFixture[str], words: list[str]
 
 def test_full_help_after_errors(app: App, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert call("--nope", "--show-full-help-on-error", program="harvester-cloud-provider") == 1
+    assert call("--nope", "--show-full-help-on-error", *NEEDED, program="harvester-cloud-provider") == 1
     shown = help_text(program="harvester-cloud-provider", width=80, commands=LISTED)
     assert capsys.readouterr() == ("", f"harvester-ccm: error: unknown flag: --nope\n{HINT}\n{shown}")
     assert app.seen == []
