@@ -8,7 +8,6 @@ does not exist any more. What cannot be decided so is left to the sweep.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -18,7 +17,7 @@ from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import SERVICES, Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.names import LB_SERVICE_UID
 from harvester_ccm.plan.departure import Departure, plan_departure
@@ -94,10 +93,14 @@ class Departures:
             return None
 
     async def _delete(self, load_balancer: LoadBalancer) -> None:
-        meta = load_balancer.metadata
-        with suppress(NotFound):
-            await self._harvester.delete(LOAD_BALANCERS, meta.name, namespace=meta.namespace, uid=meta.uid)
-            log.info("load balancer of a lost service deleted", lb=meta.name, service=service_key(load_balancer))
+        meta, resource = load_balancer.metadata, self._load_balancers.resource
+        try:
+            await self._harvester.delete(resource, meta.name, namespace=meta.namespace, uid=meta.uid)
+        except NotFound as error:
+            if not error.names_object:
+                raise
+            return
+        log.info("load balancer of a lost service deleted", lb=meta.name, service=service_key(load_balancer))
 
     def _is_without_service(self, load_balancer: LoadBalancer) -> bool:
         """Return whether the Service that it was made for was seen to go, not too long ago."""

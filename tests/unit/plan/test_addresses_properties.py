@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,7 +106,7 @@ def test_order_of_the_interfaces_changes_nothing(
 ) -> None:
     """A guest agent lists interfaces as it finds them; the order of the VM's networks is what counts."""
     nics = [("nic-1", "prod/mgmt"), ("nic-2", "prod/storage")]
-    entries = [
+    entries: list[Mapping[str, object]] = [
         {"name": "nic-1", "ipAddresses": report},
         {"name": "nic-2", "ipAddresses": ["10.9.0.1", "fd00::9"]},
         {"interfaceName": "cni0", "ipAddress": "10.42.0.1"},
