@@ -11,6 +11,11 @@ from typing import ParamSpec
 P = ParamSpec("P")
 
 _STUCK_SECONDS = 1.0
+_LONG_MOMENT = 1000
+"""Rounds of the loop at one moment after which time passes a little."""
+_TICK = 2e-9
+"""A loop calls timers up to its clock's resolution (a nanosecond) early. Code that then waits for the rest would do so
+for ever at one moment; in a real loop the work itself takes time."""
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -19,13 +24,19 @@ class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
+        self._rounds = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(_STUCK_SECONDS if timeout is None else 0)
         if not ready and timeout is None:
             raise RuntimeError("the test waits for something that nobody will ever do")
+        self._rounds += 1
         if not ready and timeout:
             self.now += timeout
+            self._rounds = 0
+        elif self._rounds >= _LONG_MOMENT:
+            self.now += _TICK
+            self._rounds = 0
         return ready
 
 
