@@ -41,6 +41,7 @@ from harvester_ccm.plan.steps import (
     Step,
     Tell,
 )
+from harvester_ccm.plan.switch import SWITCH_PAUSE
 
 COMPONENT: Final = "service-controller"
 """Source of our Events on Services; the name that users of every cloud provider know."""
@@ -86,6 +87,8 @@ class _Memory:
     since: float
     uid: str
     """Of the Service; a new one of the same name starts anew."""
+    hosted: float | None = None
+    """Loop time at which a VM load balancer of the Service was last there."""
     told: set[Note] = field(default_factory=set)
 
 
@@ -121,6 +124,9 @@ class ServiceController:
         self._cluster = cluster
         self._policy = policy
         self._memory: dict[str, _Memory] = {}
+        self._found: frozenset[str] = frozenset()
+        """UIDs of the Services that were there at the start: nobody knows what they had a moment before."""
+        self._started = 0.0
         self._backends: tuple[str, ...] = ()
         self._backend_addresses: tuple[str, ...] = ()
         self._backends_were_known = False
@@ -139,6 +145,8 @@ class ServiceController:
         """Work until cancelled."""
         await self._services.wait_synced()
         await self._caches.nodes.wait_synced()
+        self._found = frozenset(one.metadata.uid for one in self._services.all())
+        self._started = asyncio.get_running_loop().time()
         self._refresh_backends()
         self._enqueue_all()
         await self.runner.run()
@@ -153,8 +161,11 @@ class ServiceController:
             return Done()
         situation = self.situation(service)
         memory = self._remember(key, situation)
-        waited = asyncio.get_running_loop().time() - memory.since
-        plan = plan_service(replace(situation, waited=waited, told=frozenset(memory.told)))
+        now = asyncio.get_running_loop().time()
+        hosted = None if memory.hosted is None else now - memory.hosted
+        plan = plan_service(
+            replace(situation, waited=now - memory.since, since_hosted=hosted, told=frozenset(memory.told))
+        )
         told: set[Note] = set()
         await self._take(key, plan.steps, memory, told)
         memory.told &= told
@@ -207,7 +218,8 @@ class ServiceController:
         memory = self._memory.get(key)
         uid = situation.service.metadata.uid
         if memory is None or memory.uid != uid:
-            memory = self._memory[key] = _Memory(current, asyncio.get_running_loop().time(), uid)
+            hosted = self._started - SWITCH_PAUSE if uid in self._found else None
+            memory = self._memory[key] = _Memory(current, asyncio.get_running_loop().time(), uid, hosted)
         elif memory.phase != current:
             memory.phase, memory.since = current, asyncio.get_running_loop().time()
         return memory
@@ -343,7 +355,13 @@ class ServiceController:
             self.runner.enqueue(key)
 
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        for key in {service_key(item) for item in (old, new) if item is not None}:
+        for item in (old, new):
+            if item is None:
+                continue
+            key = service_key(item)
+            memory = self._memory.get(key)
+            if memory is not None and item.spec.workload_type == "vm":
+                memory.hosted = asyncio.get_running_loop().time()
             if self._services.get(key) is not None:
                 self.runner.enqueue(key)
 

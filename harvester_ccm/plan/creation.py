@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Final, cast
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.outcome import Refused, Wait
@@ -28,6 +28,9 @@ from harvester_ccm.plan.steps import (
 from harvester_ccm.plan.switch import SWITCH_PAUSE, Move, read_move
 from harvester_ccm.plan.vm_load_balancer import wanted_spec
 
+COLLECTED_AFTER: Final = 60.0
+"""Seconds after which all parts of a VM load balancer that is gone are certainly collected."""
+
 
 def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     """Return what to do for a Service that has no load balancer: the first one, a vanished one, or a switched one."""
@@ -36,9 +39,12 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     old = situation.v1alpha1
     vm = old or request.workload_type == "vm" or (request.workload_type is None and request.wants_health_check)
     # Harvester collects the parts of a VM load balancer after it is gone, and those of a new one of its name with them.
-    replaces = move is not None or (vm and bool(service.addresses))
-    if replaces and situation.waited < SWITCH_PAUSE:
-        return ServicePlan((), Wait("switching", SWITCH_PAUSE - situation.waited))
+    returns = situation.since_hosted is not None and situation.since_hosted < COLLECTED_AFTER
+    replaces = move is not None or returns or (vm and bool(service.addresses))
+    gone_for = max(situation.waited, situation.since_hosted or 0.0)
+    if replaces and gone_for < SWITCH_PAUSE:
+        waiting = change_service(service, ServiceChange(annotations=parked(service)))
+        return ServicePlan(waiting, Wait("switching", SWITCH_PAUSE - gone_for))
     ipam = (move.ipam if move is not None else "") or request.ipam
     hindrance = obstacle(service, vm=vm)
     if hindrance is not None or ipam is None:

@@ -30,13 +30,19 @@ def hand_over(service: Service) -> tuple[ChangeService, ...]:
     """Return the steps after which kube-vip leaves the Service, which then has our finalizer, to Harvester.
 
     Both annotations come in one patch, before any status, so that kube-vip cannot be in between. If it may announce
-    the Service already, it is made to withdraw first: it does not once it ignores the Service.
+    the Service already, it is made to withdraw first: it does not once it ignores the Service. An address that somebody
+    wrote later may have reached it while it still waited for one, and then it has to look at the Service once more.
     """
-    found, ignored = service.metadata.annotation(KUBE_VIP_ADDRESSES), service.metadata.annotation(KUBE_VIP_IGNORE)
+    meta = service.metadata
+    found, ignored = meta.annotation(KUBE_VIP_ADDRESSES), meta.annotation(KUBE_VIP_IGNORE) == "true"
     maybe_announced = found or (found is None and (service.addresses or service.spec.load_balancer_ip))
-    withdrawn = ServiceChange(annotations={KUBE_VIP_ADDRESSES: "", **_kept_wishes(service)}, finalizer=True)
-    ignoring = ServiceChange(annotations={**withdrawn.annotations, KUBE_VIP_IGNORE: "true"}, finalizer=True)
-    first = change_service(service, withdrawn) if maybe_announced and ignored != "true" else ()
+    withdrawn: dict[str, str | None] = {KUBE_VIP_ADDRESSES: "", **_kept_wishes(service)}
+    first: tuple[ChangeService, ...] = ()
+    if found and ignored and meta.has_finalizer(SERVICE_FINALIZER):
+        first = change_service(service, ServiceChange(annotations={**withdrawn, KUBE_VIP_IGNORE: None}))
+    elif maybe_announced and not ignored:
+        first = change_service(service, ServiceChange(annotations=withdrawn, finalizer=True))
+    ignoring = ServiceChange(annotations={**withdrawn, KUBE_VIP_IGNORE: "true"}, finalizer=True)
     return (*first, *change_service(service, ignoring))
 
 

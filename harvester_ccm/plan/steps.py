@@ -95,6 +95,8 @@ class Situation:
     harvester_problem: CCMError | None = None
     waited: float = 0.0
     """Seconds since the Service entered its present phase."""
+    since_hosted: float | None = None
+    """Seconds since a VM load balancer of the Service was last there; None when none was."""
     told: frozenset[Note] = frozenset()
     """The Events that the last plan told."""
 

@@ -9,6 +9,7 @@ import pytest
 
 from devenv.demo.requests import ask_once
 from devenv.guestnodes import GuestNodes
+from devenv.harvester.records import SERVICES
 from devenv.stage import Stage, until
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import (
@@ -72,6 +73,21 @@ async def test_every_port_of_every_protocol_reaches_the_nodes(stage: Stage, node
 
     await nodes.remove(1)
     await asyncio.gather(answer(checked, {"node-2"}), answer(plain, {"node-2"}))
+
+
+async def test_service_that_was_internal_for_a_moment_is_reached_again(stage: Stage, nodes: GuestNodes) -> None:
+    await served(stage, nodes, "web", [HTTP], **{WORKLOAD_TYPE: "vm"})
+    await stage.change_service("web", {"spec": {"type": "ClusterIP"}})
+    await stage.nothing_left()
+    await stage.change_service("web", {"spec": {"type": "LoadBalancer"}})
+    (service,) = await stage.served("web")
+    await nodes.listen(service)
+    await answer(service.addresses[0], BOTH)
+
+    # What Harvester made for the first load balancer went with it, and took nothing of the second one's along.
+    (balancer,) = await stage.load_balancers()
+    generated = await stage.host.get(SERVICES, balancer.metadata.name, namespace="default")
+    assert [owner["uid"] for owner in generated["metadata"]["ownerReferences"]] == [balancer.metadata.uid]
 
 
 async def test_nodes_that_fail_are_left_out_until_they_are_back(stage: Stage, nodes: GuestNodes) -> None:

@@ -111,7 +111,7 @@ class Server:
             raise Conflict(_answer(409, "Conflict", f"PATCH {name}"))
         document = msgspec.json.decode(msgspec.json.encode(stored))
         _merge(document, body)
-        if "deletionTimestamp" in document["metadata"] and not document["metadata"].get("finalizers"):
+        if document["metadata"].get("deletionTimestamp") and not document["metadata"].get("finalizers"):
             self._remove(resource, key)
             return self._read(resource, document)
         return self._store(resource, key, document)

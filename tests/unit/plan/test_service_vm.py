@@ -193,6 +193,17 @@ COURSE = {
         [{"service": {"annotations": {KUBE_VIP_IGNORE: "true"}}}],
         Done(),
     ),
+    "somebody wrote an address for kube-vip, which may have caught it while it waited for one": (
+        hosted({KUBE_VIP_ADDRESSES: "10.0.0.7"}),
+        balancer(),
+        1.0,
+        [
+            {"service": {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}}},
+            # The mark comes back, too: a step is compared with what is there when its turn comes.
+            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}},
+        ],
+        Done(),
+    ),
     "another address": (
         hosted(),
         balancer(address="10.0.0.9"),
