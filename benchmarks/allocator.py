@@ -28,6 +28,8 @@ LOAD_BALANCERS: Final = documents("loadbalancer.harvesterhci.io", "v1beta1", "lo
 FIRST_ADDRESS: Final = int(ipaddress.IPv4Address("198.18.0.1"))
 """In the network that RFC 2544 sets aside for benchmarks; nothing is ever sent to it."""
 POOL: Final = "benchmark"
+MISSING_POOL: Final = "no-such-pool"
+"""A load balancer that asks for it gets no address, and a condition that says why."""
 SILENCE: Final = 150.0
 """Seconds without a line after which a watch counts as dead."""
 WATCH_SECONDS: Final = 3600
@@ -46,6 +48,8 @@ def answer(document: Document, address: str) -> Document | None:
     status = document.get("status") or {}
     if (status.get("allocatedAddress") or {}).get("ip"):
         return None
+    if document["spec"].get("ipPool") == MISSING_POOL:
+        return _refused(document)
     wanted = {
         **status,
         "allocatedAddress": {"ip": address, "ipPool": POOL, "mask": "255.254.0.0", "gateway": "198.19.255.254"},
@@ -58,6 +62,19 @@ def answer(document: Document, address: str) -> Document | None:
         **document,
         "metadata": {**metadata, "finalizers": [*finalizers, LB_CONTROLLER_FINALIZER]},
         "status": wanted,
+    }
+
+
+def _refused(document: Document) -> Document | None:
+    """Return the load balancer as Harvester writes it for a pool that does not exist, or None when that is done."""
+    metadata, status = document["metadata"], document.get("status") or {}
+    if status.get("conditions"):
+        return None
+    condition = {"type": "Ready", "status": "False", "message": f"fail to get allocator {MISSING_POOL}"}
+    return {
+        **document,
+        "metadata": {**metadata, "finalizers": [*(metadata.get("finalizers") or []), LB_CONTROLLER_FINALIZER]},
+        "status": {**status, "conditions": [condition]},
     }
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from benchmarks.arena import CLUSTER, PATIENCE, Arena, Traffic, Usage
 from benchmarks.audit import count_of, tally
+from benchmarks.hopeless import serve_among_hopeless
 from benchmarks.joins import join_nodes
 from benchmarks.load import NAMESPACE, Body, Span, names_of, service_body
 from benchmarks.machine import resident_bytes
@@ -56,6 +57,7 @@ async def run_all(arena: Arena, count: int, singles: int) -> AsyncIterator[Secti
     yield await delete_bulk(arena, bulk, f"Deletion of {count} served Services at once")
     yield await serve_vm(arena, names_of("vm", count))
     yield await share_addresses(arena, count)
+    yield await serve_among_hopeless(arena, count)
     for section in await join_nodes(arena, count // 2):
         yield section
 

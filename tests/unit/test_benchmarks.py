@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.allocator import answer
+from benchmarks.allocator import MISSING_POOL, answer
 from benchmarks.audit import AuditLog, Request, count_of, is_work, read_requests, tally
 from benchmarks.load import names_of, service_body
 from benchmarks.machine import processor_model, total_memory
@@ -150,6 +150,15 @@ class TestAllocator:
         assert written is not None
         assert written["status"]["address"] == "198.18.0.2"
         assert written["status"]["backendServers"] == ["node-1"]
+
+    def test_one_that_asks_for_no_pool_that_exists_is_refused_once(self) -> None:
+        balancer = {**self.balancer(), "spec": {"workloadType": "cluster", "ipPool": MISSING_POOL}}
+        written = answer(balancer, "198.18.0.1")
+        assert written is not None
+        assert written["metadata"]["finalizers"] == [LB_CONTROLLER_FINALIZER]
+        (condition,) = written["status"]["conditions"]
+        assert (condition["status"], condition["message"]) == ("False", "fail to get allocator no-such-pool")
+        assert answer(written, "198.18.0.1") is None
 
     def test_a_served_one_is_left_alone(self) -> None:
         written = answer(self.balancer(), "198.18.0.1")
