@@ -113,6 +113,7 @@ class ApiClient:
         self._credentials = credentials
         self._observer = observer
         self._certificate = 0
+        self._closings = 0
         self._session: aiohttp.ClientSession | None = None
         self._responses: weakref.WeakSet[aiohttp.ClientResponse] = weakref.WeakSet()
 
@@ -136,6 +137,7 @@ class ApiClient:
 
     async def close(self) -> None:
         """Close all connections. Running requests fail with Unreachable."""
+        self._closings += 1
         # A closed session alone leaves those waiting who read from it.
         for response in list(self._responses):
             response.close()
@@ -215,7 +217,7 @@ class ApiClient:
         ``silence`` is the longest time in seconds without any line before the watch counts as dead.
         """
         query = {**resource.query, **params, "watch": "1", "allowWatchBookmarks": "true"}
-        path, request_id = resource.path(namespace), _next_request_id()
+        path, request_id, opened_in = resource.path(namespace), _next_request_id(), self._closings
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT):
                 answer = await self._send("GET", path, params=query, data=None, request_id=request_id)
@@ -224,7 +226,9 @@ class ApiClient:
                 async for line in watch_lines(response.content, silence):
                     yield self._event(resource, line)
         except (aiohttp.ClientError, ConnectionError, ssl.SSLError, TimeoutError) as error:
-            raise self._unreachable(f"WATCH {path}", error, request_id) from error
+            # One that we have ended ourselves has ended; it is no fault of the server.
+            if opened_in == self._closings:
+                raise self._unreachable(f"WATCH {path}", error, request_id) from error
 
     async def request(
         self,

@@ -15,6 +15,7 @@ from tests.e2e.observing import writes
 
 pytestmark = pytest.mark.apiserver
 
+COLLECTIONS = ("/services", "/nodes", "/configmaps", "/loadbalancers", "/virtualmachines", "/virtualmachineinstances")
 MANY = [f"web-{number}" for number in range(50)]
 
 
@@ -39,6 +40,32 @@ async def test_stops_before_it_leads(stage: Stage, ccm: CcmProcess) -> None:
 
     assert await stage.ended(waiting) == 0
     assert ccm.exit_code is None
+
+
+async def test_waiting_run_takes_over_without_reading_everything(stage: Stage, lan: None) -> None:
+    leader = stage.run()
+    await stage.logged(leader, "became leader")
+    await asyncio.gather(*(stage.create_service(name) for name in MANY[:5]))
+    await stage.served(*MANY[:5])
+    waiting = stage.run(proxied=True)
+    await stage.logged(waiting, "waiting for leadership")
+    proxies = (stage.guest_proxy, stage.harvester_proxy)
+
+    async def follows() -> bool:
+        return [proxy.watches() for proxy in proxies] == [3, 3]
+
+    await until(follows, within=20, what="watches of the waiting run")
+    for proxy in proxies:
+        proxy.forget()
+    leader.terminate(0)
+    await stage.logged(waiting, "became leader")
+    await stage.create_service("next")
+    await stage.served("next")
+
+    read = [record.path for proxy in proxies for record in proxy.matching(method="GET")]
+    assert [path for path in read if path.partition("?")[0].endswith(COLLECTIONS)] == []
+    created = [record for record in writes(stage.harvester_proxy) if record.method == "POST"]
+    assert len(created) == 1
 
 
 async def test_stops_in_the_middle_of_work_and_the_next_run_goes_on(stage: Stage, ccm: CcmProcess) -> None:
