@@ -44,12 +44,9 @@ class Cluster:
     async def close(self) -> None:
         """Remove all Nodes, VMs and what the program made of them."""
         await self._watching.stop()
-        for node in await self.kubelets.all():
-            with suppress(NotFound):
-                await self.kubelets.remove(node)
-        for resource in (INSTANCES, MACHINES):
-            for document in (await self.stage.host.list(resource, namespace=VM_NAMESPACE)).items:
-                await self.stage.host.delete(resource, document["metadata"]["name"], namespace=VM_NAMESPACE)
+        for collection in (INSTANCES, MACHINES):
+            await self.stage.host.request("DELETE", collection.path(VM_NAMESPACE))
+        await self.stage.guest.request("DELETE", DOCUMENTS.path())
         with suppress(NotFound):
             await self.stage.guest.delete(CONFIG_MAPS, NAD_MAPPING_NAME, namespace=NAD_MAPPING_NAMESPACE)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from devenv.ccm import CcmProcess
@@ -26,8 +28,7 @@ async def vms(cluster: Cluster, program: CcmProcess) -> list[Machine]:
     """Four VMs whose Nodes are initialised and ready."""
     assert program.exit_code is None
     vms = [Machine(f"w{number}") for number in range(4)]
-    for number, vm in enumerate(vms):
-        await cluster.boot(vm, f"10.0.0.{number + 1}")
+    await asyncio.gather(*(cluster.boot(vm, f"10.0.0.{number + 1}") for number, vm in enumerate(vms)))
     await cluster.join(*vms)
     await cluster.initialised(*(vm.name for vm in vms))
     return vms
