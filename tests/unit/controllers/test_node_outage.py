@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from harvester_ccm.errors import CCMError, Unreachable
-from tests.clock import JumpingLoop
+from tests.clock import JumpingLoop, jumping_time
 from tests.memory_server import Call, Document, refused
 from tests.unit.controllers.node_scene import VM, VMI, NodeScene, initialised, machine, until
 
@@ -199,3 +199,25 @@ async def _suffer(scene: NodeScene, outage: Outage, *, begun: bool = False) -> N
     scene.boot(LATE, "10.0.0.99")
     await initialised(scene, [LATE.name], 300)
     await until(lambda: "InternalIP 10.9.9.9" in scene.addresses("w0"), seconds=300, what="refresh after the outage")
+
+
+@jumping_time
+async def test_an_hour_in_which_harvester_shows_its_vms_now_and_then() -> None:
+    scene = NodeScene()
+    async with scene.live():
+        for number, vm in enumerate(VMS):
+            scene.boot(vm, f"10.0.0.{number + 1}")
+            scene.join(vm.name, system_uuid=vm.system_uuid)
+        await initialised(scene, [vm.name for vm in VMS])
+        for vm in VMS:
+            scene.say_ready(vm.name, "Unknown")
+        for _ in range(10):
+            outage = GoneForGood()
+            outage.begin(scene)
+            await asyncio.sleep(180)
+            outage.end(scene)
+            await asyncio.sleep(180)
+        assert scene.names() == {vm.name for vm in VMS}
+        assert all(scene.taints(vm.name) == [] for vm in VMS)
+        told = Counter(scene.told("w0"))
+    assert told == {"Synced": 1, "NodeDeletionHeld": 1}, "one Event that counts its repetitions"
