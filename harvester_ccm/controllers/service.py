@@ -7,13 +7,13 @@ caches at once, so that the next plan is made on what is, not on what was.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
+from harvester_ccm.controllers.recollection import Memory, Recollection
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.errors import AlreadyExists, CCMError, Conflict, Forbidden, NotFound
 from harvester_ccm.kube.client import ApiClient
@@ -25,7 +25,7 @@ from harvester_ccm.model.outcome import Done, Outcome
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.backends import backend_addresses, backend_names
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity, changed_document
-from harvester_ccm.plan.loadbalancer import concerns_us, phase, plan_service
+from harvester_ccm.plan.loadbalancer import concerns_us, plan_service
 from harvester_ccm.plan.network_device import network_devices
 from harvester_ccm.plan.ownership import claim, name_for, service_key, service_uuid
 from harvester_ccm.plan.refusal import Note, failure_note, is_permanent
@@ -41,7 +41,6 @@ from harvester_ccm.plan.steps import (
     Step,
     Tell,
 )
-from harvester_ccm.plan.switch import SWITCH_PAUSE
 
 COMPONENT: Final = "service-controller"
 """Source of our Events on Services; the name that users of every cloud provider know."""
@@ -79,19 +78,6 @@ class ServicePolicy:
     """Serve only Services that ask for our load balancer class."""
 
 
-@dataclass
-class _Memory:
-    """What is remembered of a Service between two looks; lost at a restart without harm."""
-
-    phase: str
-    since: float
-    uid: str
-    """Of the Service; a new one of the same name starts anew."""
-    hosted: float | None = None
-    """Loop time at which a VM load balancer of the Service was last there."""
-    told: set[Note] = field(default_factory=set)
-
-
 def sharer_index(service: Service) -> Iterable[str]:
     """Return the keys of the primaries that the Service names and was last served with, for the index SHARERS."""
     return {key for key in (primary_reference(service), labelled_primary(service)) if key is not None}
@@ -123,10 +109,7 @@ class ServiceController:
         self._recorder = recorder
         self._cluster = cluster
         self._policy = policy
-        self._memory: dict[str, _Memory] = {}
-        self._found: frozenset[str] = frozenset()
-        """UIDs of the Services that were there at the start: nobody knows what they had a moment before."""
-        self._started = 0.0
+        self._memories = Recollection()
         self._backends: tuple[str, ...] = ()
         self._backend_addresses: tuple[str, ...] = ()
         self._backends_were_known = False
@@ -145,8 +128,7 @@ class ServiceController:
         """Work until cancelled."""
         await self._services.wait_synced()
         await self._caches.nodes.wait_synced()
-        self._found = frozenset(one.metadata.uid for one in self._services.all())
-        self._started = asyncio.get_running_loop().time()
+        self._memories.start(self._services.all())
         self._refresh_backends()
         self._enqueue_all()
         await self.runner.run()
@@ -155,17 +137,13 @@ class ServiceController:
         """Bring one Service nearer to what it should be."""
         service = self._services.get(key)
         if service is None:
-            self._memory.pop(key, None)
+            self._memories.forget(key)
             return Done()
         if not self._concerns_us(service):
             return Done()
         situation = self.situation(service)
-        memory = self._remember(key, situation)
-        now = asyncio.get_running_loop().time()
-        hosted = None if memory.hosted is None else now - memory.hosted
-        plan = plan_service(
-            replace(situation, waited=now - memory.since, since_hosted=hosted, told=frozenset(memory.told))
-        )
+        memory = self._memories.remember(situation)
+        plan = plan_service(memory.complete(situation))
         told: set[Note] = set()
         await self._take(key, plan.steps, memory, told)
         memory.told &= told
@@ -213,18 +191,7 @@ class ServiceController:
             return labelled
         return (*labelled, named)
 
-    def _remember(self, key: str, situation: Situation) -> _Memory:
-        current = phase(situation)
-        memory = self._memory.get(key)
-        uid = situation.service.metadata.uid
-        if memory is None or memory.uid != uid:
-            hosted = self._started - SWITCH_PAUSE if uid in self._found else None
-            memory = self._memory[key] = _Memory(current, asyncio.get_running_loop().time(), uid, hosted)
-        elif memory.phase != current:
-            memory.phase, memory.since = current, asyncio.get_running_loop().time()
-        return memory
-
-    async def _take(self, key: str, steps: tuple[Step, ...], memory: _Memory, told: set[Note]) -> None:
+    async def _take(self, key: str, steps: tuple[Step, ...], memory: Memory, told: set[Note]) -> None:
         for step in steps:
             match step:
                 case Tell(note=note):
@@ -254,7 +221,7 @@ class ServiceController:
             self._services.observe(written)
 
     async def _write_load_balancer(
-        self, key: str, step: CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer, memory: _Memory
+        self, key: str, step: CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer, memory: Memory
     ) -> None:
         try:
             match step:
@@ -325,7 +292,7 @@ class ServiceController:
         if load_balancers_in(written.api_version) == self._load_balancers.resource:
             self._load_balancers.observe(written)
 
-    def _tell(self, key: str, note: Note, memory: _Memory) -> None:
+    def _tell(self, key: str, note: Note, memory: Memory) -> None:
         if note in memory.told:
             return
         memory.told.add(note)
@@ -358,12 +325,9 @@ class ServiceController:
         for item in (old, new):
             if item is None:
                 continue
-            key = service_key(item)
-            memory = self._memory.get(key)
-            if memory is not None and item.spec.workload_type == "vm":
-                memory.hosted = asyncio.get_running_loop().time()
-            if self._services.get(key) is not None:
-                self.runner.enqueue(key)
+            self._memories.note(item)
+            if self._services.get(service_key(item)) is not None:
+                self.runner.enqueue(service_key(item))
 
     def _current_backends(self) -> tuple[str, ...]:
         return backend_names(self._caches.nodes.all(), self._caches.machines.all())
