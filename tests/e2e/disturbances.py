@@ -57,12 +57,14 @@ class Disturbances:
 
     async def _restart(self) -> None:
         self.counts["restart"] += 1
-        if self._dice.random() < 0.7:
+        try:
+            if self._dice.random() < 0.3:
+                self.run.terminate(0)
+                await self._stage.ended(self.run)
+        finally:
+            # There is a run at the end, too, and never are there two.
             self.run.kill()
-        else:
-            self.run.terminate(0)
-            await self._stage.ended(self.run)
-        self.run = self._start()
+            self.run = self._start()
         await asyncio.sleep(self._dice.uniform(0.5, 2.0))
 
     async def _break_watches(self) -> None:
