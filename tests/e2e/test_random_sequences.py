@@ -119,8 +119,9 @@ class Sequence:
 
     async def _delete_balancer(self) -> None:
         for one in await self._stage.load_balancers():
-            # Without the finalizer Harvester itself would lose the address.
-            if one.metadata.label(LB_SERVICE_NAME) == self.name and one.metadata.has_finalizer(LB_CONTROLLER_FINALIZER):
+            # Before it has both, Harvester itself would lose the address.
+            booked = one.allocated_ip and one.metadata.has_finalizer(LB_CONTROLLER_FINALIZER)
+            if booked and one.metadata.label(LB_SERVICE_NAME) == self.name:
                 await self._stage.host.delete(LOAD_BALANCERS, one.metadata.name, namespace="default")
 
 
