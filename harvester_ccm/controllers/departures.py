@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from harvester_ccm.controllers.balancer_writes import BalancerWrites
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
@@ -48,7 +49,7 @@ class Departures:
     ) -> None:
         """``index``: the one of ``load_balancers`` by the key of the Service."""
         self._guest = guest
-        self._harvester = harvester
+        self._writes = BalancerWrites(harvester, load_balancers, cluster.namespace)
         self._services = services
         self._load_balancers = load_balancers
         self._cluster = cluster
@@ -93,14 +94,9 @@ class Departures:
             return None
 
     async def _delete(self, load_balancer: LoadBalancer) -> None:
-        meta, resource = load_balancer.metadata, self._load_balancers.resource
-        try:
-            await self._harvester.delete(resource, meta.name, namespace=meta.namespace, uid=meta.uid)
-        except NotFound as error:
-            if not error.names_object:
-                raise
-            return
-        log.info("load balancer of a lost service deleted", lb=meta.name, service=service_key(load_balancer))
+        meta = load_balancer.metadata
+        if await self._writes.delete(meta.name, meta.uid):
+            log.info("load balancer of a lost service deleted", lb=meta.name, service=service_key(load_balancer))
 
     def _is_without_service(self, load_balancer: LoadBalancer) -> bool:
         """Return whether the Service that it was made for was seen to go, not too long ago."""

@@ -20,8 +20,12 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer, load_bal
 from harvester_ccm.model.meta import Resource
 from harvester_ccm.plan.harvester_api import choose_version
 
-LOOK_SECONDS: Final = 10.0
-"""Shortest time between two questions for a newer version."""
+JUST_ASKED_SECONDS: Final = 1.0
+"""An answer so new is not asked for again."""
+EARLY_SECONDS: Final = 15.0
+"""A watch that ends sooner than this after the last question may have ended because versions change."""
+SETTLING_SECONDS: Final = 2.0
+"""What a server says of its versions follows a change of them, which ends all watches, a moment later."""
 
 log = structlog.get_logger(__name__)
 
@@ -38,14 +42,17 @@ class HarvesterVersion:
 
     async def choose(self, error: CCMError | None) -> Resource[LoadBalancer]:
         """Return the resource to read, after the question to Harvester where it may be another one by now."""
-        now = asyncio.get_running_loop().time()
-        is_second_choice = self._resource != LOAD_BALANCERS
-        if isinstance(error, NotFound) or (is_second_choice and now - self._asked >= LOOK_SECONDS):
-            self._asked = now
+        age = asyncio.get_running_loop().time() - self._asked
+        if isinstance(error, NotFound):
+            await self._look()
+        elif self._resource != LOAD_BALANCERS and age >= JUST_ASKED_SECONDS:
+            if age < EARLY_SECONDS:
+                await asyncio.sleep(SETTLING_SECONDS)
             await self._look()
         return self._resource
 
     async def _look(self) -> None:
+        self._asked = asyncio.get_running_loop().time()
         try:
             served = await versions_serving(self._client, LOAD_BALANCERS.group, LOAD_BALANCERS.plural)
         except CCMError as error:

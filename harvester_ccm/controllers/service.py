@@ -13,18 +13,19 @@ from typing import Final
 
 import structlog
 
+from harvester_ccm.controllers.balancer_writes import BalancerWrites
 from harvester_ccm.controllers.recollection import Memory, Recollection
 from harvester_ccm.controllers.runner import Runner
-from harvester_ccm.errors import AlreadyExists, CCMError, Conflict, Forbidden, NotFound
+from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import SERVICES, ConfigMap, Node, Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS_V1ALPHA1, LoadBalancer, VirtualMachine, load_balancers_in
+from harvester_ccm.model.harvester import LOAD_BALANCERS_V1ALPHA1, LoadBalancer, VirtualMachine
 from harvester_ccm.model.outcome import Done, Outcome
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.backends import backend_addresses, backend_names
-from harvester_ccm.plan.load_balancer_object import ClusterIdentity, changed_document
+from harvester_ccm.plan.load_balancer_object import ClusterIdentity
 from harvester_ccm.plan.loadbalancer import concerns_us, plan_service
 from harvester_ccm.plan.network_device import network_devices
 from harvester_ccm.plan.ownership import claim, name_for, service_key, service_uuid
@@ -102,7 +103,7 @@ class ServiceController:
         policy: ServicePolicy,
     ) -> None:
         self._guest = guest
-        self._harvester = harvester
+        self._writes = BalancerWrites(harvester, caches.load_balancers, cluster.namespace)
         self._caches = caches
         self._services = caches.services
         self._load_balancers = caches.load_balancers
@@ -248,49 +249,19 @@ class ServiceController:
         return service is not None and service.metadata.uid == uid and service.metadata.has_finalizer(SERVICE_FINALIZER)
 
     async def _create(self, key: str, step: CreateLoadBalancer) -> None:
-        namespace = self._cluster.namespace
-        resource = load_balancers_in(str(step.body["apiVersion"]))
-        try:
-            created = await self._harvester.create(resource, step.body, namespace=namespace)
-        except AlreadyExists as error:
-            # The cache is behind; what exists decides.
-            self._observe(await self._harvester.get(resource, step.name, namespace=namespace))
-            raise Conflict(error.answer) from error
-        self._observe(created)
+        await self._writes.create(step.name, step.body)
         log.info("load balancer created", service=key, lb=step.name)
 
     async def _change(self, key: str, step: ChangeLoadBalancer) -> None:
-        namespace = self._cluster.namespace
-        current = self._load_balancers.get(f"{namespace}/{step.name}")
-        if current is None:
-            return
-        document = changed_document(current, step.change)
-        resource = load_balancers_in(current.api_version)
-        try:
-            written = await self._harvester.replace(resource, step.name, document, namespace=namespace)
-        except NotFound as error:
-            if not error.names_object:
-                raise
-            self._load_balancers.forget(current)
-            return
-        self._observe(written)
-        log.info("load balancer updated", service=key, lb=step.name, address=written.address)
+        written = await self._writes.change(step.name, step.change)
+        if written is not None:
+            log.info("load balancer updated", service=key, lb=step.name, address=written.address)
 
     async def _delete(self, key: str, step: DeleteLoadBalancer) -> None:
-        resource = self._load_balancers.resource
-        try:
-            await self._harvester.delete(resource, step.name, namespace=self._cluster.namespace, uid=step.uid)
-        except NotFound as error:
-            if not error.names_object:
-                raise
-            log.info("load balancer was gone already", service=key, lb=step.name)
-        else:
+        if await self._writes.delete(step.name, step.uid):
             log.info("load balancer deleted", service=key, lb=step.name)
-
-    def _observe(self, written: LoadBalancer) -> None:
-        """Take the answer to a write into the cache, unless that reads another version of the API by now."""
-        if load_balancers_in(written.api_version) == self._load_balancers.resource:
-            self._load_balancers.observe(written)
+        else:
+            log.info("load balancer was gone already", service=key, lb=step.name)
 
     def _tell(self, key: str, note: Note, memory: Memory) -> None:
         if note in memory.told:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import structlog
 
 from harvester_ccm.config import OrphanPolicy
+from harvester_ccm.controllers.balancer_writes import BalancerWrites
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
@@ -57,7 +58,7 @@ class OrphanSweep:
         policy: SweepPolicy,
     ) -> None:
         self._guest = guest
-        self._harvester = harvester
+        self._writes = BalancerWrites(harvester, load_balancers, cluster.namespace)
         self._services = services
         self._load_balancers = load_balancers
         self._cluster = cluster
@@ -118,12 +119,7 @@ class OrphanSweep:
             # The cache is behind; the Service controller decides.
             return Wait("service", self._policy.period)
         meta = load_balancer.metadata
-        try:
-            resource = self._load_balancers.resource
-            await self._harvester.delete(resource, meta.name, namespace=meta.namespace, uid=meta.uid)
-        except NotFound as error:
-            if not error.names_object:
-                raise
+        if not await self._writes.delete(meta.name, meta.uid):
             return Done()
         self.deleted += 1
         log.info("orphaned load balancer deleted", lb=meta.key, service=f"{namespace}/{name}")

@@ -221,6 +221,18 @@ async def test_upgrade_that_ends_no_watch_is_noticed_within_seconds() -> None:
 
 
 @jumping_time
+async def test_upgrade_that_shows_a_moment_after_the_watches_ended_is_noticed_soon() -> None:
+    scene = Scene("v1alpha1")
+    async with scene.live():
+        await asyncio.sleep(105)
+        scene.server.break_watches()
+        await asyncio.sleep(1.5)
+        scene.server.served = ("v1beta1", "v1alpha1")
+        await asyncio.sleep(1.5)
+        assert scene.informer.resource == LOAD_BALANCERS
+
+
+@jumping_time
 async def test_change_after_the_switch_is_followed_in_the_new_version() -> None:
     scene = Scene("v1alpha1")
     scene.server.put(OLD, document("v1alpha1"))
