@@ -1,7 +1,8 @@
 """Writes to Harvester's load balancers, in the version of its API that is read, with the answers in the cache at once.
 
-A load balancer is written in the version in which it was read, and only while the cache reads that version: in an older
-one a Harvester that has been upgraded meanwhile would drop what only the newer one has.
+A load balancer is written in the version in which it was read, and only while the cache reads that version. In the
+older one it is written only after a look that Harvester does not serve the newer one yet: a Harvester that has just
+been upgraded drops from such a write what only the newer version has.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from harvester_ccm.errors import AlreadyExists, Answer, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.model.harvester import LoadBalancer, load_balancers_in
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer, load_balancers_in
 from harvester_ccm.plan.load_balancer_object import Document, LoadBalancerChange, changed_document
 
 
@@ -24,7 +25,7 @@ class BalancerWrites:
     async def create(self, name: str, body: Document) -> None:
         """Create a load balancer. Raises Conflict when it exists: the cache is behind, and what exists decides."""
         resource = load_balancers_in(str(body["apiVersion"]))
-        self._check(str(body["apiVersion"]), name)
+        await self._check(str(body["apiVersion"]), name)
         try:
             created = await self._harvester.create(resource, body, namespace=self._namespace)
         except AlreadyExists as error:
@@ -41,7 +42,7 @@ class BalancerWrites:
         current = self._cache.get(f"{self._namespace}/{name}")
         if current is None:
             return None
-        self._check(current.api_version, name)
+        await self._check(current.api_version, name)
         document = changed_document(current, change)
         try:
             written = await self._harvester.replace(
@@ -67,9 +68,20 @@ class BalancerWrites:
             return False
         return True
 
-    def _check(self, version: str, name: str) -> None:
+    async def _check(self, version: str, name: str) -> None:
+        """Raise Conflict unless load balancers may be written in this version."""
         if load_balancers_in(version) != self._cache.resource:
             raise _conflict(name, f"load balancers are read in {self._cache.resource.version} by now")
+        if self._cache.resource != LOAD_BALANCERS and await self._serves_newest(name):
+            raise _conflict(name, "Harvester was upgraded; load balancers are read in its newer version in a moment")
+
+    async def _serves_newest(self, name: str) -> bool:
+        """Return whether Harvester serves the newest version now; what it says of its versions comes a moment later."""
+        try:
+            await self._harvester.get(LOAD_BALANCERS, name, namespace=self._namespace)
+        except NotFound as error:
+            return error.names_object
+        return True
 
     def _observe(self, written: LoadBalancer) -> None:
         """Take an answer into the cache, unless that reads another version by now."""

@@ -9,6 +9,7 @@ import pytest
 
 from devenv.ccm import CcmProcess
 from devenv.demo.requests import ask
+from devenv.faults import Record
 from devenv.guestnodes import GuestNodes, address_of
 from devenv.harvester.before12 import HarvesterBefore12
 from devenv.harvester.definitions import serve_now
@@ -297,6 +298,13 @@ async def test_upgrade_keeps_the_load_balancers(
 
         assert WORKLOAD_TYPE in told.message
         assert await stage.told("web", Reason.ADOPTED) == []
+        assert [
+            one.message for name in ("web", "plain") for one in await stage.told(name) if one.type == "Warning"
+        ] == []
+        # Nothing that the newer version has was lost by a write in the older one.
+        assert {path_version(one) for one in writes(stage.harvester_proxy, BALANCERS) if one.status == 200} == {
+            "v1beta1"
+        }
         assert {one.metadata.uid for one in await stage.load_balancers()} == before
         assert {one.method for one in writes(stage.harvester_proxy, BALANCERS) if (one.status or 0) < 400} == {"PUT"}
         assert {one.metadata.name: one.addresses for one in await stage.served("web", "plain")} == served
@@ -307,6 +315,11 @@ async def test_upgrade_keeps_the_load_balancers(
             await stage.delete_service(name)
         await stage.gone("web", "plain")
         await stage.nothing_left()
+
+
+def path_version(record: Record) -> str:
+    """Return the version of the API that a request was made in."""
+    return record.path.split("/")[3]
 
 
 async def repaired(stage: Stage) -> None:

@@ -49,6 +49,8 @@ class Server:
     """Raised by the next writes, one each."""
     lagging: bool = False
     """Whether the caches do not see what happens."""
+    unserved: str = ""
+    """Version of load balancers that there is not."""
     version: int = 100
     namespace: str = CLUSTER.namespace
 
@@ -70,6 +72,8 @@ class Server:
 
     async def get(self, resource: Resource[ObjectT], name: str, *, namespace: str | None = None) -> ObjectT:
         """Return one object."""
+        if resource.plural == "loadbalancers" and resource.version == self.unserved:
+            raise NotFound(_answer(404, "", f"GET {name}"))
         found = self.stored.get((resource.plural, f"{namespace}/{name}"))
         if found is None:
             raise NotFound(_answer(404, "NotFound", f"GET {name}"))
@@ -203,6 +207,7 @@ class Stage:
             "loadbalancers": self.caches.load_balancers,
             "virtualmachines": self.caches.machines,
         }
+        self.harvester.unserved = "v1beta1" if balancers != LOAD_BALANCERS else ""
         self.controller = ServiceController(
             guest,
             harvester,

@@ -118,6 +118,15 @@ async def test_nothing_is_written_in_a_version_that_is_not_read_any_more() -> No
     assert stage.writes() == []
 
 
+@pytest.mark.parametrize("exists", [True, False], ids=["to be changed", "to be created"])
+async def test_nothing_is_written_in_the_old_version_once_there_is_a_newer_one(exists: bool) -> None:
+    stage = await stage_with(hosted() if exists else service(), balancers=(balancer(),) if exists else ())
+    stage.harvester.unserved = ""
+    with pytest.raises(Conflict, match="Harvester was upgraded"):
+        await stage.controller.reconcile(KEY)
+    assert stage.harvester.writes == []
+
+
 async def test_change_that_is_not_taken_is_no_change_and_is_not_repeated_at_once() -> None:
     stage = await stage_with(hosted(), balancers=(balancer(),))
     before = stage.caches.load_balancers.get(LB_KEY)
