@@ -99,6 +99,10 @@ def state_of(load_balancer: LoadBalancer) -> str:
     if load_balancer.metadata.deleting:
         return "deleting"
     condition = load_balancer.ready
-    if condition is not None and condition.status == "True":
+    is_ready = condition is not None and condition.status == "True"
+    if load_balancer.v1alpha1 and not load_balancer.address:
+        # Harvester before 1.2 calls it ready all the same.
+        return "pending"
+    if is_ready:
         return "ready"
-    return "unhealthy" if load_balancer.allocated_ip else "pending"
+    return "unhealthy" if load_balancer.allocated_ip or load_balancer.v1alpha1 else "pending"
