@@ -28,7 +28,7 @@ MOST_REQUESTS = 10
 
 
 class Disturbances:
-    """Disturbs the program until cancelled; ``run`` is the process that is running then."""
+    """Disturbs the program until told to end; ``run`` is the process that is running then."""
 
     def __init__(self, stage: Stage, dice: random.Random) -> None:
         self._stage = stage
@@ -36,20 +36,25 @@ class Disturbances:
         self.counts: Counter[str] = Counter()
         """How often each kind of disturbance happened."""
         self.run = self._start()
+        self._ending = False
 
     def _start(self) -> CcmProcess:
         return self._stage.run(flags={"leader-elect": "false"}, proxied=True)
 
     async def go_on(self) -> None:
-        """Disturb; nothing is broken any more when this is cancelled."""
+        """Disturb until ``end``; nothing is broken any more when this returns, and the program runs."""
         kinds = [self._restart, self._break_watches, self._stop_webhook, self._inject, self._inject, self._inject]
         try:
-            while True:
+            while not self._ending:
                 await self._dice.choice(kinds)()
                 await asyncio.sleep(self._dice.uniform(0, LONGEST_PEACE))
         finally:
             for proxy in self._proxies:
                 proxy.heal()
+
+    def end(self) -> None:
+        """Let the present disturbance be the last one."""
+        self._ending = True
 
     @property
     def _proxies(self) -> tuple[FaultProxy, FaultProxy]:
@@ -57,14 +62,12 @@ class Disturbances:
 
     async def _restart(self) -> None:
         self.counts["restart"] += 1
-        try:
-            if self._dice.random() < 0.3:
-                self.run.terminate(0)
-                await self._stage.ended(self.run)
-        finally:
-            # There is a run at the end, too, and never are there two.
+        if self._dice.random() < 0.7:
             self.run.kill()
-            self.run = self._start()
+        else:
+            self.run.terminate(0)
+            await self._stage.ended(self.run)
+        self.run = self._start()
         await asyncio.sleep(self._dice.uniform(0.5, 2.0))
 
     async def _break_watches(self) -> None:

@@ -191,8 +191,8 @@ async def play_all(stage: Stage) -> list[str]:
     try:
         await asyncio.gather(*(play(sequence) for sequence in sequences))
     finally:
-        disturbing.cancel()
-        await asyncio.wait([disturbing])
+        disturbances.end()
+        await disturbing
     print(f"disturbed by {dict(disturbances.counts)}")  # noqa: T201 - shown when the test fails
     return [sequence.name for sequence in sequences]
 
