@@ -22,7 +22,7 @@ LINKED = [*PAGES, ROOT / "README.md", CHART / "README.md"]
 OTHER_PROGRAMS = {
     *("--cloud-provider", "--disable-cloud-controller", "--disable", "--kubelet-arg", "--node-ip"),  # kubelet, K3s
     *("--namespace", "--set", "--from-file", "--tail", "--field-selector"),  # helm, kubectl
-    *("--keep", "--quick", "--nodes"),  # the benchmarks
+    *("--keep", "--quick", "--nodes", "--rounds"),  # the benchmarks
     "--flag",  # stands for any
 }
 """Flags in the pages that belong to other programs."""
