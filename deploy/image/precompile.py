@@ -17,6 +17,10 @@ from typing import Final
 ENTRY_POINTS: Final = (
     "harvester_ccm.cli",
     "harvester_ccm.app",
+    # Imported only where the server is not switched off; the last one by a process of its own.
+    "harvester_ccm.serving.server",
+    "harvester_ccm.serving.reviews",
+    "harvester_ccm.serving.issuer",
 )
 
 
