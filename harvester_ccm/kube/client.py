@@ -25,7 +25,6 @@ import aiohttp
 import msgspec
 import structlog
 
-from harvester_ccm import __version__
 from harvester_ccm.errors import (
     ApiError,
     Unauthorized,
@@ -35,6 +34,7 @@ from harvester_ccm.errors import (
 )
 from harvester_ccm.kube.connection import describe_connection_error
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.session import Session
 from harvester_ccm.kube.watchlines import watch_lines
 from harvester_ccm.kube.writes import Writes
 from harvester_ccm.model.meta import Resource
@@ -114,7 +114,7 @@ class ApiClient:
         self._observer = observer
         self._certificate = 0
         self._closings = 0
-        self._session: aiohttp.ClientSession | None = None
+        self._session: Session | None = None
         self._responses: weakref.WeakSet[aiohttp.ClientResponse] = weakref.WeakSet()
 
     @property
@@ -317,18 +317,8 @@ class ApiClient:
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
-            tls = self._credentials.tls
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=tls if tls is not None else False, limit=0, ttl_dns_cache=30),
-                headers={"User-Agent": f"harvester-ccm/{__version__}", "Accept": "application/json"},
-                # Limits are set around whole calls. The environment's proxy is in the credentials: aiohttp would look
-                # for it, and for a netrc file, in two threads per request.
-                timeout=aiohttp.ClientTimeout(total=None),
-                trust_env=False,
-                read_bufsize=256 * 1024,
-                skip_auto_headers={"Accept-Encoding"},
-            )
-        return self._session
+            self._session = Session(self._credentials.tls)
+        return self._session.http
 
     def _event(self, resource: Resource[T], line: bytes) -> WatchEvent[T]:
         request = f"WATCH {resource.path()}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,6 +35,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, SERVICES
 from harvester_ccm.model.meta import Object, Resource, decoder
+from tests.apiserver.odd_servers import deaf_server
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
@@ -209,6 +211,21 @@ async def test_server_that_does_not_answer(client: ApiClient, guest_proxy: Fault
         await client.get(NAMESPACES, "default")
     with pytest.raises(Unreachable, match=r"no answer within 0\.2 s \(WATCH /api/v1/namespaces\)"):
         await anext(client.watch(NAMESPACES, params={}, silence=60))
+
+
+@pytest.mark.usefixtures("no_patience")
+def test_connection_of_a_request_that_was_given_up_ends_with_the_client(
+    guest: ControlPlane, admin_kubeconfig: Path
+) -> None:
+    async def give_up(server: str) -> None:
+        credentials = replace(load_kubeconfig(admin_kubeconfig), server=server)
+        async with ApiClient(credentials, cluster="guest") as client:
+            with pytest.raises(Unreachable, match="no answer"):
+                await client.get(NAMESPACES, "default")
+
+    with deaf_server(guest.serving) as server:
+        asyncio.run(give_up(server))
+        gc.collect()  # a socket that was left open is an error now
 
 
 @pytest.mark.parametrize(

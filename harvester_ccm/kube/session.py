@@ -1,0 +1,63 @@
+"""The connections of one client to its API server, none of which outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import weakref
+from typing import Final
+
+import aiohttp
+
+from harvester_ccm import __version__
+
+_LOOKS: Final = 500
+"""So often it is looked whether the event loop has taken notice that its sockets have ended."""
+_PAUSE: Final = 0.002
+"""Seconds between two looks."""
+
+
+class Session:
+    """A pool of connections with the same credentials.
+
+    A request that is given up closes its connection in the manner of TLS, which waits for the server's farewell for up
+    to half a minute. aiohttp does not know of such a connection any more, so the sockets are remembered here.
+    """
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self.http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                ssl=tls if tls is not None else False, limit=0, ttl_dns_cache=30, socket_factory=self._open
+            ),
+            headers={"User-Agent": f"harvester-ccm/{__version__}", "Accept": "application/json"},
+            # Limits are set around whole calls. The environment's proxy is in the credentials: aiohttp would look
+            # for it, and for a netrc file, in two threads per request.
+            timeout=aiohttp.ClientTimeout(total=None),
+            trust_env=False,
+            read_bufsize=256 * 1024,
+            skip_auto_headers={"Accept-Encoding"},
+        )
+        """What sends the requests."""
+
+    async def close(self) -> None:
+        """End all connections and return when they are closed."""
+        await self.http.close()
+        for one in self._left():
+            with contextlib.suppress(OSError):  # not connected yet, or not any more
+                one.shutdown(socket.SHUT_RDWR)
+        for _ in range(_LOOKS):
+            if not self._left():
+                break
+            await asyncio.sleep(_PAUSE)
+
+    def _open(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        opened = socket.socket(family, kind, protocol)
+        self._sockets.add(opened)
+        return opened
+
+    def _left(self) -> list[socket.socket]:
+        return [one for one in self._sockets if one.fileno() >= 0]
