@@ -280,11 +280,18 @@ def wrong_about(service: Service, own: list[LoadBalancer], services: Mapping[str
         return [] if right else [f"{meta.name}: {len(own)}, {service.addresses}, of {primary}, {shared}"]
     if len(own) != 1:
         return [f"{meta.name} has {len(own)} load balancers"]
-    address = own[0].allocated_ip
-    served = service.addresses == ((address,) if address else ()) and address == own[0].address
-    unservable = own[0].spec.ip_pool == "no-such-pool"
-    right = served and bool(address) != unservable and not own[0].metadata.deleting
-    return [] if right else [f"{meta.name}: {service.addresses}, {address}, {own[0].spec.ip_pool}, {own[0].address}"]
+    return wrong_with(own[0], service)
+
+
+def wrong_with(balancer: LoadBalancer, service: Service) -> list[str]:
+    """Return what is wrong between a Service and its only load balancer."""
+    address, kind, pool = balancer.allocated_ip, balancer.spec.workload_type, balancer.spec.ip_pool
+    # Harvester itself writes this field of a VM load balancer, and leaves an old address in it.
+    written = balancer.address == address or (kind == "vm" and not address)
+    served = service.addresses == ((address,) if address else ()) and written
+    if served and bool(address) == (pool != "no-such-pool") and not balancer.metadata.deleting:
+        return []
+    return [f"{service.metadata.name}: {service.addresses}, {kind}, {address}, {pool}, {balancer.address}"]
 
 
 async def wrong_books(stage: Stage, balancers: tuple[LoadBalancer, ...]) -> list[str]:
