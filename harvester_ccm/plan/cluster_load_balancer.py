@@ -11,7 +11,7 @@ from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, KUBE_VIP_ADDRESSES, KUBE_
 from harvester_ccm.plan.caveats import not_as_requested
 from harvester_ccm.plan.load_balancer_object import load_balancer_change
 from harvester_ccm.plan.network_device import Device, device_for
-from harvester_ccm.plan.parking import late_announcement, parked
+from harvester_ccm.plan.parking import late_announcement, taken_on
 from harvester_ccm.plan.refusal import NO_DHCP_ANSWER, Note, harvester_unavailable, pending_cause
 from harvester_ccm.plan.request import Request
 from harvester_ccm.plan.service_change import ServiceChange, virtual_ip_ingress
@@ -38,7 +38,7 @@ UNAVAILABLE_PATIENCE: Final = 5.0
 def plan_cluster(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:
     """Return what to do for a Service whose cluster load balancer exists."""
     if not load_balancer.allocated_ip:
-        return plan_pending(situation, load_balancer, parked(situation.service))
+        return plan_pending(situation, load_balancer, taken_on(situation.service))
     if load_balancer.allocated_ip == DHCP_ADDRESS:
         return _plan_dhcp(situation, request, load_balancer)
     return _plan_pool(situation, request, load_balancer)

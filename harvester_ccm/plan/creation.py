@@ -11,7 +11,7 @@ from harvester_ccm.plan.caveats import ignored_settings, obstacle
 from harvester_ccm.plan.cluster_load_balancer import CONTROLLER_PATIENCE
 from harvester_ccm.plan.load_balancer_object import Document, new_load_balancer, new_v1alpha1_load_balancer
 from harvester_ccm.plan.ownership import name_for
-from harvester_ccm.plan.parking import hand_over, parked, taken_back
+from harvester_ccm.plan.parking import hand_over, parked, taken_back, taken_on
 from harvester_ccm.plan.refusal import Note
 from harvester_ccm.plan.request import Request
 from harvester_ccm.plan.service_change import ServiceChange
@@ -87,7 +87,7 @@ def _prepared(service: Service, *, vm: bool) -> tuple[ChangeService, ...]:
     if vm:
         return hand_over(service)
     return change_service(
-        service, ServiceChange(annotations={**parked(service), **taken_back(service)}, finalizer=True)
+        service, ServiceChange(annotations={**taken_on(service), **taken_back(service)}, finalizer=True)
     )
 
 
@@ -101,7 +101,7 @@ def _body(situation: Situation, name: str, spec: Document, *, touched: bool) -> 
 
 
 def _creation_note(service: Service, move: Move | None) -> Note:
-    if service.addresses and move is None:
+    if service.addresses and service.metadata.has_finalizer(SERVICE_FINALIZER) and move is None:
         text = (
             f"The load balancer with address {service.addresses[0]} is gone in Harvester; it is created again under "
             "the same name, so Harvester gives the same address unless somebody else took it"

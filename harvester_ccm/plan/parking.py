@@ -26,6 +26,14 @@ def parked(service: Service) -> dict[str, str | None]:
     return {} if service.addresses else {KUBE_VIP_ADDRESSES: "", **_kept_wishes(service)}
 
 
+def taken_on(service: Service) -> dict[str, str | None]:
+    """Return the annotations of a Service that is to have our finalizer while it waits for an address.
+
+    kube-vip may have been first to see the Service, and announce what its user wrote; that wish is kept too.
+    """
+    return {**_kept_wishes(service), **parked(service)}
+
+
 def hand_over(service: Service) -> tuple[ChangeService, ...]:
     """Return the steps after which kube-vip leaves the Service, which then has our finalizer, to Harvester.
 

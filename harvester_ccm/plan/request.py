@@ -114,7 +114,7 @@ def _address(service: Service, problems: list[Note]) -> str:
         "spec.loadBalancerIP": service.spec.load_balancer_ip,
         REQUESTED_ADDRESS: service.metadata.annotation(REQUESTED_ADDRESS) or "",
     }
-    if not service.metadata.has_finalizer(SERVICE_FINALIZER) and not service.addresses:
+    if not service.metadata.has_finalizer(SERVICE_FINALIZER):
         sources[KUBE_VIP_ADDRESSES] = service.metadata.annotation(KUBE_VIP_ADDRESSES) or ""
     for key, value in sources.items():
         asks_dhcp = key == KUBE_VIP_ADDRESSES and service.metadata.annotation(IPAM) == "dhcp"
@@ -129,9 +129,13 @@ def _address(service: Service, problems: list[Note]) -> str:
 
 
 def preset_address(service: Service) -> str:
-    """Return the address that a user wrote for kube-vip on a Service that has none; empty when there is no such."""
+    """Return the address that a user wrote for kube-vip on a Service; empty when there is none.
+
+    Where the Service is ours and has an address, the annotation is ours too.
+    """
     address = _ipv4(service.metadata.annotation(KUBE_VIP_ADDRESSES) or "")
-    return "" if service.addresses or address == DHCP_ADDRESS else address
+    served = service.addresses and service.metadata.has_finalizer(SERVICE_FINALIZER)
+    return "" if served or address == DHCP_ADDRESS else address
 
 
 def _ipv4(text: str) -> str:

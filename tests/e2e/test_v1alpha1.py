@@ -89,6 +89,8 @@ async def ccm(stage: Stage, old: HarvesterBefore12, nodes: GuestNodes) -> CcmPro
     """The program, leading, with everything that it sends going through the proxies."""
     run = stage.run(proxied=True)
     await stage.logged(run, "became leader")
+    # Of what is there when it starts it must assume that it had a load balancer until a moment ago.
+    await caught_up(stage)
     return run
 
 

@@ -60,6 +60,19 @@ CREATIONS = {
         {"annotations": {IPAM: ""}},
         [{"service": {"annotations": PARKED, "finalizers": OURS}}, CREATE, "Normal EnsuringLoadBalancer"],
     ),
+    "an address that kube-vip announces already is remembered": (
+        {"annotations": {KUBE_VIP_ADDRESSES: "192.168.100.7"}, "address": "192.168.100.7"},
+        [
+            {
+                "service": {
+                    "annotations": {REQUESTED_ADDRESS: "192.168.100.7"},
+                    "finalizers": OURS,
+                }
+            },
+            CREATE,
+            "Normal EnsuringLoadBalancer",
+        ],
+    ),
     "an address written for kube-vip is remembered": (
         {"annotations": {KUBE_VIP_ADDRESSES: "192.168.100.7"}},
         [
