@@ -244,8 +244,8 @@ class _Connection:
         self._silent = True
 
     def finish(self, last: bytes) -> None:
-        """Send the last bytes of the running answer and close in good order."""
-        if self._client is not None:
+        """Send the last bytes of the running answer and close in good order, unless it has ended already."""
+        if self._client is not None and not (self._finished or self._gone.is_set()):
             self._finished = True
             self._client.write(last)
             self._client.close()
@@ -320,7 +320,7 @@ class _Connection:
                     return self._server_closed(complete=body is None)
                 if body is not None:
                     body.feed(data)
-                if not self._silent and not self._finished:
+                if not (self._silent or self._finished or self._gone.is_set()):
                     self._client.write(data[:allowed])
                     await self._client.drain()
                 if allowed is not None:

@@ -181,10 +181,16 @@ class HarvesterEmulator:
         With ``namespace``, only what belongs to load balancers of that namespace counts.
         """
         balancers = await self._client.list(LOAD_BALANCERS, namespace=namespace)
-        pools = await self._client.list(POOLS)
-        owners = [o for p in pools.items for o in ((p.get("status") or {}).get("allocated") or {}).values()]
+        owners = (await self.bookings()).values()
         booked = [owner for owner in owners if namespace is None or owner.startswith(f"{namespace}/")]
         return Counts(len(balancers.items), len(booked))
+
+    async def bookings(self) -> dict[str, str]:
+        """Return the booked addresses of all pools, each with the load balancer ``namespace/name`` it is booked for."""
+        pools = await self._client.list(POOLS)
+        return {
+            ip: owner for p in pools.items for ip, owner in ((p.get("status") or {}).get("allocated") or {}).items()
+        }
 
     def failures(self, key: str) -> int:
         """Return how often in a row the load balancer ``namespace/name`` failed: its next try is a back-off away."""

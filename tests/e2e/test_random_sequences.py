@@ -122,7 +122,10 @@ class Sequence:
             # Before it has both, Harvester itself would lose the address.
             booked = one.allocated_ip and one.metadata.has_finalizer(LB_CONTROLLER_FINALIZER)
             if booked and one.metadata.label(LB_SERVICE_NAME) == self.name:
-                await self._stage.host.delete(LOAD_BALANCERS, one.metadata.name, namespace="default")
+                # One that was made again meanwhile has neither yet.
+                await self._stage.host.delete(
+                    LOAD_BALANCERS, one.metadata.name, namespace="default", uid=one.metadata.uid
+                )
 
 
 class Witness:
@@ -296,10 +299,11 @@ def wrong_with(balancer: LoadBalancer, service: Service) -> list[str]:
 
 async def wrong_books(stage: Stage, balancers: tuple[LoadBalancer, ...]) -> list[str]:
     """Return addresses that two have, and addresses that are booked for nobody."""
+    held = {one.allocated_ip: one.metadata.key for one in balancers if one.allocated_ip}
     addresses = [one.allocated_ip for one in balancers if one.allocated_ip]
-    booked = (await stage.harvester.counts()).booked
-    twice = [f"{address} twice" for address in set(addresses) if addresses.count(address) > 1]
-    return twice + ([f"{booked} booked for {len(addresses)} load balancers"] if booked != len(addresses) else [])
+    twice = [f"{address} twice" for address in held if addresses.count(address) > 1]
+    booked = (await stage.harvester.bookings()).items()
+    return twice + [f"{address} is booked for {owner}" for address, owner in booked if held.get(address) != owner]
 
 
 def wrong_announcements(stage: Stage, balancers: tuple[LoadBalancer, ...], foreign: set[str]) -> list[str]:
