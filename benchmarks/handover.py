@@ -321,6 +321,13 @@ class Relay:
             return read_writes(lines, users)
 
 
+def _settle(plane: ControlPlane) -> None:
+    """Return when load balancers are made at once: a request to make one waits while its kind is new to the server."""
+    kind = {"apiVersion": LOAD_BALANCERS.api_version, "kind": LOAD_BALANCERS.kind}
+    balancer = {**kind, "metadata": {"name": "trial"}, "spec": {"ipam": "pool", "workloadType": "cluster"}}
+    plane.admin.request("POST", f"{LOAD_BALANCERS.path(VM_NAMESPACE)}?dryRun=All", body=balancer)
+
+
 @asynccontextmanager
 async def open_relay(scene: Scene, directory: Path) -> AsyncIterator[Relay]:
     """Yield a relay on a running scene that has audit logs; end all that was started in it."""
@@ -335,6 +342,7 @@ async def open_relay(scene: Scene, directory: Path) -> AsyncIterator[Relay]:
             ApiClient(load_kubeconfig(scene.guest.admin_kubeconfig), cluster="guest-admin") as guest,
             ApiClient(load_kubeconfig(admin), cluster="harvester-admin") as harvester,
         ):
+            await asyncio.to_thread(_settle, scene.harvester)
             relay = Relay(scene, directory, guest=guest, harvester=harvester)
             try:
                 yield relay

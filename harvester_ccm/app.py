@@ -57,12 +57,12 @@ from harvester_ccm.plan.node_lifecycle import LifecyclePolicy
 from harvester_ccm.plan.node_machine import GuestCluster
 from harvester_ccm.serving.vitals import Vitals
 
-DRAIN_SECONDS: Final = 0.5
+DRAIN_SECONDS: Final = 0.2
 """Time that running reconciles get at shutdown."""
-ANSWER_SECONDS: Final = 5.0
-"""Longest time that writes under way get to be answered at shutdown before the Lease is released."""
+ANSWER_SECONDS: Final = 1.2
+"""Longest time that writes under way get to be answered at shutdown; the Lease is not released before."""
 FAREWELL_SECONDS: Final = 0.5
-"""Time for the last Events, and again for releasing the Lease, at shutdown."""
+"""Time for releasing the Lease and for the last Events at shutdown. With the two above it is less than 2 s."""
 
 log = structlog.get_logger(__name__)
 
@@ -326,20 +326,25 @@ class Application:
             self._guest.writes.cut()
             self._harvester.writes.cut()
             return
-        if self._elector.leading:
-            await self._give_up_lease()
-        await _within(FAREWELL_SECONDS, self._recorder.flush)
+        if self._elector.leading and await self._all_answered():
+            await _within(FAREWELL_SECONDS, self._take_leave)
+        else:
+            await _within(FAREWELL_SECONDS, self._recorder.flush)
 
-    async def _give_up_lease(self) -> None:
-        """Release the Lease when no write is under way; else it has to run out, as after a crash."""
+    async def _take_leave(self) -> None:
+        await self._elector.release()
+        await self._recorder.flush()
+
+    async def _all_answered(self) -> bool:
+        """Return whether no write is under way any more; if one is, the Lease has to run out, as after a crash."""
         now = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(min(ANSWER_SECONDS, self._elector.renewal_due - now)):
                 await asyncio.gather(self._guest.writes.answered(), self._harvester.writes.answered())
         except TimeoutError:
             log.warning("lease not released, because writes are not answered yet")
-            return
-        await _within(FAREWELL_SECONDS, self._elector.release)
+            return False
+        return True
 
     def _tell_leadership(self, verb: str, lease: Lease) -> None:
         reference = ObjectReference.of(LEASES, lease)

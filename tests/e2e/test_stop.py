@@ -88,7 +88,7 @@ async def test_stops_in_the_middle_of_work_and_the_next_run_goes_on(stage: Stage
 
 async def test_lease_is_kept_until_what_was_sent_is_answered(stage: Stage, ccm: CcmProcess) -> None:
     # Longer than running work is waited for: what is sent by then is not called back.
-    slow = stage.harvester_proxy.inject(Delay(1.5), method="POST", path="/loadbalancers", times=1)
+    slow = stage.harvester_proxy.inject(Delay(0.9), method="POST", path="/loadbalancers", times=1)
     await stage.create_service("web")
 
     async def sent() -> bool:
