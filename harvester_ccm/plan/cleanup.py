@@ -22,6 +22,7 @@ from harvester_ccm.names import (
     USER_IGNORE,
     Reason,
 )
+from harvester_ccm.plan.load_balancer_object import network_of
 from harvester_ccm.plan.network_device import device_for
 from harvester_ccm.plan.refusal import Note, pending_cause
 from harvester_ccm.plan.request import read_request
@@ -58,7 +59,7 @@ def plan_cleanup(situation: Situation, own: tuple[LoadBalancer, ...]) -> Service
     if own:
         # Before the Service is let go: it is gone then, and nothing can be told of it.
         steps.append(Tell(Note("Normal", Reason.DELETED, "Deleted load balancer")))
-    steps.append(ChangeService(_farewell(situation)))
+    steps.append(ChangeService(_farewell(situation, own)))
     return ServicePlan(tuple(steps), Done())
 
 
@@ -79,7 +80,7 @@ def _is_served(secondary: Service, label: str) -> bool:
     return kept and meta.label(PRIMARY_SERVICE_LABEL) == label
 
 
-def _farewell(situation: Situation) -> ServiceChange:
+def _farewell(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServiceChange:
     """Return the last change: a Service that stays loses all that we put on it."""
     service = situation.service
     annotations: dict[str, str | None] = {}
@@ -88,7 +89,9 @@ def _farewell(situation: Situation) -> ServiceChange:
         annotations = {KUBE_VIP_ADDRESSES: None, MOVING: None, USER_IGNORE: None}
         if service.metadata.annotation(USER_IGNORE) is None:
             annotations[KUBE_VIP_IGNORE] = None
-        device = device_for(read_request(service).network, situation.network_devices).name
+        wanted = read_request(service).network
+        network = network_of(own[0], wanted) if own else wanted
+        device = device_for(network, situation.network_devices).name
         if device and service.metadata.annotation(KUBE_VIP_INTERFACE) == device:
             annotations[KUBE_VIP_INTERFACE] = None
         labels = {PRIMARY_SERVICE_LABEL: None}

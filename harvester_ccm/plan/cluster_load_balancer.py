@@ -9,7 +9,7 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, KUBE_VIP_ADDRESSES, KUBE_VIP_INTERFACE, MOVING, Reason
 from harvester_ccm.plan.caveats import not_as_requested
-from harvester_ccm.plan.load_balancer_object import load_balancer_change
+from harvester_ccm.plan.load_balancer_object import load_balancer_change, network_of
 from harvester_ccm.plan.network_device import Device, device_for
 from harvester_ccm.plan.parking import late_announcement, taken_on
 from harvester_ccm.plan.refusal import NO_DHCP_ANSWER, Note, harvester_unavailable, pending_cause
@@ -66,7 +66,7 @@ def plan_pending(situation: Situation, load_balancer: LoadBalancer, annotations:
 
 def _plan_pool(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:
     service, address = situation.service, load_balancer.allocated_ip
-    device = _device(situation, request)
+    device = _device(situation, request, load_balancer)
     annotations = {KUBE_VIP_ADDRESSES: address, **_common(service, device.name)}
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=virtual_ip_ingress(address, service))
     told = (device.note, not_as_requested(service, request, load_balancer, address), _edited(service, address))
@@ -80,8 +80,11 @@ def _plan_pool(situation: Situation, request: Request, load_balancer: LoadBalanc
     return ServicePlan(tuple(steps), Done())
 
 
-def _device(situation: Situation, request: Request) -> Device:
-    return device_for(request.network, situation.network_devices) if situation.mapping_known else Device()
+def _device(situation: Situation, request: Request, load_balancer: LoadBalancer) -> Device:
+    """Return the device in the network of the address, which a later change of the annotation does not move."""
+    if not situation.mapping_known:
+        return Device()
+    return device_for(network_of(load_balancer, request.network), situation.network_devices)
 
 
 def _common(service: Service, device: str) -> dict[str, str | None]:
@@ -129,7 +132,7 @@ def _plan_dhcp(situation: Situation, request: Request, load_balancer: LoadBalanc
     """Hand the request to kube-vip, which alone gets the lease and writes the status; copy the lease to Harvester."""
     service = situation.service
     lease = service.addresses[0] if service.addresses else None
-    device = _device(situation, request)
+    device = _device(situation, request, load_balancer)
     annotations = {KUBE_VIP_ADDRESSES: DHCP_ADDRESS, **_common(service, device.name)}
     # kube-vip writes the lease with the ports of that moment and does not follow them.
     ingress = virtual_ip_ingress(lease, service) if lease and len(service.addresses) == 1 else None

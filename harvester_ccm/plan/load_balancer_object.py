@@ -105,6 +105,15 @@ def new_v1alpha1_load_balancer(
     return {**body, "apiVersion": LOAD_BALANCERS_V1ALPHA1.api_version, "status": {}}
 
 
+def network_of(current: LoadBalancer, wanted: str) -> str:
+    """Return the network of a load balancer in normal form: the one it was made with is fixed once it has an address.
+
+    ``wanted`` is what the Service asks for now; it holds until then, and for a load balancer that does not say.
+    """
+    made_with = current.metadata.annotation(LB_REQUESTED_NETWORK)
+    return normal_network(made_with) if current.allocated_ip and made_with is not None else wanted
+
+
 def load_balancer_change(
     current: LoadBalancer,
     service: Service,

@@ -11,6 +11,7 @@ from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
+    LB_REQUESTED_NETWORK,
     LOAD_BALANCER_CLASS,
     NETWORK,
     PRIMARY_SERVICE,
@@ -142,12 +143,17 @@ TYPE_CHANGES: dict[str, tuple[Any, Any, dict[str, object]]] = {
             kind="ClusterIP",
             annotations={NETWORK: "infra/vlan9", KUBE_VIP_INTERFACE: "eth1", REQUESTED_ADDRESS: "10.0.0.7"},
         ),
-        allocated(),
+        allocated(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}),
+        {"annotations": {KUBE_VIP_ADDRESSES: None, KUBE_VIP_INTERFACE: None}, **LET_GO, "ingress": None},
+    ),
+    "our device goes after a refused change of the network": (
+        served(kind="ClusterIP", annotations={NETWORK: "infra/vlan8", KUBE_VIP_INTERFACE: "eth1"}),
+        allocated(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}),
         {"annotations": {KUBE_VIP_ADDRESSES: None, KUBE_VIP_INTERFACE: None}, **LET_GO, "ingress": None},
     ),
     "a device that the user chose stays": (
         served(kind="ClusterIP", annotations={NETWORK: "infra/vlan9", KUBE_VIP_INTERFACE: "bond7"}),
-        allocated(),
+        allocated(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}),
         {"annotations": {KUBE_VIP_ADDRESSES: None}, **LET_GO, "ingress": None},
     ),
     "what the user told kube-vip stays": (

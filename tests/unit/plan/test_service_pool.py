@@ -13,6 +13,7 @@ from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
+    LB_REQUESTED_NETWORK,
     LB_SERVICE_NAME,
     LB_SERVICE_UID,
     NETWORK,
@@ -355,6 +356,18 @@ def test_device_of_a_network(
     if device:
         steps.append({"service": {"annotations": {KUBE_VIP_INTERFACE: device}}})
     assert outline(asked, found, network_devices=devices, mapping_known=known) == (steps, Done())
+
+
+@pytest.mark.parametrize("asked_for", ["", "infra/vlan8"], ids=["removed", "changed"])
+def test_a_refused_change_of_the_network_does_not_move_the_address(asked_for: str) -> None:
+    devices = {"infra/vlan8": "eth8", "infra/vlan9": "eth9"}
+    found = allocated(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"})
+    network = {NETWORK: asked_for} if asked_for else {}
+    kept = served(annotations={**network, KUBE_VIP_INTERFACE: "eth9"})
+    assert outline(kept, found, network_devices=devices) == (["Warning ChangeRefused"], Done())
+    moved = served(annotations={**network, KUBE_VIP_INTERFACE: "eth8"})
+    back = {"service": {"annotations": {KUBE_VIP_INTERFACE: "eth9"}}}
+    assert outline(moved, found, network_devices=devices) == (["Warning ChangeRefused", back], Done())
 
 
 GOING = {
