@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.plan.load_balancer_object import Former, former_of
 from harvester_ccm.plan.loadbalancer import phase
-from harvester_ccm.plan.ownership import service_key
+from harvester_ccm.plan.ownership import claim, service_key
 from harvester_ccm.plan.refusal import Note
 from harvester_ccm.plan.steps import Situation
 from harvester_ccm.plan.switch import SWITCH_PAUSE
@@ -25,13 +26,21 @@ class Memory:
     """Of the Service; a new one of the same name starts anew."""
     hosted: float | None = None
     """When a VM load balancer of the Service was last there."""
+    former: Former | None = None
+    """Its last load balancer that had an address."""
     told: set[Note] = field(default_factory=set)
 
     def complete(self, situation: Situation) -> Situation:
         """Return the situation with what is remembered in it."""
         now = asyncio.get_running_loop().time()
         hosted = None if self.hosted is None else now - self.hosted
-        return replace(situation, waited=now - self.since, since_hosted=hosted, told=frozenset(self.told))
+        return replace(
+            situation,
+            waited=now - self.since,
+            since_hosted=hosted,
+            former=self.former,
+            told=frozenset(self.told),
+        )
 
 
 class Recollection:
@@ -60,6 +69,9 @@ class Recollection:
             memory = self._memories[meta.key] = Memory(current, now, meta.uid, hosted)
         elif memory.phase != current:
             memory.phase, memory.since = current, now
+        serving = claim(situation.load_balancers, situation.service, situation.cluster).chosen
+        if serving is not None and (serving.allocated_ip or serving.address):
+            memory.former = former_of(serving)
         return memory
 
     def note(self, load_balancer: LoadBalancer) -> None:

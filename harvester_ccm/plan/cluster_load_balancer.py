@@ -52,7 +52,8 @@ def plan_pending(situation: Situation, load_balancer: LoadBalancer, annotations:
         # The one in the status is somebody else's, or may be at any moment.
         prepared = ServiceChange(annotations={**annotations, KUBE_VIP_ADDRESSES: ""}, finalizer=True, ingress=())
     steps: list[Step] = [*change_service(service, prepared)]
-    change = load_balancer_change(load_balancer, service, situation.cluster)
+    as_made = replaces_former(situation, load_balancer)
+    change = load_balancer_change(load_balancer, service, situation.cluster, as_made=as_made)
     if not change.empty:
         steps.append(ChangeLoadBalancer(load_balancer.metadata.name, change))
     if situation.harvester_problem is not None and situation.waited >= UNAVAILABLE_PATIENCE:
@@ -62,6 +63,17 @@ def plan_pending(situation: Situation, load_balancer: LoadBalancer, annotations:
         return ServicePlan(tuple(steps), Wait(cause.code, CONTROLLER_PATIENCE - situation.waited))
     steps += tell(*_notes(cause.note or cause.late))
     return ServicePlan(tuple(steps), Wait(cause.code))
+
+
+def replaces_former(situation: Situation, load_balancer: LoadBalancer) -> bool:
+    """Return whether a load balancer may still get the address of the one that vanished from its place.
+
+    Harvester looks for it in the old one's pool, until it has to refuse that; then pool and network are free again.
+    """
+    former = situation.former
+    if former is None or not former.pool or pending_cause(load_balancer).note is not None:
+        return False
+    return (former.name, former.pool) == (load_balancer.metadata.name, load_balancer.spec.ip_pool)
 
 
 def _plan_pool(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:

@@ -9,7 +9,7 @@ from harvester_ccm.model.outcome import Refused, Wait
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_TOUCH, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.caveats import ignored_settings, obstacle
 from harvester_ccm.plan.cluster_load_balancer import CONTROLLER_PATIENCE
-from harvester_ccm.plan.load_balancer_object import Document, new_load_balancer, new_v1alpha1_load_balancer
+from harvester_ccm.plan.load_balancer_object import Document, Former, new_load_balancer, new_v1alpha1_load_balancer
 from harvester_ccm.plan.ownership import name_for
 from harvester_ccm.plan.parking import hand_over, parked, taken_back, taken_on
 from harvester_ccm.plan.refusal import Note
@@ -25,17 +25,19 @@ from harvester_ccm.plan.steps import (
     change_service,
     tell,
 )
-from harvester_ccm.plan.switch import SWITCH_PAUSE, Move, read_move
+from harvester_ccm.plan.switch import SWITCH_PAUSE, read_move
 from harvester_ccm.plan.vm_load_balancer import wanted_spec
 
 COLLECTED_AFTER: Final = 60.0
 """Seconds after which all parts of a VM load balancer that is gone are certainly collected."""
+_ENSURING: Final = Note("Normal", Reason.ENSURING, "Ensuring load balancer")
 
 
 def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     """Return what to do for a Service that has no load balancer: the first one, a vanished one, or a switched one."""
     service = situation.service
     move = read_move(service)
+    former = move if move is not None else _vanished(situation)
     old = situation.v1alpha1
     vm = old or request.workload_type == "vm" or (request.workload_type is None and request.wants_health_check)
     # Harvester collects the parts of a VM load balancer after it is gone, and those of a new one of its name with them.
@@ -45,27 +47,44 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     if replaces and gone_for < SWITCH_PAUSE:
         waiting = change_service(service, ServiceChange(annotations=parked(service)))
         return ServicePlan(waiting, Wait("switching", SWITCH_PAUSE - gone_for))
-    ipam = (move.ipam if move is not None else "") or request.ipam
+    ipam = (former.ipam if former is not None else "") or request.ipam
     hindrance = obstacle(service, vm=vm)
     if hindrance is not None or ipam is None:
         return ServicePlan((*tell(*_present(hindrance)), *_given_up(service)), Refused("not_servable"))
-    spec: Document = {"ipam": ipam} if old else _v1beta1_spec("vm" if vm else "cluster", ipam, request, move)
+    spec: Document = {"ipam": ipam} if old else _v1beta1_spec("vm" if vm else "cluster", ipam, request, former)
     if vm:
         hosted = wanted_spec(situation, request, v1alpha1=old)
         if not hosted or not (old or situation.backends_known):
             waiting = change_service(service, ServiceChange(annotations=parked(service)))
             return ServicePlan(waiting, Wait("node_ports" if not hosted else "machines"))
         spec.update(hosted)
-    name = move.name if move is not None else name_for(service, situation.cluster)
-    create = CreateLoadBalancer(name, _body(situation, name, spec, touched=replaces and vm))
+    name = former.name if former is not None else name_for(service, situation.cluster)
+    network = former.network if former is not None else None
+    create = CreateLoadBalancer(name, _body(situation, name, spec, network=network, touched=replaces and vm))
     ignored = tell(*_present(ignored_settings(service, vm=vm, v1alpha1=old)))
-    steps: tuple[Step, ...] = (*ignored, *_prepared(service, vm=vm), create, Tell(_creation_note(service, move)))
+    note = _ENSURING if move is not None or not _was_served(service) else _recreation_note(service, name, former)
+    steps: tuple[Step, ...] = (*ignored, *_prepared(service, vm=vm), create, Tell(note))
     return ServicePlan(steps, Wait("not_processed", CONTROLLER_PATIENCE))
 
 
-def _v1beta1_spec(workload_type: str, ipam: str, request: Request, move: Move | None) -> Document:
+def _was_served(service: Service) -> bool:
+    return bool(service.addresses) and service.metadata.has_finalizer(SERVICE_FINALIZER)
+
+
+def _vanished(situation: Situation) -> Former | None:
+    """Return what the load balancer was that served the Service until somebody deleted it; None when not known.
+
+    While one of its name is still there, its name and address cannot be had.
+    """
+    former = situation.former
+    if former is None or not _was_served(situation.service):
+        return None
+    return None if any(one.metadata.name == former.name for one in situation.load_balancers) else former
+
+
+def _v1beta1_spec(workload_type: str, ipam: str, request: Request, former: Former | None) -> Document:
     spec: Document = {"workloadType": workload_type, "ipam": ipam}
-    pool = (move.pool if move is not None else "") or request.ip_pool
+    pool = (former.pool if former is not None else "") or request.ip_pool
     if pool and ipam == "pool":
         spec["ipPool"] = pool
     return spec
@@ -91,20 +110,23 @@ def _prepared(service: Service, *, vm: bool) -> tuple[ChangeService, ...]:
     )
 
 
-def _body(situation: Situation, name: str, spec: Document, *, touched: bool) -> Document:
+def _body(situation: Situation, name: str, spec: Document, *, network: str | None, touched: bool) -> Document:
     make = new_v1alpha1_load_balancer if situation.v1alpha1 else new_load_balancer
-    body = make(situation.service, name, situation.cluster, spec=spec)
+    body = make(situation.service, name, situation.cluster, spec=spec, network=network)
     if touched:
         metadata = cast("dict[str, Document]", body["metadata"])
         metadata["annotations"][LB_TOUCH] = "true"
     return body
 
 
-def _creation_note(service: Service, move: Move | None) -> Note:
-    if service.addresses and service.metadata.has_finalizer(SERVICE_FINALIZER) and move is None:
+def _recreation_note(service: Service, name: str, former: Former | None) -> Note:
+    """Return what to tell when a load balancer vanished; Harvester knows by the name which address it had."""
+    gone = f"The load balancer with address {service.addresses[0]} is gone in Harvester; it is created again"
+    if former is not None:
+        text = f"{gone} under the same name, so Harvester gives the same address unless somebody else took it"
+    else:
         text = (
-            f"The load balancer with address {service.addresses[0]} is gone in Harvester; it is created again under "
-            "the same name, so Harvester gives the same address unless somebody else took it"
+            f"{gone} as {name}. If that was its name, Harvester gives the same address unless somebody else took it; "
+            "otherwise the address changes"
         )
-        return Note("Warning", Reason.RECREATING, text)
-    return Note("Normal", Reason.ENSURING, "Ensuring load balancer")
+    return Note("Warning", Reason.RECREATING, text)

@@ -68,9 +68,35 @@ class LoadBalancerChange:
         return not self.labels and not self.annotations and not self.spec and self.address is None
 
 
-def new_load_balancer(service: Service, name: str, cluster: ClusterIdentity, *, spec: Mapping[str, object]) -> Document:
-    """Return the object to create with this ``spec``."""
-    network = service.metadata.annotation(NETWORK) or ""
+@dataclass(frozen=True)
+class Former:
+    """What is known of a load balancer that is gone, for the one that takes its place and is to get its address."""
+
+    name: str
+    pool: str = ""
+    ipam: str = ""
+    network: str | None = None
+    """As it was asked for; None when that is not known."""
+
+
+def former_of(load_balancer: LoadBalancer) -> Former:
+    """Return what has to be known of a load balancer to put another one in its place; its address fixes its network."""
+    meta = load_balancer.metadata
+    network = meta.annotation(LB_REQUESTED_NETWORK) if load_balancer.allocated_ip else None
+    return Former(meta.name, load_balancer.allocated_pool, load_balancer.spec.ipam, network)
+
+
+def new_load_balancer(
+    service: Service,
+    name: str,
+    cluster: ClusterIdentity,
+    *,
+    spec: Mapping[str, object],
+    network: str | None = None,
+) -> Document:
+    """Return the object to create with this ``spec``; ``network`` holds instead of the one that the Service names."""
+    if network is None:
+        network = service.metadata.annotation(NETWORK) or ""
     annotations = {
         LB_SELECT_NETWORK: normal_network(network),
         LB_REQUESTED_NETWORK: network,
@@ -92,13 +118,18 @@ def new_load_balancer(service: Service, name: str, cluster: ClusterIdentity, *, 
 
 
 def new_v1alpha1_load_balancer(
-    service: Service, name: str, cluster: ClusterIdentity, *, spec: Mapping[str, object]
+    service: Service,
+    name: str,
+    cluster: ClusterIdentity,
+    *,
+    spec: Mapping[str, object],
+    network: str | None = None,
 ) -> Document:
     """Return the object to create on Harvester before 1.2.
 
     The annotations of newer versions mean nothing there, and are in place when Harvester is upgraded.
     """
-    body = new_load_balancer(service, name, cluster, spec=spec)
+    body = new_load_balancer(service, name, cluster, spec=spec, network=network)
     metadata = cast("dict[str, Document]", body["metadata"])
     metadata["annotations"][LB_SERVICE_UUID] = service.metadata.uid
     # Without a status the conversion of the newer version fails, and with it every list of load balancers.
@@ -121,16 +152,19 @@ def load_balancer_change(
     *,
     address: str | None = None,
     spec: Mapping[str, object] | None = None,
+    as_made: bool = False,
 ) -> LoadBalancerChange:
     """Return what differs between an existing load balancer and what the Service needs.
 
     ``address`` is the address in use, or None while it is not known (then the old one stays). ``spec`` holds the
-    fields that must have these values; None among them means absent.
+    fields that must have these values; None among them means absent. ``as_made``: pool and network stay, although
+    there is no address yet.
     """
     meta = current.metadata
     annotations = _kept_annotations(service, cluster)
     wanted = dict(spec or {})
-    if not current.v1alpha1 and not current.allocated_ip and service.metadata.annotation(MOVING) is None:
+    as_made = as_made or current.v1alpha1 or service.metadata.annotation(MOVING) is not None
+    if not as_made and not current.allocated_ip:
         annotations |= _network_annotations(current, service)
         wanted |= _pool(current, service)
     present = cast("Document", current.document().get("spec") or {}) if wanted else {}

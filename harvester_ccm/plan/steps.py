@@ -9,7 +9,7 @@ from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome
-from harvester_ccm.plan.load_balancer_object import ClusterIdentity, Document, LoadBalancerChange
+from harvester_ccm.plan.load_balancer_object import ClusterIdentity, Document, Former, LoadBalancerChange
 from harvester_ccm.plan.refusal import Note
 from harvester_ccm.plan.service_change import ServiceChange, service_patch
 
@@ -97,6 +97,8 @@ class Situation:
     """Seconds since the Service entered its present phase."""
     since_hosted: float | None = None
     """Seconds since a VM load balancer of the Service was last there; None when none was."""
+    former: Former | None = None
+    """The last load balancer of the Service that had an address, if it was seen."""
     told: frozenset[Note] = frozenset()
     """The Events that the last plan told."""
 

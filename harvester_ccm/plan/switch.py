@@ -1,12 +1,10 @@
 """Recreating a load balancer with the other workload type, because the user said so, with the same address if possible.
 
-What has to be remembered while there is no load balancer (its name, pool and IPAM mode) is kept in an annotation of the
-Service, so that a restart in the middle goes on where it was.
+What has to be remembered while there is no load balancer is kept in an annotation of the Service, so that a restart in
+the middle goes on where it was.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import msgspec
 
@@ -15,6 +13,7 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Wait
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, MOVING, Reason
 from harvester_ccm.plan.cleanup import plan_removal
+from harvester_ccm.plan.load_balancer_object import Former, former_of
 from harvester_ccm.plan.refusal import Note
 from harvester_ccm.plan.service_change import ServiceChange
 from harvester_ccm.plan.steps import ChangeService, ServicePlan, Situation, Step, Tell, change_service
@@ -23,21 +22,11 @@ SWITCH_PAUSE = 5.0
 """Seconds between the end of the old load balancer and the new one: Harvester collects the old one's parts then."""
 
 
-@dataclass(frozen=True)
-class Move:
-    """What the recreated load balancer takes over from the old one."""
-
-    name: str
-    pool: str = ""
-    ipam: str = ""
-
-
 def plan_switch(situation: Situation, load_balancer: LoadBalancer, wanted: str) -> ServicePlan:
     """Return what to do for an existing load balancer whose workload type must become ``wanted``."""
     service = situation.service
     spec = load_balancer.spec
-    move = Move(load_balancer.metadata.name, load_balancer.allocated_pool, spec.ipam)
-    note = msgspec.json.encode(move).decode()
+    note = msgspec.json.encode(former_of(load_balancer)).decode()
     steps: list[Step] = [*change_service(service, ServiceChange(annotations={MOVING: note}, finalizer=True))]
     removal, wait = plan_removal(situation, (load_balancer,), withdraw=True)
     if wait is not None:
@@ -68,12 +57,12 @@ def _announced_by_secondaries(situation: Situation, load_balancer: LoadBalancer)
     )
 
 
-def read_move(service: Service) -> Move | None:
-    """Return the move that is under way, or None."""
+def read_move(service: Service) -> Former | None:
+    """Return what the load balancer was whose move is under way, or None."""
     text = service.metadata.annotation(MOVING)
     if not text:
         return None
     try:
-        return msgspec.json.decode(text, type=Move)
+        return msgspec.json.decode(text, type=Former)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None

@@ -1,4 +1,4 @@
-"""What the Service controller remembers of VM load balancers that are gone."""
+"""What the Service controller remembers of load balancers that are gone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import LB_TOUCH, WORKLOAD_TYPE
 from harvester_ccm.plan.switch import SWITCH_PAUSE
 from tests.background import running
-from tests.builders import LB_NAME, allocated, service
+from tests.builders import LB_NAME, allocated, served, service
 from tests.clock import jumping_time
 from tests.unit.service_stage import Document, Stage
 
@@ -73,3 +73,17 @@ async def test_new_service_is_not_written_twice() -> None:
     made = stored(stage)
     assert made is not None
     assert LB_TOUCH not in made["metadata"]["annotations"]
+
+
+async def test_adopted_load_balancer_that_vanishes_comes_back_as_it_was() -> None:
+    stage = Stage()
+    stage.guest.put(SERVICES, served())
+    stage.harvester.put(LOAD_BALANCERS, allocated(None, "older-shop-web-00000000"))
+    await stage.start()
+    assert await stage.controller.reconcile(KEY) == Done()
+
+    stage.harvester.drop(LOAD_BALANCERS, "vms/older-shop-web-00000000")
+    await stage.controller.reconcile(KEY)
+
+    assert stage.writes() == ["POST older-shop-web-00000000"]
+    assert stage.harvester.stored["loadbalancers", "vms/older-shop-web-00000000"]["spec"]["ipPool"] == "vlan100"

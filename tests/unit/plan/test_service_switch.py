@@ -20,7 +20,8 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.switch import Move, read_move
+from harvester_ccm.plan.load_balancer_object import Former
+from harvester_ccm.plan.switch import read_move
 from tests.builders import ADDRESS, LB_NAME, allocated, marked, served, service
 from tests.unit.plan.service_plans import outline, plan, said, told
 
@@ -29,8 +30,8 @@ TO_VM = {WORKLOAD_TYPE: "vm"}
 TO_CLUSTER = {WORKLOAD_TYPE: "cluster"}
 LISTENERS = [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}]
 VM_SPEC = {"listeners": LISTENERS, "backendServerSelector": {"harvesterhci.io/vmName": ["vm-1", "vm-2"]}}
-NOTE = msgspec.json.encode(Move(LB_NAME, "vlan100", "pool")).decode()
-DHCP_NOTE = msgspec.json.encode(Move(LB_NAME, "", "dhcp")).decode()
+NOTE = msgspec.json.encode(Former(LB_NAME, "vlan100", "pool", "")).decode()
+DHCP_NOTE = msgspec.json.encode(Former(LB_NAME, "", "dhcp", "")).decode()
 MOVE = {MOVING: NOTE}
 DELETE = {"delete": LB_NAME}
 
@@ -75,7 +76,7 @@ START: dict[str, tuple[Any, Any, list[object], object]] = {
     "a load balancer that is not booked yet": (
         service(annotations={**TO_VM, KUBE_VIP_ADDRESSES: ""}, ours=True),
         marked(finalizer=False),
-        [{"service": {"annotations": {MOVING: msgspec.json.encode(Move(LB_NAME, "", "pool")).decode()}}}],
+        [{"service": {"annotations": {MOVING: msgspec.json.encode(Former(LB_NAME, "", "pool")).decode()}}}],
         Wait("booking", 30.0),
     ),
     "made under another name": (
@@ -85,7 +86,7 @@ START: dict[str, tuple[Any, Any, list[object], object]] = {
             {
                 "service": {
                     "annotations": {
-                        MOVING: msgspec.json.encode(Move("older-shop-web-00000000", "vlan100", "pool")).decode()
+                        MOVING: msgspec.json.encode(Former("older-shop-web-00000000", "vlan100", "pool", "")).decode()
                     }
                 }
             },
