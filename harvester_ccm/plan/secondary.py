@@ -36,7 +36,7 @@ def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: Se
     sharing = share(service, primary, situation.sharers, class_only=situation.class_only)
     if primary is None or not sharing.address:
         told = tell(*([sharing.note] if sharing.note is not None else []))
-        rest = keep if keep is not None else _plan_without_address(situation)
+        rest = keep if keep is not None else _plan_without_address(situation, outranked=sharing.outranked)
         return ServicePlan((*told, *rest.steps), rest.outcome)
     users = users_of_address(situation, own)
     if users:
@@ -65,12 +65,15 @@ def plan_leaving(service: Service) -> ServicePlan:
     return ServicePlan(change_service(service, change), Wait("leaving_primary", 1.0))
 
 
-def _plan_without_address(situation: Situation) -> ServicePlan:
-    """Return the plan while the address may not be shared or is not there; a change of the others wakes us."""
+def _plan_without_address(situation: Situation, *, outranked: bool = False) -> ServicePlan:
+    """Return the plan while the address may not be shared or is not there; a change of the others wakes us.
+
+    ``outranked``: another secondary has a port of this Service.
+    """
     service, primary = situation.service, situation.primary
-    if (was_secondary(service) or service.addresses) and not _is_of(service, primary):
+    if (was_secondary(service) or service.addresses) and (outranked or not _is_of(service, primary)):
         # Its own load balancer is gone, or the Service that it shared with is gone or no longer named: nobody holds
-        # the address for it.
+        # the address for it. Or both would be on one port, and where its traffic goes would be chance.
         return ServicePlan(plan_leaving(service).steps, Wait("primary"))
     withdrawn = service.addresses and primary is not None and _is_withdrawn(primary)
     annotations = {KUBE_VIP_ADDRESSES: ""} if withdrawn else parked(service)

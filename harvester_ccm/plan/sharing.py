@@ -1,15 +1,15 @@
-"""Sharing an address: which Service may use another one's, decided from annotations alone.
+"""Sharing an address: which Service may use another one's, decided from what is stored on the Services alone.
 
-The answer depends only on what is stored on the Services, so all of them come to the same one whatever the order of
-events. A primary has an address of its own; its secondaries may not use its ports or each other's. Among secondaries
-those already served on this address come first, then the older ones.
+So all of them come to the same answer whatever the order of events. A primary has an address of its own; its
+secondaries may not use its ports or each other's. Among secondaries the one that is served with a port on this address
+has it; else those already served on this address come first, then the older ones.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
@@ -18,6 +18,9 @@ from harvester_ccm.plan.request import invalid, primary_reference
 from harvester_ccm.plan.selection import wants_load_balancer
 
 MAX_LABEL = 63
+
+Port = tuple[str, int]
+"""Protocol and number."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,17 @@ class Sharing:
     """Why not, for the user."""
     waiting: bool = False
     """Whether the obstacle is expected to pass by itself."""
+    outranked: bool = False
+    """Whether a port is another secondary's: both may not be on the address, so this one leaves it."""
+
+
+@dataclass(frozen=True)
+class Clash:
+    """Why a port that a Service wants is taken."""
+
+    text: str
+    outranked: bool = False
+    """Whether another secondary has it, not the primary."""
 
 
 def share(service: Service, primary: Service | None, sharers: Iterable[Service], *, class_only: bool) -> Sharing:
@@ -43,7 +57,7 @@ def share(service: Service, primary: Service | None, sharers: Iterable[Service],
         return _refuse(why)
     clash = port_clashes(primary, (service, *sharers), class_only=class_only).get(service.metadata.key)
     if clash is not None:
-        return _refuse(clash)
+        return replace(_refuse(clash.text), outranked=clash.outranked)
     return Sharing(address=primary.addresses[0]) if primary.addresses else Sharing(waiting=True)
 
 
@@ -73,36 +87,61 @@ def _refuse(why: str) -> Sharing:
     return Sharing(note=Note("Warning", Reason.SHARING_REFUSED, f"The address cannot be shared. {why}"))
 
 
-def port_clashes(primary: Service, sharers: Iterable[Service], *, class_only: bool) -> dict[str, str | None]:
-    """Return for each Service that wants the primary's address why a port of it is taken, or None if it may share.
+def port_clashes(primary: Service, sharers: Iterable[Service], *, class_only: bool) -> dict[str, Clash | None]:
+    """Return for each Service that wants the primary's address the clash of its ports with others', or None.
 
-    TCP and UDP of one number are different ports.
+    TCP and UDP of one number are different ports. A port belongs to the Service that is served with it on this address
+    already, so an edit of another one cannot take it away; after that the rank decides.
     """
-    taken = {(port.protocol, port.port): primary.metadata.key for port in primary.spec.ports}
-    verdicts: dict[str, str | None] = {}
     label = primary_label(primary.metadata.key)
-    for one in sorted(sharers, key=lambda one: _rank(one, label)):
-        if not _is_served_by_us(one, class_only=class_only):
-            continue
-        ports = {(port.protocol, port.port) for port in one.spec.ports}
-        clashing = sorted(ports & taken.keys())
-        verdicts[one.metadata.key] = _clash(clashing[0], taken[clashing[0]]) if clashing else None
-        if not clashing:
-            taken.update(dict.fromkeys(ports, one.metadata.key))
-    return verdicts
+    served = (one for one in sharers if _is_served_by_us(one, class_only=class_only))
+    ordered = sorted(served, key=lambda one: _rank(one, label))
+    own = dict.fromkeys(_ports(primary), primary.metadata.key)
+    holders: dict[Port, str] = {}
+    for one in reversed(ordered):
+        holders.update(dict.fromkeys(_held(one, primary), one.metadata.key))
+    taken: dict[Port, str] = {}
+    clashes: dict[str, Clash | None] = {}
+    for one in ordered:
+        key, ports = one.metadata.key, _ports(one)
+        owners = {port: holders.get(port) or taken.get(port, key) for port in ports}
+        others = {port: owner for port, owner in owners.items() if owner != key}
+        by_other, by_primary = _first(ports, others), _first(ports, own)
+        outranked = Clash(by_other, outranked=True) if by_other else None
+        clashes[key] = outranked or (Clash(by_primary) if by_primary else None)
+        # With a port of the primary it keeps what it has, as long as it is served.
+        if not by_other and (not by_primary or one.metadata.label(PRIMARY_SERVICE_LABEL) == label):
+            taken.update(dict.fromkeys(ports, key))
+    return clashes
 
 
-def _clash(port: tuple[str, int], owner: str) -> str:
+def _ports(service: Service) -> set[Port]:
+    return {(port.protocol, port.port) for port in service.spec.ports}
+
+
+def _held(service: Service, primary: Service) -> set[Port]:
+    """Return the ports that a Service wants and is served with on the primary's address, by its status."""
+    here = (entry for entry in service.status.load_balancer.ingress if entry.ip in primary.addresses)
+    return _ports(service) & {(port.protocol, port.port) for entry in here for port in entry.ports}
+
+
+def _first(ports: set[Port], owners: Mapping[Port, str]) -> str:
+    """Return what to tell of the first of the ports that has an owner; empty when none has."""
+    clashing = sorted(ports & owners.keys())
+    if not clashing:
+        return ""
+    protocol, number = clashing[0]
     return (
-        f"Port {port[1]}/{port[0]} is used on this address by Service {owner}. Choose another port, or another primary"
+        f"Port {number}/{protocol} is used on this address by Service {owners[clashing[0]]}. Choose another port, or "
+        "another primary"
     )
 
 
 def approved(primary: Service, sharers: Iterable[Service], *, class_only: bool) -> tuple[Service, ...]:
     """Return the Services that may share the primary's address, in the order in which they were accepted."""
     by_key = {one.metadata.key: one for one in sharers}
-    verdicts = port_clashes(primary, by_key.values(), class_only=class_only)
-    return tuple(by_key[key] for key, clash in verdicts.items() if clash is None)
+    clashes = port_clashes(primary, by_key.values(), class_only=class_only)
+    return tuple(by_key[key] for key, clash in clashes.items() if clash is None)
 
 
 def _rank(service: Service, label: str) -> tuple[bool, str, str]:

@@ -108,6 +108,14 @@ class World:
             wrote = True
         return wrote
 
+    def reconcile_together(self, *keys: str) -> None:
+        """Take whole plans that were made before any of their writes was seen."""
+        plans = [(key, self.plan(key).steps) for key in keys if key in self.services]
+        for key, steps in plans:
+            for step in steps:
+                if not isinstance(step, Tell) and not self._take(key, step):
+                    break
+
     def _take(self, key: str, step: Step) -> bool:
         """Do what the API servers do; return whether the step worked."""
         match step:

@@ -22,6 +22,7 @@ from tests.unit.plan.sharing_services import (
     API,
     HANDS_OFF,
     LABEL,
+    NAMES_WEB,
     OTHER,
     PARKED,
     asking,
@@ -63,6 +64,74 @@ def test_an_address_that_nobody_holds_for_it_is_given_up(asked: Any, primary: An
     label = {"labels": {PRIMARY_SERVICE_LABEL: None}} if asked.metadata.labels else {}
     gone = {"service": {"annotations": PARKED, **label, "ingress": None}}
     assert outline(asked, primary=primary) == (["Warning SharingRefused", gone], Wait("primary"))
+
+
+TWO_PORTS = [*API, {"name": "more", "port": 9090, "protocol": "TCP", "nodePort": 32090}]
+JANUARY, FEBRUARY = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+
+
+def sibling(ports: Any = API, **more: Any) -> Any:
+    """Return shop/z, which shares the address of shop/web, too."""
+    return served(
+        "z", **{"uid": "z", "ports": ports, "labels": LABEL, "created": FEBRUARY, **more}, annotations=NAMES_WEB
+    )
+
+
+def edited(ports: Any, **more: Any) -> Any:
+    """Return shop/api with ports that its status does not have yet."""
+    status = {"ingress": [{"ip": ADDRESS, "ipMode": "VIP", "ports": [{"port": 9090, "protocol": "TCP"}]}]}
+    return sharing(ports=ports, address=None, status=status, **more)
+
+
+LEFT: dict[str, tuple[Any, Any]] = {
+    "both got it at once, the other is older": (sharing(created=FEBRUARY), sibling(created=JANUARY)),
+    "an edit asks for a younger one's port": (edited(TWO_PORTS, created=JANUARY), sibling()),
+    "an edit asks for the port of one whose other port the primary got": (
+        edited(TWO_PORTS, created=JANUARY),
+        sibling([*API, {"port": 80}]),
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "other"), LEFT.values(), ids=LEFT.keys())
+def test_two_services_are_not_left_on_one_port(asked: Any, other: Any) -> None:
+    gone = {"service": {"annotations": PARKED, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None}}
+    assert outline(asked, primary=served(), sharers=(other,)) == (["Warning SharingRefused", gone], Wait("primary"))
+    made = plan(asked, primary=served(), sharers=(other,))
+    assert "Port 8080/TCP is used on this address by Service shop/z" in said(made, Reason.SHARING_REFUSED)
+
+
+UNDISTURBED: dict[str, tuple[Any, Any]] = {
+    "both got it at once, the other is younger": (sharing(created=JANUARY), sibling(created=FEBRUARY)),
+    "an older one asks for its port by an edit": (
+        sharing(created=FEBRUARY),
+        sibling(
+            TWO_PORTS,
+            created=JANUARY,
+            address=None,
+            status={"ingress": [{"ip": ADDRESS, "ports": [{"port": 9090, "protocol": "TCP"}]}]},
+        ),
+    ),
+    "an older one that left asks again": (
+        sharing(created=FEBRUARY),
+        sibling(created=JANUARY, address=None, labels={}),
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "other"), UNDISTURBED.values(), ids=UNDISTURBED.keys())
+def test_the_one_that_has_the_port_keeps_it_and_hears_nothing(asked: Any, other: Any) -> None:
+    assert outline(asked, primary=served(), sharers=(other,)) == ([], Done())
+
+
+def test_a_port_that_a_service_keeps_against_its_primary_is_not_given_away() -> None:
+    primary = served(ports=[{"port": 80}, {"port": 8080}])
+    kept = sharing(ports=TWO_PORTS)
+    asked = sibling([{"port": 9090}], address=None, labels={}, created=JANUARY)
+    assert "used on this address by Service shop/api" in said(
+        plan(asked, primary=primary, sharers=(kept,)), Reason.SHARING_REFUSED
+    )
+    assert outline(kept, primary=primary, sharers=(asked,)) == (["Warning SharingRefused"], Wait("primary"))
 
 
 def test_a_service_that_becomes_a_secondary_gives_its_own_address_back_first() -> None:

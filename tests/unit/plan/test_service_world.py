@@ -90,6 +90,10 @@ class ServiceLife(RuleBasedStateMachine):
         if key in self.world.services:
             self.world.reconcile(key)
 
+    @rule(order=st.permutations(KEYS))
+    def reconcile_together(self, order: list[str]) -> None:
+        self.world.reconcile_together(*order)
+
     @rule(key=key_of, kind=kinds, primary=st.sampled_from([None, None, None, *KEYS]), rush=st.integers(0, 2))
     def edit_in_a_rush(self, key: str, kind: str | None, primary: str | None, rush: int) -> None:
         """One Service is edited and looked at again and again before the others are."""
@@ -216,8 +220,18 @@ def check_rest(world: World) -> None:
             continue  # a load balancer on its way out is found by its name; its labels are not set right any more
         assert owner in world.services, f"load balancer of {owner}, which does not exist"
         _check_owner(world, world.service(owner))
+    _check_ports(world)
     for key in world.services:
         _check_service(world, world.service(key), has_balancer=bool(world.situation(key).load_balancers))
+
+
+def _check_ports(world: World) -> None:
+    """Check that no two Services that share an address are served with one port on it."""
+    secondaries = [one for one in map(world.service, world.services) if labelled_primary(one) is not None]
+    served = [
+        (entry.ip, port) for one in secondaries for entry in one.status.load_balancer.ingress for port in entry.ports
+    ]
+    assert len(served) == len(set(served)), f"two Services on one port: {served}"
 
 
 def _check_owner(world: World, service: Service) -> None:
