@@ -1,13 +1,14 @@
 """Load balancers without a Service: found by watching, deleted only when it is certain.
 
-One is deleted when its mark says that this very cluster made it, its Service does not exist in the cache, did not exist
-for ``ORPHAN_GRACE`` seconds, and is not found by a live request either; when no Service shows its address; and when
-Harvester will give the address back. Everything less certain is reported in the log, once.
+One is deleted when its mark says that this very cluster made it; when its Service does not exist or is not served by us
+in the cache, for ``ORPHAN_GRACE`` seconds, and by a live request; when no Service shows its address; and when Harvester
+will give the address back. Everything less certain is reported in the log, once.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import structlog
@@ -22,7 +23,7 @@ from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity
-from harvester_ccm.plan.orphan import Suspicion, plan_orphan
+from harvester_ccm.plan.orphan import OrphanPlan, Suspicion, plan_orphan
 from harvester_ccm.plan.ownership import service_key, service_uuid
 
 log = structlog.get_logger(__name__)
@@ -87,17 +88,7 @@ class OrphanSweep:
             self._suspects.pop(key, None)
             return Done()
         suspect = self._suspect(key, load_balancer)
-        service = self._service_of(load_balancer)
-        plan = plan_orphan(
-            load_balancer,
-            service,
-            self._cluster,
-            Suspicion(
-                age=asyncio.get_running_loop().time() - suspect.since,
-                caches_current=self._services.problem is None and self._load_balancers.problem is None,
-                address_in_use=self._in_use(load_balancer),
-            ),
-        )
+        plan = self._plan(load_balancer, self._service_of(load_balancer), suspect.since)
         if not plan.suspicious:
             self._suspects.pop(key, None)
             return Done()
@@ -107,22 +98,34 @@ class OrphanSweep:
             log.warning("load balancer without service", lb=key, service=made_for, detail=plan.detail)
         if not plan.delete or self._policy.orphans is not OrphanPolicy.DELETE:
             return Wait("orphan", plan.look_again)
-        return await self._delete(load_balancer)
-
-    async def _delete(self, load_balancer: LoadBalancer) -> Outcome:
-        namespace, _, name = service_key(load_balancer).partition("/")
-        try:
-            await self._guest.get(SERVICES, name, namespace=namespace)
-        except NotFound:
-            pass
-        else:
+        if not self._plan(load_balancer, await self._live_service(load_balancer), suspect.since).delete:
             # The cache is behind; the Service controller decides.
             return Wait("service", self._policy.period)
+        return await self._delete(load_balancer)
+
+    def _plan(self, load_balancer: LoadBalancer, service: Service | None, since: float) -> OrphanPlan:
+        shown = (*self._services.all(), *((service,) if service is not None else ()))
+        suspicion = Suspicion(
+            age=asyncio.get_running_loop().time() - since,
+            caches_current=self._services.problem is None and self._load_balancers.problem is None,
+            address_in_use=_in_use(load_balancer, shown),
+        )
+        return plan_orphan(load_balancer, service, self._cluster, suspicion)
+
+    async def _live_service(self, load_balancer: LoadBalancer) -> Service | None:
+        """Return the Service that the labels name. Raises CCMError: no answer but "not found" means none."""
+        namespace, _, name = service_key(load_balancer).partition("/")
+        try:
+            return await self._guest.get(SERVICES, name, namespace=namespace)
+        except NotFound:
+            return None
+
+    async def _delete(self, load_balancer: LoadBalancer) -> Outcome:
         meta = load_balancer.metadata
         if not await self._writes.delete(meta.name, meta.uid):
             return Done()
         self.deleted += 1
-        log.info("orphaned load balancer deleted", lb=meta.key, service=f"{namespace}/{name}")
+        log.info("orphaned load balancer deleted", lb=meta.key, service=service_key(load_balancer))
         return Done()
 
     def _service_of(self, load_balancer: LoadBalancer) -> Service | None:
@@ -138,10 +141,6 @@ class OrphanSweep:
             now = asyncio.get_running_loop().time()
             suspect = self._suspects[key] = _Suspect(load_balancer.metadata.uid, now)
         return suspect
-
-    def _in_use(self, load_balancer: LoadBalancer) -> bool:
-        addresses = {load_balancer.allocated_ip, load_balancer.address} - {"", "0.0.0.0"}  # noqa: S104 - DHCP's word
-        return any(not addresses.isdisjoint(service.addresses) for service in self._services.all())
 
     async def _every_period(self) -> None:
         while True:
@@ -159,3 +158,9 @@ class OrphanSweep:
         for load_balancer in self._load_balancers.all():
             if service_key(load_balancer) == old.metadata.key:
                 self.runner.enqueue(load_balancer.metadata.key)
+
+
+def _in_use(load_balancer: LoadBalancer, services: Iterable[Service]) -> bool:
+    """Return whether one of the Services shows the address of the load balancer."""
+    addresses = {load_balancer.allocated_ip, load_balancer.address} - {"", "0.0.0.0"}  # noqa: S104 - DHCP's word
+    return any(not addresses.isdisjoint(service.addresses) for service in services)

@@ -56,7 +56,11 @@ def plan_orphan(
             doubt = _doubt(load_balancer, suspicion)
             if doubt:
                 return OrphanPlan(suspicious=True, detail=doubt, look_again=LOOK_AGAIN)
-            return OrphanPlan(suspicious=True, delete=True, detail="made by this cluster for a Service that is gone")
+            return OrphanPlan(
+                suspicious=True,
+                delete=True,
+                detail="made by this cluster for a Service that is gone or not served by it",
+            )
 
 
 def _doubt(load_balancer: LoadBalancer, suspicion: Suspicion) -> str:

@@ -122,6 +122,38 @@ async def test_service_that_the_cache_does_not_know_is_looked_for() -> None:
     assert scene.left == set()
 
 
+def internal(address: str = "") -> Document:
+    """Return shop/web after somebody made it internal and took our finalizer off."""
+    return {**service_document(address=address), "spec": {"type": "ClusterIP"}}
+
+
+@jumping_time
+async def test_service_that_has_no_load_balancer_any_more_does_not_keep_one() -> None:
+    scene = SweepScene()
+    scene.put_balancer()
+    scene.guest.put(SERVICE, internal())
+    async with scene.live():
+        await asyncio.sleep(ORPHAN_GRACE + 1)
+    assert scene.left == set()
+
+
+@jumping_time
+async def test_service_that_got_its_load_balancer_back_unseen_keeps_it() -> None:
+    scene = SweepScene()
+    scene.put_balancer()
+    scene.guest.put(SERVICE, internal())
+    async with scene.live():
+        await asyncio.sleep(1)
+        # Stored without a word to the watchers.
+        for document in (service_document(), internal(ADDRESS)):
+            scene.guest.objects[SERVICE] = {"shop/web": document}
+            await asyncio.sleep(2 * PERIOD)
+            assert scene.deletions == []
+        scene.guest.objects[SERVICE] = {"shop/web": internal()}
+        await asyncio.sleep(PERIOD + 1)
+    assert scene.left == set()
+
+
 ANSWERS: dict[str, Callable[[], CCMError]] = {
     "401": lambda: refused(401, "Unauthorized", "Unauthorized"),
     "403": lambda: refused(403, "Forbidden", "services is forbidden"),

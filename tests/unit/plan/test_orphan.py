@@ -14,7 +14,9 @@ from tests.builders import CLUSTER, allocated, load_balancer, marked, service
 
 CERTAIN = Suspicion(age=ORPHAN_GRACE, caches_current=True, address_in_use=False)
 NOTHING = OrphanPlan()
-DELETED = OrphanPlan(suspicious=True, delete=True, detail="made by this cluster for a Service that is gone")
+DELETED = OrphanPlan(
+    suspicious=True, delete=True, detail="made by this cluster for a Service that is gone or not served by it"
+)
 UNNAMED = ClusterIdentity(DEFAULT_CLUSTER_NAME, CLUSTER.namespace, CLUSTER.uid)
 UNKNOWN_UID = ClusterIdentity(CLUSTER.name, CLUSTER.namespace)
 
