@@ -273,7 +273,7 @@ class Application:
             self._caches.services,
             self._caches.load_balancers,
             cluster=cluster,
-            policy=SweepPolicy(settings.orphan_lbs, settings.orphan_period),
+            policy=SweepPolicy(settings.orphan_lbs, settings.orphan_period, settings.class_only),
         )
         departures = Departures(
             self._guest,
@@ -282,6 +282,7 @@ class Application:
             self._caches.load_balancers,
             cluster=cluster,
             index=OF_SERVICE,
+            class_only=settings.class_only,
         )
         self._vitals.controller_started(SERVICE_CONTROLLER, controller.runner)
         self._vitals.follow_queue(departures.runner)

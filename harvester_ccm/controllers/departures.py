@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 class Departures:
     """Deletes what Services leave behind that went although they carried our finalizer."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - two clusters, what is known of them, and whose side we are on
         self,
         guest: ApiClient,
         harvester: ApiClient,
@@ -46,14 +46,19 @@ class Departures:
         *,
         cluster: ClusterIdentity,
         index: str,
+        class_only: bool = False,
     ) -> None:
-        """``index``: the one of ``load_balancers`` by the key of the Service."""
+        """Build it; ``index`` is the one of ``load_balancers`` by the key of the Service.
+
+        ``class_only``: only Services that ask for our load balancer class are served.
+        """
         self._guest = guest
         self._writes = BalancerWrites(harvester, load_balancers, cluster.namespace)
         self._services = services
         self._load_balancers = load_balancers
         self._cluster = cluster
         self._index = index
+        self._class_only = class_only
         self._gone: dict[str, float] = {}
         """When the Service with each UID went."""
         self._left: set[str] = set()
@@ -83,7 +88,8 @@ class Departures:
         return Done()
 
     def _decide(self, load_balancer: LoadBalancer, present: Service | None) -> Departure:
-        return plan_departure(load_balancer, present, self._cluster, address_in_use=self._in_use(load_balancer))
+        in_use = self._in_use(load_balancer)
+        return plan_departure(load_balancer, present, self._cluster, address_in_use=in_use, class_only=self._class_only)
 
     async def _present(self, load_balancer: LoadBalancer) -> Service | None:
         """Return the Service that has the name now. Raises CCMError: no answer but "not found" means none."""

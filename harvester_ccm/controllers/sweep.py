@@ -36,6 +36,8 @@ class SweepPolicy:
     orphans: OrphanPolicy
     period: float
     """Seconds between two looks at everything."""
+    class_only: bool = False
+    """Whether only Services that ask for our load balancer class are served."""
 
 
 @dataclass
@@ -110,7 +112,7 @@ class OrphanSweep:
             caches_current=self._services.problem is None and self._load_balancers.problem is None,
             address_in_use=_in_use(load_balancer, shown),
         )
-        return plan_orphan(load_balancer, service, self._cluster, suspicion)
+        return plan_orphan(load_balancer, service, self._cluster, suspicion, class_only=self._policy.class_only)
 
     async def _live_service(self, load_balancer: LoadBalancer) -> Service | None:
         """Return the Service that the labels name. Raises CCMError: no answer but "not found" means none."""

@@ -26,6 +26,7 @@ from harvester_ccm.plan.load_balancer_object import network_of
 from harvester_ccm.plan.network_device import device_for
 from harvester_ccm.plan.refusal import Note, pending_cause
 from harvester_ccm.plan.request import read_request
+from harvester_ccm.plan.selection import of_other_class
 from harvester_ccm.plan.service_change import ServiceChange
 from harvester_ccm.plan.sharing import primary_label
 from harvester_ccm.plan.steps import (
@@ -45,7 +46,7 @@ TELL_DELETION_AFTER: Final = 30.0
 
 
 def plan_cleanup(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServicePlan:
-    """Return what to do for a Service that is being deleted or no longer of type LoadBalancer."""
+    """Return what to do for a Service that is being deleted, or no longer of type LoadBalancer or of our class."""
     users = users_of_address(situation, own)
     if users:
         text = (
@@ -53,7 +54,7 @@ def plan_cleanup(situation: Situation, own: tuple[LoadBalancer, ...]) -> Service
             "deleted or no longer name this one as their primary"
         )
         return ServicePlan((Tell(Note("Warning", Reason.DELETION_PENDING, text)),), Wait("secondaries"))
-    steps, wait = plan_removal(situation, own, withdraw=True)
+    steps, wait = plan_removal(situation, own, withdraw=_announced_by_us(situation.service, own))
     if wait is not None:
         return ServicePlan(tuple(steps), wait)
     if own:
@@ -67,10 +68,21 @@ def users_of_address(situation: Situation, own: tuple[LoadBalancer, ...]) -> lis
     """Return the Services that still have the address of this one, which its load balancers ``own`` hold."""
     if not own:
         return []
-    held = {*situation.service.addresses, *(one.allocated_ip for one in own), *(one.address for one in own)}
+    held = {*situation.service.addresses, *_booked(own)}
     label = primary_label(situation.service.metadata.key)
     users = (one for one in situation.dependants if _is_served(one, label) and held.intersection(one.addresses))
     return sorted(one.metadata.key for one in users)
+
+
+def _booked(own: tuple[LoadBalancer, ...]) -> set[str]:
+    return {address for one in own for address in (one.allocated_ip, one.address) if address}
+
+
+def _announced_by_us(service: Service, own: tuple[LoadBalancer, ...]) -> bool:
+    """Return whether kube-vip was told by us what to announce; for a Service of another class that one may have."""
+    announced = service.metadata.annotation(KUBE_VIP_ADDRESSES)
+    shown = {*service.addresses, *([announced] if announced else [])}
+    return not of_other_class(service) or announced == "" or not _booked(own).isdisjoint(shown)
 
 
 def _is_served(secondary: Service, label: str) -> bool:
@@ -81,21 +93,24 @@ def _is_served(secondary: Service, label: str) -> bool:
 
 
 def _farewell(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServiceChange:
-    """Return the last change: a Service that stays loses all that we put on it."""
+    """Return the last change: a Service that stays loses all that we put on it, and nothing of another controller's."""
     service = situation.service
     annotations: dict[str, str | None] = {}
     labels: dict[str, str | None] = {}
     if not service.metadata.deleting:
-        annotations = {KUBE_VIP_ADDRESSES: None, MOVING: None, USER_IGNORE: None}
-        if service.metadata.annotation(USER_IGNORE) is None:
-            annotations[KUBE_VIP_IGNORE] = None
+        annotations = {MOVING: None, USER_IGNORE: None}
+        if _announced_by_us(service, own):
+            annotations[KUBE_VIP_ADDRESSES] = None
+            if service.metadata.annotation(USER_IGNORE) is None:
+                annotations[KUBE_VIP_IGNORE] = None
         wanted = read_request(service).network
         network = network_of(own[0], wanted) if own else wanted
         device = device_for(network, situation.network_devices).name
         if device and service.metadata.annotation(KUBE_VIP_INTERFACE) == device:
             annotations[KUBE_VIP_INTERFACE] = None
         labels = {PRIMARY_SERVICE_LABEL: None}
-    return ServiceChange(annotations=annotations, labels=labels, finalizer=False, ingress=())
+    ours = not of_other_class(service) or not _booked(own).isdisjoint(service.addresses)
+    return ServiceChange(annotations=annotations, labels=labels, finalizer=False, ingress=() if ours else None)
 
 
 def plan_removal(

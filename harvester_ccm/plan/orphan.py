@@ -38,10 +38,15 @@ class OrphanPlan:
 
 
 def plan_orphan(
-    load_balancer: LoadBalancer, service: Service | None, cluster: ClusterIdentity, suspicion: Suspicion
+    load_balancer: LoadBalancer,
+    service: Service | None,
+    cluster: ClusterIdentity,
+    suspicion: Suspicion,
+    *,
+    class_only: bool = False,
 ) -> OrphanPlan:
     """Return what to do with a load balancer; ``service`` is the one that its labels name, if it exists."""
-    match orphan_state(load_balancer, service, cluster):
+    match orphan_state(load_balancer, service, cluster, class_only=class_only):
         case Orphan.NO:
             return OrphanPlan()
         case Orphan.LIKELY:

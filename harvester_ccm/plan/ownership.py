@@ -21,12 +21,13 @@ from harvester_ccm.names import (
     LB_SERVICE_NAMESPACE,
     LB_SERVICE_UID,
     LB_SERVICE_UUID,
+    SERVICE_FINALIZER,
     Reason,
 )
 from harvester_ccm.plan.load_balancer_name import load_balancer_name
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity
 from harvester_ccm.plan.refusal import Note
-from harvester_ccm.plan.selection import needs_cleanup
+from harvester_ccm.plan.selection import wants_load_balancer
 
 ORPHAN_GRACE: Final = 30.0
 """Seconds for which a load balancer must look orphaned before it is deleted."""
@@ -161,7 +162,9 @@ class Orphan(Enum):
     """Carries our cluster name and no mark; reported, never deleted."""
 
 
-def orphan_state(load_balancer: LoadBalancer, service: Service | None, cluster: ClusterIdentity) -> Orphan:
+def orphan_state(
+    load_balancer: LoadBalancer, service: Service | None, cluster: ClusterIdentity, *, class_only: bool = False
+) -> Orphan:
     """Return whether the load balancer is left over; ``service`` is the one it was made for, if there is one.
 
     A Service that still holds our finalizer is never orphaned from here: its own clean-up does it in order.
@@ -170,7 +173,10 @@ def orphan_state(load_balancer: LoadBalancer, service: Service | None, cluster: 
     labelled = bool(meta.label(LB_SERVICE_NAME) and meta.label(LB_SERVICE_NAMESPACE))
     if meta.deleting or not (labelled or service_uuid(load_balancer)):
         return Orphan.NO
-    if service is not None and (service.spec.type == "LoadBalancer" or needs_cleanup(service, owned=True)):
+    if service is not None and (
+        service.metadata.has_finalizer(SERVICE_FINALIZER)
+        or wants_load_balancer(service, class_only=class_only, owned=True)
+    ):
         return Orphan.NO
     mark = meta.annotation(LB_OWNER)
     if mark and cluster.uid and labelled:

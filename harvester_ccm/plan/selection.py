@@ -30,6 +30,11 @@ def class_matches(service: Service, *, class_only: bool) -> bool:
     return wanted == LOAD_BALANCER_CLASS or (wanted is None and not class_only)
 
 
+def of_other_class(service: Service) -> bool:
+    """Return whether the Service asks for another controller by name."""
+    return service.spec.load_balancer_class not in (None, LOAD_BALANCER_CLASS)
+
+
 def wants_load_balancer(service: Service, *, class_only: bool = False, owned: bool = False) -> bool:
     """Return whether the Service asks this program for a load balancer.
 
@@ -66,16 +71,20 @@ def carries_our_marks(service: Service) -> bool:
 
 
 def needs_cleanup(service: Service, *, class_only: bool = False, owned: bool = False) -> bool:
-    """Return whether the Service carries our finalizer and is on its way out.
+    """Return whether the Service carries our finalizer and is on its way out, be it to another controller by its class.
 
     Other controllers use the same finalizer: a Service of another class, and one that we would not serve, is left to
     them, unless a load balancer of ours exists for it (``owned``) or our marks are on it.
     """
-    meta, wanted = service.metadata, service.spec.load_balancer_class
-    if not meta.has_finalizer(SERVICE_FINALIZER) or not (meta.deleting or service.spec.type != "LoadBalancer"):
+    meta = service.metadata
+    if not meta.has_finalizer(SERVICE_FINALIZER):
         return False
-    if wanted is not None:
-        return wanted == LOAD_BALANCER_CLASS
+    if of_other_class(service):
+        return owned or carries_our_marks(service)
+    if not meta.deleting and service.spec.type == "LoadBalancer":
+        return False
+    if service.spec.load_balancer_class is not None:
+        return True
     return owned or carries_our_marks(service) or not (class_only or served_by_others(service))
 
 

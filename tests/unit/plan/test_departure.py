@@ -50,6 +50,13 @@ def test_departure(found: Any, present: Any, in_use: bool, expected: Departure) 
     assert plan_departure(found, present, CLUSTER, address_in_use=in_use) is expected
 
 
+@pytest.mark.parametrize(("class_only", "expected"), [(False, Departure.KEEP), (True, Departure.DELETE)])
+def test_a_new_one_takes_it_over_only_where_it_is_served(class_only: bool, expected: Departure) -> None:
+    present = service(uid="another")
+    decided = plan_departure(allocated(), present, CLUSTER, address_in_use=False, class_only=class_only)
+    assert decided is expected
+
+
 def test_nothing_is_ours_while_we_do_not_know_our_own_mark() -> None:
     unknown = ClusterIdentity(CLUSTER.name, CLUSTER.namespace)
     assert plan_departure(allocated(), None, unknown, address_in_use=False) is Departure.KEEP

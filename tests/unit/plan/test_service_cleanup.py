@@ -186,6 +186,42 @@ def test_a_service_that_stays_loses_what_was_put_on_it(asked: Any, found: Any, l
     assert outcome == Done()
 
 
+OTHER_CLASS: dict[str, Any] = {"spec": {"loadBalancerClass": "example.com/other"}}
+ANOTHERS: dict[str, Any] = {
+    "annotations": {KUBE_VIP_ADDRESSES: "10.9.9.9", KUBE_VIP_IGNORE: "true"},
+    "address": "10.9.9.9",
+}
+OTHER_CLASSES: dict[str, tuple[Any, Any, list[object]]] = {
+    "with what we put on it": (
+        served(**OTHER_CLASS),
+        allocated(),
+        [WITHDRAW, *DELETE, {"service": {"annotations": {KUBE_VIP_ADDRESSES: None}, **LET_GO, "ingress": None}}],
+    ),
+    "with what the other controller and its user put on it": (
+        service(**OTHER_CLASS, **ANOTHERS, ours=True),
+        allocated(),
+        [*DELETE, {"service": LET_GO}],
+    ),
+    "being deleted, with the other one's address": (
+        service(**OTHER_CLASS, **ANOTHERS, ours=True, deleting=True),
+        allocated(),
+        [*DELETE, {"service": LET_GO}],
+    ),
+    "interrupted after the deletion": (
+        service(**OTHER_CLASS, annotations=HANDS_OFF, address="10.9.9.9", ours=True),
+        None,
+        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: None, KUBE_VIP_IGNORE: None}, **LET_GO}}],
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "found", "steps"), OTHER_CLASSES.values(), ids=OTHER_CLASSES.keys())
+def test_a_service_that_went_to_another_class_is_left_with_what_is_not_ours(
+    asked: Any, found: Any, steps: list[object]
+) -> None:
+    assert outline(asked, *([found] if found else [])) == (steps, Done())
+
+
 def user(**more: Any) -> Any:
     """Return shop/api as it is when it shares the address of shop/web."""
     own = {"uid": "api", "annotations": {PRIMARY_SERVICE: "shop/web"}, "labels": {PRIMARY_SERVICE_LABEL: "shop.web"}}

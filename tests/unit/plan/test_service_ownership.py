@@ -14,6 +14,7 @@ from harvester_ccm.names import (
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
     LB_SERVICE_UID,
+    LOAD_BALANCER_CLASS,
     Reason,
 )
 from harvester_ccm.plan.load_balancer_name import load_balancer_name
@@ -167,10 +168,30 @@ def test_the_one_whose_address_is_in_use_stays() -> None:
     assert outline(served(), other, used)[0] == [{"delete": LB_NAME}]
 
 
+OTHER_CLASS = {"loadBalancerClass": "example.com/other"}
 ORPHANS: dict[str, tuple[Any, Any, ClusterIdentity, Orphan]] = {
     "Service gone": (allocated(), None, CLUSTER, Orphan.CERTAIN),
     "Service is ClusterIP": (allocated(), service(kind="ClusterIP"), CLUSTER, Orphan.CERTAIN),
     "Service is ClusterIP and being cleaned up": (allocated(), served(kind="ClusterIP"), CLUSTER, Orphan.NO),
+    "Service is of another class": (allocated(), service(spec=OTHER_CLASS), CLUSTER, Orphan.CERTAIN),
+    "Service is of another class and being cleaned up": (
+        allocated(),
+        served(spec=OTHER_CLASS),
+        CLUSTER,
+        Orphan.NO,
+    ),
+    "Service is being deleted and was let go": (
+        allocated(),
+        service(deleting=True, finalizers=["example.com/keep"]),
+        CLUSTER,
+        Orphan.CERTAIN,
+    ),
+    "Service has MetalLB's mark": (
+        allocated(),
+        service(annotations={"metallb.io/ip-allocated-from-pool": "lan"}),
+        CLUSTER,
+        Orphan.NO,
+    ),
     "Service is being deleted": (allocated(), served(deleting=True), CLUSTER, Orphan.NO),
     "Service is served": (allocated(), served(), CLUSTER, Orphan.NO),
     "Service of this name was created anew": (allocated(), service(uid=NEW_UID), CLUSTER, Orphan.NO),
@@ -187,6 +208,18 @@ ORPHANS: dict[str, tuple[Any, Any, ClusterIdentity, Orphan]] = {
 @pytest.mark.parametrize(("found", "asked", "cluster", "state"), ORPHANS.values(), ids=ORPHANS.keys())
 def test_orphans(found: Any, asked: Any, cluster: ClusterIdentity, state: Orphan) -> None:
     assert orphan_state(found, asked, cluster) is state
+
+
+CLASS_ONLY: dict[str, tuple[Any, Orphan]] = {
+    "our class": (service(spec={"loadBalancerClass": LOAD_BALANCER_CLASS}), Orphan.NO),
+    "no class": (service(), Orphan.CERTAIN),
+    "no class, served before that": (served(), Orphan.NO),
+}
+
+
+@pytest.mark.parametrize(("asked", "state"), CLASS_ONLY.values(), ids=CLASS_ONLY.keys())
+def test_orphans_where_only_our_class_is_served(asked: Any, state: Orphan) -> None:
+    assert orphan_state(allocated(), asked, CLUSTER, class_only=True) is state
 
 
 def test_names_of_new_ones() -> None:

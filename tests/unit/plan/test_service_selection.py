@@ -85,6 +85,19 @@ CLEANED: dict[str, tuple[Any, dict[str, bool], bool]] = {
     "still wanted": (served(), {}, False),
     "our class": (service(**GOING, **OWN), {"class_only": True}, True),
     "another class": (service(**GOING, **FOREIGN), {}, False),
+    "another class, with a load balancer of ours": (service(**GOING, **FOREIGN), {"owned": True}, True),
+    "came back with another class, with a load balancer of ours": (
+        service(**FOREIGN, ours=True),
+        {"owned": True},
+        True,
+    ),
+    "came back with another class, interrupted after the deletion": (
+        service(**FOREIGN, ours=True, annotations={KUBE_VIP_ADDRESSES: ""}),
+        {},
+        True,
+    ),
+    "another class without our finalizer, with a load balancer of ours": (service(**FOREIGN), {"owned": True}, False),
+    "class only: served before that, still wanted": (served(), {"class_only": True, "owned": True}, False),
     "class only: another controller's": (service(**GOING), {"class_only": True}, False),
     "class only: served before that": (service(**GOING), {"class_only": True, "owned": True}, True),
     "class only: interrupted after the deletion": (
