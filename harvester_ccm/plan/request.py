@@ -38,6 +38,8 @@ from harvester_ccm.plan.refusal import Note
 Ipam = Literal["pool", "dhcp"]
 WorkloadType = Literal["cluster", "vm"]
 
+LONGEST_SHOWN: Final = 200
+"""Characters of a wrong value that are repeated to the user."""
 HEALTH_CHECK_DEFAULTS: Final = {
     HEALTH_CHECK_SUCCESS_THRESHOLD: 1,
     HEALTH_CHECK_FAILURE_THRESHOLD: 3,
@@ -92,7 +94,9 @@ def normal_network(name: str) -> str:
 def invalid(key: str, value: str, expected: str) -> Note:
     """Return the note about a wrong annotation."""
     kind = "" if key.startswith("spec.") else "Annotation "
-    return Note("Warning", Reason.INVALID_ANNOTATION, f"{kind}{key} is {value!r}; expected {expected}")
+    # An Event has 1024 characters, and what was expected stands at its end.
+    shown = value if len(value) <= LONGEST_SHOWN else f"{value[:LONGEST_SHOWN]}..."
+    return Note("Warning", Reason.INVALID_ANNOTATION, f"{kind}{key} is {shown!r}; expected {expected}")
 
 
 def _choice(service: Service, key: str, choices: tuple[str, ...], problems: list[Note]) -> str | None:
@@ -191,8 +195,10 @@ def _number(service: Service, key: str, problems: list[Note]) -> int:
     if value is None:
         return default
     text = value.strip()
-    if text.isascii() and text.isdecimal() and 1 <= int(text) <= 86400:
-        return int(text)
+    # Python refuses to read a number of thousands of digits.
+    digits = text.lstrip("0") if text.isascii() and text.isdecimal() else ""
+    if 0 < len(digits) <= 5 and int(digits) <= 86400:
+        return int(digits)
     problems.append(invalid(key, value, f"a whole number from 1 to 86400; {default} is used"))
     return default
 
