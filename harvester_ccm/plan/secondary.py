@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
     IPAM,
     KUBE_VIP_ADDRESSES,
@@ -38,6 +40,10 @@ def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: Se
         told = tell(*([sharing.note] if sharing.note is not None else []))
         rest = keep if keep is not None else _plan_without_address(situation, outranked=sharing.outranked)
         return ServicePlan((*told, *rest.steps), rest.outcome)
+    hindrance = obstacle(service, vm=_is_hosted(primary))
+    if hindrance is not None:
+        rest = keep or replace(_plan_without_address(situation), outcome=Refused("not_servable"))
+        return ServicePlan((*tell(hindrance), *rest.steps), rest.outcome)
     users = users_of_address(situation, own)
     if users:
         text = (
@@ -86,6 +92,11 @@ def _is_withdrawn(primary: Service) -> bool:
     return primary.metadata.annotation(KUBE_VIP_ADDRESSES) == ""
 
 
+def _is_hosted(primary: Service) -> bool:
+    """Return whether Harvester announces the primary's address."""
+    return primary.metadata.annotation(KUBE_VIP_IGNORE) == "true"
+
+
 def _is_of(service: Service, primary: Service | None) -> bool:
     """Return whether the address that the Service has is the one of the primary it names."""
     if primary is None or service.metadata.label(PRIMARY_SERVICE_LABEL) != primary_label(primary.metadata.key):
@@ -97,7 +108,7 @@ def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeS
     """Return the steps that give the Service the primary's address, announced like the primary's."""
     announcement: dict[str, str | None] = {KUBE_VIP_ADDRESSES: address, **taken_back(service)}
     first: tuple[ChangeService, ...] = ()
-    if primary.metadata.annotation(KUBE_VIP_IGNORE) == "true":
+    if _is_hosted(primary):
         announcement, first = {}, hand_over(service)
     elif _is_withdrawn(primary):
         announcement = {KUBE_VIP_ADDRESSES: ""}
@@ -119,7 +130,7 @@ def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeS
 
 def _ensured(service: Service, primary: Service, address: str) -> Note:
     shared = f"shared with {primary.metadata.key}"
-    if primary.metadata.annotation(KUBE_VIP_IGNORE) != "true":
+    if not _is_hosted(primary):
         shared += late_announcement(service)
     if service.addresses:
         text = f"The address changed from {service.addresses[0]} to {address}, {shared}"
@@ -129,6 +140,6 @@ def _ensured(service: Service, primary: Service, address: str) -> Note:
 
 
 def _caveats(service: Service, primary: Service) -> list[Note]:
-    vm = primary.metadata.annotation(KUBE_VIP_IGNORE) == "true"
-    found = (obstacle(service, vm=vm), ignored_on_secondary(service, primary, vm=vm), *unknown_annotations(service))
+    ignored = ignored_on_secondary(service, primary, vm=_is_hosted(primary))
+    found = (ignored, *unknown_annotations(service))
     return [note for note in found if note is not None]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
@@ -17,7 +17,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.sharing import primary_label
 from tests.builders import ADDRESS, allocated, marked, served, service
-from tests.unit.plan.service_plans import outline, plan, said
+from tests.unit.plan.service_plans import OURS, outline, plan, said
 from tests.unit.plan.sharing_services import (
     API,
     HANDS_OFF,
@@ -219,9 +219,38 @@ def test_what_a_secondary_cannot_have_is_told(annotations: dict[str, str], spec:
     assert text in said(plan(asked, primary=served()), Reason.IGNORED)
 
 
-def test_a_secondary_of_harvester_without_node_ports_is_told() -> None:
-    asked = sharing(HANDS_OFF, ports=[{"port": 8080}], spec={"allocateLoadBalancerNodePorts": False})
-    assert "node ports" in said(plan(asked, primary=hosted_primary()), Reason.SYNC_FAILED)
+NO_NODE_PORTS: dict[str, Any] = {"ports": [{"port": 8080}], "spec": {"allocateLoadBalancerNodePorts": False}}
+IPV6: dict[str, Any] = {"spec": {"ipFamilies": ["IPv6"]}}
+FAILED = "Warning SyncLoadBalancerFailed"
+OBSTACLES: dict[str, tuple[Any, Any, list[object]]] = {
+    "IPv6 only": (asking(**IPV6), served(), [FAILED, {"service": {"annotations": PARKED, "finalizers": OURS}}]),
+    "no node ports, announced by Harvester": (
+        asking(**NO_NODE_PORTS),
+        hosted_primary(),
+        [FAILED, {"service": {"annotations": PARKED, "finalizers": OURS}}],
+    ),
+    "no node ports any more: it keeps what it has": (sharing(HANDS_OFF, **NO_NODE_PORTS), hosted_primary(), [FAILED]),
+    "no node ports, and the primary went to Harvester": (
+        sharing(**NO_NODE_PORTS),
+        hosted_primary(),
+        [FAILED, {"service": {"annotations": PARKED}}],
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "primary", "steps"), OBSTACLES.values(), ids=OBSTACLES.keys())
+def test_a_secondary_that_cannot_be_served_gets_no_address(asked: Any, primary: Any, steps: list[object]) -> None:
+    assert outline(asked, primary=primary) == (steps, Refused("not_servable"))
+
+
+def test_a_secondary_of_kube_vip_needs_no_node_ports() -> None:
+    assert outline(sharing(**NO_NODE_PORTS), primary=served()) == ([], Done())
+
+
+def test_its_own_load_balancer_is_kept_while_it_could_not_be_served_as_a_secondary() -> None:
+    asked = asking({KUBE_VIP_ADDRESSES: OTHER}, ours=True, address=OTHER, **NO_NODE_PORTS)
+    own = allocated(asked, "demo-shop-api-00000000", ip=OTHER, address=OTHER)
+    assert outline(asked, own, primary=hosted_primary()) == ([FAILED], Done())
 
 
 def test_a_service_that_waited_for_harvester_is_announced_by_kube_vip_with_its_primary() -> None:
