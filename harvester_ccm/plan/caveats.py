@@ -8,6 +8,7 @@ from typing import Final
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
+    DESCRIPTION,
     HEALTH_CHECK_FAILURE_THRESHOLD,
     HEALTH_CHECK_PERIOD,
     HEALTH_CHECK_PORT,
@@ -22,6 +23,7 @@ from harvester_ccm.names import (
     NETWORK,
     POOL_NAMESPACE,
     PROJECT,
+    REQUESTED_ADDRESS,
     WORKLOAD_TYPE,
     Reason,
 )
@@ -61,8 +63,8 @@ def ignored_settings(service: Service, *, vm: bool, v1alpha1: bool = False) -> N
     if v1alpha1:
         ignored = [*_ignored_anywhere(service), *_fields_ignored_on_vm(service), *_ignored_details(service)]
         ignored += _ignored_before_1_2(service)
-    elif service.metadata.annotation(IPAM) == "dhcp" and service.metadata.annotation(IP_POOL):
-        ignored.append(f"annotation {IP_POOL} (the address comes from DHCP)")
+    else:
+        ignored += _ignored_since_1_2(service)
     return without_effect(ignored)
 
 
@@ -117,6 +119,13 @@ def _ignored_before_1_2(service: Service) -> Iterator[str]:
         )
 
 
+def _ignored_since_1_2(service: Service) -> Iterator[str]:
+    if service.metadata.annotation(IPAM) == "dhcp" and service.metadata.annotation(IP_POOL):
+        yield f"annotation {IP_POOL} (the address comes from DHCP)"
+    if service.metadata.annotation(DESCRIPTION):
+        yield f"annotation {DESCRIPTION} (load balancers have a description on Harvester before 1.2 only)"
+
+
 def converted(request: Request, load_balancer: LoadBalancer) -> Note | None:
     """Return what to tell when a load balancer of Harvester before 1.2 lives on and new ones would be otherwise."""
     spec = load_balancer.spec
@@ -161,10 +170,20 @@ def ignored_on_secondary(service: Service, primary: Service, *, vm: bool) -> Not
     network = service.metadata.annotation(NETWORK)
     if network and network != primary.metadata.annotation(NETWORK):
         present.append(NETWORK)
+    if (service.metadata.annotation(IPAM) or "").strip() not in {"", "pool", "dhcp"}:
+        present.append(IPAM)
     ignored = [f"{', '.join(present)} (set on {primary.metadata.key}, whose address is shared)"] if present else []
-    wished = service.spec.load_balancer_ip
-    if wished and wished not in primary.addresses:
-        ignored.append(f"spec.loadBalancerIP (the address is that of {primary.metadata.key})")
+    if service.metadata.annotation(DESCRIPTION):
+        ignored.append(f"annotation {DESCRIPTION} (this Service has no load balancer of its own)")
+    wishes = {
+        "spec.loadBalancerIP": service.spec.load_balancer_ip,
+        f"annotation {REQUESTED_ADDRESS}": (service.metadata.annotation(REQUESTED_ADDRESS) or "").strip(),
+    }
+    ignored += [
+        f"{name} (the address is that of {primary.metadata.key})"
+        for name, wish in wishes.items()
+        if wish and wish not in primary.addresses
+    ]
     ignored += _ignored_anywhere(service)
     if vm:
         ignored += _fields_ignored_on_vm(service)

@@ -8,11 +8,13 @@ import pytest
 
 from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
+    IPAM,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
     NETWORK,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
+    REQUESTED_ADDRESS,
     Reason,
 )
 from harvester_ccm.plan.sharing import primary_label
@@ -207,6 +209,10 @@ def test_long_names_share_like_others() -> None:
 IGNORED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "a pool": ({"cloudprovider.harvesterhci.io/ip-pool": "x"}, {}, "ip-pool"),
     "a health check": ({"cloudprovider.harvesterhci.io/healthcheck-port": "80"}, {}, "healthcheck-port"),
+    "a description": ({"cloudprovider.harvesterhci.io/description": "shop"}, {}, "description"),
+    "another address": ({REQUESTED_ADDRESS: "10.9.9.9"}, {}, "requested-address"),
+    "an address that is none": ({REQUESTED_ADDRESS: "any"}, {}, "requested-address"),
+    "an unknown ipam": ({IPAM: "static"}, {}, "ipam"),
     "another network": ({NETWORK: "infra/other"}, {}, "network"),
     "a field with another address": ({}, {"loadBalancerIP": "10.9.9.9"}, "spec.loadBalancerIP"),
     "IPv6": ({}, {"ipFamilies": ["IPv4", "IPv6"]}, "IPv6"),
@@ -217,6 +223,18 @@ IGNORED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
 def test_what_a_secondary_cannot_have_is_told(annotations: dict[str, str], spec: dict[str, Any], text: str) -> None:
     asked = sharing(annotations, spec=spec)
     assert text in said(plan(asked, primary=served()), Reason.IGNORED)
+
+
+UNSAID: dict[str, dict[str, str]] = {
+    "the address of the primary": {REQUESTED_ADDRESS: ADDRESS},
+    "ipam of its own until now": {IPAM: "dhcp"},
+    "no ipam": {IPAM: " "},
+}
+
+
+@pytest.mark.parametrize("annotations", UNSAID.values(), ids=UNSAID.keys())
+def test_what_a_secondary_has_anyway_is_not_told(annotations: dict[str, str]) -> None:
+    assert said(plan(sharing(annotations), primary=served()), Reason.IGNORED) == ""
 
 
 NO_NODE_PORTS: dict[str, Any] = {"ports": [{"port": 8080}], "spec": {"allocateLoadBalancerNodePorts": False}}
