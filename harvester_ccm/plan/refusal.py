@@ -18,6 +18,7 @@ from harvester_ccm.errors import (
     Forbidden,
     Invalid,
     NotFound,
+    ServerError,
     Unauthorized,
     Unreachable,
 )
@@ -181,10 +182,29 @@ def _unavailable_text(error: CCMError | None) -> str:
                 "Harvester does not serve loadbalancer.harvesterhci.io in a version that is spoken (v1beta1, "
                 "v1alpha1). Check that its load balancer controller is installed"
             )
-        case Unreachable() | CredentialError():
-            return f"Harvester cannot be reached: {error}"
-    gone = "The namespace of the cloud-config does not exist in Harvester"
-    return f"{gone if isinstance(error, NotFound) else 'Harvester cannot serve requests at the moment'}: {error}"
+        case _:
+            return f"{_fault(error)}: {error}"
+
+
+def _fault(error: CCMError) -> str:
+    """Return what a fault means that may pass by itself, and where to look if it does not."""
+    match error:
+        case Unreachable():
+            return (
+                "Harvester cannot be reached; this is tried again by itself. Check that the nodes reach the address of "
+                "Harvester's API, and that the server in the cloud-config is that address"
+            )
+        case CredentialError():
+            return "Harvester cannot be reached"
+        case NotFound():
+            return "The namespace of the cloud-config does not exist in Harvester"
+        case ServerError() if "failed calling webhook" in str(error):
+            return (
+                "Harvester's admission webhook does not answer; this is tried again by itself. Check that the pods of "
+                "harvester-load-balancer-webhook in namespace harvester-system of Harvester run"
+            )
+        case _:
+            return "Harvester cannot serve requests at the moment"
 
 
 def failure_note(error: CCMError) -> Note:

@@ -100,10 +100,14 @@ def test_refusals_of_the_schema_come_with_a_remedy(text: str, remedy: str) -> No
 
 CALLING = 'Internal error occurred: failed calling webhook "validator.harvester-system": connection refused'
 FAILURES: dict[str, tuple[CCMError, bool, str]] = {
-    "the webhook is away": (refused(CALLING), False, "cannot serve requests at the moment: Internal error"),
+    "the webhook is away": (
+        refused(CALLING),
+        False,
+        "pods of harvester-load-balancer-webhook in namespace harvester-system",
+    ),
     "a fault of the server": (ServerError(answer(503)), False, "cannot serve requests at the moment"),
     "conflict": (Conflict(answer(409)), False, "at the moment"),
-    "unreachable": (Unreachable("no route"), False, "cannot be reached: no route"),
+    "unreachable": (Unreachable("no route"), False, "server in the cloud-config is that address: no route"),
     "credential": (CredentialError("token file gone"), False, "cannot be reached: token file gone"),
     "credential refused": (Unauthorized(answer(401)), True, "renew it"),
     "right missing": (Forbidden(answer(403, "may not create")), True, "may not create. Bind the ClusterRole"),
