@@ -25,6 +25,7 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS_V1ALPHA1, LoadBalancer,
 from harvester_ccm.model.outcome import Done, Outcome
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.backends import backend_addresses, backend_names
+from harvester_ccm.plan.kube_vip_notes import same_but_for_notes
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity
 from harvester_ccm.plan.loadbalancer import concerns_us, plan_service
 from harvester_ccm.plan.network_device import network_devices
@@ -276,6 +277,8 @@ class ServiceController:
         level("told the user", service=key, reason=str(note.reason), message=note.message)
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
+        if old is not None and new is not None and same_but_for_notes(old, new):
+            return
         for item in (old, new):
             if item is None:
                 continue
