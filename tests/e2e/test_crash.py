@@ -6,13 +6,14 @@ import asyncio
 import os
 import random
 import time
+from typing import Any
 
 import pytest
 
 from devenv.stage import Stage, until
 from harvester_ccm.model.core import LEASES
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import LB_SERVICE_NAME
+from harvester_ccm.names import DHCP_ADDRESS, IPAM, LB_SERVICE_NAME
 from tests.e2e.observing import writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
@@ -20,7 +21,17 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
 SEED_VARIABLE = "CRASH_SEED"
 """Environment variable with the seed of a run that is to be repeated."""
 KILLS = 50
-NAMES = [f"web-{number}" for number in range(5)]
+DHCP = {"annotations": {IPAM: "dhcp"}}
+KINDS: dict[str, dict[str, Any]] = {
+    "web": {},
+    "dns": {"ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]},
+    "shop": {"ports": [{"name": "https", "port": 443}, {"name": "http", "port": 80}]},
+    "wiki": DHCP,
+    "syslog": {"ports": [{"name": "syslog", "port": 514, "protocol": "UDP"}], **DHCP},
+}
+"""What the demo creates: addresses from the pool and by DHCP, TCP and UDP, one port and two."""
+NAMES = list(KINDS)
+POOLED = [name for name, kind in KINDS.items() if "annotations" not in kind]
 LONGEST_LIFE = 2.0
 """Seconds after which a run is killed even if it has written less than it was to."""
 MOST_WRITES = 8
@@ -38,7 +49,7 @@ async def shuffle_services(stage: Stage, dice: random.Random) -> None:
             continue
         service = await stage.service(name)
         if service is None:
-            await stage.create_service(name)
+            await stage.create_service(name, **KINDS[name])
         elif not service.metadata.deleting:
             await stage.delete_service(name)
 
@@ -77,18 +88,22 @@ async def test_killed_fifty_times(stage: Stage) -> None:
     await stage.gone(*(one.metadata.name for one in leaving), within=60)
     for name in NAMES:
         if await stage.service(name) is None:
-            await stage.create_service(name)
-    services = await stage.served(*NAMES, within=60)
+            await stage.create_service(name, **KINDS[name])
 
     async def exact() -> dict[str, LoadBalancer] | None:
-        found = {str(one.metadata.label(LB_SERVICE_NAME)): one for one in await stage.load_balancers()}
+        services = await stage.served(*NAMES, within=60)
+        balancers = await stage.load_balancers()
+        found = {str(one.metadata.label(LB_SERVICE_NAME)): one for one in balancers}
+        agreed = {one.metadata.name: one.addresses for one in services} == {
+            name: (one.address,) for name, one in found.items()
+        }
         counts = await stage.harvester.counts()
-        return found if len(found) == counts.balancers == counts.booked == len(NAMES) else None
+        return found if agreed and (len(balancers), counts.booked) == (len(NAMES), len(POOLED)) else None
 
     # An API server may let a Service go in spite of a finalizer of that very moment: the sweep needs half a minute.
-    balancers = await until(exact, within=90, what="one load balancer and one booked address for each Service")
-    for service in services:
-        assert service.addresses == (balancers[service.metadata.name].allocated_ip,)
+    balancers = await until(exact, within=90, what="one load balancer and its address for each Service")
+    for name, one in balancers.items():
+        assert one.allocated_ip == (one.address if name in POOLED else DHCP_ADDRESS)
 
     for name in NAMES:
         await stage.delete_service(name)
