@@ -15,13 +15,13 @@ import msgspec
 
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.names import LB_CONTROLLER_FINALIZER
-from harvester_ccm.plan.load_balancer_object import changed_document
+from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, LB_CONTROLLER_FINALIZER
+from harvester_ccm.plan.load_balancer_object import Former, changed_document, former_of
 from harvester_ccm.plan.loadbalancer import phase, plan_service
-from harvester_ccm.plan.ownership import name_for, service_key
+from harvester_ccm.plan.ownership import claim, name_for, service_key
 from harvester_ccm.plan.refusal import Note
 from harvester_ccm.plan.request import primary_reference
-from harvester_ccm.plan.service_change import service_patch
+from harvester_ccm.plan.service_change import ServiceChange, service_patch, virtual_ip_ingress
 from harvester_ccm.plan.sharing import labelled_primary
 from harvester_ccm.plan.steps import (
     ChangeLoadBalancer,
@@ -45,6 +45,7 @@ class _Memory:
     phase: str
     since: float
     told: frozenset[Note] = frozenset()
+    former: Former | None = None
 
 
 @dataclass
@@ -59,6 +60,8 @@ class World:
     """Name of a load balancer to the address it had."""
     given_up: set[str] = field(default_factory=set)
     """Addresses that went back to the pool because somebody else deleted the load balancer."""
+    leases: dict[str, str] = field(default_factory=dict)
+    """Service, or load balancer that Harvester announces, to its address from DHCP."""
     backends: tuple[str, ...] = ("vm-1",)
     now: float = 0.0
     memory: dict[str, _Memory] = field(default_factory=dict)
@@ -93,8 +96,11 @@ class World:
         situation = self.situation(key)
         current, known = phase(situation), self.memory.get(key)
         if known is None or known.phase != current:
-            known = self.memory[key] = _Memory(current, self.now)
-        plan = plan_service(replace(situation, waited=self.now - known.since, told=known.told))
+            known = self.memory[key] = _Memory(current, self.now, former=known.former if known is not None else None)
+        serving = claim(situation.load_balancers, situation.service, CLUSTER).chosen
+        if serving is not None and serving.allocated_ip:
+            known.former = former_of(serving)
+        plan = plan_service(replace(situation, waited=self.now - known.since, told=known.told, former=known.former))
         known.told = frozenset(step.note for step in plan.steps if isinstance(step, Tell))
         return plan
 
@@ -153,6 +159,21 @@ class World:
         meta = self.services[key]["metadata"]
         if "deletionTimestamp" in meta and not meta.get("finalizers"):
             del self.services[key]
+            self.memory.pop(key, None)
+
+    def lease(self, key: str) -> bool:
+        """Let kube-vip in the guest get an address from DHCP for a Service that asks; return whether it did."""
+        service = self.service(key)
+        meta = service.metadata
+        asks = meta.annotation(KUBE_VIP_ADDRESSES) == DHCP_ADDRESS and meta.annotation(KUBE_VIP_IGNORE) != "true"
+        if not asks or service.addresses or service.spec.type != "LoadBalancer":
+            return False
+        change = ServiceChange(ingress=virtual_ip_ingress(self._leased(key), service))
+        _merge(self.services[key], service_patch(service, change))
+        return True
+
+    def _leased(self, holder: str) -> str:
+        return self.leases.setdefault(holder, f"10.0.8.{len(self.leases) + 1}")
 
     def harvest(self, name: str) -> bool:
         """Let Harvester take its next step for a load balancer; return whether there was one."""
@@ -165,9 +186,14 @@ class World:
                 self.history[name] = address
             del self.load_balancers[name]
             return True
-        mine = [ip for ip, owner in self.booked.items() if owner == name]
+        dhcp = document["spec"]["ipam"] == "dhcp"
+        mine = [self._leased(name)] if dhcp else [ip for ip, owner in self.booked.items() if owner == name]
         if not status.get("allocatedAddress", {}).get("ip"):
-            return self._allocate(name, document, mine)
+            if not dhcp:
+                return self._allocate(name, document, mine)
+            status["allocatedAddress"] = {"ip": DHCP_ADDRESS}
+            status["conditions"] = [{"type": "Ready", "status": "True"}]
+            return True
         if LB_CONTROLLER_FINALIZER not in meta["finalizers"]:
             meta["finalizers"] = [LB_CONTROLLER_FINALIZER]
             return True

@@ -8,6 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import (
+    DHCP_ADDRESS,
+    IPAM,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
     LB_CONTROLLER_FINALIZER,
@@ -29,6 +31,7 @@ EDITED = "shop/edited"
 key_of = st.sampled_from(KEYS)
 kinds = st.sampled_from([None, "cluster", "vm"])
 ports = st.sampled_from([80, 443, 8080])
+ipams = st.sampled_from([None, None, "dhcp"])
 any_number = st.integers(0, 7)
 
 
@@ -46,8 +49,8 @@ class ServiceLife(RuleBasedStateMachine):
             if value is not None:
                 annotations[name] = value
 
-    @rule(key=key_of, kind=kinds, primary=st.sampled_from([None, None, *KEYS]), port=ports)
-    def create(self, key: str, kind: str | None, primary: str | None, port: int) -> None:
+    @rule(key=key_of, kind=kinds, primary=st.sampled_from([None, None, *KEYS]), port=ports, ipam=ipams)
+    def create(self, key: str, kind: str | None, primary: str | None, port: int, ipam: str | None = None) -> None:
         if key in self.world.services:
             return
         namespace, name = key.split("/")
@@ -58,6 +61,11 @@ class ServiceLife(RuleBasedStateMachine):
         self.world.services[key] = document
         self._annotate(key, WORKLOAD_TYPE, kind)
         self._annotate(key, PRIMARY_SERVICE, primary)
+        self._annotate(key, IPAM, ipam)
+
+    @rule(key=key_of, ipam=ipams)
+    def ask_for_ipam(self, key: str, ipam: str | None) -> None:
+        self._annotate(key, IPAM, ipam)
 
     @rule(key=key_of, kind=kinds)
     def ask_for_kind(self, key: str, kind: str | None) -> None:
@@ -118,6 +126,8 @@ class ServiceLife(RuleBasedStateMachine):
         for _ in range(rounds):
             for name in list(self.world.load_balancers):
                 self.world.harvest(name)
+            for key in self.world.services:
+                self.world.lease(key)
 
     @precondition(lambda self: self.world.load_balancers)
     @rule(number=any_number)
@@ -142,10 +152,15 @@ class ServiceLife(RuleBasedStateMachine):
             meta["annotations"].pop(LB_OWNER, None)
             meta["annotations"].pop(LB_SERVICE_UID, None)
 
-    @initialize(sharing=st.booleans(), kind=kinds)
-    def begin(self, sharing: bool, kind: str | None) -> None:
+    @rule(key=key_of)
+    def let_kube_vip_work(self, key: str) -> None:
+        if key in self.world.services:
+            self.world.lease(key)
+
+    @initialize(sharing=st.booleans(), kind=kinds, ipam=ipams)
+    def begin(self, sharing: bool, kind: str | None, ipam: str | None) -> None:
         """Start with a Service that is served, and perhaps one that shares its address."""
-        self.create("shop/a", kind, None, 80)
+        self.create("shop/a", kind, None, 80, ipam)
         if sharing:
             self.create("shop/b", None, "shop/a", 443)
         self.let_all_work()
@@ -179,6 +194,8 @@ class ServiceLife(RuleBasedStateMachine):
             address = service.metadata.annotation(KUBE_VIP_ADDRESSES)
             if not address or service.metadata.annotation(KUBE_VIP_IGNORE) == "true" or address in self.world.given_up:
                 continue
+            if address == DHCP_ADDRESS or address in self.world.leases.values():
+                continue  # a lease is nobody's booking; it is given up with the Service, not taken by another one
             assert address in self.world.booked, f"{key} announces {address}, which is free"
             holder = self.world.load_balancers[self.world.booked[address]]["metadata"]["labels"]
             name = holder[LB_SERVICE_NAME]
@@ -204,6 +221,7 @@ def settle(world: World) -> None:
     for _ in range(80):
         wrote = [world.reconcile(key) for key in list(world.services) if key in world.services]
         moved = [world.harvest(name) for name in list(world.load_balancers) if name in world.load_balancers]
+        moved += [world.lease(key) for key in world.services]
         world.now += 11.0
         quiet = 0 if any(wrote) or any(moved) else quiet + 1
         if quiet > 6:
@@ -262,7 +280,8 @@ def _check_service(world: World, service: Service, *, has_balancer: bool) -> Non
     wanted = service.metadata.annotation(WORKLOAD_TYPE)
     assert wanted in {None, balancer.spec.workload_type}
     if balancer.allocated_ip:
-        assert service.addresses == (balancer.allocated_ip,)
+        dhcp = balancer.allocated_ip == DHCP_ADDRESS
+        assert service.addresses == (balancer.address if dhcp else balancer.allocated_ip,)
         hosted = balancer.spec.workload_type == "vm"
         assert (ignored, announced) == ((True, "") if hosted else (False, balancer.allocated_ip))
     else:
