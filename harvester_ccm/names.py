@@ -257,6 +257,10 @@ TOPOLOGY_RECORD: Final = _key(
     PREFIX + "topology", "Node", "annotation", "both", value="JSON object",
     meaning="Zone and region that were taken from the VM: only those labels are removed when the VM loses its own.",
 )  # fmt: skip
+MACHINE_RECORD: Final = _key(
+    PREFIX + "virtual-machine", "Node", "annotation", "both", value="name of the VM",
+    meaning="VM whose UID is in the provider ID: the one that Harvester is asked for before the Node is deleted.",
+)  # fmt: skip
 INSTANCE_TYPE: Final = _key(
     "node.kubernetes.io/instance-type", "Node", "label", "written", value="text",
     meaning="Copied from the older name where that is set; Harvester names no instance types.",
@@ -340,7 +344,7 @@ class NodeReason(StrEnum):
     DELETION_FAILED = "DeletingNodeFailed"
     """Warning: the API server did not delete the Node."""
     DELETION_HELD = "NodeDeletionHeld"
-    """Warning: the VM is gone, but deleting the Node is not safe; the message says why."""
+    """Warning: the Node has no VM any more, but deleting it is not safe; the message says why."""
     VM_NOT_FOUND = "VMNotFound"
     """Warning: no VM in our Harvester namespace is this Node."""
     VM_AMBIGUOUS = "VMAmbiguous"

@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from harvester_ccm.errors import Answer, CCMError, Unreachable, WatchSilent, error_from_answer
-from harvester_ccm.kube.client import ApiClient, WatchEvent
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.collection import Unread, WatchEvent
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.model.meta import Resource
 
@@ -259,8 +260,11 @@ class MemoryClient(ApiClient):
             if kind == "BOOKMARK":
                 yield WatchEvent("BOOKMARK", None, "")
                 continue
-            item = resource.decode(msgspec.json.encode(document))
             at = document["metadata"]["resourceVersion"]
+            item = self._decode(resource, msgspec.Raw(msgspec.json.encode(document)))
+            if isinstance(item, Unread):
+                yield WatchEvent("DELETED" if kind == "DELETED" else "MODIFIED", None, at, item.key)
+                continue
             match kind:
                 case "ADDED":
                     yield WatchEvent("ADDED", item, at)

@@ -147,6 +147,7 @@ async def read_inventory(clusters: Clusters) -> Inventory:
         v1alpha1=balancers.answer is not None and balancers.answer.resource == LOAD_BALANCERS_V1ALPHA1,
         machines=machines.answer.items if machines.answer else (),
         instances=instances.answer.items if instances.answer else (),
+        unread=frozenset().union(*(one.answer.unread for one in (machines, instances) if one.answer)),
         problems={plural: error for plural, error in problems.items() if error is not None},
     )
     return inventory.assuming(_unread_mapping(mapping.error), _unread_identity(home.error))

@@ -23,7 +23,7 @@ from harvester_ccm.model.harvester import (
 )
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.names import NodeReason
-from harvester_ccm.plan.machine_state import Probe, needs_probe, probe_name
+from harvester_ccm.plan.machine_state import Probe, needs_probe, proven_name
 from harvester_ccm.plan.node_machine import GuestCluster, MachineIndex, may_be_asked
 from harvester_ccm.plan.provider_id import parse_provider_id
 
@@ -90,7 +90,9 @@ async def _probe(node: Node, inventory: Inventory, cluster: GuestCluster, cluste
     """Return the live answer about the VM of a Node that is not ready, where the lists do not have it."""
     if not needs_probe(node, match_of(node, machine_index(inventory, cluster), inventory)):
         return None
-    name = probe_name(node, None)
+    name = proven_name(node, None)
+    if name is None:
+        return None
     asked = await ask(clusters.harvester.get(VIRTUAL_MACHINES, name, namespace=cluster.namespace))
     return Probe(name, asked.answer, asked.error)
 

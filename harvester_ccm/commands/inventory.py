@@ -60,6 +60,8 @@ class Inventory:
     """Whether Harvester is one before 1.2."""
     machines: tuple[VirtualMachine, ...] = ()
     instances: tuple[VirtualMachineInstance, ...] = ()
+    unread: frozenset[str] = frozenset()
+    """VMs and instances that are there and could not be decoded."""
     slices: tuple[EndpointSlice, ...] = ()
     """EndpointSlices of Harvester."""
     hostnames: Mapping[str, str] = field(default_factory=dict)

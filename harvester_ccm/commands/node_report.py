@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 
@@ -19,7 +19,16 @@ from harvester_ccm.errors import Forbidden, NotFound
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.plan.addresses import AddressPolicy
-from harvester_ccm.plan.machine_state import Probe, Sighting, Survey, judge_existence, power, survey_nodes
+from harvester_ccm.plan.machine_state import (
+    Probe,
+    Sighting,
+    Survey,
+    absence_doubt,
+    judge_existence,
+    power,
+    proven_name,
+    survey_nodes,
+)
 from harvester_ccm.plan.node import NodePlan, NodeView, plan_node
 from harvester_ccm.plan.node_lifecycle import (
     Absence,
@@ -43,6 +52,7 @@ from harvester_ccm.plan.node_patch import taint_removal, uninitialized_taints
 from harvester_ccm.plan.virtual_ips import virtual_ips
 
 Document = dict[str, object]
+_NOT_REMEMBERED: Final = "what the running program remembers of the Node's VM is not known here"
 
 
 @dataclass(frozen=True)
@@ -106,7 +116,7 @@ def report_node(
     plan = NodePlan() if not_kept else plan_node(view)
     instance = match.machine.instance if match.machine else None
     verdicts = report_addresses(node, instance, policy=policy, virtual_ips=taken).verdicts if instance else ()
-    sighting = judge_existence(node, match, probe)
+    sighting = judge_existence(node, match, probe, absence_doubt(node, proven_name(node, None), inventory.unread))
     lifecycle = _lifecycle(node, sighting, survey_nodes(inventory.nodes, index), settings)
     return NodeReport(
         node=node,
@@ -118,7 +128,7 @@ def report_node(
         sighting=f"{sighting.existence.value}: {sighting.detail}",
         steps=tuple(_steps(node, plan, lifecycle)),
         confirmations=max(settings.nodes.deletion_confirmations, 2),
-        assumptions=inventory.assumptions,
+        assumptions=(*inventory.assumptions, *([_NOT_REMEMBERED] if sighting.doubtful else [])),
     )
 
 

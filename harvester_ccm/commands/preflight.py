@@ -36,7 +36,8 @@ from harvester_ccm.commands.preflight_content import (
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.access import guest_credentials, harvester_credentials
-from harvester_ccm.kube.client import ApiClient, Page
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.collection import Page
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.model.core import NAMESPACES, NODES
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES

@@ -119,6 +119,10 @@ class Fleet:
             return Match(problem=problem)
         return match
 
+    def unread(self) -> frozenset[str]:
+        """Return the keys of VMs and instances that are there and could not be decoded."""
+        return self.caches.machines.unread | self.caches.instances.unread
+
     def problem(self) -> NodeNote | None:
         """Return why the VMs cannot be read at the moment, None while they can."""
         caches = self.caches

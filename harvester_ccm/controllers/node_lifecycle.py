@@ -27,9 +27,10 @@ from harvester_ccm.plan.machine_state import (
     Probe,
     Sighting,
     Survey,
+    absence_doubt,
     judge_existence,
     needs_probe,
-    probe_name,
+    proven_name,
     survey_nodes,
 )
 from harvester_ccm.plan.node_lifecycle import (
@@ -66,7 +67,7 @@ class MonitorPolicy:
 
 @dataclass
 class _Memory:
-    """What is remembered of a Node between two looks; lost at a restart, which only delays a deletion."""
+    """What is remembered of a Node between two looks; lost at a restart, which delays a deletion or has it held."""
 
     uid: str
     machine_name: str | None = None
@@ -119,12 +120,12 @@ class NodeLifecycleController:
         match = self._fleet.match(node)
         if match.machine is not None:
             memory.machine_name = match.machine.name
-        probe = None
-        if needs_probe(node, match):
+        probe, vm_name = None, proven_name(node, memory.machine_name)
+        if vm_name is not None and needs_probe(node, match) and not self._fleet.unread():
             now = _now()
             if now < memory.probe_due:
                 return Wait("spacing", memory.probe_due - now)
-            probe = await self._ask_for_machine(probe_name(node, memory.machine_name))
+            probe = await self._ask_for_machine(vm_name)
             memory.probe_due = _now() + self._policy.lifecycle.spacing
             # The answer took time; what the caches say now decides together with it.
             current = self._nodes.get(name)
@@ -148,7 +149,8 @@ class NodeLifecycleController:
         return Probe(name, vm=vm)
 
     def _plan(self, node: Node, match: Match, probe: Probe | None, memory: _Memory) -> LifecyclePlan:
-        sighting = judge_existence(node, match, probe)
+        doubt = absence_doubt(node, proven_name(node, memory.machine_name), self._fleet.unread())
+        sighting = judge_existence(node, match, probe, doubt)
         return plan_lifecycle(
             NodeLifecycleView(
                 node,

@@ -16,9 +16,9 @@ import secrets
 import ssl
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
-from typing import Final, Generic, Literal, Self, TypeVar, cast
+from typing import Final, Literal, Self, TypeVar, cast
 from urllib.parse import urlencode
 
 import aiohttp
@@ -32,6 +32,7 @@ from harvester_ccm.errors import (
     Unreachable,
     error_from_response,
 )
+from harvester_ccm.kube.collection import Page, Unread, WatchEvent
 from harvester_ccm.kube.connection import describe_connection_error
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.session import Session
@@ -58,23 +59,6 @@ _PROCESS: Final = secrets.token_hex(5)
 _numbers = itertools.count(1)
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class Page(Generic[T]):
-    """Result of a list: the objects that could be decoded, and the version to watch from."""
-
-    items: tuple[T, ...]
-    resource_version: str
-
-
-@dataclass(frozen=True)
-class WatchEvent(Generic[T]):
-    """One line of a watch. ``BOOKMARK`` carries a version and no object."""
-
-    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
-    object: T | None
-    resource_version: str
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -163,16 +147,19 @@ class ApiClient:
     ) -> Page[T]:
         """Return all objects, read in pages from one consistent version; objects that do not decode are left out."""
         items: list[T] = []
+        unread: set[str] = set()
         query = {**resource.query, **(params or {}), "limit": str(PAGE_SIZE)}
         path = resource.path(namespace)
         while True:
             page = self._read(_decode_list, await self.request("GET", path, params=query), f"GET {path}")
             for raw in page.items or ():
                 item = self._decode(resource, raw)
-                if item is not None:
+                if isinstance(item, Unread):
+                    unread.add(item.key)
+                else:
                     items.append(item)
             if not page.metadata.continue_:
-                return Page(tuple(items), page.metadata.resource_version)
+                return Page(tuple(items), page.metadata.resource_version, frozenset(unread))
             query["continue"] = page.metadata.continue_
 
     async def create(self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None) -> T:
@@ -326,10 +313,13 @@ class ApiClient:
         if event.type == "ERROR":
             raise self._read(lambda status: _error_of_watch(status, request), bytes(event.object), request)
         version = self._read(_decode_version, bytes(event.object), request).metadata.resource_version
-        item = self._decode(resource, event.object) if event.type != "BOOKMARK" else None
-        if item is None:
+        if event.type == "BOOKMARK":
             return WatchEvent("BOOKMARK", None, version)
-        return WatchEvent(cast("Literal['ADDED', 'MODIFIED', 'DELETED']", event.type), item, version)
+        change = cast("Literal['ADDED', 'MODIFIED', 'DELETED']", event.type)
+        item = self._decode(resource, event.object)
+        if isinstance(item, Unread):
+            return WatchEvent(change, None, version, item.key)
+        return WatchEvent(change, item, version)
 
     def _read(self, decode: Callable[[bytes], V], body: bytes, request: str) -> V:
         try:
@@ -340,7 +330,7 @@ class ApiClient:
                 "check the server address and what stands in between"
             ) from error
 
-    def _decode(self, resource: Resource[T], raw: msgspec.Raw) -> T | None:
+    def _decode(self, resource: Resource[T], raw: msgspec.Raw) -> T | Unread:
         try:
             return resource.decode(bytes(raw))
         except msgspec.MsgspecError as error:
@@ -349,7 +339,7 @@ class ApiClient:
             name = f"{meta.namespace}/{meta.name}".strip("/")
             say = log.debug if resource.strangers else log.warning
             say("object skipped", collection=f"{self.cluster}/{resource.plural}", name=name, error=str(error))
-            return None
+            return Unread(name)
 
     def _unreachable(self, request: str, error: Exception, request_id: str) -> Unreachable:
         detail = describe_connection_error(error, limit=REQUEST_TIMEOUT)

@@ -21,7 +21,8 @@ import structlog
 
 from harvester_ccm.errors import ApiError, CCMError, Forbidden, Gone, NotFound, Throttled, WatchSilent
 from harvester_ccm.kube.backoff import backoff
-from harvester_ccm.kube.client import ApiClient, Page, WatchEvent
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.collection import Page, WatchEvent
 from harvester_ccm.model.meta import ObjectT, Resource
 
 SILENCE: Final = 150.0
@@ -89,6 +90,8 @@ class Informer(Generic[ObjectT]):
         self._setbacks = _Setbacks()
         self._poll_seconds = 0.0
         self._synced = asyncio.Event()
+        self.unread: frozenset[str] = frozenset()
+        """Keys of objects that could not be decoded: that the store lacks them does not mean that they are gone."""
         self.problem: CCMError | None = None
         """Why the collection cannot be read at the moment; None while all is well."""
         self.restarts = 0
@@ -173,6 +176,7 @@ class Informer(Generic[ObjectT]):
             if not await self._chose_otherwise(error):
                 raise
             page = await self._read_page()
+        self.unread = page.unread
         self._replace_all(page.items, page.resource_version)
         switched, self._is_other_version = self._is_other_version, False
         self._set_problem(None)
@@ -244,12 +248,16 @@ class Informer(Generic[ObjectT]):
     def _apply(self, event: WatchEvent[ObjectT]) -> None:
         self.last_contact = asyncio.get_running_loop().time()
         self._seen = max(self._seen, _number(event.resource_version))
-        if event.object is None:
+        key = event.unread if event.object is None else event.object.metadata.key
+        if not key:
             return
+        self.unread -= {key}
         if event.type == "DELETED":
-            current = self._objects.get(event.object.metadata.key)
+            current = self._objects.get(key)
             if current is not None and _version(current) <= _number(event.resource_version):
-                self._remove(event.object.metadata.key)
+                self._remove(key)
+        elif event.object is None:
+            self.unread |= {key}
         else:
             self._put(event.object)
 

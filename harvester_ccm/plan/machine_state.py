@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachine
-from harvester_ccm.names import NodeReason
+from harvester_ccm.names import MACHINE_RECORD, NodeReason
 from harvester_ccm.plan.node_machine import Machine, MachineIndex, phase
 from harvester_ccm.plan.node_match import Match, find_machine
 from harvester_ccm.plan.provider_id import parse_provider_id
@@ -28,6 +29,7 @@ _NOT_STARTING: Final = frozenset(
 )
 """States of a VM that should run and cannot: no guest is there."""
 _GOING_DOWN: Final = frozenset({"Stopped", "Stopping", "Terminating"})
+_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -67,6 +69,8 @@ class Sighting:
     """Set when it is present."""
     detail: str = ""
     """For logs: which answer it rests on."""
+    doubtful: bool = False
+    """Whether no answer of Harvester could make an absence certain; the detail says why."""
 
 
 @dataclass(frozen=True)
@@ -103,15 +107,39 @@ def needs_probe(node: Node, match: Match) -> bool:
     )
 
 
-def probe_name(node: Node, remembered: str | None) -> str:
-    """Return the VM name to ask for: the last name under which this Node's VM was seen, else the Node's own."""
-    return remembered or node.metadata.name
+def proven_name(node: Node, remembered: str | None) -> str | None:
+    """Return the name under which this Node's VM was last seen, now or by an earlier process; None for never.
+
+    The Node's own name proves nothing: its VM may have another one and still run.
+    """
+    recorded = node.metadata.annotation(MACHINE_RECORD) or ""
+    return remembered or (recorded if _OBJECT_NAME.fullmatch(recorded) else None)
 
 
-def judge_existence(node: Node, match: Match, probe: Probe | None) -> Sighting:
-    """Return what is certain, from the look-up in the lists and the live answer (None: not asked)."""
+def absence_doubt(node: Node, name: str | None, unread: Set[str]) -> str:
+    """Return why even a 404 would not prove that the Node's VM is gone; empty when it would.
+
+    ``name`` is of ``proven_name``; ``unread`` are the VMs that could not be decoded, any of which may be this one.
+    """
+    if unread:
+        return f"{', '.join(sorted(unread))} in Harvester cannot be read and may be its VM"
+    if name is None:
+        return (
+            "its VM was never seen, so its name is not known and Harvester cannot be asked for it. If it is gone, run: "
+            f"kubectl delete node {node.metadata.name}"
+        )
+    return ""
+
+
+def judge_existence(node: Node, match: Match, probe: Probe | None, doubt: str = "") -> Sighting:
+    """Return what is certain, from the look-up in the lists and the live answer (None: not asked).
+
+    ``doubt`` is of ``absence_doubt``.
+    """
     if match.machine is not None:
         return Sighting(Existence.PRESENT, match.machine, f"found by {match.by}")
+    if doubt and needs_probe(node, match):
+        return Sighting(Existence.UNKNOWN, detail=doubt, doubtful=True)
     if not needs_probe(node, match) or probe is None:
         return Sighting(Existence.UNKNOWN, detail=match.problem.message if match.problem else "not asked")
     if probe.vm is not None:

@@ -7,17 +7,19 @@ plan says what it waits for. Differences from the Go framework, which removes th
 
 * A Node whose VM has no usable address, or does not run, stays tainted. Go lets workloads on it.
 * Addresses, zone and region of an initialised Node follow the VM at every look; Go puts the taint back to that end.
+* The VM's name is recorded on the Node, so that after a restart the very VM can be asked for (``machine_state``). It
+  comes with what is written anyway, and only while the provider ID shows that it is this VM.
 * The provider ID is written once, and only together with the initialisation, as in Go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from harvester_ccm.model.core import Node
-from harvester_ccm.names import NodeReason
+from harvester_ccm.names import MACHINE_RECORD, NodeReason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.address_note import not_running
 from harvester_ccm.plan.addresses import AddressPlan, AddressPolicy, plan_addresses
@@ -26,6 +28,7 @@ from harvester_ccm.plan.node_machine import Machine
 from harvester_ccm.plan.node_match import Match
 from harvester_ccm.plan.node_note import NodeNote
 from harvester_ccm.plan.node_patch import (
+    MetadataChange,
     NodePatch,
     addresses_patch,
     identity_patch,
@@ -34,7 +37,7 @@ from harvester_ccm.plan.node_patch import (
     was_initialised,
 )
 from harvester_ccm.plan.node_topology import plan_topology
-from harvester_ccm.plan.provider_id import format_provider_id
+from harvester_ccm.plan.provider_id import format_provider_id, parse_provider_id
 
 _TOLD_AFTER_INIT: Final = frozenset(
     {
@@ -133,7 +136,7 @@ def _writing(view: NodeView, machine: Machine, addresses: AddressPlan) -> NodePl
     provider_id = format_provider_id(machine.uid) if tainted and not node.spec.provider_id else None
     writes = (
         addresses_patch(node, addresses.addresses) if addresses.addresses else None,
-        identity_patch(node, provider_id, topology.change),
+        identity_patch(node, provider_id, _with_record(node, machine, topology.change)),
     )
     problems = (addresses.problem,) if addresses.problem else ()
     told, remarks = _sorted_out(
@@ -147,6 +150,15 @@ def _writing(view: NodeView, machine: Machine, addresses: AddressPlan) -> NodePl
         remarks=remarks,
         dropped=addresses.dropped,
     )
+
+
+def _with_record(node: Node, machine: Machine, change: MetadataChange) -> MetadataChange:
+    """Return the change together with the record of the VM's name, where something is written anyway."""
+    written = uninitialized_taints(node) or change.labels or change.annotations
+    proven = not node.spec.provider_id or parse_provider_id(node.spec.provider_id) == machine.uid
+    if not written or not proven or node.metadata.annotation(MACHINE_RECORD) == machine.name:
+        return change
+    return replace(change, annotations={**change.annotations, MACHINE_RECORD: machine.name})
 
 
 def _match_notes(match: Match) -> tuple[NodeNote, ...]:

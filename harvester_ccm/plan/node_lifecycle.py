@@ -3,8 +3,9 @@
 A Node is deleted only when all of this holds; otherwise it stays, and a note says what is missing:
 
 * its Ready condition is there and is not True, and its provider ID is ours: it had a VM that we knew;
-* the complete list of VMs has no VM of this Node by any identity, and a live GET of the VM answered 404 for exactly
-  that VM. 401, 403, 5xx, timeouts, and 404s that mean something else never count;
+* the complete list of VMs, all of them readable, has no VM of this Node by any identity, and a live GET of the VM, by
+  the name under which it was seen, answered 404 for exactly that VM. 401, 403, 5xx, timeouts, and 404s that mean
+  something else never count;
 * that was so several times, with time in between, for the same Node (UID) and provider ID;
 * other Nodes' VMs are found, and no ready Node is without its VM: else it is our view of Harvester that is wrong;
 * the Nodes without a VM, and those deleted in the last minutes, are no more than the allowed share (but one always).
@@ -120,7 +121,7 @@ def plan_lifecycle(view: NodeLifecycleView) -> LifecyclePlan:
             machine = view.sighting.machine
             return LifecyclePlan(taints=_by_power(node, power(machine)) if machine else None)
         case Existence.UNKNOWN:
-            return LifecyclePlan(absence=_same(view), recheck_after=view.policy.spacing)
+            return LifecyclePlan(absence=_same(view), recheck_after=view.policy.spacing, note=_doubt(view.sighting))
         case Existence.ABSENT:
             return _absent(view)
 
@@ -222,6 +223,12 @@ def _obstacle(view: NodeLifecycleView) -> NodeNote | None:
             "share",
         )
     return None
+
+
+def _doubt(sighting: Sighting) -> NodeNote | None:
+    if not sighting.doubtful:
+        return None
+    return _held(f"This Node has no VM in Harvester, but the Node is not deleted: {sighting.detail}", "doubt")
 
 
 def _held(text: str, subject: str) -> NodeNote:

@@ -91,6 +91,7 @@ async def test_object_that_does_not_decode_hides_only_itself(
         page = await client.list(NUMBERS, namespace=namespace)
 
     assert [item.data for item in page.items] == [{"size": 3}]
+    assert page.unread == {f"{namespace}/bad"}
     assert [(entry["event"], entry["name"]) for entry in logs] == [("object skipped", f"{namespace}/bad")]
     with pytest.raises(UnexpectedAnswer):
         await client.get(NUMBERS, "bad", namespace=namespace)

@@ -26,7 +26,7 @@ from harvester_ccm.kube import client
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
 from harvester_ccm.logs import configure_logging
-from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
+from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, MACHINE_RECORD
 from harvester_ccm.plan.load_balancer_name import load_balancer_name
 from tests.waiting import wait_for
 
@@ -312,10 +312,18 @@ async def test_a_node_whose_vm_is_gone(field: Field, joined: Callable[..., Machi
     field.guest.admin.request("PATCH", f"/api/v1/nodes/{name}/status", body=unready)
     for plural in ("virtualmachineinstances", "virtualmachines"):
         field.harvester.admin.request("DELETE", f"{vms}/{plural}/{machine.name}")
+    held = "What would be done now\n  1. tell the user (Warning NodeDeletionHeld)"
+    result = await field.run("explain", "node", name)
+    assert result.code == 1
+    assert "its VM was never seen" in result.out
+    assert "what the running program remembers of the Node's VM is not known here" in result.out
+    assert held in result.out
+    recorded = {"metadata": {"annotations": {MACHINE_RECORD: name}}}
+    field.guest.admin.request("PATCH", f"/api/v1/nodes/{name}", body=recorded)
     result = await field.run("explain", "node", name)
     assert result.code == 1
     assert f'virtualmachines.kubevirt.io "{name}" not found' in result.out
-    assert "What would be done now\n  1. tell the user (Warning NodeDeletionHeld)" in result.out
+    assert held in result.out
     assert field.writes() == []
 
 

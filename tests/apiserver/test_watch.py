@@ -13,7 +13,8 @@ import pytest
 from devenv.faults import Answer, Cut, Silence
 from devenv.proxy import FaultProxy
 from harvester_ccm.errors import Gone, UnexpectedAnswer, Unreachable, WatchSilent
-from harvester_ccm.kube.client import ApiClient, WatchEvent
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.collection import WatchEvent
 from harvester_ccm.kube.credentials import load_kubeconfig
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, ConfigMap, Namespace
 from tests.background import running

@@ -22,7 +22,8 @@ from harvester_ccm.controllers.service import (
     sharer_index,
 )
 from harvester_ccm.errors import AlreadyExists, Answer, CCMError, Conflict, NotFound
-from harvester_ccm.kube.client import ApiClient, Page, WatchEvent
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.collection import Page, WatchEvent
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES

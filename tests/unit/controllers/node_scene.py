@@ -45,9 +45,17 @@ class NodeScene:
     """Servers, clients and controllers; ``live`` runs them."""
 
     def __init__(
-        self, *, cluster: str = "demo", follow: bool = True, policy: LifecyclePolicy | None = None, workers: int = 32
+        self,
+        *,
+        cluster: str = "demo",
+        follow: bool = True,
+        policy: LifecyclePolicy | None = None,
+        workers: int = 32,
+        after: NodeScene | None = None,
     ) -> None:
-        self.guest_server, self.harvester_server = MemoryServer(), MemoryServer()
+        """``after`` is a scene that ended: its servers go on, with another process of the program."""
+        self.guest_server: MemoryServer = after.guest_server if after else MemoryServer()
+        self.harvester_server: MemoryServer = after.harvester_server if after else MemoryServer()
         self.outage = (0.0, 0.0)
         """Loop times between which Harvester was not to be used."""
         self.guest = MemoryClient(self.guest_server, cluster="guest")

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from harvester_ccm.controllers.harvester_version import follow_load_balancers
 from harvester_ccm.errors import CCMError, Unreachable
-from harvester_ccm.kube.client import WatchEvent
+from harvester_ccm.kube.collection import WatchEvent
 from harvester_ccm.kube.informer import SECOND_CHOICE_SECONDS, WATCH_MINUTES, Informer, Selection
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, LoadBalancer
 from harvester_ccm.model.meta import Resource

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 
 import pytest
 
 from devenv.harvester.machines import Machine
+from harvester_ccm.names import MACHINE_RECORD
 from harvester_ccm.plan.node_lifecycle import LifecyclePolicy
 from tests.clock import jumping_time
 from tests.memory_server import refused
@@ -153,3 +155,59 @@ async def test_only_a_404_for_this_very_vm_means_gone() -> None:
         assert scene.told("w0") == ["Synced"]
         scene.harvester_server.fault = None
         await until(lambda: "w0" not in scene.names())
+
+
+@jumping_time
+async def test_node_is_deleted_also_after_a_restart() -> None:
+    before = NodeScene()
+    async with before.live():
+        vm, *_ = await joined(before, 4)
+    before.destroy(vm)
+    before.say_ready("w0", "Unknown")
+    scene = NodeScene(after=before)
+    async with scene.live():
+        await until(lambda: "w0" not in scene.names())
+    assert len(scene.asked("/virtualmachines/w0")) == LifecyclePolicy().confirmations
+
+
+@jumping_time
+async def test_node_whose_vm_has_another_name_outlives_a_restart_while_the_vm_cannot_be_read() -> None:
+    before = NodeScene()
+    async with before.live():
+        await joined(before, 4)
+        other = machine("vm-of-w9")
+        before.boot(other, "10.0.0.9")
+        before.join("w9", system_uuid=other.system_uuid)
+        await initialised(before, ["w9"])
+    stored = before.harvester_server.objects[VM]["default/vm-of-w9"]
+    good = copy.deepcopy(stored)
+    # A shape that no version of the API has had so far.
+    before.harvester_server.change(VM, "default/vm-of-w9", {"spec": {"template": {"spec": {"networks": 1}}}})
+    before.guest_server.change(NODE, "w9", {"metadata": {"annotations": {MACHINE_RECORD: None}}})
+    before.say_ready("w9", "Unknown")
+    scene = NodeScene(after=before)
+    async with scene.live():
+        await asyncio.sleep(1800)
+        assert "w9" in scene.names()
+        assert scene.asked("/virtualmachines/w9") == []
+        assert scene.told("w9").count("NodeDeletionHeld") == 1
+        scene.harvester_server.put(VM, good)
+        await asyncio.sleep(60)
+        assert scene.fleet.unread() == frozenset()
+        assert "w9" in scene.names()
+
+
+@jumping_time
+async def test_node_whose_vm_was_never_seen_is_held() -> None:
+    before = NodeScene()
+    async with before.live():
+        vm, *_ = await joined(before, 4)
+    before.destroy(vm)
+    before.guest_server.change(NODE, "w0", {"metadata": {"annotations": {MACHINE_RECORD: None}}})
+    before.say_ready("w0", "Unknown")
+    scene = NodeScene(after=before)
+    async with scene.live():
+        await asyncio.sleep(1800)
+        assert "w0" in scene.names()
+        assert scene.told("w0").count("NodeDeletionHeld") == 1
+        assert scene.asked("/virtualmachines/w0") == []

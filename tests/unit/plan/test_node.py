@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
-from harvester_ccm.names import NodeReason
+from harvester_ccm.names import ZONE, NodeReason
 from harvester_ccm.plan.addresses import AddressPolicy
 from harvester_ccm.plan.machine_addresses import DroppedAddress, DropReason, plain_address
 from harvester_ccm.plan.node import NodePlan, NodeView, plan_node
-from harvester_ccm.plan.node_machine import MachineIndex
-from harvester_ccm.plan.node_match import Match, find_machine
+from harvester_ccm.plan.node_machine import Machine, MachineIndex
+from harvester_ccm.plan.node_match import Match, MatchedBy, find_machine
 from harvester_ccm.plan.node_note import NodeNote, harvester_note
 from harvester_ccm.plan.node_patch import NodePatch
 from tests.unit.plan.node_objects import (
@@ -84,7 +84,8 @@ def test_initialisation_in_its_order() -> None:
                             "failure-domain.beta.kubernetes.io/region": "us-west",
                         },
                         "annotations": {
-                            "cloudprovider.harvesterhci.io/topology": '{"region":"us-west","zone":"us-west-1a"}'
+                            "cloudprovider.harvesterhci.io/topology": '{"region":"us-west","zone":"us-west-1a"}',
+                            "cloudprovider.harvesterhci.io/virtual-machine": "w1",
                         },
                     },
                     "spec": {"providerID": "harvester://uid-w1"},
@@ -275,3 +276,31 @@ def test_planning_again_after_the_plan_writes_nothing(
     else:
         assert plan.writes == ()
         assert plan.waiting is not None
+
+
+RECORD = "cloudprovider.harvesterhci.io/virtual-machine"
+
+
+@pytest.mark.parametrize(
+    ("target", "labels", "recorded"),
+    [
+        pytest.param(node(taints=[UNINITIALIZED]), {}, "vm-1", id="new"),
+        pytest.param(node(taints=[UNINITIALIZED], provider_id="harvester://uid-vm-1"), {}, "vm-1", id="again"),
+        pytest.param(node(taints=[UNINITIALIZED], provider_id="harvester://before"), {}, None, id="VM was replaced"),
+        pytest.param(node(provider_id="harvester://uid-vm-1"), {}, None, id="nothing else to write"),
+        pytest.param(node(provider_id="harvester://uid-vm-1"), {ZONE: "z1"}, "vm-1", id="with another change"),
+        pytest.param(
+            node(taints=[UNINITIALIZED], provider_id="harvester://uid-vm-1", annotations={RECORD: "vm-1"}), {}, None,
+            id="recorded already",
+        ),
+    ],
+)  # fmt: skip
+def test_name_of_the_vm_is_recorded_with_what_is_written_anyway(
+    target: Node, labels: dict[str, str], recorded: str | None
+) -> None:
+    machine = Machine(vm("vm-1"), instance("vm-1", ips=["10.0.0.1"], annotations=labels))
+    plan = plan_node(NodeView(target, Match(machine, MatchedBy.PROVIDER_ID), AddressPolicy()))
+    after = target
+    for write in plan.writes:
+        after = merged(after, write.body)
+    assert after.metadata.annotation(RECORD) == (recorded or target.metadata.annotation(RECORD))

@@ -15,9 +15,10 @@ from harvester_ccm.plan.machine_state import (
     Probe,
     Sighting,
     Survey,
+    absence_doubt,
     judge_existence,
     needs_probe,
-    probe_name,
+    proven_name,
     survey_nodes,
 )
 from harvester_ccm.plan.node_lifecycle import (
@@ -314,9 +315,55 @@ def test_probe_is_asked_for_only_where_it_can_decide() -> None:
         assert not needs_probe(target, find_machine(target, machines))
 
 
-def test_name_that_is_asked_for() -> None:
-    assert probe_name(node("w1"), None) == "w1"
-    assert probe_name(node("w1"), "vm-1") == "vm-1"
+RECORD = "cloudprovider.harvesterhci.io/virtual-machine"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "remembered", "name"),
+    [
+        pytest.param(None, None, None, id="never seen: not the Node's own name"),
+        pytest.param(None, "vm-1", "vm-1", id="seen by this process"),
+        pytest.param("vm-1", None, "vm-1", id="seen by an earlier process"),
+        pytest.param("vm-1", "vm-2", "vm-2", id="seen by both"),
+        pytest.param("../../nodes", None, None, id="no name of an object"),
+        pytest.param("", None, None, id="empty"),
+    ],
+)
+def test_name_that_is_asked_for(recorded: str | None, remembered: str | None, name: str | None) -> None:
+    annotations = {} if recorded is None else {RECORD: recorded}
+    assert proven_name(node("w1", annotations=annotations), remembered) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "unread", "told"),
+    [
+        pytest.param("w1", frozenset(), "", id="proven"),
+        pytest.param(
+            None,
+            frozenset(),
+            "This Node has no VM in Harvester, but the Node is not deleted: its VM was never seen, so its name is not "
+            "known and Harvester cannot be asked for it. If it is gone, run: kubectl delete node w1",
+            id="VM never seen",
+        ),
+        pytest.param(
+            "w1",
+            frozenset({"ns/b", "ns/a"}),
+            "This Node has no VM in Harvester, but the Node is not deleted: ns/a, ns/b in Harvester cannot be read and "
+            "may be its VM",
+            id="VMs that cannot be read",
+        ),
+    ],
+)
+def test_absence_that_cannot_be_proven_is_told(name: str | None, unread: frozenset[str], told: str) -> None:
+    target = node(provider_id=OURS, ready="Unknown")
+    match = find_machine(target, index([vm("w2")]))
+    doubt = absence_doubt(target, name, unread)
+    sighting = judge_existence(target, match, Probe("w1", error=CERTAIN), doubt)
+    plan = plan_lifecycle(view(target, sighting))
+    assert (plan.deletion is None) == bool(told)
+    assert (plan.note.message if plan.note else "") == told
+    present = judge_existence(target, find_machine(target, index([vm("w1")])), None, doubt)
+    assert present.existence is Existence.PRESENT
 
 
 def test_survey_counts_our_nodes_only() -> None:
