@@ -151,7 +151,9 @@ class Application:
     def _make_reloaders(self) -> list[CredentialReloader]:
         reloaders = []
         if self._settings.harvester.cloud_config is not None:
-            reloaders.append(CredentialReloader(self._harvester, self._settings.harvester.cloud_config))
+            cloud_config = self._settings.harvester.cloud_config
+            # Load balancers and VMs are looked for in one namespace; of the guest's, no use is made.
+            reloaders.append(CredentialReloader(self._harvester, cloud_config, fixed_namespace=True))
         if self._settings.guest.kubeconfig is not None:
             load = partial(load_guest_file, self._settings.guest, os.environ)
             reloaders.append(CredentialReloader(self._guest, self._settings.guest.kubeconfig, load=load))

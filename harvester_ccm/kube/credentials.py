@@ -51,6 +51,8 @@ class Credentials:
     """URL of the HTTP proxy to go through; may hold a password."""
     origin: str = ""
     """The file this came from, for messages."""
+    files: tuple[Path, ...] = ()
+    """The other files that were read once: certificates and keys that a kubeconfig names."""
 
 
 def load_kubeconfig(path: Path, environment: Mapping[str, str] = os.environ) -> Credentials:
@@ -88,6 +90,7 @@ def load_kubeconfig(path: Path, environment: Mapping[str, str] = os.environ) -> 
         tls_server_name=_text(cluster, "tls-server-name") or None,
         proxy=proxy,
         origin=str(path),
+        files=_material_files(path, cluster, user),
     )
 
 
@@ -178,6 +181,12 @@ def _material(path: Path, section: Section, key: str) -> bytes | None:
             raise CredentialError(f"{path}: {key}-data is not valid base64") from None
     name = _text(section, key)
     return read_text(path.parent / name).encode() if name else None
+
+
+def _material_files(path: Path, cluster: Section, user: Section) -> tuple[Path, ...]:
+    pairs = ((cluster, "certificate-authority"), (user, "client-certificate"), (user, "client-key"))
+    named = (_text(section, key) for section, key in pairs if not _text(section, f"{key}-data"))
+    return tuple(path.parent / name for name in named if name)
 
 
 def _tls(path: Path, cluster: Section, user: Section) -> ssl.SSLContext:

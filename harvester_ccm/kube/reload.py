@@ -1,5 +1,6 @@
 """Credentials that change while we run: the file is looked at again and again, and a new one is taken over.
 
+So are the certificate and key files that a kubeconfig names: rotating them leaves the kubeconfig itself as it is.
 Works for files that are rewritten in place and for mounted Secrets, where a symbolic link is swapped. A file that
 cannot be used is told once, and the credentials in use stay. Watches end and come back with the new credentials;
 requests that were under way fail as transient and are tried again.
@@ -23,7 +24,7 @@ PERIOD: Final = 2.0
 
 log = structlog.get_logger(__name__)
 
-Fingerprint = tuple[int, int, int]
+Fingerprint = tuple[tuple[int, int, int], ...]
 
 
 class CredentialReloader:
@@ -35,13 +36,16 @@ class CredentialReloader:
         path: Path,
         *,
         load: Callable[[Path], Credentials] = load_kubeconfig,
+        fixed_namespace: bool = False,
         period: float = PERIOD,
     ) -> None:
+        """``fixed_namespace`` refuses a file whose context has another namespace."""
         self._client = client
         self._path = path
         self._load = load
+        self._fixed_namespace = fixed_namespace
         self._period = period
-        self._seen = fingerprint(path)
+        self._seen = self._fingerprint()
         self.reloads = 0
         """How often new credentials were taken over."""
         self.problem: CredentialError | None = None
@@ -55,22 +59,27 @@ class CredentialReloader:
 
     async def look(self) -> None:
         """Take over the file's content if it changed since the last look."""
-        current = fingerprint(self._path)
+        current = self._fingerprint()
         if current == self._seen:
             return
         try:
             credentials = await asyncio.to_thread(self._load, self._path)
-            self._refuse_other_namespace(credentials)
+            if self._fixed_namespace:
+                self._refuse_other_namespace(credentials)
         except CredentialError as error:
             if str(error) != str(self.problem):
                 log.warning("changed credentials not usable, keeping the old ones", error=str(error))
             self.problem = error
             # Looked at again: a file may be half written, or come back.
             return
+        # What changed while it was read is read again.
         self._seen = current
         self.problem = None
         self.reloads += 1
+        before = self._client.credentials.files
         await self._client.use(credentials)
+        if credentials.files != before:
+            self._seen = self._fingerprint()
         log.info("credentials reloaded", cluster=self._client.cluster, server=credentials.server)
 
     def _refuse_other_namespace(self, credentials: Credentials) -> None:
@@ -81,8 +90,11 @@ class CredentialReloader:
                 "and VMs are looked for in one namespace only, so restart the program to move"
             )
 
+    def _fingerprint(self) -> Fingerprint:
+        return tuple(fingerprint(path) for path in (self._path, *self._client.credentials.files))
 
-def fingerprint(path: Path) -> Fingerprint:
+
+def fingerprint(path: Path) -> tuple[int, int, int]:
     """Return what changes when the file, or what a link points to, is replaced; zeros when it cannot be read."""
     try:
         status = path.stat()

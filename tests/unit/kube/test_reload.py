@@ -1,0 +1,127 @@
+"""When credentials are read again: what was changed, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from devenv.pki import Authority
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.kube.reload import CredentialReloader
+
+Document = dict[str, Any]
+
+
+@dataclass
+class Files:
+    """A kubeconfig that names its certificates by file, and what they can be replaced with."""
+
+    kubeconfig: Path
+    document: Document
+    authorities: tuple[Authority, Authority]
+
+    @property
+    def user(self) -> Document:
+        user: Document = self.document["users"][0]["user"]
+        return user
+
+    @property
+    def context(self) -> Document:
+        context: Document = self.document["contexts"][0]["context"]
+        return context
+
+    def save(self) -> None:
+        self.kubeconfig.write_text(yaml.safe_dump(self.document))
+
+    def issue(self, number: int, *, certificate: bool = True) -> None:
+        """Write the client's key and certificate of one authority."""
+        client = self.authorities[number].issue_client("me", "me")
+        (self.kubeconfig.parent / "me.key").write_bytes(client.key.read_bytes())
+        if certificate:
+            (self.kubeconfig.parent / "me.crt").write_bytes(client.certificate.read_bytes())
+
+    def trust(self, number: int) -> None:
+        """Write the certificate of one authority."""
+        (self.kubeconfig.parent / "ca.crt").write_bytes(self.authorities[number].ca_file.read_bytes())
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    authorities = (Authority("first", tmp_path / "first"), Authority("second", tmp_path / "second"))
+    document: Document = {
+        "clusters": [{"name": "one", "cluster": {"server": "https://192.0.2.1", "certificate-authority": "ca.crt"}}],
+        "users": [{"name": "me", "user": {"client-certificate": "me.crt", "client-key": "me.key"}}],
+        "contexts": [{"name": "main", "context": {"cluster": "one", "user": "me", "namespace": "vms"}}],
+        "current-context": "main",
+    }
+    files = Files(tmp_path / "kubeconfig", document, authorities)
+    files.trust(0)
+    files.issue(0)
+    files.save()
+    return files
+
+
+def issue_all(files: Files) -> None:
+    files.trust(1)
+    files.issue(1)
+
+
+def issue_key_only(files: Files) -> None:
+    files.issue(1, certificate=False)
+
+
+def move(files: Files) -> None:
+    files.context["namespace"] = "other"
+    files.save()
+
+
+def use_token(files: Files) -> None:
+    files.user.clear()
+    files.user["token"] = "new"
+    files.save()
+
+
+@pytest.mark.parametrize(
+    ("change", "fixed", "reloads", "problem"),
+    [
+        pytest.param(lambda files: None, True, 0, "", id="nothing"),
+        pytest.param(lambda files: files.trust(1), True, 1, "", id="certificate authority"),
+        pytest.param(lambda files: files.issue(1), True, 1, "", id="client certificate and key"),
+        pytest.param(issue_all, True, 1, "", id="all of them"),
+        pytest.param(issue_key_only, True, 0, "do not form a valid PEM pair", id="key only, so far"),
+        pytest.param(use_token, True, 1, "", id="kubeconfig"),
+        pytest.param(move, True, 0, "the namespace changed from vms to other", id="namespace, of Harvester"),
+        pytest.param(move, False, 1, "", id="namespace, of the guest"),
+    ],
+)
+async def test_changed_file_is_taken_over_once(
+    files: Files, change: Callable[[Files], None], fixed: bool, reloads: int, problem: str
+) -> None:
+    async with ApiClient(load_kubeconfig(files.kubeconfig), cluster="guest") as client:
+        reloader = CredentialReloader(client, files.kubeconfig, fixed_namespace=fixed)
+        change(files)
+        for _ in range(3):
+            await reloader.look()
+    assert reloader.reloads == reloads
+    assert problem in str(reloader.problem) if problem else reloader.problem is None
+
+
+async def test_files_that_a_new_kubeconfig_names_are_followed(files: Files) -> None:
+    user = dict(files.user)
+    use_token(files)
+    async with ApiClient(load_kubeconfig(files.kubeconfig), cluster="guest") as client:
+        reloader = CredentialReloader(client, files.kubeconfig)
+        files.user.clear()
+        files.user.update(user)
+        files.save()
+        await reloader.look()
+        files.issue(1)
+        await reloader.look()
+        await reloader.look()
+    assert reloader.reloads == 2
