@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,21 @@ def test_static_manifests_are_accepted(guest: ControlPlane, profile: str) -> Non
     remove(guest, text)
 
 
+PUBLISHED = {"apiVersion": "v2", "name": "harvester-cloud-provider", "version": "0.2.15", "appVersion": "v0.2.8"}
+
+
+@pytest.fixture
+def published_chart(tmp_path: Path) -> Path:
+    """Stands for the published chart 0.2.15: the same object names, selectors, labels and pod templates.
+
+    It becomes a chart only here: Rancher would offer one in the repository as a version of this chart.
+    """
+    directory = tmp_path / "published_chart"
+    shutil.copytree(HERE / "published_chart", directory)
+    (directory / "Chart.yaml").write_text(yaml.safe_dump(PUBLISHED))
+    return directory
+
+
 def remove(plane: ControlPlane, text: str) -> None:
     for one in yaml.safe_load_all(text):
         collection = plane.admin.collection_path(
@@ -70,8 +86,8 @@ def remove(plane: ControlPlane, text: str) -> None:
         plane.admin.request("DELETE", f"{collection}/{one['metadata']['name']}")
 
 
-def test_upgrade_from_the_published_chart_keeps_every_object(release: ControlPlane) -> None:
-    install(release, HERE / "published_chart")
+def test_upgrade_from_the_published_chart_keeps_every_object(release: ControlPlane, published_chart: Path) -> None:
+    install(release, published_chart)
     before = {path: release.admin.request("GET", path) for path in (DEPLOYMENT, DAEMON_SET)}
     secret_role = f"{ROLES}/namespaces/{NAMESPACE}/roles/kube-vip"
     assert release.admin.get_or_none(secret_role) is not None
