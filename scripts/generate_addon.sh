@@ -113,13 +113,14 @@ check_cluster() {
     die "ClusterRole $ROLE is not there: is context $context a Harvester cluster?"
 }
 
+# Names are quoted wherever they stand in YAML: 2024, 1e3, on and null are good names.
 make_account() {
   apply <<END
 apiVersion: v1
 kind: ServiceAccount
 metadata:
-  name: $account
-  namespace: $namespace
+  name: '$account'
+  namespace: '$namespace'
 END
 }
 
@@ -129,11 +130,11 @@ bind_role() {
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
-  name: $namespace-$account
-  namespace: $namespace
-  ownerReferences: [{apiVersion: v1, kind: ServiceAccount, name: $account, uid: $1}]
+  name: '$namespace-$account'
+  namespace: '$namespace'
+  ownerReferences: [{apiVersion: v1, kind: ServiceAccount, name: '$account', uid: '$1'}]
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: '$ROLE'}
-subjects: [{kind: ServiceAccount, name: $account, namespace: $namespace}]
+subjects: [{kind: ServiceAccount, name: '$account', namespace: '$namespace'}]
 END
 }
 
@@ -147,9 +148,9 @@ bind_csi_role() {
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata:
-  name: $namespace-$account
+  name: '$namespace-$account'
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: '$CSI_ROLE'}
-subjects: [{kind: ServiceAccount, name: $account, namespace: $namespace}]
+subjects: [{kind: ServiceAccount, name: '$account', namespace: '$namespace'}]
 END
 }
 
@@ -175,12 +176,12 @@ make_token() {
 apiVersion: v1
 kind: Secret
 metadata:
-  name: $secret
-  namespace: $namespace
+  name: '$secret'
+  namespace: '$namespace'
   annotations:
-    kubernetes.io/service-account.name: $account
-    kubernetes.io/service-account.uid: $uid
-  ownerReferences: [{apiVersion: v1, kind: ServiceAccount, name: $account, uid: $uid}]
+    kubernetes.io/service-account.name: '$account'
+    kubernetes.io/service-account.uid: '$uid'
+  ownerReferences: [{apiVersion: v1, kind: ServiceAccount, name: '$account', uid: '$uid'}]
 type: kubernetes.io/service-account-token
 END
 }

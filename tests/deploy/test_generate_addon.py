@@ -186,6 +186,17 @@ def test_second_run_and_piped_script_give_the_same(addon: Addon) -> None:
 
 
 @pytest.mark.apiserver
+@pytest.mark.parametrize(("account", "namespace"), [("2024", "007"), ("on", "null"), ("1e3", "2024-11-21")])
+def test_names_that_yaml_takes_for_something_else(addon: Addon, tmp_path: Path, account: str, namespace: str) -> None:
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    addon.plane.admin.request("POST", "/api/v1/namespaces", body=body)
+    config = addon.credential("--csi", account, namespace)
+    assert config["contexts"][0]["context"]["namespace"] == namespace
+    assert status_of(client_of(config, tmp_path), namespace) == 200
+    addon.run("--delete", account, namespace)
+
+
+@pytest.mark.apiserver
 def test_one_name_in_two_namespaces_is_two_accounts(addon: Addon, tmp_path: Path) -> None:
     one = client_of(addon.credential("shared", "tenant-a"), tmp_path)
     two = client_of(addon.credential("shared", "tenant-b"), tmp_path)
