@@ -90,10 +90,7 @@ class Candidate:
         roles = ("harvester-cloud-provider", "harvester-cloud-provider-additions")
         account = {"kind": "ServiceAccount", "namespace": "kube-system", "name": name}
         kubeconfig = scene.guest.kubeconfig_for_service_account("kube-system", name, context_namespace="kube-system")
-        scene.guest.apply(
-            *(_binding("ClusterRole", role, account) for role in roles),
-            _binding("Role", roles[1], account, namespace="kube-system"),
-        )
+        scene.guest.apply(*(_binding("ClusterRole", role, account) for role in roles))
         account = {**account, "namespace": VM_NAMESPACE}
         cloud_config = scene.harvester.kubeconfig_for_service_account(
             VM_NAMESPACE, name, context_namespace=VM_NAMESPACE

@@ -15,6 +15,9 @@ from devenv.binaries import require
 from devenv.helm import CHART, NAMESPACE, RELEASE, render_chart, run_helm
 from devenv.manifests import CLUSTER_NAME, MANIFESTS, profiles
 from devenv.restclient import Json, RestClient
+from harvester_ccm.commands.permissions import GUEST, VERBS, collections_of
+from harvester_ccm.config import Settings
+from harvester_ccm.flags import build_settings, parse_command_line
 
 pytestmark = pytest.mark.apiserver
 
@@ -139,23 +142,36 @@ def test_notes_warn_of_what_will_not_work(release: ControlPlane) -> None:
     assert "WARNING" not in install(release, CHART, "global.cattle.clusterName=prod", "cloudConfigPath=/x")
 
 
-ALLOWED = [
-    *[f"{verb} services" for verb in ("get", "list", "watch", "update", "patch")],
-    *[f"{verb} nodes" for verb in ("get", "list", "watch", "update", "patch", "delete")],
-    *[f"{verb} {kind}/status" for kind in ("services", "nodes") for verb in ("update", "patch")],
-    *[f"{verb} events" for verb in ("create", "update", "patch")],
-    *[f"{verb} endpointslices discovery.k8s.io" for verb in ("get", "list", "watch")],
-    *[
-        f"{verb} leases coordination.k8s.io kube-system"
-        for verb in ("get", "list", "watch", "create", "update", "patch")
-    ],
-    "create tokenreviews authentication.k8s.io",
-    "create subjectaccessreviews authorization.k8s.io",
-    "create configmaps - kube-system",
-    *[f"{verb} configmaps - kube-system harvester-nad-mapping" for verb in ("get", "list", "watch", "update", "patch")],
-    "get namespaces - - kube-system",
+def rights(settings: Settings) -> Iterator[str]:
+    """What the program asks for, as ``preflight`` does: ``verb resource group namespace name``."""
+    for one in collections_of(GUEST, settings):
+        for right in one.rights:
+            name = one.name if right.named else ""
+            yield " ".join(part or "-" for part in (right.verb, one.title, one.group, one.namespace, name))
+
+
+SETTINGS = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]).flags, {})
+ALLOWED = sorted(rights(SETTINGS))
+OTHER_NAMES = [
+    f"{verb} {title} {group} {namespace} other"
+    for verb in VERBS
+    for title, group, namespace in (
+        ("leases", "coordination.k8s.io", "kube-system"),
+        ("configmaps", "-", "kube-system"),
+        ("namespaces", "-", "-"),
+    )
+    if (verb, title) not in {("create", "leases"), ("create", "configmaps")}
+]
+OTHER_VERBS = [
+    f"{verb} {one.title} {one.group or '-'} {one.namespace or '-'} {one.name or '-'}"
+    for one in collections_of(GUEST, SETTINGS)
+    for verb in VERBS
+    if verb not in {right.verb for right in one.rights}
 ]
 REFUSED = [
+    *OTHER_NAMES,
+    *OTHER_VERBS,
+    "list endpointslices discovery.k8s.io",
     "get secrets - kube-system",
     "get configmaps - kube-system",
     "get configmaps - default harvester-nad-mapping",

@@ -9,7 +9,16 @@
 {{- end -}}
 
 {{- define "hccm.serviceAccountName" -}}
-{{- .Values.serviceAccount.name | default (ternary (include "hccm.fullname" .) "default" .Values.serviceAccount.create) -}}
+{{- $account := .Values.serviceAccount | default dict -}}
+{{- $own := ternary (include "hccm.fullname" .) "default" (eq (include "hccm.isOn" (list $account "create")) "yes") -}}
+{{- $account.name | default $own -}}
+{{- end -}}
+
+{{/* "yes" unless a switch that is on by default was switched off: the arguments are the values and the key. A value
+that somebody cleared with null is the default. */}}
+{{- define "hccm.isOn" -}}
+{{- $value := get ((index . 0) | default dict) (index . 1) -}}
+{{- if or (kindIs "invalid" $value) (eq (toString $value) "") $value }}yes{{ end -}}
 {{- end -}}
 
 {{- define "hccm.selectorLabels" -}}
