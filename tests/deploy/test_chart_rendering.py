@@ -172,11 +172,66 @@ def test_without_a_source_the_message_says_what_to_set() -> None:
         ("image.digest=latest", "/image/digest"),
         ("kube-vip.runOn=some", "runOn"),
         ("extraArgs=--v=4", "/extraArgs"),
+        ("extraArgs={v=4}", "/extraArgs/0"),
+        ("extraArgs={--v,4}", "/extraArgs/1"),
+        ("image.tag=110", "/image/tag"),
+        ("image.tag=a b", "/image/tag"),
     ],
 )
 def test_schema_names_the_wrong_value(setting: str, message: str) -> None:
     with pytest.raises(DevenvError, match=re.escape(message)):
         render(setting)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("logLevel", "metrics", "metrics.serviceMonitor", "strategy", "podDisruptionBudget"),
+        *("podDisruptionBudget.enabled", "podDisruptionBudget.maxUnavailable", "serviceAccount"),
+        *(
+            "serviceAccount.create",
+            "rbac",
+            "rbac.create",
+            "rbac.nodeDeletion",
+            "image",
+            "image.repository",
+            "image.tag",
+        ),
+        *("image.repository", "image.tag", "image.pullPolicy", "extraArgs", "replicasCount", "dnsPolicy", "podLabels"),
+    ],
+)
+def test_value_that_is_cleared_is_the_default(value: str) -> None:
+    others = [] if value == "replicasCount" else ["replicasCount=2"]
+    assert render(*others, f"{value}=null") == render(*others)
+
+
+@pytest.mark.parametrize(
+    ("switch", "kind"),
+    [
+        ("serviceAccount.create", "ServiceAccount"),
+        ("rbac.create", "Role"),
+        ("podDisruptionBudget.enabled", "PodDisruptionBudget"),
+    ],
+)
+def test_what_is_switched_off_is_not_rendered(switch: str, kind: str) -> None:
+    def names(*settings: str) -> set[tuple[str, str]]:
+        objects = render("replicasCount=2", *settings)
+        return {(one["kind"], one["metadata"]["name"]) for one in objects if "kube-vip" not in one["metadata"]["name"]}
+
+    assert kind in {found for found, _ in names() - names(f"{switch}=false")}
+    assert names(f"{switch}=false") - names() == set()
+
+
+def test_lease_right_follows_its_flags() -> None:
+    name = "harvester-cloud-provider-leader-election"
+    flags = "extraArgs={--leader-elect-resource-name=mine,--leader-elect-resource-namespace=locks}"
+    role = the(render(flags), "Role", name)
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    assert role["metadata"]["namespace"] == "locks"
+    assert role["rules"] == [
+        {**leases, "verbs": ["create"]},
+        {**leases, "resourceNames": ["mine"], "verbs": ["get", "update"]},
+    ]
 
 
 def test_disruption_budget_only_with_more_than_one_replica() -> None:
@@ -245,6 +300,10 @@ def test_chart_is_what_rancher_looks_for() -> None:
     assert annotations["catalog.cattle.io/namespace"] == "kube-system"
     assert annotations["catalog.cattle.io/release-name"] == "harvester-cloud-provider"
     assert chart["dependencies"][0]["condition"] == "kube-vip.enabled"
+    oldest = re.fullmatch(r">= (\d+\.\d+)\.0-0", annotations["catalog.cattle.io/kube-version"])
+    assert oldest is not None
+    page = (CHART.parents[2] / "docs" / "compatibility.md").read_text()
+    assert f"| {oldest[1]} and later; only stable APIs are used |" in page
 
 
 def test_notes_know_every_value() -> None:

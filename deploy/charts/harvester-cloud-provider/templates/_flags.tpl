@@ -18,7 +18,7 @@
 {{- with .Values.controllers }}
 - {{ printf "--controllers=%s" (join "," .) | quote }}
 {{- end }}
-{{- if ne (toString .Values.logLevel) "" }}
+{{- if not (or (kindIs "invalid" .Values.logLevel) (eq (toString .Values.logLevel) "")) }}
 - {{ printf "--v=%v" .Values.logLevel | quote }}
 {{- end }}
 {{- range .Values.extraArgs | default list | compact }}

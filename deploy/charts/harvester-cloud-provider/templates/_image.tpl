@@ -8,8 +8,8 @@
 {{- end -}}
 
 {{- define "hccm.image" -}}
-{{- $image := .Values.image -}}
-{{- include "hccm.registry" . }}{{ $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}
+{{- $image := .Values.image | default dict -}}
+{{- include "hccm.registry" . }}{{ $image.repository | default "harvester/harvester-ccm" }}:{{ $image.tag | default .Chart.AppVersion }}
 {{- with $image.digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
