@@ -90,7 +90,7 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
         Kind.INT,
         "3",
         Group.NODES,
-        "How many times in a row Harvester must say that a VM does not exist before its Node is deleted. At least 1.",
+        "How many times in a row Harvester must say that a VM does not exist before its Node is deleted. At least 2.",
     ),
     Flag(
         "node-deletion-max-share",

@@ -153,7 +153,7 @@ def _nodes(check: _Check, flags: FlagValues) -> NodeSettings:
         concurrent_syncs=check.at_least(flags, "concurrent-node-syncs", 1),
         monitor_period=check.positive(flags, "node-monitor-period"),
         status_period=check.positive(flags, "node-status-update-frequency"),
-        deletion_confirmations=check.at_least(flags, "node-deletion-confirmations", 1),
+        deletion_confirmations=check.at_least(flags, "node-deletion-confirmations", 2),
         deletion_max_share=flags.read("node-deletion-max-share", float),
         vmi_controller=not flags.read("disable-vmi-controller", bool),
     )

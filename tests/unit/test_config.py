@@ -220,8 +220,8 @@ def test_flags_without_effect_are_passed_on() -> None:
             for kind, count in (("service", 0), ("node", -3))
         ],
         pytest.param(
-            ["--node-deletion-confirmations=0"],
-            "--node-deletion-confirmations is 0; expected a number of at least 1",
+            ["--node-deletion-confirmations=1"],
+            "--node-deletion-confirmations is 1; expected a number of at least 2",
             id="deletion without confirmation",
         ),
         pytest.param(
