@@ -2,7 +2,7 @@
 
 A second line of defence: nothing secret is given to the log on purpose. What is recognised: bearer tokens, JSON web
 tokens, PEM private keys and their base64 form, logins in addresses, and the secret fields of kubeconfigs and of HTTP
-headers. Certificates in base64 go too, because they look like keys.
+headers, logins of the scheme Basic, and tokens of Rancher. Certificates in base64 go too, because they look like keys.
 """
 
 from __future__ import annotations
@@ -33,10 +33,18 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     ),
     (re.compile(r"\bLS0tLS1CRUdJTi[A-Za-z0-9+/=]*"), REMOVED),  # base64 of "-----BEGIN"
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){0,2}"), REMOVED),
-    (re.compile(r"(?<=://)[^\s/@\"']+@"), f"{REMOVED}@"),  # user:password@ in an address
+    (re.compile(r"(?<=://)[^\s/?#\"']+@"), f"{REMOVED}@"),  # user:password@ in an address; a password may have an @
+    (
+        re.compile(r"(?i)\b(authorization[\"']?\s*[:=]\s*[\"']?(?:basic|digest|negotiate) +)[^\s\"',;]+"),
+        rf"\1{REMOVED}",
+    ),
+    (re.compile(r"\b(?:kubeconfig-[a-z0-9-]+|token-[a-z0-9]{5}):[a-z0-9]+"), REMOVED),  # of Rancher
     # "bearer authentication" in a sentence is no token: one has a digit, or the spelling of the HTTP header.
     (re.compile(r"\b(Bearer )(?!\[removed])[^\s\"',;]+"), rf"\1{REMOVED}"),
     (re.compile(r"(?i)\b(bearer\s+)(?=[^\s\"',;]*[0-9])[^\s\"',;]{8,}"), rf"\1{REMOVED}"),
+    (re.compile(rf"(?i)([\"'](?:{_NAMES})[\"']\s*:\s*\")(?!\[removed])[^\"]+"), rf"\1{REMOVED}"),  # JSON: any value
+    # Nobody writes "password: wrong" as a message, so that here every value goes.
+    (re.compile(r"(?i)\b(password[\"']?\s*[:=]\s*[\"']?)(?!\[removed])[^\s\"',;}]+"), rf"\1{REMOVED}"),
     # A field in YAML, JSON or a dict's repr. "token: expired" is a message; a value has a digit and some length.
     (
         re.compile(
