@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from harvester_ccm.model.core import Node
-from harvester_ccm.names import VM_CLUSTER, NodeReason
+from harvester_ccm.names import NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
 from harvester_ccm.plan.node_machine import Machine, MachineIndex, Membership
 from harvester_ccm.plan.node_note import NodeNote
 from harvester_ccm.plan.provider_id import parse_provider_id
@@ -138,8 +138,13 @@ def _not_found(node: Node, index: MachineIndex) -> NodeNote:
         NodeReason.VM_NOT_FOUND,
         f"No VM of that name in namespace {index.cluster.namespace} of Harvester, and none with this Node's provider "
         f"ID, system UUID or guest host name {node.metadata.name}. Check the namespace in the cloud-config; a VM with "
-        "another name than its Node must run qemu-guest-agent",
+        f"another name than its Node must run qemu-guest-agent and have the label {_label_to_be_asked(index)}",
     )
+
+
+def _label_to_be_asked(index: MachineIndex) -> str:
+    """Return the label with which ``may_be_asked`` lets a guest agent be asked for its host name."""
+    return f"{VM_CLUSTER}={index.cluster.name}" if index.cluster.named else f"{VM_CREATOR}={NODE_DRIVER}"
 
 
 def _foreign(machine: Machine, index: MachineIndex) -> NodeNote:

@@ -151,11 +151,26 @@ def test_nothing_is_concluded_from_half_a_list() -> None:
     assert problem.reason.name == "HARVESTER_UNAVAILABLE"
 
 
-def test_missing_vm_names_the_namespace() -> None:
-    problem = find_machine(node("w7"), index([vm("w1")])).problem
+@pytest.mark.parametrize(
+    ("cluster", "label"),
+    [
+        ("demo", {"guestcluster.harvesterhci.io/name": "demo"}),
+        ("kubernetes", {"harvesterhci.io/creator": "docker-machine-driver-harvester"}),
+    ],
+)
+def test_missing_vm_is_told_with_what_its_agent_needs(cluster: str, label: dict[str, str]) -> None:
+    guest = GuestCluster(cluster, "prod")
+    problem = find_machine(node("w7"), index([vm("w1")], cluster=guest)).problem
+    ((key, value),) = label.items()
     assert problem is not None
     assert problem.reason.name == "VM_NOT_FOUND"
-    assert problem.message.startswith("No VM of that name in namespace prod of Harvester")
+    assert problem.message == (
+        "No VM of that name in namespace prod of Harvester, and none with this Node's provider ID, system UUID or "
+        "guest host name w7. Check the namespace in the cloud-config; a VM with another name than its Node must run "
+        f"qemu-guest-agent and have the label {key}={value}"
+    )
+    labelled = index([vm("w1", labels=label)], [instance("w1", labels=label)], cluster=guest).by_name["w1"]
+    assert may_be_asked(labelled)
 
 
 @pytest.mark.parametrize(
