@@ -23,6 +23,7 @@ OTHER_PROGRAMS = {
     *("--cloud-provider", "--disable-cloud-controller", "--disable", "--kubelet-arg", "--node-ip"),  # kubelet, K3s
     *("--namespace", "--set", "--from-file", "--tail", "--field-selector"),  # helm, kubectl
     *("--keep", "--quick", "--nodes", "--rounds"),  # the benchmarks
+    "--build-arg",  # docker
     "--flag",  # stands for any
 }
 """Flags in the pages that belong to other programs."""
@@ -146,3 +147,10 @@ def test_every_page_is_in_the_navigation() -> None:
     assert {file for file in listed if not (DOCS / file).exists()} == set()
     # Results of a measurement come and go with it; the README leads to them.
     assert {str(page.relative_to(DOCS)) for page in PAGES} - listed == set()
+
+
+def test_reference_of_annotations_is_current() -> None:
+    """The pages of flags and metrics are compared by the tests of what they show."""
+    script = ROOT / "scripts" / "generate_reference.py"
+    done = subprocess.run([sys.executable, script, "--check"], check=False, timeout=60)
+    assert done.returncode == 0, "docs/reference/annotations.md is old: run make generate"
