@@ -329,7 +329,7 @@ class Application:
             self._guest.writes.cut()
             self._harvester.writes.cut()
             return
-        if self._elector.leading and await self._all_answered():
+        if self._elector.taking or (self._elector.leading and await self._all_answered()):
             await _within(FAREWELL_SECONDS, self._take_leave)
         else:
             await _within(FAREWELL_SECONDS, self._recorder.flush)

@@ -74,6 +74,8 @@ class LeaderElector:
         self._observed: _Observed | None = None
         self._renewed_at = float("-inf")
         self._failing_since: float | None = None
+        self.taking = False
+        """Whether a take of the Lease was sent that may have got through: its answer has not come, or not yet."""
         self.identity = identity
         self.on_change: Callable[[str, Lease], None] = lambda _verb, _lease: None
         """Called with ``became leader`` or ``stopped leading`` and the Lease, for the Event."""
@@ -134,15 +136,20 @@ class LeaderElector:
 
     async def release(self) -> None:
         """Give the Lease up if it is ours; errors are left to the next holder's waiting time."""
-        if not self.leading:
-            return
         try:
+            if not self.leading:
+                if not self.taking:
+                    return
+                await self._look()
+                if not self.leading:
+                    return
             if not await self._give_up():
                 # A renewal that was cut short may have got through.
                 await self._look()
                 await self._give_up()
         except CCMError as error:
-            log.warning("lease not released", error=str(error))
+            if self.leading:
+                log.warning("lease not released", error=str(error))
         else:
             log.info("lease released", identity=self.identity)
 
@@ -238,7 +245,9 @@ class LeaderElector:
             "metadata": {"name": self._name, "namespace": self._namespace},
             "spec": self._spec(acquired=now, renewed=now, transitions=0),
         }
+        self.taking = True
         document = await self._client.create(_DOCUMENTS, body, namespace=self._namespace)
+        self.taking = False
         self._observed = _Observed(_lease(document), document, started)
         self._renewed_at = started
         self.on_change("became leader", self._observed.lease)
@@ -258,7 +267,9 @@ class LeaderElector:
         )
         # Counted from before the request: others count from when they see the write, which is later.
         started = asyncio.get_running_loop().time()
+        self.taking = not ours
         lease = await self._replace(held, spec)
+        self.taking = False
         self._renewed_at = started
         if not ours:
             self.on_change("became leader", lease)

@@ -52,6 +52,11 @@ class LeaseObject:
         spec: Json = self._admin.request("GET", self.path)["spec"]
         return spec
 
+    def holder(self) -> str | None:
+        """Return who holds it: empty for nobody, None while there is none."""
+        found = self._admin.get_or_none(self.path)
+        return None if found is None else str(found["spec"].get("holderIdentity", ""))
+
     def document(self) -> Json:
         """Return all of it."""
         return self._admin.request("GET", self.path)
@@ -229,6 +234,35 @@ async def test_renewal_whose_answer_was_lost_does_not_prevent_the_release(
     await candidate.release()
 
     assert lease.read().get("holderIdentity", "") == ""
+
+
+@pytest.mark.parametrize("there", [False, True])
+async def test_take_that_was_cut_short_is_given_up(
+    candidate: Candidate, lease: LeaseObject, guest_proxy: FaultProxy, there: bool
+) -> None:
+    if there:
+        lease.hold_like_go()
+        lease.change(holderIdentity="")
+    rule = guest_proxy.inject(Lose(), method="PUT" if there else "POST", times=1)
+    async with running(candidate.acquire()):
+        await wait_for(lambda: rule.hits)
+        await wait_for(lambda: lease.holder() == "us")
+    assert not candidate.leading
+
+    await candidate.release()
+
+    assert lease.holder() == ""
+
+
+async def test_candidate_that_took_nothing_asks_for_nothing_at_its_end(
+    candidate: Candidate, lease: LeaseObject, guest_proxy: FaultProxy
+) -> None:
+    lease.hold_like_go(seconds=60)
+    async with running(candidate.acquire()):
+        await wait_for(lambda: candidate.holder)
+    guest_proxy.forget()
+    await candidate.release()
+    assert guest_proxy.requests == []
 
 
 @pytest.mark.parametrize("fault", [Answer(500, "no"), Answer(429, "busy", retry_after=60), Hang()])
