@@ -211,3 +211,16 @@ async def test_node_whose_vm_was_never_seen_is_held() -> None:
         assert "w0" in scene.names()
         assert scene.told("w0").count("NodeDeletionHeld") == 1
         assert scene.asked("/virtualmachines/w0") == []
+
+
+@jumping_time
+async def test_vm_that_becomes_unreadable_is_kept_as_it_was_until_it_is_gone() -> None:
+    scene = NodeScene()
+    async with scene.live():
+        await joined(scene, 2)
+        scene.harvester_server.change(VM, "default/w0", {"spec": {"template": {"spec": {"networks": 1}}}})
+        await until(lambda: scene.fleet.unread() == {"default/w0"})
+        assert scene.machines.get("default/w0") is not None
+        scene.harvester_server.remove(VM, "default/w0")
+        await until(lambda: scene.fleet.unread() == frozenset())
+        assert scene.machines.get("default/w0") is None
