@@ -66,6 +66,12 @@ def test_static_manifests_are_accepted(guest: ControlPlane, profile: str) -> Non
     remove(guest, text)
 
 
+def test_alerts_for_the_operator_are_accepted(guest: ControlPlane) -> None:
+    text = (CHART.parents[1] / "monitoring" / "prometheusrule.yaml").read_text()
+    assert apply_strictly(guest, text) == ["prometheusrule.monitoring.coreos.com/harvester-ccm"]
+    remove(guest, text)
+
+
 PUBLISHED = {"apiVersion": "v2", "name": "harvester-cloud-provider", "version": "0.2.15", "appVersion": "v0.2.8"}
 
 
