@@ -25,9 +25,11 @@ BALANCERS = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/{}/loadbalanc
 POOLS = "/apis/loadbalancer.harvesterhci.io/v1beta1/ippools"
 
 PLANE_OF_A_SHORT_THREAD = """
-import json, pathlib, sys, threading, time
+import json, pathlib, signal, sys, threading, time
 from devenv.apiserver import ControlPlane
 
+# Who was started in the background by a shell ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 planes = []
 starter = threading.Thread(target=lambda: planes.append(ControlPlane.start("child", pathlib.Path(sys.argv[1]))))
 starter.start()
