@@ -82,6 +82,14 @@ image-base: ## base image from Debian packages, for machines without a registry
 image-test: binaries ## run the image, locked down, against real API servers
 	$(BIN)/python -m devenv.image $(IMAGE)
 
+PROMTOOL ?= promtool
+
+.PHONY: alerts
+alerts: ## check the alerts and run their cases; needs promtool, of Debian's package prometheus for example
+	@command -v $(PROMTOOL) > /dev/null || { echo "$(PROMTOOL) is missing: install it, or say PROMTOOL=where-it-is" >&2; exit 1; }
+	$(PROMTOOL) check rules deploy/monitoring/rules.yaml
+	$(PROMTOOL) test rules deploy/monitoring/rules_test.yaml
+
 .PHONY: docs
 docs: ## these pages as a site in site/; a broken link is an error
 	@test -x site-env/bin/mkdocs || { $(PYTHON) -m venv site-env && site-env/bin/python -m pip install --quiet \
