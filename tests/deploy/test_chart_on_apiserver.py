@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from devenv.restclient import Json, RestClient
 from harvester_ccm.commands.permissions import GUEST, VERBS, collections_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import build_settings, parse_command_line
+from tests.deploy.published import write_published_chart
 
 pytestmark = pytest.mark.apiserver
 
@@ -72,19 +72,9 @@ def test_alerts_for_the_operator_are_accepted(guest: ControlPlane) -> None:
     remove(guest, text)
 
 
-PUBLISHED = {"apiVersion": "v2", "name": "harvester-cloud-provider", "version": "0.2.15", "appVersion": "v0.2.8"}
-
-
 @pytest.fixture
 def published_chart(tmp_path: Path) -> Path:
-    """Stands for the published chart 0.2.15: the same object names, selectors, labels and pod templates.
-
-    It becomes a chart only here: Rancher would offer one in the repository as a version of this chart.
-    """
-    directory = tmp_path / "published_chart"
-    shutil.copytree(HERE / "published_chart", directory)
-    (directory / "Chart.yaml").write_text(yaml.safe_dump(PUBLISHED))
-    return directory
+    return write_published_chart(tmp_path)
 
 
 def remove(plane: ControlPlane, text: str) -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from devenv.stage import VM_NAMESPACE, Stage, until
+from devenv.helm import CHART, NAMESPACE, RELEASE, run_helm
+from devenv.stage import VM_NAMESPACE, Scene, Stage, until
 from devenv.watch import Document, annotations_of, documents
 from harvester_ccm.model.core import LEASES, SERVICES
 from harvester_ccm.names import IPAM
+from tests.deploy.published import write_published_chart
 from tests.e2e.observing import caught_up, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
@@ -29,6 +34,7 @@ GO_LEASE_SECONDS: Final = 2
 """The Go provider writes 15 and does not give the Lease up: shortened, so that nobody waits for it here."""
 HTTP: Final = {"name": "http", "port": 80, "protocol": "TCP"}
 TWO_PORTS: Final = ({"name": "https", "port": 8443, "protocol": "TCP"}, {"name": "dns", "port": 53, "protocol": "UDP"})
+ACCOUNT: Final = "system:serviceaccount:kube-system:harvester-cloud-provider"
 MARKS: Final = {f"{OURS}/cluster-uid", f"{OURS}/service-uid"}
 
 
@@ -179,12 +185,41 @@ def counted(stage: Stage) -> tuple[list[str], list[str]]:
     return [f"{one.method} {one.path}" for one in guest], [f"{one.method} {one.path}" for one in harvester]
 
 
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """Clusters of their own, in whose guest the Go provider's chart is installed; its rights are all there are."""
+    directory = tmp_path_factory.mktemp("swap")
+    scene = Scene.start(directory, guest_additions=False, audit=True)
+    try:
+        # The service account is there already, because the scene has its credential.
+        helm(scene, "install", RELEASE, write_published_chart(directory), "--take-ownership")
+        yield scene
+    finally:
+        scene.stop()
+
+
+def helm(scene: Scene, *arguments: str | Path) -> None:
+    """Run Helm on the guest."""
+    run_helm(*arguments, "--namespace", NAMESPACE, kubeconfig=scene.guest.admin_kubeconfig)
+
+
+def refused(scene: Scene) -> list[str]:
+    """Return what the guest did not let the program do."""
+    events = [json.loads(line) for line in scene.guest.audit_log.read_text().splitlines()]
+    return [
+        f"{event['verb']} {event['requestURI']}"
+        for event in events
+        if event["user"]["username"] == ACCOUNT and event.get("responseStatus", {}).get("code") == HTTPStatus.FORBIDDEN
+    ]
+
+
 async def test_swap_from_the_go_provider_and_back(stage: Stage) -> None:
     await leave_all(stage)
     before, services_before = await balancers(stage), await services(stage)
     transitions = list(stage.kube_vip.transitions)
     assert (len(before), len(services_before)) == (19, 20)
 
+    await asyncio.to_thread(helm, stage.scene, "upgrade", RELEASE, CHART, "--set", "global.cattle.clusterName=demo")
     run = stage.run(proxied=True)
     await stage.logged(run, "became leader", within=30)
     await caught_up(stage)
@@ -211,7 +246,11 @@ async def test_swap_from_the_go_provider_and_back(stage: Stage) -> None:
     }
     assert stage.kube_vip.transitions == transitions, "an address went up or down"
 
+    # The chart grants all that was needed for this.
+    assert refused(stage.scene) == []
+
     await goes_back(stage, run.pid)
+    await asyncio.to_thread(helm, stage.scene, "rollback", RELEASE, "1")
     assert stage.kube_vip.transitions == transitions, "an address went up or down"
     assert (await balancers(stage)).keys() == before.keys()
 
