@@ -137,7 +137,8 @@ def told_address(service: Service, load_balancer: LoadBalancer, address: str) ->
     if before and (kind != "cluster" or service.metadata.annotation(KUBE_VIP_ADDRESSES)):
         # With an address and without that annotation, kube-vip has followed a wish of the user before we came.
         return ()
-    return (Tell(Note("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{caveat}")),)
+    backends = f", backends {', '.join(sorted(load_balancer.backends))}" if load_balancer.backends else ""
+    return (Tell(Note("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{backends}{caveat}")),)
 
 
 def _plan_dhcp(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:

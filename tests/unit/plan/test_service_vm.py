@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
@@ -363,6 +364,14 @@ def test_health_reaches_the_user(
     said_before = frozenset(Note("Warning", reason, "said before") for reason in before)
     made = plan(hosted(CHECKED_80), found, waited=waited, told=said_before, **more)
     assert (told(made), made.outcome) == (events, outcome)
+
+
+def test_backends_that_harvester_knows_are_told_with_the_address() -> None:
+    found = balancer()
+    assert found.status is not None
+    status = structs.replace(found.status, backend_servers=("10.1.0.2", "10.1.0.1"))
+    made = plan(asking(HANDS_OFF, ours=True), structs.replace(found, status=status))
+    assert said(made, Reason.ENSURED) == f"Ensured load balancer, address {ADDRESS}, backends 10.1.0.1, 10.1.0.2"
 
 
 def test_text_about_backends_names_them_and_never_guesses_single_ones() -> None:
