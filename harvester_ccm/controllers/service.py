@@ -130,7 +130,9 @@ class ServiceController:
         """Work until cancelled."""
         await self._services.wait_synced()
         await self._caches.nodes.wait_synced()
-        self._memories.start(self._services.all())
+        services = self._services.all()
+        self._memories.start(services)
+        log.info("service controller started", services=len(services))
         self._refresh_backends()
         self._enqueue_all()
         await self.runner.run()

@@ -56,7 +56,8 @@ async def lan(stage: Stage) -> None:
 async def ccm(stage: Stage, lan: None) -> CcmProcess:
     """The program, leading, with everything that it sends going through the proxies; there is a pool."""
     run = stage.run(proxied=True)
-    await stage.logged(run, "became leader")
+    # Of Services that it finds there it must assume that they had a load balancer until a moment ago.
+    await stage.logged(run, "service controller started")
     return run
 
 
