@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -150,13 +151,15 @@ async def test_whole_load_balancer_and_service(stage: Stage, nodes: GuestNodes, 
         "listeners": [{"name": "http", "port": 8080, "protocol": "TCP", "backendPort": 31080}],
         "backendServers": [address_of(1), address_of(2)],
     }
-    assert document["status"]["address"] == "127.77.0.2"
+    (address,) = served.addresses
+    assert document["status"]["address"] == address
+    assert IPv4Address(POOL[0]) <= IPv4Address(address) <= IPv4Address(POOL[1])
     written = await stage.service_document("web")
     ports = [{"port": 8080, "protocol": "TCP"}]
-    assert written["status"] == {"loadBalancer": {"ingress": [{"ip": "127.77.0.2", "ipMode": "VIP", "ports": ports}]}}
+    assert written["status"] == {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP", "ports": ports}]}}
     assert written["metadata"]["annotations"]["kube-vip.io/ignore"] == "true"
     assert written["metadata"]["annotations"]["kube-vip.io/loadbalancerIPs"] == ""
-    await answer("127.77.0.2", 1, 2)
+    await answer(address, 1, 2)
     assert stage.kube_vip.transitions == []
     assert ccm.log.count(CHOSEN) == 1
     assert f"{CHOSEN}v1alpha1" in ccm.log
