@@ -7,9 +7,11 @@ caches at once, so that the next plan is made on what is, not on what was.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -112,6 +114,8 @@ class ServiceController:
         self._cluster = cluster
         self._policy = policy
         self._memories = Recollection()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By primary: whose turn it is among those who share its address."""
         self._backends: tuple[str, ...] = ()
         self._backend_addresses: tuple[str, ...] = ()
         self._backends_were_known = False
@@ -143,6 +147,17 @@ class ServiceController:
         if service is None:
             self._memories.forget(key)
             return Done()
+        primary = primary_reference(service)
+        if primary is None:
+            return await self._reconcile(service)
+        # One after the other: what one takes of the address, the next has to see.
+        turn = self._turns.setdefault(primary, asyncio.Lock())
+        async with turn:
+            present = self._services.get(key)
+            return Done() if present is None else await self._reconcile(present)
+
+    async def _reconcile(self, service: Service) -> Outcome:
+        key = service.metadata.key
         if not self._concerns_us(service):
             return Done()
         situation = self.situation(service)
