@@ -130,7 +130,8 @@ KUBE_VIP_INTERFACE: Final = _key(
 )  # fmt: skip
 KUBE_VIP_IGNORE: Final = _key(
     "kube-vip.io/ignore", "Service", "annotation", "written", value="`true`",
-    meaning="Tells kube-vip in this cluster to leave a Service alone whose address Harvester announces.",
+    meaning="Tells kube-vip in this cluster to leave a Service alone that waits for an address, or whose address "
+    "Harvester announces.",
 )  # fmt: skip
 KUBE_VIP_HOST: Final = _key(
     "kube-vip.io/vipHost", "Service", "annotation", "read", value="node name",

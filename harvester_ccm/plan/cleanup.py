@@ -110,7 +110,9 @@ def _farewell(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServiceCha
             annotations[KUBE_VIP_INTERFACE] = None
         labels = {PRIMARY_SERVICE_LABEL: None}
     ours = not of_other_class(service) or not _booked(own).isdisjoint(service.addresses)
-    return ServiceChange(annotations=annotations, labels=labels, finalizer=False, ingress=() if ours else None)
+    served = service.metadata.has_finalizer(SERVICE_FINALIZER)
+    ingress = () if ours and served else None
+    return ServiceChange(annotations=annotations, labels=labels, finalizer=False, ingress=ingress)
 
 
 def plan_removal(

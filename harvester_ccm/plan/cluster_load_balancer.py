@@ -11,7 +11,7 @@ from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, KUBE_VIP_ADDRESSES, KUBE_
 from harvester_ccm.plan.caveats import not_as_requested
 from harvester_ccm.plan.load_balancer_object import load_balancer_change, network_of
 from harvester_ccm.plan.network_device import Device, device_for
-from harvester_ccm.plan.parking import late_announcement, taken_on
+from harvester_ccm.plan.parking import announced, late_announcement, parked, taken_on
 from harvester_ccm.plan.refusal import NO_DHCP_ANSWER, Note, harvester_unavailable, pending_cause
 from harvester_ccm.plan.request import Request
 from harvester_ccm.plan.service_change import ServiceChange, virtual_ip_ingress
@@ -38,7 +38,9 @@ UNAVAILABLE_PATIENCE: Final = 5.0
 def plan_cluster(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:
     """Return what to do for a Service whose cluster load balancer exists."""
     if not load_balancer.allocated_ip:
-        return plan_pending(situation, load_balancer, taken_on(situation.service))
+        soon = pending_cause(load_balancer).note is None and situation.waited < CONTROLLER_PATIENCE
+        waiting = taken_on(situation.service) if soon else parked(situation.service)
+        return plan_pending(situation, load_balancer, waiting)
     if load_balancer.allocated_ip == DHCP_ADDRESS:
         return _plan_dhcp(situation, request, load_balancer)
     return _plan_pool(situation, request, load_balancer)
@@ -79,7 +81,7 @@ def replaces_former(situation: Situation, load_balancer: LoadBalancer) -> bool:
 def _plan_pool(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:
     service, address = situation.service, load_balancer.allocated_ip
     device = _device(situation, request, load_balancer)
-    annotations = {KUBE_VIP_ADDRESSES: address, **_common(service, device.name)}
+    annotations = {**announced(service, address), **_common(service, device.name)}
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=virtual_ip_ingress(address, service))
     told = (device.note, not_as_requested(service, request, load_balancer, address), _edited(service, address))
     steps: list[Step] = [*tell(*_notes(*told)), *change_service(service, wanted)]
@@ -127,15 +129,16 @@ def _edited(service: Service, address: str) -> Note | None:
 def told_address(service: Service, load_balancer: LoadBalancer, address: str) -> tuple[Step, ...]:
     """Return the Event about a new address, a changed one, or the end of a change of the workload type."""
     before, kind = service.addresses, load_balancer.spec.workload_type
-    caveat = late_announcement(service) if kind == "cluster" else ""
+    caveat = late_announcement(service, address) if kind == "cluster" else ""
     if before and before != (address,):
         text = f"The address changed from {before[0]} to {address}{caveat}"
         return (Tell(Note("Warning", Reason.ADDRESS_CHANGED, text)),)
     if service.metadata.annotation(MOVING) is not None:
         text = f"The load balancer is one of workload type {kind} now, address {address}{caveat}"
         return (Tell(Note("Normal", Reason.SWITCHED, text)),)
-    if before and (kind != "cluster" or service.metadata.annotation(KUBE_VIP_ADDRESSES)):
-        # With an address and without that annotation, kube-vip has followed a wish of the user before we came.
+    known = load_balancer.address == address or service.metadata.annotation(KUBE_VIP_ADDRESSES)
+    if before and (kind != "cluster" or known):
+        # Else kube-vip has followed a wish of the user before we came.
         return ()
     backends = f", backends {', '.join(sorted(load_balancer.backends))}" if load_balancer.backends else ""
     return (Tell(Note("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{backends}{caveat}")),)
@@ -146,7 +149,7 @@ def _plan_dhcp(situation: Situation, request: Request, load_balancer: LoadBalanc
     service = situation.service
     lease = service.addresses[0] if service.addresses else None
     device = _device(situation, request, load_balancer)
-    annotations = {KUBE_VIP_ADDRESSES: DHCP_ADDRESS, **_common(service, device.name)}
+    annotations = {**announced(service, DHCP_ADDRESS), **_common(service, device.name)}
     # kube-vip writes the lease with the ports of that moment and does not follow them.
     ingress = virtual_ip_ingress(lease, service) if lease and len(service.addresses) == 1 else None
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=ingress)

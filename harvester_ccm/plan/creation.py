@@ -11,7 +11,7 @@ from harvester_ccm.plan.caveats import ignored_settings, obstacle
 from harvester_ccm.plan.cluster_load_balancer import CONTROLLER_PATIENCE
 from harvester_ccm.plan.load_balancer_object import Document, Former, new_load_balancer, new_v1alpha1_load_balancer
 from harvester_ccm.plan.ownership import name_for
-from harvester_ccm.plan.parking import hand_over, parked, taken_back, taken_on
+from harvester_ccm.plan.parking import hand_over, parked, taken_on
 from harvester_ccm.plan.refusal import Note
 from harvester_ccm.plan.request import Request
 from harvester_ccm.plan.service_change import ServiceChange
@@ -105,9 +105,7 @@ def _prepared(service: Service, *, vm: bool) -> tuple[ChangeService, ...]:
     """Return the steps that put our finalizer on the Service and keep kube-vip from it until there is an address."""
     if vm:
         return hand_over(service)
-    return change_service(
-        service, ServiceChange(annotations={**taken_on(service), **taken_back(service)}, finalizer=True)
-    )
+    return change_service(service, ServiceChange(annotations=taken_on(service), finalizer=True))
 
 
 def _body(situation: Situation, name: str, spec: Document, *, network: str | None, touched: bool) -> Document:

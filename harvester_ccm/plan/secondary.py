@@ -19,7 +19,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.caveats import ignored_on_secondary, obstacle
 from harvester_ccm.plan.cleanup import plan_removal, users_of_address
-from harvester_ccm.plan.parking import hand_over, late_announcement, parked, taken_back
+from harvester_ccm.plan.parking import announced, hand_over, late_announcement, parked
 from harvester_ccm.plan.refusal import Note
 from harvester_ccm.plan.request import unknown_annotations
 from harvester_ccm.plan.selection import was_secondary
@@ -53,8 +53,8 @@ def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: Se
         kept_steps = keep.steps if keep is not None else ()
         return ServicePlan((Tell(Note("Warning", Reason.SHARING_REFUSED, text)), *kept_steps), Wait("secondaries"))
     told = tell(*_caveats(service, primary))
-    announced = service.metadata.annotation(KUBE_VIP_ADDRESSES)
-    removal, wait = plan_removal(situation, own, withdraw=bool(own) and announced != sharing.address)
+    changes = service.metadata.annotation(KUBE_VIP_ADDRESSES) != sharing.address
+    removal, wait = plan_removal(situation, own, withdraw=bool(own) and changes)
     if wait is not None:
         return ServicePlan((*told, *removal), wait)
     steps: list[Step] = [*told, *removal, *_attached(service, primary, sharing.address)]
@@ -65,9 +65,7 @@ def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: Se
 
 def plan_leaving(service: Service) -> ServicePlan:
     """Return the plan by which a former secondary gives up the shared address, before it gets one of its own."""
-    change = ServiceChange(
-        annotations={**taken_back(service), KUBE_VIP_ADDRESSES: ""}, labels={PRIMARY_SERVICE_LABEL: None}, ingress=()
-    )
+    change = ServiceChange(annotations={KUBE_VIP_ADDRESSES: ""}, labels={PRIMARY_SERVICE_LABEL: None}, ingress=())
     return ServicePlan(change_service(service, change), Wait("leaving_primary", 1.0))
 
 
@@ -106,7 +104,7 @@ def _is_of(service: Service, primary: Service | None) -> bool:
 
 def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeService, ...]:
     """Return the steps that give the Service the primary's address, announced like the primary's."""
-    announcement: dict[str, str | None] = {KUBE_VIP_ADDRESSES: address, **taken_back(service)}
+    announcement = announced(service, address)
     first: tuple[ChangeService, ...] = ()
     if _is_hosted(primary):
         announcement, first = {}, hand_over(service)
@@ -131,7 +129,7 @@ def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeS
 def _ensured(service: Service, primary: Service, address: str) -> Note:
     shared = f"shared with {primary.metadata.key}"
     if not _is_hosted(primary):
-        shared += late_announcement(service)
+        shared += late_announcement(service, address)
     if service.addresses:
         text = f"The address changed from {service.addresses[0]} to {address}, {shared}"
         return Note("Warning", Reason.ADDRESS_CHANGED, text)

@@ -7,10 +7,12 @@ from typing import Final
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
     LOAD_BALANCER_CLASS,
     MOVING,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
+    USER_IGNORE,
 )
 
 FOREIGN_MARKS: Final = (
@@ -74,11 +76,13 @@ def needs_cleanup(service: Service, *, class_only: bool = False, owned: bool = F
     """Return whether the Service carries our finalizer and is on its way out, be it to another controller by its class.
 
     Other controllers use the same finalizer: a Service of another class, and one that we would not serve, is left to
-    them, unless a load balancer of ours exists for it (``owned``) or our marks are on it.
+    them, unless a load balancer of ours exists for it (``owned``) or our marks are on it. One that had only to wait has
+    no finalizer yet, and would be ignored by kube-vip for ever.
     """
     meta = service.metadata
     if not meta.has_finalizer(SERVICE_FINALIZER):
-        return False
+        wanted = wants_load_balancer(service, class_only=class_only, owned=owned)
+        return _is_parked(service) and not wanted and not meta.deleting
     if of_other_class(service):
         return owned or carries_our_marks(service)
     if not meta.deleting and service.spec.type == "LoadBalancer":
@@ -86,6 +90,12 @@ def needs_cleanup(service: Service, *, class_only: bool = False, owned: bool = F
     if service.spec.load_balancer_class is not None:
         return True
     return owned or carries_our_marks(service) or not (class_only or served_by_others(service))
+
+
+def _is_parked(service: Service) -> bool:
+    meta = service.metadata
+    ours = meta.annotation(KUBE_VIP_IGNORE) == "true" and meta.annotation(USER_IGNORE) is None
+    return ours and meta.annotation(KUBE_VIP_ADDRESSES) == ""
 
 
 def was_secondary(service: Service) -> bool:

@@ -50,7 +50,7 @@ def plan_switch(situation: Situation, load_balancer: LoadBalancer, wanted: str) 
 def _announced_by_secondaries(situation: Situation, load_balancer: LoadBalancer) -> bool:
     held = {*situation.service.addresses, load_balancer.allocated_ip, load_balancer.address}
     return any(
-        one.metadata.annotation(KUBE_VIP_ADDRESSES)
+        one.metadata.annotation(KUBE_VIP_ADDRESSES) != ""
         and one.metadata.annotation(KUBE_VIP_IGNORE) != "true"
         and held.intersection(one.addresses)
         for one in situation.dependants

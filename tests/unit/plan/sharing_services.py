@@ -8,8 +8,9 @@ from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, PRIMARY_SER
 from tests.builders import ADDRESS, service
 
 OTHER = "192.168.100.99"
-PARKED = {KUBE_VIP_ADDRESSES: ""}
-HANDS_OFF = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
+WITHDRAWN = {KUBE_VIP_ADDRESSES: ""}
+PARKED = {**WITHDRAWN, KUBE_VIP_IGNORE: "true"}
+HANDS_OFF = PARKED
 NAMES_WEB = {PRIMARY_SERVICE: "shop/web"}
 LABEL = {PRIMARY_SERVICE_LABEL: "shop.web"}
 API = [{"name": "http", "port": 8080, "protocol": "TCP", "nodePort": 32080}]

@@ -171,6 +171,11 @@ TYPE_CHANGES: dict[str, tuple[Any, Any, dict[str, object]]] = {
             "ingress": None,
         },
     ),
+    "never served": (
+        service(kind="ClusterIP", annotations=HANDS_OFF),
+        None,
+        {"annotations": {KUBE_VIP_ADDRESSES: None, KUBE_VIP_IGNORE: None}},
+    ),
     "of our class": (
         served(kind="ClusterIP", spec={"loadBalancerClass": LOAD_BALANCER_CLASS}),
         allocated(),
@@ -206,6 +211,11 @@ OTHER_CLASSES: dict[str, tuple[Any, Any, list[object]]] = {
         service(**OTHER_CLASS, **ANOTHERS, ours=True, deleting=True),
         allocated(),
         [*DELETE, {"service": LET_GO}],
+    ),
+    "never served by us": (
+        service(**OTHER_CLASS, annotations=HANDS_OFF, address="10.9.9.9"),
+        None,
+        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: None, KUBE_VIP_IGNORE: None}}}],
     ),
     "interrupted after the deletion": (
         service(**OTHER_CLASS, annotations=HANDS_OFF, address="10.9.9.9", ours=True),

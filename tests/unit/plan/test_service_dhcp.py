@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from harvester_ccm.model.outcome import Done, Wait
-from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, REQUESTED_ADDRESS, Reason
+from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, REQUESTED_ADDRESS, Reason
 from tests.builders import LB_NAME, marked, service
 from tests.unit.plan.service_plans import OURS, outline, plan, said
 
 LEASE = "10.115.3.9"
+PARKED = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
 ASKING = {KUBE_VIP_ADDRESSES: "0.0.0.0", IPAM: "dhcp"}
 WEB = ({"port": 80, "protocol": "TCP", "nodePort": 30080},)
 
@@ -30,7 +31,7 @@ STEPS = {
         None,
         0.0,
         [
-            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}, "finalizers": OURS}},
+            {"service": {"annotations": PARKED, "finalizers": OURS}},
             {"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
             "Normal EnsuringLoadBalancer",
         ],
@@ -42,17 +43,17 @@ STEPS = {
         0.0,
         [
             "Warning SettingsIgnored",
-            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}, "finalizers": OURS}},
+            {"service": {"annotations": PARKED, "finalizers": OURS}},
             {"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
             "Normal EnsuringLoadBalancer",
         ],
         Wait("not_processed", 30.0),
     ),
     "handed to kube-vip": (
-        service(annotations={IPAM: "dhcp", KUBE_VIP_ADDRESSES: ""}, ours=True),
+        service(annotations={IPAM: "dhcp", **PARKED}, ours=True),
         balancer(),
         0.0,
-        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0"}}}],
+        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0", KUBE_VIP_IGNORE: None}}}],
         Wait("dhcp", 30.0),
     ),
     "kube-vip asks": (leasing(), balancer(), 12.0, [], Wait("dhcp", 18.0)),

@@ -19,12 +19,14 @@ from harvester_ccm.names import (
     NETWORK,
     REQUESTED_ADDRESS,
     USER_IGNORE,
+    Reason,
 )
 from harvester_ccm.plan.load_balancer_object import new_load_balancer
 from tests.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
-from tests.unit.plan.service_plans import OURS, outline, plan, told
+from tests.unit.plan.service_plans import OURS, outline, plan, said, told
 
-PARKED = {KUBE_VIP_ADDRESSES: ""}
+WITHDRAWN = {KUBE_VIP_ADDRESSES: ""}
+PARKED = {**WITHDRAWN, KUBE_VIP_IGNORE: "true"}
 CREATE = {"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"}
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
 NO_POOL = "no matched IPPool with requirement &{Network:infra/vlan9 Project: Namespace:vms Cluster:demo}"
@@ -77,14 +79,14 @@ CREATIONS = {
     "an address written for kube-vip is remembered": (
         {"annotations": {KUBE_VIP_ADDRESSES: "192.168.100.7"}},
         [
-            {"service": {"annotations": {**PARKED, REQUESTED_ADDRESS: "192.168.100.7"}, "finalizers": OURS}},
+            {"service": {"annotations": {REQUESTED_ADDRESS: "192.168.100.7"}, "finalizers": OURS}},
             CREATE,
             "Normal EnsuringLoadBalancer",
         ],
     ),
     "the field for the address says more than kube-vip's annotation": (
         {"annotations": {KUBE_VIP_ADDRESSES: "192.168.100.7"}, "spec": {"loadBalancerIP": "192.168.100.8"}},
-        [{"service": {"annotations": PARKED, "finalizers": OURS}}, CREATE, "Normal EnsuringLoadBalancer"],
+        [{"service": {"finalizers": OURS}}, CREATE, "Normal EnsuringLoadBalancer"],
     ),
     "interrupted after the finalizer": (
         {"annotations": PARKED, "ours": True},
@@ -93,18 +95,18 @@ CREATIONS = {
     "kube-vip is told to ignore it by the user, which is kept": (
         {"annotations": {KUBE_VIP_IGNORE: "true"}},
         [
-            {"service": {"annotations": {**PARKED, USER_IGNORE: "true"}, "finalizers": OURS}},
+            {"service": {"annotations": {**WITHDRAWN, USER_IGNORE: "true"}, "finalizers": OURS}},
             CREATE,
             "Normal EnsuringLoadBalancer",
         ],
     ),
     "kube-vip is told to ignore it by the user, after a refused creation": (
-        {"annotations": {**PARKED, KUBE_VIP_IGNORE: "true", USER_IGNORE: "true"}, "ours": True},
+        {"annotations": {**PARKED, USER_IGNORE: "true"}, "ours": True},
         [CREATE, "Normal EnsuringLoadBalancer"],
     ),
-    "Harvester was to announce it until now": (
-        {"annotations": {**PARKED, KUBE_VIP_IGNORE: "true"}, "ours": True},
-        [{"service": {"annotations": {KUBE_VIP_IGNORE: None}}}, CREATE, "Normal EnsuringLoadBalancer"],
+    "interrupted after kube-vip withdrew what the user asked for": (
+        {"annotations": WITHDRAWN, "ours": True, "spec": {"loadBalancerIP": "192.168.100.8"}},
+        [CREATE, "Normal EnsuringLoadBalancer"],
     ),
 }
 
@@ -156,7 +158,7 @@ REFUSED = {
         {"spec": {"ipFamilies": ["IPv6"]}, "annotations": {KUBE_VIP_ADDRESSES: "192.168.100.7"}},
         [
             "Warning SyncLoadBalancerFailed",
-            {"service": {"annotations": {**PARKED, REQUESTED_ADDRESS: "192.168.100.7"}}},
+            {"service": {"annotations": {**WITHDRAWN, REQUESTED_ADDRESS: "192.168.100.7"}}},
         ],
     ),
 }
@@ -211,10 +213,54 @@ def test_waiting_for_an_address(made_of: dict[str, Any], waited: float, steps: l
     assert outline(waiting(), marked(**made_of), waited=waited) == (steps, outcome)
 
 
+ASKED_FOR: dict[str, Any] = {
+    "in the field": {"spec": {"loadBalancerIP": ADDRESS}},
+    "of kube-vip": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, REQUESTED_ADDRESS: ADDRESS}},
+}
+DECISIONS: dict[str, tuple[Any, float, list[object]]] = {
+    "Harvester has not looked": (marked(), 0.0, []),
+    "Harvester takes long": (marked(), 30.0, [{"service": {"annotations": WITHDRAWN}}, "Warning AddressPending"]),
+    "no address left": (
+        marked(message=EXHAUSTED),
+        0.0,
+        [{"service": {"annotations": WITHDRAWN}}, "Warning AddressPending"],
+    ),
+}
+
+
+@pytest.mark.parametrize("made_of", ASKED_FOR.values(), ids=ASKED_FOR.keys())
+@pytest.mark.parametrize(("found", "waited", "steps"), DECISIONS.values(), ids=DECISIONS.keys())
+def test_kube_vip_announces_what_its_user_asked_for_until_harvester_has_decided(
+    found: Any, waited: float, steps: list[object], made_of: dict[str, Any]
+) -> None:
+    assert outline(service(**made_of, ours=True), found, waited=waited)[0] == steps
+
+
+@pytest.mark.parametrize("made_of", ASKED_FOR.values(), ids=ASKED_FOR.keys())
+def test_what_kube_vip_announces_already_is_not_withdrawn_when_it_is_granted(made_of: dict[str, Any]) -> None:
+    (given, *_), _ = outline(service(**made_of, ours=True), marked(ip=ADDRESS, pool="lan"))
+    assert given == {"service": {"ingress": [STATUS]}}
+
+
+def test_what_kube_vip_announced_by_itself_is_told_once() -> None:
+    announced = service(spec={"loadBalancerIP": ADDRESS}, ours=True, address=ADDRESS)
+    new = {"write": LB_NAME, "address": ADDRESS}
+    assert outline(announced, marked(ip=ADDRESS, pool="lan"))[0] == ["Normal EnsuredLoadBalancer", new]
+    assert outline(announced, allocated())[0] == []
+    text = said(plan(announced, marked(ip=ADDRESS, pool="lan")), Reason.ENSURED)
+    assert text == f"Ensured load balancer, address {ADDRESS}"
+
+
+def test_a_wish_that_comes_when_kube_vip_ignores_the_service_is_kept() -> None:
+    edited = service(annotations={**PARKED, KUBE_VIP_ADDRESSES: "192.168.100.7"}, ours=True)
+    kept = {"service": {"annotations": {**WITHDRAWN, REQUESTED_ADDRESS: "192.168.100.7"}}}
+    assert outline(edited, marked())[0] == [kept]
+
+
 def test_a_waiting_service_whose_address_somebody_wrote_for_kube_vip_is_parked_again() -> None:
     edited = service(annotations={KUBE_VIP_ADDRESSES: "192.168.100.7"}, ours=True)
     assert outline(edited, marked(message=EXHAUSTED)) == (
-        [{"service": {"annotations": {**PARKED, REQUESTED_ADDRESS: "192.168.100.7"}}}, "Warning AddressPending"],
+        [{"service": {"annotations": {**WITHDRAWN, REQUESTED_ADDRESS: "192.168.100.7"}}}, "Warning AddressPending"],
         Wait("pool_exhausted"),
     )
 
@@ -222,6 +268,24 @@ def test_a_waiting_service_whose_address_somebody_wrote_for_kube_vip_is_parked_a
 GRANTED = {
     "first address": (
         waiting(),
+        marked(ip=ADDRESS, pool="lan"),
+        [
+            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [STATUS]}},
+            "Normal EnsuredLoadBalancer",
+            {"write": LB_NAME, "address": ADDRESS},
+        ],
+    ),
+    "first address, and kube-vip withdrew another before": (
+        service(annotations=WITHDRAWN, ours=True),
+        marked(ip=ADDRESS, pool="lan"),
+        [
+            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}, "ingress": [STATUS]}},
+            "Normal EnsuredLoadBalancer",
+            {"write": LB_NAME, "address": ADDRESS},
+        ],
+    ),
+    "first address, kept from kube-vip by the user": (
+        service(annotations={**PARKED, USER_IGNORE: "true"}, ours=True),
         marked(ip=ADDRESS, pool="lan"),
         [
             {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}, "ingress": [STATUS]}},
@@ -308,12 +372,12 @@ GRANTED = {
     "created again, and its pool has no address left": (
         served(),
         marked(message=EXHAUSTED),
-        [{"service": {"annotations": PARKED, "ingress": None}}, "Warning AddressPending"],
+        [{"service": {"annotations": WITHDRAWN, "ingress": None}}, "Warning AddressPending"],
     ),
     "created again, and no pool fits any more": (
         served(),
         marked(message=NO_POOL),
-        [{"service": {"annotations": PARKED, "ingress": None}}, "Warning AddressPending"],
+        [{"service": {"annotations": WITHDRAWN, "ingress": None}}, "Warning AddressPending"],
     ),
     "created again, and the pool is busy for a moment": (
         served(),

@@ -27,6 +27,7 @@ from tests.unit.plan.sharing_services import (
     NAMES_WEB,
     OTHER,
     PARKED,
+    WITHDRAWN,
     asking,
     hosted_primary,
     sharing,
@@ -43,7 +44,7 @@ KEPT: dict[str, tuple[Any, Any, list[object]]] = {
     "refused while the primary is being switched": (
         sharing(),
         served(annotations={KUBE_VIP_ADDRESSES: ""}, ports=[{"port": 80}, {"port": 8080}]),
-        ["Warning SharingRefused", {"service": {"annotations": PARKED}}],
+        ["Warning SharingRefused", {"service": {"annotations": WITHDRAWN}}],
     ),
 }
 
@@ -64,7 +65,7 @@ GIVEN_UP: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize(("asked", "primary"), GIVEN_UP.values(), ids=GIVEN_UP.keys())
 def test_an_address_that_nobody_holds_for_it_is_given_up(asked: Any, primary: Any) -> None:
     label = {"labels": {PRIMARY_SERVICE_LABEL: None}} if asked.metadata.labels else {}
-    gone = {"service": {"annotations": PARKED, **label, "ingress": None}}
+    gone = {"service": {"annotations": WITHDRAWN, **label, "ingress": None}}
     assert outline(asked, primary=primary) == (["Warning SharingRefused", gone], Wait("primary"))
 
 
@@ -97,7 +98,7 @@ LEFT: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize(("asked", "other"), LEFT.values(), ids=LEFT.keys())
 def test_two_services_are_not_left_on_one_port(asked: Any, other: Any) -> None:
-    gone = {"service": {"annotations": PARKED, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None}}
+    gone = {"service": {"annotations": WITHDRAWN, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None}}
     assert outline(asked, primary=served(), sharers=(other,)) == (["Warning SharingRefused", gone], Wait("primary"))
     made = plan(asked, primary=served(), sharers=(other,))
     assert "Port 8080/TCP is used on this address by Service shop/z" in said(made, Reason.SHARING_REFUSED)
@@ -141,7 +142,7 @@ def test_a_service_that_becomes_a_secondary_gives_its_own_address_back_first() -
     own = allocated(asked, "demo-shop-api-00000000", ip=OTHER, address=OTHER)
     assert outline(asked, own, primary=served()) == (
         [
-            {"service": {"annotations": PARKED}},
+            {"service": {"annotations": WITHDRAWN}},
             "Normal DeletingLoadBalancer",
             {"delete": "demo-shop-api-00000000"},
             {
@@ -251,7 +252,7 @@ OBSTACLES: dict[str, tuple[Any, Any, list[object]]] = {
     "no node ports, and the primary went to Harvester": (
         sharing(**NO_NODE_PORTS),
         hosted_primary(),
-        [FAILED, {"service": {"annotations": PARKED}}],
+        [FAILED, {"service": {"annotations": WITHDRAWN}}],
     ),
 }
 

@@ -8,10 +8,12 @@ import pytest
 
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
     LOAD_BALANCER_CLASS,
     MOVING,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
+    USER_IGNORE,
 )
 from harvester_ccm.plan.loadbalancer import NOTHING
 from harvester_ccm.plan.selection import needs_cleanup, wants_load_balancer
@@ -21,6 +23,7 @@ from tests.unit.plan.service_plans import plan
 OWN: dict[str, Any] = {"spec": {"loadBalancerClass": LOAD_BALANCER_CLASS}}
 FOREIGN: dict[str, Any] = {"spec": {"loadBalancerClass": "kube-vip.io/kube-vip-class"}}
 KUBE_VIP_CLOUD: dict[str, Any] = {"labels": {"implementation": "kube-vip"}}
+PARKED: dict[str, Any] = {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}}
 METALLB: dict[str, Any] = {"annotations": {"metallb.io/ip-allocated-from-pool": "lan"}}
 
 WANTED: dict[str, tuple[Any, dict[str, bool], bool]] = {
@@ -82,6 +85,17 @@ CLEANED: dict[str, tuple[Any, dict[str, bool], bool]] = {
     "ClusterIP": (service(kind="ClusterIP", ours=True), {}, True),
     "ClusterIP without our finalizer": (service(kind="ClusterIP"), {}, False),
     "being deleted without our finalizer": (service(deleting=True, finalizers=["example.com/keep"]), {}, False),
+    "refused, and being deleted": (service(deleting=True, finalizers=["example.com/keep"], **PARKED), {}, False),
+    "refused": (service(**PARKED), {}, False),
+    "refused, and ClusterIP now": (service(kind="ClusterIP", **PARKED), {}, True),
+    "refused, and of another class now": (service(**FOREIGN, **PARKED), {}, True),
+    "refused, and kube-vip-cloud-provider's now": (service(**KUBE_VIP_CLOUD, **PARKED), {}, True),
+    "refused, and class only now": (service(**PARKED), {"class_only": True}, True),
+    "ignored by its user, refused, and ClusterIP now": (
+        service(kind="ClusterIP", annotations={**PARKED["annotations"], USER_IGNORE: "true"}),
+        {},
+        False,
+    ),
     "still wanted": (served(), {}, False),
     "our class": (service(**GOING, **OWN), {"class_only": True}, True),
     "another class": (service(**GOING, **FOREIGN), {}, False),

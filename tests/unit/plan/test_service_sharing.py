@@ -28,6 +28,7 @@ from tests.unit.plan.sharing_services import (
     NAMES_WEB,
     OTHER,
     PARKED,
+    WITHDRAWN,
     asking,
     hosted_primary,
     sharing,
@@ -79,7 +80,7 @@ STEPS = {
         Done(),
     ),
     "primary announced by Harvester": (
-        asking(PARKED, ours=True),
+        asking(WITHDRAWN, ours=True),
         hosted_primary(),
         [
             {"service": {"annotations": {KUBE_VIP_IGNORE: "true"}}},
@@ -91,13 +92,13 @@ STEPS = {
     "primary is being switched: nobody announces": (
         sharing(),
         served(annotations={KUBE_VIP_ADDRESSES: "", MOVING: "{}"}),
-        [{"service": {"annotations": PARKED}}],
+        [{"service": {"annotations": WITHDRAWN}}],
         Done(),
     ),
     "primary went to Harvester: withdrawn before it is ignored": (
         sharing(),
         hosted_primary(),
-        [{"service": {"annotations": PARKED}}, {"service": {"annotations": HANDS_OFF}}],
+        [{"service": {"annotations": WITHDRAWN}}, {"service": {"annotations": HANDS_OFF}}],
         Done(),
     ),
     "primary came back from Harvester": (
@@ -133,21 +134,13 @@ STEPS = {
             address=ADDRESS,
         ),
         None,
-        [{"service": {"annotations": PARKED, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None}}],
+        [{"service": {"annotations": WITHDRAWN, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None}}],
         Wait("leaving_primary", 1.0),
     ),
     "no longer names a primary that Harvester announces": (
         service("api", uid="api", ports=API, annotations=HANDS_OFF, labels=LABEL, ours=True, address=ADDRESS),
         None,
-        [
-            {
-                "service": {
-                    "annotations": {KUBE_VIP_IGNORE: None},
-                    "labels": {PRIMARY_SERVICE_LABEL: None},
-                    "ingress": None,
-                }
-            }
-        ],
+        [{"service": {"labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None}}],
         Wait("leaving_primary", 1.0),
     ),
     "an empty annotation names nobody": (

@@ -179,7 +179,7 @@ MIDDLE: dict[str, tuple[Any, Any, float, list[object], object]] = {
         hosted({**TO_CLUSTER, **MOVE}),
         None,
         5.0,
-        [{"service": {"annotations": {KUBE_VIP_IGNORE: None}}}, CREATE_CLUSTER, "Normal EnsuringLoadBalancer"],
+        [CREATE_CLUSTER, "Normal EnsuringLoadBalancer"],
         Wait("not_processed", 30.0),
     ),
     "to cluster, with DHCP": (
@@ -187,7 +187,6 @@ MIDDLE: dict[str, tuple[Any, Any, float, list[object], object]] = {
         None,
         5.0,
         [
-            {"service": {"annotations": {KUBE_VIP_IGNORE: None}}},
             {"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
             "Normal EnsuringLoadBalancer",
         ],

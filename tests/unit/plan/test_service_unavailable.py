@@ -8,11 +8,11 @@ import pytest
 
 from harvester_ccm.errors import Answer, Unauthorized, Unreachable
 from harvester_ccm.model.outcome import Wait
-from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, Reason
+from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, Reason
 from tests.builders import served, service
 from tests.unit.plan.service_plans import outline, plan, said, writes
 
-PARKED = {KUBE_VIP_ADDRESSES: ""}
+PARKED = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
 
 HARVESTER_AWAY = {
     "just started": (None, 1.0, [], Wait("harvester_unavailable", 4.0)),

@@ -161,7 +161,7 @@ WHOLE: Document = {"listeners": [LISTEN_HTTP], "backendServers": ["10.1.0.1", "1
         pytest.param(
             asking({IPAM: "nonsense"}),
             {},
-            ["Warning InvalidAnnotation", {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}],
+            ["Warning InvalidAnnotation", {"service": {"annotations": HANDS_OFF}}],
             Refused("not_servable"),
             id="wrong ipam",
         ),

@@ -146,13 +146,13 @@ NOT_YET = {
 
 @pytest.mark.parametrize(("asked", "more", "outcome"), NOT_YET.values(), ids=NOT_YET.keys())
 def test_not_created_before_all_is_known(asked: Any, more: dict[str, Any], outcome: Wait) -> None:
-    assert outline(asked, **more) == ([{"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}], outcome)
+    assert outline(asked, **more) == ([{"service": {"annotations": HANDS_OFF}}], outcome)
 
 
 def test_without_node_ports_it_is_refused() -> None:
     asked = asking(ports=[{"port": 80}], spec={"allocateLoadBalancerNodePorts": False})
     assert outline(asked) == (
-        ["Warning SyncLoadBalancerFailed", {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}],
+        ["Warning SyncLoadBalancerFailed", {"service": {"annotations": HANDS_OFF}}],
         Refused("not_servable"),
     )
 
