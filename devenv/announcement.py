@@ -54,11 +54,11 @@ def must_withdraw(service: Document, annotation: str | None, known: tuple[tuple[
     """Return whether a change takes the announcement away.
 
     ``annotation`` is the one the Service was announced with, ``known`` the addresses it asked for then and those that
-    it got. A cleared status does not count, nor does the change to another type while the annotation stays.
+    it got. A cleared status does not count.
     """
     current = annotations_of(service).get(ADDRESS_ANNOTATION)
     if current == annotation:
-        now = wanted_addresses(service) if is_load_balancer(service) else ()
+        now = wanted_addresses(service)
         return annotation is None and bool(now) and now not in known
     return not current or wanted_addresses(service) not in known
 

@@ -2,14 +2,16 @@
 
 It acts on Services of type LoadBalancer that have an address, writes ``kube-vip.io/vipHost`` and then the status, and
 keeps in ``announced`` which address is up for which Service. Events are handled one after another, so one Service
-without an address holds up all others, as on the real one. An address that the real one forgets to withdraw, or fails
-to announce after a change, is forgotten here too.
+without an address holds up all others, as on the real one; while it waits for that address it looks ahead, and meets
+the older events of the Service afterwards. An address that the real one forgets to withdraw, or fails to announce after
+a change, is forgotten here too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -86,6 +88,8 @@ class _Instance:
     wished: tuple[str, ...]
     addresses: tuple[str, ...]
     annotation: str | None
+    forgotten: bool = False
+    """Whether the Service is of another type by now, and so not looked at any more."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ class KubeVip:
         self._client = client
         self._options = options or KubeVipOptions()
         self._instances: dict[str, _Instance] = {}
-        self._left_behind: list[tuple[str, tuple[str, ...]]] = []
+        self._left_behind: list[tuple[str, _Instance]] = []
         self._stuck: set[str] = set()
         self._down: set[str] = set()
         self._timers: set[asyncio.TimerHandle] = set()
@@ -130,10 +134,17 @@ class KubeVip:
     @property
     def announced(self) -> dict[str, set[str]]:
         """The addresses that are up, and the keys of the Services they are up for."""
+        return self._up(lambda instance: True)
+
+    @property
+    def minded(self) -> dict[str, set[str]]:
+        """The same without what stays up only because kube-vip does not look at Services of other types."""
+        return self._up(lambda instance: not instance.forgotten)
+
+    def _up(self, counts: Callable[[_Instance], bool]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
-        served = [(key, instance.addresses) for key, instance in self._instances.items()]
-        for key, addresses in (*served, *self._left_behind):
-            for address in addresses:
+        for key, instance in (*self._instances.items(), *self._left_behind):
+            for address in instance.addresses if counts(instance) else ():
                 if address not in self._down:
                     found.setdefault(address, set()).add(key)
         return found
@@ -206,7 +217,7 @@ class KubeVip:
         if is_ignored(service) or not is_load_balancer(service):
             # Neither is looked at any more: what is up for it stays up for ever.
             if key in self._instances:
-                self._left_behind.append((key, self._instances.pop(key).addresses))
+                self._left_behind.append((key, self._instances.pop(key)))
             return
         instance = self._instances.pop(key, None)
         for address in instance.addresses if instance else ():
@@ -220,6 +231,10 @@ class KubeVip:
             return
         key = key_of(service)
         instance = self._instances.get(key)
+        if instance is not None:
+            instance.forgotten = not is_load_balancer(service)
+        if not is_load_balancer(service):
+            return
         if instance is None:
             service = await self._with_address(service)
             await self._announce_if_wanted(service)

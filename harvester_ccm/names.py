@@ -301,6 +301,8 @@ class Reason(StrEnum):
     """Warning: the Service waits for an address; the message says for what and what to do."""
     ADDRESS_CHANGED = "AddressChanged"
     """Warning: the address of the Service is another one than before."""
+    STILL_ANNOUNCED = "AddressStillAnnounced"
+    """Warning: kube-vip may go on announcing an address that the Service does not have any more."""
     HARVESTER_UNAVAILABLE = "HarvesterUnavailable"
     """Warning: Harvester cannot be reached or refuses the credential."""
     INVALID_ANNOTATION = "InvalidAnnotation"

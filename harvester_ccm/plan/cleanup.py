@@ -12,7 +12,9 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import (
+    DHCP_ADDRESS,
     KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
     LB_CONTROLLER_FINALIZER,
@@ -60,8 +62,28 @@ def plan_cleanup(situation: Situation, own: tuple[LoadBalancer, ...]) -> Service
     if own:
         # Before the Service is let go: it is gone then, and nothing can be told of it.
         steps.append(Tell(Note("Normal", Reason.DELETED, "Deleted load balancer")))
+    steps += _left_up(situation.service, own)
     steps.append(ChangeService(_farewell(situation, own)))
     return ServicePlan(tuple(steps), Done())
+
+
+def _left_up(service: Service, own: tuple[LoadBalancer, ...]) -> tuple[Step, ...]:
+    """Return what to tell of an address that kube-vip does not take down, as it looks at no Service of another type.
+
+    The API server empties the status with the change of the type.
+    """
+    meta, host = service.metadata, service.metadata.annotation(KUBE_VIP_HOST)
+    ignored = meta.annotation(KUBE_VIP_IGNORE) == "true"
+    if meta.deleting or service.spec.type == "LoadBalancer" or ignored or host is None:
+        return ()
+    held = {*_booked(own), *service.addresses, meta.annotation(KUBE_VIP_ADDRESSES) or ""} - {"", DHCP_ADDRESS}
+    address = ", ".join(sorted(held)) or "its address"
+    text = (
+        f"kube-vip does not take an address down when a Service is no longer of type LoadBalancer: {address} may stay "
+        f"up on node {host} until kube-vip restarts there, while Harvester may give it to another Service. Restart it, "
+        "for example by: kubectl --namespace kube-system rollout restart daemonset kube-vip"
+    )
+    return (Tell(Note("Warning", Reason.STILL_ANNOUNCED, text)),)
 
 
 def users_of_address(situation: Situation, own: tuple[LoadBalancer, ...]) -> list[str]:

@@ -199,12 +199,34 @@ async def test_cleared_status_is_not_written_again(shop: Shop) -> None:
 
 
 @pytest.mark.apiserver
-async def test_other_type_with_the_annotation_kept_stays_up_for_ever(shop: Shop) -> None:
+@pytest.mark.parametrize(("waiting", "holders"), [({}, set()), ({"ignore": "true"}, {"web"})], ids=["empty", "ignored"])
+async def test_older_events_are_met_after_the_address(
+    shop: Shop, waiting: dict[str, str | None], holders: set[str]
+) -> None:
+    await shop.create(service(name="first"))
+    await wait_for(lambda: shop.vip.waiting_for == shop.key("first"))
+    await shop.create(service())
+    await shop.annotate(address="", name="web", **waiting)
+    given: dict[str, str | None] = dict.fromkeys(waiting)
+    await shop.annotate(address=A, name="web", **given)
+    await shop.annotate(name="first", address=B)
+    await wait_for(lambda: shop.holders(B) == {"first"})
+    await shop.settle()
+    assert shop.holders() == holders
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize("emptied", [False, True])
+async def test_other_type_stays_up_for_ever(shop: Shop, emptied: bool) -> None:
     await shop.create(service({ADDRESS: A}))
     await wait_for(lambda: shop.holders() == {"web"})
     await shop.patch({"spec": {"type": "ClusterIP"}})
+    if emptied:
+        await shop.annotate(address="")
     await shop.settle()
     assert shop.holders() == {"web"}
+    assert shop.vip.announced == {A: {shop.key()}}
+    assert shop.vip.minded == {}
     await shop.delete()
     await shop.settle()
     assert shop.holders() == {"web"}

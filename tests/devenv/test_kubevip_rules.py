@@ -43,8 +43,6 @@ def test_only_one_spelling_is_ignored(value: str, expected: bool) -> None:
         pytest.param(A, service({ADDRESS: B}), True, id="annotation changed"),
         pytest.param(A, service({ADDRESS: ""}), True, id="annotation emptied"),
         pytest.param(A, service(status=A), True, id="annotation removed"),
-        pytest.param(A, service({ADDRESS: A}, kind="ClusterIP"), False, id="other type, annotation kept"),
-        pytest.param(A, service({ADDRESS: ""}, kind="ClusterIP"), True, id="other type, annotation emptied"),
         pytest.param(None, service(), False, id="status address cleared"),
         pytest.param(None, service(status=B), True, id="status address changed"),
         pytest.param(None, service({ADDRESS: A}, status=A), False, id="annotation follows the status"),

@@ -173,8 +173,8 @@ async def test_any_sequence_ends_in_what_is_asked_for(stage: Stage) -> None:
         await asyncio.gather(*(stage.delete_service(name) for name in names))
         await stage.gone(*names, within=60)
         await stage.nothing_left()
-    left = {key for keys in stage.kube_vip.announced.values() for key in keys}
-    assert set(stage.kube_vip.announced) <= {FOREIGN_ADDRESS}
+    left = {key for keys in stage.kube_vip.minded.values() for key in keys}
+    assert set(stage.kube_vip.minded) <= {FOREIGN_ADDRESS}
     assert left <= witness.unserved
 
 
@@ -314,7 +314,7 @@ def wrong_announcements(stage: Stage, balancers: tuple[LoadBalancer, ...], forei
     rightful = {one.allocated_ip for one in balancers if one.spec.workload_type == "cluster"}
     found = {
         address: sorted(keys - foreign if address == FOREIGN_ADDRESS else keys)
-        for address, keys in stage.kube_vip.announced.items()
+        for address, keys in stage.kube_vip.minded.items()
         if address not in rightful
     }
     return [f"{address} announced for {', '.join(keys)}" for address, keys in found.items() if keys]

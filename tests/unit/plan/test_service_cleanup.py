@@ -9,6 +9,7 @@ import pytest
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
     LB_REQUESTED_NETWORK,
@@ -189,6 +190,51 @@ def test_a_service_that_stays_loses_what_was_put_on_it(asked: Any, found: Any, l
     steps, outcome = outline(asked, *([found] if found else []), network_devices={"infra/vlan9": "eth1"})
     assert steps[-1] == {"service": last}
     assert outcome == Done()
+
+
+NOTED = {KUBE_VIP_HOST: "node-1"}
+"""What is on a Service that kube-vip has announced."""
+INTERNAL: dict[str, Any] = {"kind": "ClusterIP", "ours": True}
+"""The API server empties the status with the change of the type."""
+LEFT_UP: dict[str, tuple[Any, Any, str]] = {
+    "announced": (service(annotations={**NOTED, KUBE_VIP_ADDRESSES: ADDRESS}, **INTERNAL), allocated(), ADDRESS),
+    "announced by its status alone": (service(annotations=NOTED, **INTERNAL), allocated(), ADDRESS),
+    "with a lease": (
+        service(annotations={**NOTED, KUBE_VIP_ADDRESSES: "0.0.0.0"}, **INTERNAL),
+        allocated(ip="0.0.0.0", address="10.115.3.9", spec={"ipam": "dhcp"}),
+        "10.115.3.9",
+    ),
+    "a secondary": (
+        service(
+            annotations={**NOTED, KUBE_VIP_ADDRESSES: ADDRESS}, labels={PRIMARY_SERVICE_LABEL: "shop.front"}, **INTERNAL
+        ),
+        None,
+        ADDRESS,
+    ),
+    "interrupted": (service(annotations={**NOTED, KUBE_VIP_ADDRESSES: ""}, **INTERNAL), None, "its address"),
+}
+
+
+@pytest.mark.parametrize(("asked", "found", "address"), LEFT_UP.values(), ids=LEFT_UP.keys())
+def test_an_address_that_kube_vip_does_not_take_down_is_told(asked: Any, found: Any, address: str) -> None:
+    text = said(plan(asked, *([found] if found else [])), Reason.STILL_ANNOUNCED)
+    assert f"LoadBalancer: {address} may stay up on node node-1 until kube-vip restarts" in text
+
+
+TAKEN_DOWN: dict[str, tuple[Any, Any]] = {
+    "not announced yet": (service(annotations={KUBE_VIP_ADDRESSES: ADDRESS}, **INTERNAL), allocated()),
+    "announced by Harvester": (
+        service(annotations={**HANDS_OFF, **NOTED}, **INTERNAL),
+        allocated(spec={"workloadType": "vm"}),
+    ),
+    "being deleted": (served(deleting=True, annotations=NOTED), allocated()),
+    "being deleted after that": (service(deleting=True, annotations=NOTED, **INTERNAL), allocated()),
+}
+
+
+@pytest.mark.parametrize(("asked", "found"), TAKEN_DOWN.values(), ids=TAKEN_DOWN.keys())
+def test_of_an_address_that_is_taken_down_nothing_is_told(asked: Any, found: Any) -> None:
+    assert said(plan(asked, found), Reason.STILL_ANNOUNCED) == ""
 
 
 OTHER_CLASS: dict[str, Any] = {"spec": {"loadBalancerClass": "example.com/other"}}
