@@ -100,6 +100,10 @@ docs: ## these pages as a site in site/; a broken link is an error
 e2e-kind: $(READY) ## image and chart on real clusters; needs Docker, kind, kubectl, helm, jq and a network
 	PYTHON=$(BIN)/python scripts/e2e_kind.sh
 
+.PHONY: e2e-kube-vip
+e2e-kube-vip: binaries ## the program beside kube-vip itself; needs Linux and root
+	@$(BIN)/python -m devenv.realkubevip
+
 .PHONY: pins
 pins: $(READY) ## pin the newest dependencies that pyproject.toml allows
 	$(BIN)/pip-compile -q -U --generate-hashes --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header \

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -112,10 +112,13 @@ class Stage:
         *,
         qps: float | None = None,
         webhook: bool = True,
-        kube_vip: KubeVipOptions | None = None,
+        kube_vip: KubeVipOptions | AbstractAsyncContextManager[object] | None = None,
         emulate: bool = True,
     ) -> None:
-        """Without ``emulate`` the emulator of Harvester has to be entered by whoever needs it."""
+        """``kube_vip`` says how the emulated one is set up, or is what runs in its place.
+
+        Without ``emulate`` the emulator of Harvester has to be entered by whoever needs it.
+        """
         self.scene = scene
         self.directory = directory
         self.guest = ApiClient(load_kubeconfig(scene.guest.admin_kubeconfig), cluster="guest-admin")
@@ -126,7 +129,9 @@ class Stage:
             self.host, qps=qps, webhook=webhook, data_path=DataPath(dhcp_range=HOST_DHCP_RANGE)
         )
         self._emulate = emulate
-        self.kube_vip = KubeVip(self.guest, kube_vip)
+        options, other = (kube_vip, None) if isinstance(kube_vip, KubeVipOptions) else (None, kube_vip)
+        self.kube_vip = KubeVip(self.guest, options)
+        self._announcer = other or self.kube_vip
         self.runs: list[CcmProcess] = []
         self._stack = AsyncExitStack()
 
@@ -138,7 +143,7 @@ class Stage:
             await stack.enter_async_context(self.harvester_proxy)
             if self._emulate:
                 await stack.enter_async_context(self.harvester)
-            await stack.enter_async_context(self.kube_vip)
+            await stack.enter_async_context(self._announcer)
             stack.push_async_callback(self._end_runs)
             self._stack = stack.pop_all()
         return self
