@@ -63,7 +63,7 @@ def plan_pending(situation: Situation, load_balancer: LoadBalancer, annotations:
         return ServicePlan(tuple(steps), Wait("harvester_unavailable"))
     if cause.note is None and situation.waited < CONTROLLER_PATIENCE:
         return ServicePlan(tuple(steps), Wait(cause.code, CONTROLLER_PATIENCE - situation.waited))
-    steps += tell(*_notes(cause.note or cause.late))
+    steps += tell(cause.note or cause.late)
     return ServicePlan(tuple(steps), Wait(cause.code))
 
 
@@ -83,8 +83,8 @@ def _plan_pool(situation: Situation, request: Request, load_balancer: LoadBalanc
     device = _device(situation, request, load_balancer)
     annotations = {**announced(service, address), **_common(service, device.name)}
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=virtual_ip_ingress(address, service))
-    told = (device.note, not_as_requested(service, request, load_balancer, address), _edited(service, address))
-    steps: list[Step] = [*tell(*_notes(*told)), *change_service(service, wanted)]
+    told = tell(device.note, not_as_requested(service, request, load_balancer, address), _edited(service, address))
+    steps: list[Step] = [*told, *change_service(service, wanted)]
     # Told before the load balancer is written: that write often meets Harvester's own, and the next plan finds the
     # address in the status already.
     steps += told_address(service, load_balancer, address)
@@ -107,10 +107,6 @@ def _common(service: Service, device: str) -> dict[str, str | None]:
     if service.metadata.annotation(MOVING) is not None:
         annotations[MOVING] = None
     return annotations
-
-
-def _notes(*notes: Note | None) -> list[Note]:
-    return [note for note in notes if note is not None]
 
 
 def _edited(service: Service, address: str) -> Note | None:
@@ -154,7 +150,7 @@ def _plan_dhcp(situation: Situation, request: Request, load_balancer: LoadBalanc
     ingress = virtual_ip_ingress(lease, service) if lease and len(service.addresses) == 1 else None
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=ingress)
     differences = not_as_requested(service, request, load_balancer, lease or "")
-    steps: list[Step] = [*tell(*_notes(device.note, differences)), *change_service(service, wanted)]
+    steps: list[Step] = [*tell(device.note, differences), *change_service(service, wanted)]
     change = load_balancer_change(load_balancer, service, situation.cluster, address=lease)
     if not change.empty:
         steps.append(ChangeLoadBalancer(load_balancer.metadata.name, change))

@@ -50,7 +50,7 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     ipam = (former.ipam if former is not None else "") or request.ipam
     hindrance = obstacle(service, vm=vm)
     if hindrance is not None or ipam is None:
-        return ServicePlan((*tell(*_present(hindrance)), *_given_up(service)), Refused("not_servable"))
+        return ServicePlan((*tell(hindrance), *_given_up(service)), Refused("not_servable"))
     spec: Document = {"ipam": ipam} if old else _v1beta1_spec("vm" if vm else "cluster", ipam, request, former)
     if vm:
         hosted = wanted_spec(situation, request, v1alpha1=old)
@@ -61,7 +61,7 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     name = former.name if former is not None else name_for(service, situation.cluster)
     network = former.network if former is not None else None
     create = CreateLoadBalancer(name, _body(situation, name, spec, network=network, touched=replaces and vm))
-    ignored = tell(*_present(ignored_settings(service, vm=vm, v1alpha1=old)))
+    ignored = tell(ignored_settings(service, vm=vm, v1alpha1=old))
     note = _ENSURING if move is not None or not _was_served(service) else _recreation_note(service, name, former)
     steps: tuple[Step, ...] = (*ignored, *_prepared(service, vm=vm), create, Tell(note))
     return ServicePlan(steps, Wait("not_processed", CONTROLLER_PATIENCE))
@@ -88,10 +88,6 @@ def _v1beta1_spec(workload_type: str, ipam: str, request: Request, former: Forme
     if pool and ipam == "pool":
         spec["ipPool"] = pool
     return spec
-
-
-def _present(note: Note | None) -> tuple[Note, ...]:
-    return () if note is None else (note,)
 
 
 def _given_up(service: Service) -> tuple[ChangeService, ...]:

@@ -148,4 +148,4 @@ def _plan_present(situation: Situation, request: Request, current: LoadBalancer)
         ignored_settings(service, vm=vm, v1alpha1=current.v1alpha1),
         *refused_changes(service, request, current),
     )
-    return ServicePlan((*tell(*(note for note in told if note is not None)), *plan.steps), plan.outcome)
+    return ServicePlan((*tell(*told), *plan.steps), plan.outcome)

@@ -37,7 +37,7 @@ def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: Se
     service, primary = situation.service, situation.primary
     sharing = share(service, primary, situation.sharers, class_only=situation.class_only)
     if primary is None or not sharing.address:
-        told = tell(*([sharing.note] if sharing.note is not None else []))
+        told = tell(sharing.note)
         rest = keep if keep is not None else _plan_without_address(situation, outranked=sharing.outranked)
         return ServicePlan((*told, *rest.steps), rest.outcome)
     hindrance = obstacle(service, vm=_is_hosted(primary))
@@ -52,7 +52,8 @@ def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: Se
         )
         kept_steps = keep.steps if keep is not None else ()
         return ServicePlan((Tell(Note("Warning", Reason.SHARING_REFUSED, text)), *kept_steps), Wait("secondaries"))
-    told = tell(*_caveats(service, primary))
+    ignored = ignored_on_secondary(service, primary, vm=_is_hosted(primary))
+    told = tell(ignored, *unknown_annotations(service))
     changes = service.metadata.annotation(KUBE_VIP_ADDRESSES) != sharing.address
     removal, wait = plan_removal(situation, own, withdraw=bool(own) and changes)
     if wait is not None:
@@ -135,9 +136,3 @@ def _ensured(service: Service, primary: Service, address: str) -> Note:
         return Note("Warning", Reason.ADDRESS_CHANGED, text)
     text = f"Ensured load balancer, address {address} {shared}"
     return Note("Normal", Reason.ENSURED, text)
-
-
-def _caveats(service: Service, primary: Service) -> list[Note]:
-    ignored = ignored_on_secondary(service, primary, vm=_is_hosted(primary))
-    found = (ignored, *unknown_annotations(service))
-    return [note for note in found if note is not None]

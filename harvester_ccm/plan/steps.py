@@ -108,6 +108,6 @@ def change_service(service: Service, change: ServiceChange) -> tuple[ChangeServi
     return (ChangeService(change),) if service_patch(service, change) else ()
 
 
-def tell(*notes: Note) -> tuple[Tell, ...]:
-    """Return a step for each note."""
-    return tuple(Tell(note) for note in notes)
+def tell(*notes: Note | None) -> tuple[Tell, ...]:
+    """Return a step for each note that there is."""
+    return tuple(Tell(note) for note in notes if note is not None)

@@ -67,7 +67,7 @@ def plan_vm(situation: Situation, request: Request, load_balancer: LoadBalancer)
     )
     health, told_in = _health(situation, load_balancer)
     differences = not_as_requested(service, request, load_balancer, address)
-    steps = [*tell(*(note for note in (health, differences) if note is not None)), *steps]
+    steps = [*tell(health, differences), *steps]
     steps += change_service(service, served)
     steps += told_address(service, load_balancer, address)
     waits = [("touch", touch_in), ("backends", told_in)]
