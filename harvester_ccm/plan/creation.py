@@ -9,7 +9,7 @@ from harvester_ccm.model.outcome import Refused, Wait
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_TOUCH, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.caveats import ignored_settings, obstacle
 from harvester_ccm.plan.cluster_load_balancer import CONTROLLER_PATIENCE
-from harvester_ccm.plan.load_balancer_object import Document, Former, new_load_balancer, new_v1alpha1_load_balancer
+from harvester_ccm.plan.load_balancer_object import Document, Former, for_v1alpha1, new_load_balancer
 from harvester_ccm.plan.ownership import name_for
 from harvester_ccm.plan.parking import hand_over, parked, taken_on
 from harvester_ccm.plan.refusal import Note
@@ -105,8 +105,9 @@ def _prepared(service: Service, *, vm: bool) -> tuple[ChangeService, ...]:
 
 
 def _body(situation: Situation, name: str, spec: Document, *, network: str | None, touched: bool) -> Document:
-    make = new_v1alpha1_load_balancer if situation.v1alpha1 else new_load_balancer
-    body = make(situation.service, name, situation.cluster, spec=spec, network=network)
+    body = new_load_balancer(situation.service, name, situation.cluster, spec=spec, network=network)
+    if situation.v1alpha1:
+        body = for_v1alpha1(body, situation.service)
     if touched:
         metadata = cast("dict[str, Document]", body["metadata"])
         metadata["annotations"][LB_TOUCH] = "true"

@@ -117,19 +117,11 @@ def new_load_balancer(
     }
 
 
-def new_v1alpha1_load_balancer(
-    service: Service,
-    name: str,
-    cluster: ClusterIdentity,
-    *,
-    spec: Mapping[str, object],
-    network: str | None = None,
-) -> Document:
-    """Return the object to create on Harvester before 1.2.
+def for_v1alpha1(body: Document, service: Service) -> Document:
+    """Return a new load balancer of the Service as it is created on Harvester before 1.2.
 
     The annotations of newer versions mean nothing there, and are in place when Harvester is upgraded.
     """
-    body = new_load_balancer(service, name, cluster, spec=spec, network=network)
     metadata = cast("dict[str, Document]", body["metadata"])
     metadata["annotations"][LB_SERVICE_UUID] = service.metadata.uid
     # Without a status the conversion of the newer version fails, and with it every list of load balancers.
