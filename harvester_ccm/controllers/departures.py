@@ -13,17 +13,17 @@ from typing import Final
 import structlog
 
 from harvester_ccm.controllers.balancer_writes import BalancerWrites
+from harvester_ccm.controllers.live_service import live_service
 from harvester_ccm.controllers.runner import Runner
-from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.names import LB_SERVICE_UID
 from harvester_ccm.plan.departure import Departure, plan_departure
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity
-from harvester_ccm.plan.ownership import service_key
+from harvester_ccm.plan.ownership import address_in_use, service_key
 
 MEMORY_SECONDS: Final = 600.0
 """How long a deleted Service is remembered: longer than any request to Harvester is under way."""
@@ -79,7 +79,7 @@ class Departures:
             return Done()
         decision = self._decide(load_balancer, self._services.get(service_key(load_balancer)))
         if decision is Departure.DELETE:
-            decision = self._decide(load_balancer, await self._present(load_balancer))
+            decision = self._decide(load_balancer, await live_service(self._guest, load_balancer))
         if decision is Departure.WAIT:
             return Wait("departure", LOOK_AGAIN)
         if decision is Departure.DELETE:
@@ -88,16 +88,8 @@ class Departures:
         return Done()
 
     def _decide(self, load_balancer: LoadBalancer, present: Service | None) -> Departure:
-        in_use = self._in_use(load_balancer)
+        in_use = address_in_use(load_balancer, self._services.all())
         return plan_departure(load_balancer, present, self._cluster, address_in_use=in_use, class_only=self._class_only)
-
-    async def _present(self, load_balancer: LoadBalancer) -> Service | None:
-        """Return the Service that has the name now. Raises CCMError: no answer but "not found" means none."""
-        namespace, _, name = service_key(load_balancer).partition("/")
-        try:
-            return await self._guest.get(SERVICES, name, namespace=namespace)
-        except NotFound:
-            return None
 
     async def _delete(self, load_balancer: LoadBalancer) -> None:
         meta = load_balancer.metadata
@@ -108,10 +100,6 @@ class Departures:
         """Return whether the Service that it was made for was seen to go, not too long ago."""
         since = self._gone.get(load_balancer.metadata.annotation(LB_SERVICE_UID) or "")
         return since is not None and asyncio.get_running_loop().time() - since < MEMORY_SECONDS
-
-    def _in_use(self, load_balancer: LoadBalancer) -> bool:
-        addresses = {load_balancer.allocated_ip, load_balancer.address} - {"", "0.0.0.0"}  # noqa: S104 - DHCP's word
-        return any(not addresses.isdisjoint(service.addresses) for service in self._services.all())
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
         if old is None or (new is not None and new.metadata.uid == old.metadata.uid):

@@ -8,23 +8,22 @@ will give the address back. Everything less certain is reported in the log, once
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import structlog
 
 from harvester_ccm.config import OrphanPolicy
 from harvester_ccm.controllers.balancer_writes import BalancerWrites
+from harvester_ccm.controllers.live_service import live_service
 from harvester_ccm.controllers.runner import Runner
-from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity
 from harvester_ccm.plan.orphan import OrphanPlan, Suspicion, plan_orphan
-from harvester_ccm.plan.ownership import service_key, service_uuid
+from harvester_ccm.plan.ownership import address_in_use, service_key, service_uuid
 
 log = structlog.get_logger(__name__)
 
@@ -100,7 +99,7 @@ class OrphanSweep:
             log.warning("load balancer without service", lb=key, service=made_for, detail=plan.detail)
         if not plan.delete or self._policy.orphans is not OrphanPolicy.DELETE:
             return Wait("orphan", plan.look_again)
-        if not self._plan(load_balancer, await self._live_service(load_balancer), suspect.since).delete:
+        if not self._plan(load_balancer, await live_service(self._guest, load_balancer), suspect.since).delete:
             # The cache is behind; the Service controller decides.
             return Wait("service", self._policy.period)
         return await self._delete(load_balancer)
@@ -110,17 +109,9 @@ class OrphanSweep:
         suspicion = Suspicion(
             age=asyncio.get_running_loop().time() - since,
             caches_current=self._services.problem is None and self._load_balancers.problem is None,
-            address_in_use=_in_use(load_balancer, shown),
+            address_in_use=address_in_use(load_balancer, shown),
         )
         return plan_orphan(load_balancer, service, self._cluster, suspicion, class_only=self._policy.class_only)
-
-    async def _live_service(self, load_balancer: LoadBalancer) -> Service | None:
-        """Return the Service that the labels name. Raises CCMError: no answer but "not found" means none."""
-        namespace, _, name = service_key(load_balancer).partition("/")
-        try:
-            return await self._guest.get(SERVICES, name, namespace=namespace)
-        except NotFound:
-            return None
 
     async def _delete(self, load_balancer: LoadBalancer) -> Outcome:
         meta = load_balancer.metadata
@@ -160,9 +151,3 @@ class OrphanSweep:
         for load_balancer in self._load_balancers.all():
             if service_key(load_balancer) == old.metadata.key:
                 self.runner.enqueue(load_balancer.metadata.key)
-
-
-def _in_use(load_balancer: LoadBalancer, services: Iterable[Service]) -> bool:
-    """Return whether one of the Services shows the address of the load balancer."""
-    addresses = {load_balancer.allocated_ip, load_balancer.address} - {"", "0.0.0.0"}  # noqa: S104 - DHCP's word
-    return any(not addresses.isdisjoint(service.addresses) for service in services)

@@ -15,6 +15,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
     DEFAULT_CLUSTER_NAME,
+    DHCP_ADDRESS,
     LB_CLUSTER,
     LB_OWNER,
     LB_SERVICE_NAME,
@@ -31,6 +32,12 @@ from harvester_ccm.plan.selection import wants_load_balancer
 
 ORPHAN_GRACE: Final = 30.0
 """Seconds for which a load balancer must look orphaned before it is deleted."""
+
+
+def address_in_use(load_balancer: LoadBalancer, services: Iterable[Service]) -> bool:
+    """Return whether one of the Services shows the address of the load balancer."""
+    addresses = {load_balancer.allocated_ip, load_balancer.address} - {"", DHCP_ADDRESS}
+    return any(not addresses.isdisjoint(service.addresses) for service in services)
 
 
 class Owner(Enum):
