@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Final, cast
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, LoadBalancer
@@ -37,6 +37,10 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.request import normal_network
 
 Document = dict[str, object]
+_POOL_CHOICE: Final = frozenset(
+    {LB_MANAGEMENT_NETWORK, LB_SELECT_CLUSTER, LB_SELECT_NAMESPACE, LB_SELECT_NETWORK, LB_SELECT_PROJECT}
+)
+"""Annotations by which Harvester chooses a pool."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +204,11 @@ def _covers(present: object, wanted: object) -> bool:
 
 
 def changed_document(current: LoadBalancer, change: LoadBalancerChange) -> Document:
-    """Return the whole object with the change made; unknown fields and the resource version stay."""
+    """Return the whole object with the change made; unknown fields and the resource version stay.
+
+    What Harvester said of a load balancer without an address goes when it has to look for one elsewhere: it was said of
+    the other pool, and whoever deletes the load balancer must not believe that nothing is booked.
+    """
     document = current.document()
     metadata = cast("Document", document["metadata"])
     labels = cast("Document", metadata.get("labels") or {})
@@ -209,10 +217,17 @@ def changed_document(current: LoadBalancer, change: LoadBalancerChange) -> Docum
     metadata["labels"] = {**labels, **change.labels}
     metadata["annotations"] = {key: value for key, value in annotations.items() if value is not None}
     document["spec"] = {key: value for key, value in spec.items() if value is not None}
+    status = cast("Document", document.get("status") or {})
     if change.address is not None:
-        status = cast("Document", document.get("status") or {})
         document["status"] = {**status, "address": change.address}
+    elif not (current.allocated_ip or current.v1alpha1) and _moves_search(change):
+        document["status"] = {key: value for key, value in status.items() if key != "conditions"}
     return document
+
+
+def _moves_search(change: LoadBalancerChange) -> bool:
+    """Return whether Harvester looks for an address in other pools after the change."""
+    return "ipPool" in change.spec or not _POOL_CHOICE.isdisjoint(change.annotations)
 
 
 def load_balancer_labels(service: Service, cluster: ClusterIdentity) -> dict[str, str]:

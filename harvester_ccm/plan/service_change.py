@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harvester_ccm.model.core import Ingress, PortStatus, Service
-from harvester_ccm.names import SERVICE_FINALIZER
+from harvester_ccm.names import KUBE_VIP_IGNORE, SERVICE_FINALIZER
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,13 @@ def service_patch(service: Service, change: ServiceChange) -> dict[str, object]:
     """Return the merge patch that makes the change; empty when nothing differs.
 
     A change of finalizers carries the resource version, because a merge patch replaces the whole list and another
-    controller may have changed it since.
+    controller may have changed it since. So does one by which kube-vip ignores the Service: it would not take down an
+    address that somebody has written since.
     """
     metadata: dict[str, object] = {}
     annotations = _differing(service.metadata.annotations, change.annotations)
+    if annotations.get(KUBE_VIP_IGNORE) is not None:
+        metadata["resourceVersion"] = service.metadata.resource_version
     labels = _differing(service.metadata.labels, change.labels)
     if annotations:
         metadata["annotations"] = annotations

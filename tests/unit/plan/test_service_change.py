@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_SERVICE_UID, LB_TOUCH, SERVICE_FINALIZER
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
+    LB_SELECT_CLUSTER,
+    LB_SELECT_NETWORK,
+    LB_SERVICE_UID,
+    LB_TOUCH,
+    SERVICE_FINALIZER,
+)
+from harvester_ccm.plan.cleanup import safe_to_delete
 from harvester_ccm.plan.load_balancer_object import (
     ClusterIdentity,
     LoadBalancerChange,
     changed_document,
     load_balancer_change,
 )
+from harvester_ccm.plan.refusal import pending_cause
 from harvester_ccm.plan.service_change import ServiceChange, same_ingress, service_patch, virtual_ip_ingress
-from tests.builders import ADDRESS, CLUSTER, UID, allocated, load_balancer, served, service
+from tests.builders import ADDRESS, CLUSTER, UID, allocated, load_balancer, marked, served, service
 
 DUAL = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
 INGRESS = {"ip": ADDRESS, "ipMode": "VIP", "ports": [{"port": 80, "protocol": "TCP"}]}
@@ -42,6 +54,16 @@ PATCHES: dict[str, tuple[Any, ServiceChange, dict[str, Any]]] = {
         service(annotations={"a": "1"}),
         ServiceChange(annotations={"a": None, "b": None}),
         {"metadata": {"annotations": {"a": None}}},
+    ),
+    "kube-vip is to ignore it, if nobody wrote an address": (
+        service(),
+        ServiceChange(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}),
+        {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, "resourceVersion": "7"}},
+    ),
+    "kube-vip gets it back": (
+        service(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}),
+        ServiceChange(annotations={KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}),
+        {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}}},
     ),
     "a label": (service(), ServiceChange(labels={"a": "1"}), {"metadata": {"labels": {"a": "1"}}}),
     "our finalizer next to others, if nobody changed them": (
@@ -187,3 +209,26 @@ def test_a_put_without_an_address_leaves_the_status_as_it_was() -> None:
     found = allocated()
     document: Any = changed_document(found, LoadBalancerChange(labels={"a": "b"}))
     assert document["status"] == found.document()["status"]
+
+
+SEARCHES: dict[str, LoadBalancerChange] = {
+    "another pool": LoadBalancerChange(spec={"ipPool": "lan"}),
+    "any pool": LoadBalancerChange(spec={"ipPool": None}),
+    "another network": LoadBalancerChange(annotations={LB_SELECT_NETWORK: "infra/vlan9"}),
+    "another cluster name": LoadBalancerChange(annotations={LB_SELECT_CLUSTER: "other"}),
+}
+
+
+@pytest.mark.parametrize("change", SEARCHES.values(), ids=SEARCHES.keys())
+def test_a_refusal_of_one_pool_says_nothing_of_another(change: LoadBalancerChange) -> None:
+    refused = marked(message="fail to get allocator no-such-pool")
+    assert pending_cause(refused).code == "no_such_pool"
+    document: Any = changed_document(refused, change)
+    assert document["status"] == {"allocatedAddress": {}}
+    assert not safe_to_delete(LOAD_BALANCERS.decode(msgspec.json.encode(document)))
+
+
+@pytest.mark.parametrize("change", SEARCHES.values(), ids=SEARCHES.keys())
+def test_what_was_said_of_a_load_balancer_with_an_address_stays(change: LoadBalancerChange) -> None:
+    document: Any = changed_document(allocated(), change)
+    assert document["status"] == allocated().document()["status"]
