@@ -16,7 +16,7 @@ from harvester_ccm.plan.backends import backend_addresses, backend_names
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity
 from harvester_ccm.plan.loadbalancer import concerns_us
 from harvester_ccm.plan.network_device import network_devices
-from harvester_ccm.plan.ownership import claim, name_for
+from harvester_ccm.plan.ownership import claim, given_addresses, name_for
 from harvester_ccm.plan.request import primary_reference
 from harvester_ccm.plan.selection import class_matches, needs_cleanup, served_by_others
 from harvester_ccm.plan.steps import Situation
@@ -42,11 +42,14 @@ def situation_of(service: Service, inventory: Inventory, view: ServiceView) -> S
     shared = primary or own_key
     others = [one for one in inventory.services if one.metadata.key != own_key]
     problem: CCMError | None = inventory.problems.get(LOAD_BALANCERS.plural)
+    named = inventory.service(primary) if primary else None
+    given = given_addresses(candidates(named, inventory, view.cluster)) if named is not None else None
     return Situation(
         service=service,
         cluster=view.cluster,
         load_balancers=candidates(service, inventory, view.cluster),
-        primary=inventory.service(primary) if primary else None,
+        primary=named,
+        primary_given=given if problem is None else None,
         sharers=tuple(one for one in others if primary_reference(one) == shared),
         dependants=tuple(one for one in others if own_key in sharer_index(one)),
         backends=backend_names(inventory.nodes, inventory.machines),

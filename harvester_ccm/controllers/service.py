@@ -31,7 +31,7 @@ from harvester_ccm.plan.kube_vip_notes import same_but_for_notes
 from harvester_ccm.plan.load_balancer_object import ClusterIdentity
 from harvester_ccm.plan.loadbalancer import concerns_us, plan_service
 from harvester_ccm.plan.network_device import network_devices
-from harvester_ccm.plan.ownership import claim, name_for, service_key, service_uuid
+from harvester_ccm.plan.ownership import claim, given_addresses, name_for, service_key, service_uuid
 from harvester_ccm.plan.refusal import Note, failure_note, is_permanent
 from harvester_ccm.plan.request import primary_reference
 from harvester_ccm.plan.service_change import ServiceChange, service_patch
@@ -178,11 +178,13 @@ class ServiceController:
         sharers = self._services.by_index(SHARERS, primary or own_key)
         dependants = self._services.by_index(SHARERS, own_key)
         mapping = self._caches.config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}")
+        named = self._services.get(primary) if primary else None
         return Situation(
             service=service,
             cluster=self._cluster,
             load_balancers=self._candidates(service),
-            primary=self._services.get(primary) if primary else None,
+            primary=named,
+            primary_given=self._given(named) if named is not None else None,
             sharers=tuple(
                 one for one in sharers if one.metadata.key != own_key and primary_reference(one) == (primary or own_key)
             ),
@@ -197,6 +199,10 @@ class ServiceController:
             harvester_known=self._load_balancers.synced,
             harvester_problem=self._load_balancers.problem,
         )
+
+    def _given(self, service: Service) -> frozenset[str] | None:
+        """Return the addresses that Harvester has given for a Service, or None while that is not known."""
+        return given_addresses(self._candidates(service)) if self._load_balancers.synced else None
 
     def _candidates(self, service: Service) -> tuple[LoadBalancer, ...]:
         labelled = self._load_balancers.by_index(OF_SERVICE, service.metadata.key)
@@ -319,6 +325,9 @@ class ServiceController:
             self._memories.note(item)
             if self._services.get(service_key(item)) is not None:
                 self.runner.enqueue(service_key(item))
+        if new is not None and given_addresses((new,)) != given_addresses(() if old is None else (old,)):
+            for secondary in self._services.by_index(SHARERS, service_key(new)):
+                self.runner.enqueue(secondary.metadata.key)
 
     def _current_backends(self) -> tuple[str, ...]:
         return backend_names(self._caches.nodes.all(), self._caches.machines.all())

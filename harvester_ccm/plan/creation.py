@@ -6,7 +6,7 @@ from typing import Final, cast
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.outcome import Refused, Wait
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_TOUCH, SERVICE_FINALIZER, Reason
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_TOUCH, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.caveats import ignored_settings, obstacle
 from harvester_ccm.plan.cluster_load_balancer import CONTROLLER_PATIENCE
 from harvester_ccm.plan.load_balancer_object import Document, Former, for_v1alpha1, new_load_balancer
@@ -62,13 +62,19 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     network = former.network if former is not None else None
     create = CreateLoadBalancer(name, _body(situation, name, spec, network=network, touched=replaces and vm))
     ignored = tell(ignored_settings(service, vm=vm, v1alpha1=old))
-    note = _ENSURING if move is not None or not _was_served(service) else _recreation_note(service, name, former)
+    lost = former is not None or (_was_served(service) and not _shows_wish(service))
+    note = _recreation_note(service, name, former) if lost and move is None else _ENSURING
     steps: tuple[Step, ...] = (*ignored, *_prepared(service, vm=vm), create, Tell(note))
     return ServicePlan(steps, Wait("not_processed", CONTROLLER_PATIENCE))
 
 
 def _was_served(service: Service) -> bool:
     return bool(service.addresses) and service.metadata.has_finalizer(SERVICE_FINALIZER)
+
+
+def _shows_wish(service: Service) -> bool:
+    """Return whether the address may be one that kube-vip announced because the user asked for it."""
+    return service.addresses[0] in (service.spec.load_balancer_ip, service.metadata.annotation(REQUESTED_ADDRESS))
 
 
 def _vanished(situation: Situation) -> Former | None:

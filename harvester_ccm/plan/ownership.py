@@ -34,6 +34,11 @@ ORPHAN_GRACE: Final = 30.0
 """Seconds for which a load balancer must look orphaned before it is deleted."""
 
 
+def given_addresses(load_balancers: Iterable[LoadBalancer]) -> frozenset[str]:
+    """Return the addresses that Harvester has given to these load balancers, and its word for one from DHCP."""
+    return frozenset(address for one in load_balancers for address in (one.allocated_ip, one.address) if address)
+
+
 def address_in_use(load_balancer: LoadBalancer, services: Iterable[Service]) -> bool:
     """Return whether one of the Services shows the address of the load balancer."""
     addresses = {load_balancer.allocated_ip, load_balancer.address} - {"", DHCP_ADDRESS}

@@ -8,6 +8,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
+    DHCP_ADDRESS,
     IPAM,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
@@ -36,7 +37,7 @@ def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: Se
     """
     service, primary = situation.service, situation.primary
     sharing = share(service, primary, situation.sharers, class_only=situation.class_only)
-    if primary is None or not sharing.address:
+    if primary is None or not sharing.address or not _is_given(situation, sharing.address):
         told = tell(sharing.note)
         rest = keep if keep is not None else _plan_without_address(situation, outranked=sharing.outranked)
         return ServicePlan((*told, *rest.steps), rest.outcome)
@@ -84,6 +85,12 @@ def _plan_without_address(situation: Situation, *, outranked: bool = False) -> S
     annotations = {KUBE_VIP_ADDRESSES: ""} if withdrawn else parked(service)
     change = ServiceChange(annotations=annotations, finalizer=True)
     return ServicePlan(change_service(service, change), Wait("primary"))
+
+
+def _is_given(situation: Situation, address: str) -> bool:
+    """Return whether the primary's address is from Harvester; kube-vip may show there what its user asked for."""
+    given = situation.primary_given
+    return given is None or not given.isdisjoint({address, DHCP_ADDRESS})
 
 
 def _is_withdrawn(primary: Service) -> bool:

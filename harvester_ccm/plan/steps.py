@@ -73,6 +73,8 @@ class Situation:
     """Those that carry the Service's labels, and the one that has its name."""
     primary: Service | None = None
     """The Service whose address this one shares, if it names one that exists."""
+    primary_given: frozenset[str] | None = None
+    """Addresses that Harvester has given for that Service; None while that is not known."""
     sharers: tuple[Service, ...] = ()
     """Services that name this Service's primary as theirs, or this Service itself; this Service left out."""
     dependants: tuple[Service, ...] = ()

@@ -141,7 +141,8 @@ def test_a_secondary_and_its_primary(run: Runner, case: Writer) -> None:
     other = [{"port": 443, "protocol": "TCP", "nodePort": 30443}]
     annotations = {"cloudprovider.harvesterhci.io/primary-service": "shop/main"}
     secondary = objects.service("second", uid="second-uid", annotations=annotations, ports=other)
-    document = explain(run, case(primary, secondary))
+    given = objects.balancer(of="shop/main", uid="main-uid", address="10.0.0.7")
+    document = explain(run, case(primary, given, secondary))
     assert document["service"] == "shop/second"
     patch = step(document, "service", "patch")
     assert patch["metadata"]["annotations"][KUBE_VIP_ADDRESSES] == "10.0.0.7"

@@ -242,6 +242,11 @@ def test_what_kube_vip_announces_already_is_not_withdrawn_when_it_is_granted(mad
     assert given == {"service": {"ingress": [STATUS]}}
 
 
+def test_an_address_that_only_its_user_gave_was_not_lost_in_harvester() -> None:
+    announced = service(spec={"loadBalancerIP": ADDRESS}, ours=True, address=ADDRESS)
+    assert outline(announced)[0] == [CREATE, "Normal EnsuringLoadBalancer"]
+
+
 def test_what_kube_vip_announced_by_itself_is_told_once() -> None:
     announced = service(spec={"loadBalancerIP": ADDRESS}, ours=True, address=ADDRESS)
     new = {"write": LB_NAME, "address": ADDRESS}

@@ -158,6 +158,21 @@ STEPS = {
 }
 
 
+@pytest.mark.parametrize("given", [{ADDRESS}, {"0.0.0.0"}], ids=["from a pool", "by DHCP"])
+def test_the_address_that_harvester_gave_is_shared(given: set[str]) -> None:
+    steps, outcome = outline(asking(PARKED, ours=True), primary=served(), primary_given=frozenset(given))
+    assert steps[-1] == "Normal EnsuredLoadBalancer"
+    assert outcome == Done()
+
+
+@pytest.mark.parametrize("given", [set(), {OTHER}], ids=["none", "another one"])
+def test_an_address_that_only_the_user_of_the_primary_gave_is_not_shared(given: set[str]) -> None:
+    assert outline(asking(PARKED, ours=True), primary=served(), primary_given=frozenset(given)) == (
+        [],
+        Wait("primary"),
+    )
+
+
 @pytest.mark.parametrize(("asked", "primary", "steps", "outcome"), STEPS.values(), ids=STEPS.keys())
 def test_steps(asked: Any, primary: Any, steps: Any, outcome: object) -> None:
     if steps == "own":
