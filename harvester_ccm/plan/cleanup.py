@@ -26,6 +26,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.load_balancer_object import network_of
 from harvester_ccm.plan.network_device import device_for
+from harvester_ccm.plan.parking import taken_down
 from harvester_ccm.plan.refusal import Note, pending_cause
 from harvester_ccm.plan.request import read_request
 from harvester_ccm.plan.selection import of_other_class
@@ -146,7 +147,7 @@ def plan_removal(
     announced = service.metadata.annotation(KUBE_VIP_ADDRESSES)
     if withdraw and (announced or (announced is None and service.addresses)):
         # First, so that the address is not given to another Service while it is still announced.
-        steps += change_service(service, ServiceChange(annotations={KUBE_VIP_ADDRESSES: ""}))
+        steps += change_service(service, ServiceChange(annotations={KUBE_VIP_ADDRESSES: "", **taken_down(service)}))
     alive = [one for one in own if not one.metadata.deleting]
     if not all(safe_to_delete(one) for one in alive) and situation.waited < DELETION_PATIENCE:
         return steps, _wait(situation, steps)

@@ -11,7 +11,7 @@ from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, KUBE_VIP_ADDRESSES, KUBE_
 from harvester_ccm.plan.caveats import not_as_requested
 from harvester_ccm.plan.load_balancer_object import load_balancer_change, network_of
 from harvester_ccm.plan.network_device import Device, device_for
-from harvester_ccm.plan.parking import announced, late_announcement, parked, taken_on
+from harvester_ccm.plan.parking import announced, late_announcement, parked, taken_down, taken_on
 from harvester_ccm.plan.refusal import NO_DHCP_ANSWER, Note, harvester_unavailable, pending_cause
 from harvester_ccm.plan.request import Request
 from harvester_ccm.plan.service_change import ServiceChange, virtual_ip_ingress
@@ -39,7 +39,8 @@ def plan_cluster(situation: Situation, request: Request, load_balancer: LoadBala
     """Return what to do for a Service whose cluster load balancer exists."""
     if not load_balancer.allocated_ip:
         soon = pending_cause(load_balancer).note is None and situation.waited < CONTROLLER_PATIENCE
-        waiting = taken_on(situation.service) if soon else parked(situation.service)
+        service = situation.service
+        waiting = taken_on(service) if soon else {**parked(service), **taken_down(service)}
         return plan_pending(situation, load_balancer, waiting)
     if load_balancer.allocated_ip == DHCP_ADDRESS:
         return _plan_dhcp(situation, request, load_balancer)

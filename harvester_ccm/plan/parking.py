@@ -44,8 +44,21 @@ def taken_on(service: Service) -> dict[str, str | None]:
     kube-vip has been first to see the Service, and announces what its user wrote. It goes on until Harvester has
     decided: most often that is the address given, and once kube-vip has withdrawn one it may not announce it again.
     """
-    left = _is_wished(service) and service.metadata.annotation(KUBE_VIP_IGNORE) != "true"
-    return _kept_wishes(service) if left else {**_kept_wishes(service), **parked(service)}
+    if service.metadata.annotation(KUBE_VIP_IGNORE) != "true" and _is_wished(service):
+        return _kept_wishes(service)
+    return {**_kept_wishes(service), **parked(service), **taken_down(service)}
+
+
+def taken_down(service: Service) -> dict[str, str | None]:
+    """Return the annotations that make kube-vip look again at a Service of ours that it ignores, and withdraw.
+
+    While it waited for an address it may have found one that somebody wrote after it was told to ignore the Service.
+    """
+    meta = service.metadata
+    ours = meta.annotation(KUBE_VIP_IGNORE) == "true" and meta.annotation(USER_IGNORE) is None
+    if not (ours and meta.has_finalizer(SERVICE_FINALIZER) and meta.annotation(KUBE_VIP_ADDRESSES)):
+        return {}
+    return {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}
 
 
 def hand_over(service: Service) -> tuple[ChangeService, ...]:

@@ -46,6 +46,13 @@ DELETIONS: dict[str, tuple[Any, Any, float, list[object], object]] = {
         [WITHDRAW, *DELETE, {"service": {**LET_GO, "ingress": None}}],
         Done(),
     ),
+    "an address was written when kube-vip ignored it": (
+        service(annotations={**HANDS_OFF, KUBE_VIP_ADDRESSES: "10.9.9.9"}, ours=True, deleting=True),
+        None,
+        0.0,
+        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}}}, {"service": LET_GO}],
+        Done(),
+    ),
     "withdrawn before": (
         service(annotations={KUBE_VIP_ADDRESSES: ""}, ours=True, deleting=True, address=ADDRESS),
         allocated(),

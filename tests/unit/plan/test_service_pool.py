@@ -256,10 +256,13 @@ def test_what_kube_vip_announced_by_itself_is_told_once() -> None:
     assert text == f"Ensured load balancer, address {ADDRESS}"
 
 
-def test_a_wish_that_comes_when_kube_vip_ignores_the_service_is_kept() -> None:
-    edited = service(annotations={**PARKED, KUBE_VIP_ADDRESSES: "192.168.100.7"}, ours=True)
-    kept = {"service": {"annotations": {**WITHDRAWN, REQUESTED_ADDRESS: "192.168.100.7"}}}
-    assert outline(edited, marked())[0] == [kept]
+@pytest.mark.parametrize("announced", [None, "192.168.100.7"], ids=["not met by kube-vip", "met by kube-vip"])
+def test_a_wish_that_comes_when_kube_vip_ignores_the_service_is_kept(announced: str | None) -> None:
+    edited = service(annotations={**PARKED, KUBE_VIP_ADDRESSES: "192.168.100.7"}, ours=True, address=announced)
+    kept = {} if announced else {REQUESTED_ADDRESS: "192.168.100.7"}
+    again = {"service": {"annotations": {**WITHDRAWN, KUBE_VIP_IGNORE: None, **kept}}}
+    assert outline(edited, marked())[0] == [again]
+    assert outline(edited, marked(), waited=30.0)[0] == [again, "Warning AddressPending"]
 
 
 def test_a_waiting_service_whose_address_somebody_wrote_for_kube_vip_is_parked_again() -> None:
