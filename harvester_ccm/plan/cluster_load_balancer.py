@@ -38,7 +38,7 @@ UNAVAILABLE_PATIENCE: Final = 5.0
 def plan_cluster(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:
     """Return what to do for a Service whose cluster load balancer exists."""
     if not load_balancer.allocated_ip:
-        soon = pending_cause(load_balancer).note is None and situation.waited < CONTROLLER_PATIENCE
+        soon = is_being_answered(load_balancer) and situation.waited < CONTROLLER_PATIENCE
         service = situation.service
         waiting = taken_on(service) if soon else {**parked(service), **taken_down(service)}
         return plan_pending(situation, load_balancer, waiting)
@@ -55,7 +55,7 @@ def plan_pending(situation: Situation, load_balancer: LoadBalancer, annotations:
         # The one in the status is somebody else's, or may be at any moment.
         prepared = ServiceChange(annotations={**annotations, KUBE_VIP_ADDRESSES: ""}, finalizer=True, ingress=())
     steps: list[Step] = [*change_service(service, prepared)]
-    as_made = replaces_former(situation, load_balancer)
+    as_made = is_being_answered(load_balancer)
     change = load_balancer_change(load_balancer, service, situation.cluster, as_made=as_made)
     if not change.empty:
         steps.append(ChangeLoadBalancer(load_balancer.metadata.name, change))
@@ -68,15 +68,13 @@ def plan_pending(situation: Situation, load_balancer: LoadBalancer, annotations:
     return ServicePlan(tuple(steps), Wait(cause.code))
 
 
-def replaces_former(situation: Situation, load_balancer: LoadBalancer) -> bool:
-    """Return whether a load balancer may still get the address of the one that vanished from its place.
+def is_being_answered(load_balancer: LoadBalancer) -> bool:
+    """Return whether Harvester may be booking an address for the load balancer now.
 
-    Harvester looks for it in the old one's pool, until it has to refuse that; then pool and network are free again.
+    Its pool and network stay as they were made until it has refused: a booking in one pool is lost for good when
+    Harvester finds another one named before it has written the address down.
     """
-    former = situation.former
-    if former is None or not former.pool or pending_cause(load_balancer).note is not None:
-        return False
-    return (former.name, former.pool) == (load_balancer.metadata.name, load_balancer.spec.ip_pool)
+    return pending_cause(load_balancer).note is None
 
 
 def _plan_pool(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:

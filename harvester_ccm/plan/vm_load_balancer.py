@@ -9,7 +9,7 @@ from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import LB_TOUCH, MOVING, Reason
 from harvester_ccm.plan.backends import Document, listeners, v1alpha1_spec, vm_spec
 from harvester_ccm.plan.caveats import not_as_requested
-from harvester_ccm.plan.cluster_load_balancer import plan_pending, replaces_former, told_address
+from harvester_ccm.plan.cluster_load_balancer import is_being_answered, plan_pending, told_address
 from harvester_ccm.plan.load_balancer_object import LoadBalancerChange, load_balancer_change
 from harvester_ccm.plan.parking import hand_over
 from harvester_ccm.plan.refusal import Note, backend_note
@@ -51,7 +51,7 @@ def plan_vm(situation: Situation, request: Request, load_balancer: LoadBalancer)
     """Return what to do for a Service whose VM load balancer exists."""
     service, address = situation.service, load_balancer.address
     spec = wanted_spec(situation, request, v1alpha1=load_balancer.v1alpha1)
-    as_made = replaces_former(situation, load_balancer)
+    as_made = is_being_answered(load_balancer)
     change = load_balancer_change(load_balancer, service, situation.cluster, spec=spec, as_made=as_made)
     change, touch_in = _touch(load_balancer, change, situation.waited)
     steps: list[Step] = [*hand_over(service)]

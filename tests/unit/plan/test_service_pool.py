@@ -213,6 +213,22 @@ def test_waiting_for_an_address(made_of: dict[str, Any], waited: float, steps: l
     assert outline(waiting(), marked(**made_of), waited=waited) == (steps, outcome)
 
 
+ANSWERS: dict[str, tuple[Any, list[object]]] = {
+    "Harvester has not looked": (marked(), []),
+    "Harvester is about to book": (marked(message="fail to get ip from pool lan, error: fail to reserve 10.0.0.1"), []),
+    "Harvester has refused": (
+        marked(message=EXHAUSTED),
+        [{"write": LB_NAME, "spec": {"ipPool": "dmz"}}, "Warning AddressPending"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("found", "steps"), ANSWERS.values(), ids=ANSWERS.keys())
+def test_another_pool_is_named_only_when_harvester_books_in_none(found: Any, steps: list[object]) -> None:
+    corrected = service(annotations={**PARKED, IP_POOL: "dmz"}, ours=True)
+    assert outline(corrected, found)[0] == steps
+
+
 ASKED_FOR: dict[str, Any] = {
     "in the field": {"spec": {"loadBalancerIP": ADDRESS}},
     "of kube-vip": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, REQUESTED_ADDRESS: ADDRESS}},
