@@ -43,7 +43,20 @@ __all__ = ["Answer", "Cut", "Delay", "Drop", "FaultProxy", "Hang", "Lose", "Reco
 
 _PIECE = 64 * 1024
 _LEAVE_SECONDS = 1.0
+_LOOKS = 400
+_LOOK_SECONDS = 0.005
 _BROKEN = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError, TimeoutError, ValueError)
+
+
+async def _handshakes_over(server: asyncio.Server) -> None:
+    """Return when connections that had not got beyond their TLS handshake are closed, or after some time.
+
+    Nobody but the event loop knows of them, and before Python 3.12 a server does not wait for any connection.
+    """
+    for _ in range(_LOOKS):
+        if not getattr(server, "_active_count", 0):
+            break
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 class FaultProxy:
@@ -93,6 +106,7 @@ class FaultProxy:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await server.wait_closed()
+        await _handshakes_over(server)
 
     def kubeconfig(self, source: Path, target: Path | None = None) -> Path:
         """Write a copy of a kubeconfig that points here and return its path, by default beside the source."""
