@@ -26,6 +26,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.load_balancer_object import network_of
 from harvester_ccm.plan.network_device import device_for
+from harvester_ccm.plan.ownership import given_addresses
 from harvester_ccm.plan.parking import taken_down
 from harvester_ccm.plan.refusal import Note, pending_cause
 from harvester_ccm.plan.request import read_request
@@ -77,7 +78,7 @@ def _left_up(service: Service, own: tuple[LoadBalancer, ...]) -> tuple[Step, ...
     ignored = meta.annotation(KUBE_VIP_IGNORE) == "true"
     if meta.deleting or service.spec.type == "LoadBalancer" or ignored or host is None:
         return ()
-    held = {*_booked(own), *service.addresses, meta.annotation(KUBE_VIP_ADDRESSES) or ""} - {"", DHCP_ADDRESS}
+    held = {*given_addresses(own), *service.addresses, meta.annotation(KUBE_VIP_ADDRESSES) or ""} - {"", DHCP_ADDRESS}
     address = ", ".join(sorted(held)) or "its address"
     text = (
         f"kube-vip does not take an address down when a Service is no longer of type LoadBalancer: {address} may stay "
@@ -91,21 +92,17 @@ def users_of_address(situation: Situation, own: tuple[LoadBalancer, ...]) -> lis
     """Return the Services that still have the address of this one, which its load balancers ``own`` hold."""
     if not own:
         return []
-    held = {*situation.service.addresses, *_booked(own)}
+    held = {*situation.service.addresses, *given_addresses(own)}
     label = primary_label(situation.service.metadata.key)
     users = (one for one in situation.dependants if _is_served(one, label) and held.intersection(one.addresses))
     return sorted(one.metadata.key for one in users)
-
-
-def _booked(own: tuple[LoadBalancer, ...]) -> set[str]:
-    return {address for one in own for address in (one.allocated_ip, one.address) if address}
 
 
 def _announced_by_us(service: Service, own: tuple[LoadBalancer, ...]) -> bool:
     """Return whether kube-vip was told by us what to announce; for a Service of another class that one may have."""
     announced = service.metadata.annotation(KUBE_VIP_ADDRESSES)
     shown = {*service.addresses, *([announced] if announced else [])}
-    return not of_other_class(service) or announced == "" or not _booked(own).isdisjoint(shown)
+    return not of_other_class(service) or announced == "" or not given_addresses(own).isdisjoint(shown)
 
 
 def _is_served(secondary: Service, label: str) -> bool:
@@ -132,7 +129,7 @@ def _farewell(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServiceCha
         if device and service.metadata.annotation(KUBE_VIP_INTERFACE) == device:
             annotations[KUBE_VIP_INTERFACE] = None
         labels = {PRIMARY_SERVICE_LABEL: None}
-    ours = not of_other_class(service) or not _booked(own).isdisjoint(service.addresses)
+    ours = not of_other_class(service) or not given_addresses(own).isdisjoint(service.addresses)
     served = service.metadata.has_finalizer(SERVICE_FINALIZER)
     ingress = () if ours and served else None
     return ServiceChange(annotations=annotations, labels=labels, finalizer=False, ingress=ingress)

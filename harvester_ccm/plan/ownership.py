@@ -41,7 +41,7 @@ def given_addresses(load_balancers: Iterable[LoadBalancer]) -> frozenset[str]:
 
 def address_in_use(load_balancer: LoadBalancer, services: Iterable[Service]) -> bool:
     """Return whether one of the Services shows the address of the load balancer."""
-    addresses = {load_balancer.allocated_ip, load_balancer.address} - {"", DHCP_ADDRESS}
+    addresses = given_addresses((load_balancer,)) - {DHCP_ADDRESS}
     return any(not addresses.isdisjoint(service.addresses) for service in services)
 
 
