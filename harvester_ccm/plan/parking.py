@@ -22,6 +22,7 @@ from harvester_ccm.names import (
     USER_IGNORE,
 )
 from harvester_ccm.plan.request import preset_address
+from harvester_ccm.plan.selection import is_kept_from_kube_vip, is_parked
 from harvester_ccm.plan.service_change import ServiceChange
 from harvester_ccm.plan.steps import ChangeService, change_service
 
@@ -55,10 +56,8 @@ def taken_down(service: Service) -> dict[str, str | None]:
     While it waited for an address it may have found one that somebody wrote after it was told to ignore the Service.
     """
     meta = service.metadata
-    ours = meta.annotation(KUBE_VIP_IGNORE) == "true" and meta.annotation(USER_IGNORE) is None
-    if not (ours and meta.has_finalizer(SERVICE_FINALIZER) and meta.annotation(KUBE_VIP_ADDRESSES)):
-        return {}
-    return {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}
+    ours = meta.has_finalizer(SERVICE_FINALIZER) and is_kept_from_kube_vip(service)
+    return {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None} if ours and meta.annotation(KUBE_VIP_ADDRESSES) else {}
 
 
 def hand_over(service: Service) -> tuple[ChangeService, ...]:
@@ -83,9 +82,7 @@ def hand_over(service: Service) -> tuple[ChangeService, ...]:
 
 def taken_back(service: Service) -> dict[str, str | None]:
     """Return the annotation that gives a Service to kube-vip with its address, if it was us who had it ignored."""
-    meta = service.metadata
-    ours = meta.annotation(KUBE_VIP_ADDRESSES) == "" and meta.annotation(USER_IGNORE) is None
-    return {KUBE_VIP_IGNORE: None} if ours and meta.annotation(KUBE_VIP_IGNORE) == "true" else {}
+    return {KUBE_VIP_IGNORE: None} if is_parked(service) else {}
 
 
 def announced(service: Service, address: str) -> dict[str, str | None]:

@@ -82,7 +82,7 @@ def needs_cleanup(service: Service, *, class_only: bool = False, owned: bool = F
     meta = service.metadata
     if not meta.has_finalizer(SERVICE_FINALIZER):
         wanted = wants_load_balancer(service, class_only=class_only, owned=owned)
-        return _is_parked(service) and not wanted and not meta.deleting
+        return is_parked(service) and not wanted and not meta.deleting
     if of_other_class(service):
         return owned or carries_our_marks(service)
     if not meta.deleting and service.spec.type == "LoadBalancer":
@@ -92,10 +92,15 @@ def needs_cleanup(service: Service, *, class_only: bool = False, owned: bool = F
     return owned or carries_our_marks(service) or not (class_only or served_by_others(service))
 
 
-def _is_parked(service: Service) -> bool:
+def is_kept_from_kube_vip(service: Service) -> bool:
+    """Return whether kube-vip ignores the Service, and not because its user said so."""
     meta = service.metadata
-    ours = meta.annotation(KUBE_VIP_IGNORE) == "true" and meta.annotation(USER_IGNORE) is None
-    return ours and meta.annotation(KUBE_VIP_ADDRESSES) == ""
+    return meta.annotation(KUBE_VIP_IGNORE) == "true" and meta.annotation(USER_IGNORE) is None
+
+
+def is_parked(service: Service) -> bool:
+    """Return whether we had kube-vip ignore the Service, and nobody has written an address for it since."""
+    return is_kept_from_kube_vip(service) and service.metadata.annotation(KUBE_VIP_ADDRESSES) == ""
 
 
 def was_secondary(service: Service) -> bool:
