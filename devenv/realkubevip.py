@@ -117,11 +117,9 @@ class Place:
             _SLICES, {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", **body}, namespace="default"
         )
 
-    async def annotate(self, name: str, **marks: str | None) -> None:
-        """Change the annotation ``ipam`` or ``workload`` of a Service."""
-        keys = {"ipam": IPAM, "workload": WORKLOAD_TYPE}
-        change = {"metadata": {"annotations": {keys[key]: value for key, value in marks.items()}}}
-        await self.stage.change_service(name, change)
+    async def annotate(self, name: str, key: str, value: str) -> None:
+        """Change an annotation of a Service."""
+        await self.stage.change_service(name, {"metadata": {"annotations": {key: value}}})
 
     async def announces(self, *names: str) -> set[str]:
         """Return the addresses of the Services, all served and on the node for some time. Raises TimeoutError."""
@@ -207,7 +205,7 @@ async def mended_mistake(place: Place) -> None:
     """A Service that is refused first, and served once the mistake is mended"""
     await place.create("mended", annotations={IPAM: "static"})
     await place.stage.hears("mended", Reason.INVALID_ANNOTATION)
-    await place.annotate("mended", ipam="pool")
+    await place.annotate("mended", IPAM, "pool")
     await place.announces("mended")
 
 
@@ -216,9 +214,9 @@ async def hosted(place: Place) -> None:
     await place.create("hosted", annotations={HEALTH_CHECK_PORT: "80"})
     (service,) = await place.stage.served("hosted")
     await place.silent(*service.addresses)
-    await place.annotate("hosted", workload="cluster")
+    await place.annotate("hosted", WORKLOAD_TYPE, "cluster")
     await place.announces("hosted")
-    await place.annotate("hosted", workload="vm")
+    await place.annotate("hosted", WORKLOAD_TYPE, "vm")
     await place.stage.hears("hosted", Reason.SWITCHING)
     await place.silent(*service.addresses)
 

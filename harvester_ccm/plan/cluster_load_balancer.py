@@ -38,8 +38,7 @@ UNAVAILABLE_PATIENCE: Final = 5.0
 def plan_cluster(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:
     """Return what to do for a Service whose cluster load balancer exists."""
     if not load_balancer.allocated_ip:
-        soon = is_being_answered(load_balancer) and situation.waited < CONTROLLER_PATIENCE
-        service = situation.service
+        service, soon = situation.service, _is_due(situation, load_balancer)
         waiting = taken_on(service) if soon else {**parked(service), **taken_down(service)}
         return plan_pending(situation, load_balancer, waiting)
     if load_balancer.allocated_ip == DHCP_ADDRESS:
@@ -62,10 +61,15 @@ def plan_pending(situation: Situation, load_balancer: LoadBalancer, annotations:
     if situation.harvester_problem is not None and situation.waited >= UNAVAILABLE_PATIENCE:
         steps.append(Tell(harvester_unavailable(situation.harvester_problem)))
         return ServicePlan(tuple(steps), Wait("harvester_unavailable"))
-    if cause.note is None and situation.waited < CONTROLLER_PATIENCE:
+    if _is_due(situation, load_balancer):
         return ServicePlan(tuple(steps), Wait(cause.code, CONTROLLER_PATIENCE - situation.waited))
     steps += tell(cause.note or cause.late)
     return ServicePlan(tuple(steps), Wait(cause.code))
+
+
+def _is_due(situation: Situation, load_balancer: LoadBalancer) -> bool:
+    """Return whether an address may come in the time that Harvester usually takes."""
+    return is_being_answered(load_balancer) and situation.waited < CONTROLLER_PATIENCE
 
 
 def is_being_answered(load_balancer: LoadBalancer) -> bool:
