@@ -60,7 +60,8 @@ def test_end_of_a_child_takes_its_own_children_along(tmp_path: Path) -> None:
     child = ChildProcess.start("shell", ["/bin/sh", "-c", "sleep 600 & echo $!; wait"], log_file=tmp_path / "log")
     wait_until(lambda: child.log_tail().isdigit(), seconds=10, what="grandchild")
     grandchild = Path("/proc", child.log_tail(), "cmdline")
-    assert grandchild.read_bytes()
+    # While it turns from the shell into the other program it has no command line.
+    wait_until(lambda: b"sleep" in grandchild.read_bytes(), seconds=10, what="start of the grandchild's program")
 
     child.stop()
 
