@@ -23,12 +23,12 @@ import structlog
 from harvester_ccm import __version__
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, NodeSettings, Settings
 from harvester_ccm.controllers.departures import Departures
-from harvester_ccm.controllers.fleet import MACHINE_INDEXES, NODE_INDEXES, Fleet, FleetCaches
-from harvester_ccm.controllers.guest_hostname import GuestHostnames
-from harvester_ccm.controllers.harvester_version import follow_load_balancers
-from harvester_ccm.controllers.network_mapping import NetworkMapping
+from harvester_ccm.controllers.device_mapping import NetworkMapping
+from harvester_ccm.controllers.guest_hostnames import GuestHostnames
+from harvester_ccm.controllers.lb_version import follow_load_balancers
 from harvester_ccm.controllers.node import NodeController, NodePolicy
 from harvester_ccm.controllers.node_lifecycle import MonitorPolicy, NodeLifecycleController
+from harvester_ccm.controllers.orphans import OrphanSweep, SweepPolicy
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.controllers.service import (
     OF_SERVICE,
@@ -39,8 +39,8 @@ from harvester_ccm.controllers.service import (
     service_index,
     sharer_index,
 )
-from harvester_ccm.controllers.sweep import OrphanSweep, SweepPolicy
-from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
+from harvester_ccm.controllers.virtual_ips import VirtualAddresses
+from harvester_ccm.controllers.vms import MACHINE_INDEXES, NODE_INDEXES, Fleet, FleetCaches
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.access import both_credentials, load_guest_file
 from harvester_ccm.kube.client import ApiClient
@@ -51,11 +51,11 @@ from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NAMESPACES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
-from harvester_ccm.plan.addresses import AddressPolicy
-from harvester_ccm.plan.load_balancer_object import ClusterIdentity
-from harvester_ccm.plan.node_lifecycle import LifecyclePolicy
-from harvester_ccm.plan.node_machine import GuestCluster
-from harvester_ccm.serving.vitals import Vitals
+from harvester_ccm.plan.node.addresses import AddressPolicy
+from harvester_ccm.plan.node.lifecycle import LifecyclePolicy
+from harvester_ccm.plan.node.vms import GuestCluster
+from harvester_ccm.plan.service.load_balancer import ClusterIdentity
+from harvester_ccm.telemetry.vitals import Vitals
 
 DRAIN_SECONDS: Final = 0.2
 """Time that running reconciles get at shutdown."""

@@ -22,6 +22,18 @@ def parse_address(text: str) -> IPAddress:
     return ipaddress.ip_address(text)
 
 
+def plain_address(text: str) -> IPAddress:
+    """Return the address without a zone, an IPv4-mapped one as IPv4. Raises ValueError.
+
+    >>> plain_address("::ffff:10.0.0.1"), plain_address("FD00::1%eth0")
+    (IPv4Address('10.0.0.1'), IPv6Address('fd00::1'))
+    """
+    address = parse_address(text)
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    return address.ipv4_mapped or ipaddress.IPv6Address(int(address))
+
+
 def parse_prefix(text: str) -> tuple[IPAddress, IPNetwork]:
     """Return the address before the slash as it was written, and the range it stands for. Raises ValueError.
 

@@ -15,7 +15,7 @@ import structlog
 from devenv.apiserver import ControlPlane, start_clusters
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json, RestClient
-from tests.loopback import own_loopback_is_granted, take_own_loopback
+from tests.worlds.loopback import own_loopback_is_granted, take_own_loopback
 
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")

@@ -18,9 +18,9 @@ ENTRY_POINTS: Final = (
     "harvester_ccm.cli",
     "harvester_ccm.app",
     # Imported only where the server is not switched off; the last one by a process of its own.
-    "harvester_ccm.serving.server",
-    "harvester_ccm.serving.reviews",
-    "harvester_ccm.serving.issuer",
+    "harvester_ccm.telemetry.server",
+    "harvester_ccm.telemetry.auth",
+    "harvester_ccm.telemetry.issuer",
 )
 
 

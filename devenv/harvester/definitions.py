@@ -12,7 +12,7 @@ from devenv.harvester.records import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, PO
 from devenv.watch import Document, documents
 from harvester_ccm.errors import Conflict, NotFound, Throttled
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.discovery import versions_serving
+from harvester_ccm.kube.versions import versions_serving
 
 DEFINITIONS: Final = documents(
     "apiextensions.k8s.io",

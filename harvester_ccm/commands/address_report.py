@@ -12,17 +12,16 @@ from typing import Final
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import Interface, VirtualMachineInstance
 from harvester_ccm.names import PROVIDED_NODE_IP
-from harvester_ccm.netip import IPAddress
-from harvester_ccm.plan.addresses import AddressPlan, AddressPolicy, plan_addresses
-from harvester_ccm.plan.machine_addresses import (
+from harvester_ccm.netip import IPAddress, plain_address
+from harvester_ccm.plan.node.addresses import AddressPlan, AddressPolicy, plan_addresses
+from harvester_ccm.plan.node.interfaces import (
     DropReason,
     Nic,
     management_nic,
-    plain_address,
     reported_addresses,
 )
-from harvester_ccm.plan.node_patch import was_initialised
-from harvester_ccm.plan.provided_node_ip import parse_provided_node_ip
+from harvester_ccm.plan.node.patch import was_initialised
+from harvester_ccm.plan.node.provided_node_ip import parse_provided_node_ip
 
 HOSTNAME: Final = "Hostname"
 INTERNAL: Final = "InternalIP"

@@ -26,9 +26,9 @@ from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer, load_balancers_in
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER
-from harvester_ccm.plan.load_balancer_object import ClusterIdentity, changed_document, load_balancer_change
-from harvester_ccm.plan.ownership import service_key
-from harvester_ccm.plan.request import primary_reference, read_request
+from harvester_ccm.plan.service.load_balancer import ClusterIdentity, changed_document, load_balancer_change
+from harvester_ccm.plan.service.ownership import service_key
+from harvester_ccm.plan.service.request import primary_reference, read_request
 
 MANUAL: Final = Manual(
     usages=("adopt NAMESPACE/NAME LOADBALANCER [--yes] [flags]",),

@@ -9,7 +9,7 @@ from harvester_ccm.commands.inventory import ENDPOINT_SLICES, EndpointSlice, Inv
 from harvester_ccm.errors import Forbidden, NotFound
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import VM_NAME
-from harvester_ccm.plan.refusal import backend_note
+from harvester_ccm.plan.service.pending import backend_note
 
 STAND_IN: Final = "dummy"
 """How the UID of the endpoint begins that Harvester puts in while no backend is ready; nobody has its address."""

@@ -12,9 +12,9 @@ from enum import StrEnum
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
-from harvester_ccm.plan.load_balancer_name import load_balancer_name
-from harvester_ccm.plan.load_balancer_object import ClusterIdentity
-from harvester_ccm.plan.ownership import Owner, claim, name_for, owner_of, service_key
+from harvester_ccm.plan.service.load_balancer import ClusterIdentity
+from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
+from harvester_ccm.plan.service.ownership import Owner, claim, name_for, owner_of, service_key
 
 
 class Verdict(StrEnum):

@@ -17,14 +17,14 @@ from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, Invocation
 from harvester_ccm.commands.output import Output
 from harvester_ccm.commands.ownflags import CLUSTER, CLUSTER_UID, FORCE, NAMESPACE, OUTPUT, YES
 from harvester_ccm.errors import CCMError, CredentialError, NotFound
-from harvester_ccm.flags.clustername import read_cluster_name
+from harvester_ccm.flags.cluster_name import read_cluster_name
 from harvester_ccm.kube.access import harvester_credentials
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, LoadBalancer, VirtualMachine, load_balancers_in
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
-from harvester_ccm.plan.cleanup import safe_to_delete
-from harvester_ccm.plan.node_machine import GuestCluster, Membership, index_machines
-from harvester_ccm.plan.ownership import service_key
+from harvester_ccm.plan.node.vms import GuestCluster, Membership, index_machines
+from harvester_ccm.plan.service.cleanup import safe_to_delete
+from harvester_ccm.plan.service.ownership import service_key
 
 GONE_SECONDS: Final = 30.0
 """Time that Harvester gets to give the addresses back and let the load balancers go."""

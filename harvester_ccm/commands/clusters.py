@@ -13,7 +13,7 @@ from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, CredentialError, NotFound, Unreachable
 from harvester_ccm.kube.access import both_credentials
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.discovery import versions_serving
+from harvester_ccm.kube.versions import versions_serving
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import (
     INSTANCES,
@@ -25,7 +25,7 @@ from harvester_ccm.model.harvester import (
 )
 from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
-from harvester_ccm.plan.harvester_api import choose_version
+from harvester_ccm.plan.service.harvester_api import choose_version
 
 SECONDS: Final = 5.0
 """Time limit of one question."""

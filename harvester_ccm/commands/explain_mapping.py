@@ -17,8 +17,8 @@ from harvester_ccm.commands.output import Output
 from harvester_ccm.commands.ownflags import FILENAME, NAMESPACE
 from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
-from harvester_ccm.plan.nad_mapping import MappingPlan, mapping_text, plan_nad_mapping
-from harvester_ccm.plan.node_machine import GuestCluster, MachineIndex, Membership, own_instances
+from harvester_ccm.plan.node.device_mapping import MappingPlan, mapping_text, plan_nad_mapping
+from harvester_ccm.plan.node.vms import GuestCluster, MachineIndex, Membership, own_instances
 
 Document = dict[str, object]
 

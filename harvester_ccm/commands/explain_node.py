@@ -14,7 +14,7 @@ from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.node_report import NodeReport, machine_index, match_of, print_report, report_node
 from harvester_ccm.commands.ownflags import FILENAME, NAMESPACE
 from harvester_ccm.errors import CCMError
-from harvester_ccm.model.core import Node
+from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import (
     GUEST_OS_INFO,
     VIRTUAL_MACHINES,
@@ -23,9 +23,8 @@ from harvester_ccm.model.harvester import (
 )
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.names import NodeReason
-from harvester_ccm.plan.machine_state import Probe, needs_probe, proven_name
-from harvester_ccm.plan.node_machine import GuestCluster, MachineIndex, may_be_asked
-from harvester_ccm.plan.provider_id import parse_provider_id
+from harvester_ccm.plan.node.existence import Probe, needs_probe, proven_name
+from harvester_ccm.plan.node.vms import GuestCluster, MachineIndex, may_be_asked
 
 GUEST_AGENTS_ASKED: Final = 50
 """At most so many guest agents are asked for their host name to find the VM of one Node."""

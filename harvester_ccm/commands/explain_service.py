@@ -19,7 +19,7 @@ from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
-from harvester_ccm.plan.request import Request, primary_reference, read_request
+from harvester_ccm.plan.service.request import Request, primary_reference, read_request
 
 
 def explain_service(call: Call) -> int:

@@ -18,8 +18,9 @@ from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, NodeSett
 from harvester_ccm.errors import Forbidden, NotFound
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
-from harvester_ccm.plan.addresses import AddressPolicy
-from harvester_ccm.plan.machine_state import (
+from harvester_ccm.plan.node.addresses import AddressPolicy
+from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
+from harvester_ccm.plan.node.existence import (
     Probe,
     Sighting,
     Survey,
@@ -29,15 +30,17 @@ from harvester_ccm.plan.machine_state import (
     proven_name,
     survey_nodes,
 )
-from harvester_ccm.plan.node import NodePlan, NodeView, plan_node
-from harvester_ccm.plan.node_lifecycle import (
+from harvester_ccm.plan.node.lifecycle import (
     Absence,
     LifecyclePlan,
     LifecyclePolicy,
     NodeLifecycleView,
     plan_lifecycle,
 )
-from harvester_ccm.plan.node_machine import (
+from harvester_ccm.plan.node.match import Match, find_machine
+from harvester_ccm.plan.node.node_note import NodeNote, harvester_note
+from harvester_ccm.plan.node.patch import taint_removal, uninitialized_taints
+from harvester_ccm.plan.node.vms import (
     GuestCluster,
     Machine,
     MachineIndex,
@@ -46,10 +49,7 @@ from harvester_ccm.plan.node_machine import (
     index_machines,
     phase,
 )
-from harvester_ccm.plan.node_match import Match, find_machine
-from harvester_ccm.plan.node_note import NodeNote, harvester_note
-from harvester_ccm.plan.node_patch import taint_removal, uninitialized_taints
-from harvester_ccm.plan.virtual_ips import virtual_ips
+from harvester_ccm.plan.service.virtual_ips import virtual_ips
 
 Document = dict[str, object]
 _NOT_REMEMBERED: Final = "what the running program remembers of the Node's VM is not known here"

@@ -13,7 +13,7 @@ from harvester_ccm.commands.clusters import Asked, ask
 from harvester_ccm.commands.permissions import HARVESTER, Collection
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.discovery import served_versions
+from harvester_ccm.kube.versions import served_versions
 from harvester_ccm.model.core import LEASES, Node
 from harvester_ccm.model.harvester import (
     GUEST_OS_INFO,
@@ -25,9 +25,9 @@ from harvester_ccm.model.harvester import (
     VirtualMachineInstance,
 )
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, VM_CLUSTER
-from harvester_ccm.plan.load_balancer_object import ClusterIdentity
-from harvester_ccm.plan.node_machine import GuestCluster, MachineIndex, claims_of, index_machines
-from harvester_ccm.plan.node_match import Match, find_machine
+from harvester_ccm.plan.node.match import Match, find_machine
+from harvester_ccm.plan.node.vms import GuestCluster, MachineIndex, claims_of, index_machines
+from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 
 NO_ANSWER: Final = (
     "The program does not work while this server is like that. Check its health and its load, and try again"

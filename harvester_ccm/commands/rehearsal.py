@@ -13,9 +13,9 @@ import msgspec
 
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.plan.load_balancer_object import ClusterIdentity, changed_document
-from harvester_ccm.plan.service_change import service_patch
-from harvester_ccm.plan.steps import (
+from harvester_ccm.plan.service.load_balancer import ClusterIdentity, changed_document
+from harvester_ccm.plan.service.patch import service_patch
+from harvester_ccm.plan.service.situation import (
     ChangeLoadBalancer,
     ChangeService,
     CreateLoadBalancer,

@@ -19,11 +19,11 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Refused
 from harvester_ccm.names import KUBE_VIP_HOST, SERVICE_FINALIZER
-from harvester_ccm.plan.load_balancer_object import ClusterIdentity
-from harvester_ccm.plan.loadbalancer import plan_service
-from harvester_ccm.plan.ownership import name_for
-from harvester_ccm.plan.request import primary_reference, read_request
-from harvester_ccm.plan.steps import ServicePlan
+from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.load_balancer import ClusterIdentity
+from harvester_ccm.plan.service.ownership import name_for
+from harvester_ccm.plan.service.request import primary_reference, read_request
+from harvester_ccm.plan.service.situation import ServicePlan
 
 Document = dict[str, object]
 

@@ -12,14 +12,14 @@ from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer
 from harvester_ccm.names import LOAD_BALANCER_CLASS
-from harvester_ccm.plan.backends import backend_addresses, backend_names
-from harvester_ccm.plan.load_balancer_object import ClusterIdentity
-from harvester_ccm.plan.loadbalancer import concerns_us
-from harvester_ccm.plan.network_device import network_devices
-from harvester_ccm.plan.ownership import claim, given_addresses, name_for
-from harvester_ccm.plan.request import primary_reference
-from harvester_ccm.plan.selection import class_matches, needs_cleanup, served_by_others
-from harvester_ccm.plan.steps import Situation
+from harvester_ccm.plan.service.backends import backend_addresses, backend_names
+from harvester_ccm.plan.service.decision import concerns_us
+from harvester_ccm.plan.service.load_balancer import ClusterIdentity
+from harvester_ccm.plan.service.network_device import network_devices
+from harvester_ccm.plan.service.ownership import claim, given_addresses, name_for
+from harvester_ccm.plan.service.request import primary_reference
+from harvester_ccm.plan.service.selection import class_matches, needs_cleanup, served_by_others
+from harvester_ccm.plan.service.situation import Situation
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.controllers.balancer_writes import BalancerWrites
+from harvester_ccm.controllers.lb_writes import BalancerWrites
 from harvester_ccm.controllers.live_service import live_service
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.kube.client import ApiClient
@@ -21,9 +21,9 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.names import LB_SERVICE_UID
-from harvester_ccm.plan.departure import Departure, plan_departure
-from harvester_ccm.plan.load_balancer_object import ClusterIdentity
-from harvester_ccm.plan.ownership import address_in_use, service_key
+from harvester_ccm.plan.service.departure import Departure, plan_departure
+from harvester_ccm.plan.service.load_balancer import ClusterIdentity
+from harvester_ccm.plan.service.ownership import address_in_use, service_key
 
 MEMORY_SECONDS: Final = 600.0
 """How long a deleted Service is remembered: longer than any request to Harvester is under way."""

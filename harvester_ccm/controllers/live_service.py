@@ -6,7 +6,7 @@ from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.plan.ownership import service_key
+from harvester_ccm.plan.service.ownership import service_key
 
 
 async def live_service(guest: ApiClient, load_balancer: LoadBalancer) -> Service | None:

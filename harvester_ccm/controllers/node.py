@@ -19,22 +19,21 @@ from typing import Final
 import structlog
 
 from harvester_ccm.config import NODE_CONTROLLER
-from harvester_ccm.controllers.fleet import Fleet
 from harvester_ccm.controllers.runner import Runner
-from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
+from harvester_ccm.controllers.virtual_ips import VirtualAddresses
+from harvester_ccm.controllers.vms import Fleet
 from harvester_ccm.errors import Forbidden, Invalid, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
-from harvester_ccm.model.core import NODES, Node
+from harvester_ccm.model.core import NODES, Node, parse_provider_id
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.names import NodeReason
 from harvester_ccm.netip import IPAddress
-from harvester_ccm.plan.addresses import AddressPolicy
-from harvester_ccm.plan.node import NodePlan, NodeView, plan_node
-from harvester_ccm.plan.node_match import Match
-from harvester_ccm.plan.node_note import NodeNote, news, write_note
-from harvester_ccm.plan.node_patch import NodePatch, uninitialized_taints
-from harvester_ccm.plan.provider_id import parse_provider_id
+from harvester_ccm.plan.node.addresses import AddressPolicy
+from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
+from harvester_ccm.plan.node.match import Match
+from harvester_ccm.plan.node.node_note import NodeNote, news, write_note
+from harvester_ccm.plan.node.patch import NodePatch, uninitialized_taints
 
 PASS_SPREAD: Final = 0.2
 """Share of the period over which the Nodes of a full pass are spread, and by which the period varies."""

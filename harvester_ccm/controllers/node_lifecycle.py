@@ -14,15 +14,15 @@ from typing import Final
 import structlog
 
 from harvester_ccm.config import LIFECYCLE_CONTROLLER
-from harvester_ccm.controllers.fleet import Fleet
 from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.controllers.vms import Fleet
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import Done, Outcome, Wait
-from harvester_ccm.plan.machine_state import (
+from harvester_ccm.plan.node.existence import (
     Existence,
     Probe,
     Sighting,
@@ -33,7 +33,7 @@ from harvester_ccm.plan.machine_state import (
     proven_name,
     survey_nodes,
 )
-from harvester_ccm.plan.node_lifecycle import (
+from harvester_ccm.plan.node.lifecycle import (
     Absence,
     LifecyclePlan,
     LifecyclePolicy,
@@ -42,9 +42,9 @@ from harvester_ccm.plan.node_lifecycle import (
     deletion_refused,
     plan_lifecycle,
 )
-from harvester_ccm.plan.node_match import Match
-from harvester_ccm.plan.node_note import NodeNote, news
-from harvester_ccm.plan.node_patch import NodePatch
+from harvester_ccm.plan.node.match import Match
+from harvester_ccm.plan.node.node_note import NodeNote, news
+from harvester_ccm.plan.node.patch import NodePatch
 
 HELD_PAUSE: Final = 60.0
 """Seconds between two looks at a Node whose VM is gone and that is not deleted for a reason."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.plan.load_balancer_object import Former, former_of
-from harvester_ccm.plan.loadbalancer import phase
-from harvester_ccm.plan.ownership import claim, service_key
-from harvester_ccm.plan.refusal import Note
-from harvester_ccm.plan.steps import Situation
-from harvester_ccm.plan.switch import SWITCH_PAUSE
+from harvester_ccm.plan.service.decision import phase
+from harvester_ccm.plan.service.load_balancer import Former, former_of
+from harvester_ccm.plan.service.ownership import claim, service_key
+from harvester_ccm.plan.service.pending import Note
+from harvester_ccm.plan.service.situation import Situation
+from harvester_ccm.plan.service.switch import SWITCH_PAUSE
 
 
 @dataclass

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from harvester_ccm.controllers.balancer_writes import BalancerWrites
+from harvester_ccm.controllers.lb_writes import BalancerWrites
 from harvester_ccm.controllers.recollection import Memory, Recollection
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
@@ -26,17 +26,17 @@ from harvester_ccm.model.core import SERVICES, ConfigMap, Node, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS_V1ALPHA1, LoadBalancer, VirtualMachine
 from harvester_ccm.model.outcome import Done, Outcome
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
-from harvester_ccm.plan.backends import backend_addresses, backend_names
-from harvester_ccm.plan.kube_vip_notes import same_but_for_notes
-from harvester_ccm.plan.load_balancer_object import ClusterIdentity
-from harvester_ccm.plan.loadbalancer import concerns_us, plan_service
-from harvester_ccm.plan.network_device import network_devices
-from harvester_ccm.plan.ownership import claim, given_addresses, name_for, service_key, service_uuid
-from harvester_ccm.plan.refusal import Note, failure_note, is_permanent
-from harvester_ccm.plan.request import primary_reference
-from harvester_ccm.plan.service_change import ServiceChange, service_patch
-from harvester_ccm.plan.sharing import labelled_primary
-from harvester_ccm.plan.steps import (
+from harvester_ccm.plan.service.backends import backend_addresses, backend_names
+from harvester_ccm.plan.service.decision import concerns_us, plan_service
+from harvester_ccm.plan.service.kube_vip_notes import same_but_for_notes
+from harvester_ccm.plan.service.load_balancer import ClusterIdentity
+from harvester_ccm.plan.service.network_device import network_devices
+from harvester_ccm.plan.service.ownership import claim, given_addresses, name_for, service_key, service_uuid
+from harvester_ccm.plan.service.patch import ServiceChange, service_patch
+from harvester_ccm.plan.service.pending import Note, failure_note, is_permanent
+from harvester_ccm.plan.service.request import primary_reference
+from harvester_ccm.plan.service.sharing import labelled_primary
+from harvester_ccm.plan.service.situation import (
     ChangeLoadBalancer,
     ChangeService,
     CreateLoadBalancer,

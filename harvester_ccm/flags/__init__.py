@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from harvester_ccm.flags.definition import Flag, FlagValues, Group, Kind, UsageError
+from harvester_ccm.flags.help import command_help, flags_page, help_text
 from harvester_ccm.flags.parser import (
     FLAGS,
     CommandLine,
@@ -12,7 +13,6 @@ from harvester_ccm.flags.parser import (
     wants_full_help,
 )
 from harvester_ccm.flags.settings import build_settings
-from harvester_ccm.flags.text import command_help, flags_page, help_text
 
 __all__ = [
     "FLAGS",

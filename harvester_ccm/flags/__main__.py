@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from harvester_ccm.flags.text import flags_page
+from harvester_ccm.flags.help import flags_page
 
 sys.stdout.write(flags_page())

@@ -16,8 +16,8 @@ from typing import Final
 
 from harvester_ccm.flags.accepted import ACCEPTED
 from harvester_ccm.flags.definition import Flag, FlagValue, FlagValues, Kind, UsageError
-from harvester_ccm.flags.effective import EFFECTIVE
-from harvester_ccm.flags.syntax import go_quote, parse_bool, parse_value
+from harvester_ccm.flags.table import EFFECTIVE
+from harvester_ccm.flags.values import go_quote, parse_bool, parse_value
 
 FLAGS: Final[tuple[Flag, ...]] = EFFECTIVE + ACCEPTED
 

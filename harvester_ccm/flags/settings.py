@@ -23,10 +23,10 @@ from harvester_ccm.config import (
     Settings,
 )
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.flags.clustername import read_cluster_name
+from harvester_ccm.flags.cluster_name import read_cluster_name
 from harvester_ccm.flags.definition import FlagValues
-from harvester_ccm.flags.noderanges import parse_exclude_ranges, parse_management_network, parse_node_ip_cidr
-from harvester_ccm.flags.syntax import go_quote
+from harvester_ccm.flags.ranges import parse_exclude_ranges, parse_management_network, parse_node_ip_cidr
+from harvester_ccm.flags.values import go_quote
 
 RETRY_JITTER: Final = 1.2
 """A retry may be stretched by this factor; the renew deadline has to be longer."""

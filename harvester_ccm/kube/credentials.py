@@ -21,8 +21,8 @@ import yaml
 
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.execplugin import ExecToken
+from harvester_ccm.kube.proxy import proxy_for
 from harvester_ccm.kube.tokens import FileToken, FixedToken, Section, TokenSource, read_text
-from harvester_ccm.kube.webproxy import proxy_for
 from harvester_ccm.redaction import redact_text
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")

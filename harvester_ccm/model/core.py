@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from harvester_ccm.model.meta import Model, Object, Resource, decoder
+from harvester_ccm.names import PROVIDER_NAME
 
 
 class ServicePort(Model, frozen=True, kw_only=True):
@@ -170,3 +171,29 @@ CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", decoder(Confi
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", decoder(Namespace), namespaced=False)
 EVENTS: Final = Resource("", "v1", "events", "Event", decoder(Event))
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", decoder(Lease))
+
+_PROVIDER_SCHEME: Final = f"{PROVIDER_NAME}://"
+"""Before the UID of the VM in a Node's provider ID. The form is stored on every Node and never changes."""
+
+
+def format_provider_id(vm_uid: str) -> str:
+    """Return the provider ID of the VM with this UID.
+
+    >>> format_provider_id("5f3c")
+    'harvester://5f3c'
+    """
+    return _PROVIDER_SCHEME + vm_uid
+
+
+def parse_provider_id(provider_id: str) -> str | None:
+    """Return the VM's UID, or None for an empty provider ID and for one of another provider.
+
+    >>> parse_provider_id("harvester://5f3c")
+    '5f3c'
+    >>> parse_provider_id("k3s://w1") is None
+    True
+    """
+    if not provider_id.startswith(_PROVIDER_SCHEME):
+        return None
+    uid = provider_id.removeprefix(_PROVIDER_SCHEME)
+    return uid if uid and "/" not in uid else None

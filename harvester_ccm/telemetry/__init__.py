@@ -1,4 +1,4 @@
-"""What this process measures and checks of itself: metrics and health. Knows nothing of the rest of the program."""
+"""What this process tells of itself: metrics, health, and the HTTPS server for both."""
 
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry, Result
 from harvester_ccm.telemetry.metrics import Samples, Telemetry

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
-from tests.background import running
-from tests.waiting import wait_for
+from tests.worlds.background import running
+from tests.worlds.waiting import wait_for
 
 Data = dict[str, str] | None
 

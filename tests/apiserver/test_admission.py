@@ -13,7 +13,7 @@ from devenv.apiserver import ControlPlane
 from harvester_ccm.errors import AdmissionDenied, ApiError, ServerError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import CONFIG_MAPS
-from tests.waiting import wait_for
+from tests.worlds.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

@@ -36,7 +36,7 @@ from harvester_ccm.kube.credentials import load_kubeconfig
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, SERVICES
 from harvester_ccm.model.meta import Object, Resource, decoder
 from tests.apiserver.odd_servers import deaf_server
-from tests.waiting import wait_for
+from tests.worlds.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

@@ -12,8 +12,8 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import BURST, TRIES, EventRecorder, ObjectReference
 from harvester_ccm.model.core import NODES, SERVICES, Node, Service
 from harvester_ccm.model.meta import ObjectMeta
-from tests.background import running
-from tests.waiting import wait_for
+from tests.worlds.background import running
+from tests.worlds.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

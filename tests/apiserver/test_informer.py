@@ -10,7 +10,7 @@ from devenv.proxy import FaultProxy
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
 from tests.apiserver.follower import Follower, data_of
-from tests.waiting import wait_for
+from tests.worlds.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

@@ -18,9 +18,9 @@ from harvester_ccm.kube.credentials import Credentials, load_kubeconfig
 from harvester_ccm.kube.informer import REFUSALS, Informer, Selection
 from harvester_ccm.model.core import CONFIG_MAPS
 from tests.apiserver.follower import Follower
-from tests.background import running
 from tests.conftest import bind
-from tests.waiting import wait_for
+from tests.worlds.background import running
+from tests.worlds.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

@@ -20,8 +20,8 @@ from devenv.restclient import Json
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
-from tests.background import running
-from tests.waiting import wait_for
+from tests.worlds.background import running
+from tests.worlds.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

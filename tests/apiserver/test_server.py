@@ -18,8 +18,8 @@ from devenv.proxy import FaultProxy
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
-from harvester_ccm.serving import reviews
-from harvester_ccm.serving.vitals import Vitals
+from harvester_ccm.telemetry import auth
+from harvester_ccm.telemetry.vitals import Vitals
 from tests.conftest import bind
 
 pytestmark = pytest.mark.apiserver
@@ -150,7 +150,7 @@ async def test_answers_are_remembered_and_forgotten(
     assert guest_proxy.count(path=TOKEN_REVIEWS) == 2
     assert guest_proxy.count(path=ACCESS_REVIEWS) == 1
 
-    monkeypatch.setattr(reviews, "REMEMBERED_SECONDS", 0.0)
+    monkeypatch.setattr(auth, "REMEMBERED_SECONDS", 0.0)
     for name in ("b", "c"):
         for _ in range(2):
             assert (await asking.get("/metrics", name))[0] == 401
@@ -161,7 +161,7 @@ async def test_answers_are_remembered_and_forgotten(
 async def test_memory_of_answers_is_bounded(
     asking: Asking, guest_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reviews, "REMEMBERED", 2)
+    monkeypatch.setattr(auth, "REMEMBERED", 2)
     for token in ("a", "b", "c", "b", "a"):
         assert (await asking.get("/metrics", token))[0] == 401
 
@@ -174,7 +174,7 @@ async def test_without_the_right_to_review_nobody_is_served(account: Callable[..
         async for asking in serve(account("unprivileged")):
             answers = [await asking.get("/metrics", token) for token in (scraper, scraper, "made-up")]
 
-    assert answers == [(403, f"{reviews.NOT_GRANTED}\n")] * 3
+    assert answers == [(403, f"{auth.NOT_GRANTED}\n")] * 3
     warnings = [entry for entry in logs if entry["log_level"] == "warning"]
     assert [entry["event"] for entry in warnings] == ["callers cannot be checked, metrics are not served"]
     assert "tokenreviews" in warnings[0]["error"]
@@ -191,7 +191,7 @@ async def test_a_broken_api_server_does_not_open_the_door(
     review: str,
     fault: Answer | Hang,
 ) -> None:
-    monkeypatch.setattr(reviews, "REVIEW_SECONDS", 0.5)
+    monkeypatch.setattr(auth, "REVIEW_SECONDS", 0.5)
     rule = guest_proxy.inject(fault, path=review)
 
     status, body = await asking.get("/metrics", scraper)

@@ -17,8 +17,8 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.collection import WatchEvent
 from harvester_ccm.kube.credentials import load_kubeconfig
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, ConfigMap, Namespace
-from tests.background import running
-from tests.waiting import wait_for
+from tests.worlds.background import running
+from tests.worlds.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

@@ -14,7 +14,7 @@ from devenv.watch import Document
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 from tests.devenv.emulated import balancer, watching
-from tests.waiting import wait_for
+from tests.worlds.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

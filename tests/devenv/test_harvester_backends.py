@@ -17,7 +17,7 @@ from devenv.harvester.routes import Routes
 from devenv.watch import Document
 from harvester_ccm.kube.client import ApiClient
 from tests.devenv.emulated import LISTENER, ask, ask_by_datagram, backend, datagram_backend, vm_balancer, watching
-from tests.waiting import wait_for
+from tests.worlds.waiting import wait_for
 
 LAN: Document = {"subnet": "127.77.0.0/24", "rangeStart": "127.77.0.10", "rangeEnd": "127.77.0.50"}
 VIP = "127.77.0.10"

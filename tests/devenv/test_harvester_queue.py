@@ -12,7 +12,7 @@ import pytest
 
 from devenv.background import Background
 from devenv.harvester.queue import Reconcile, Retry, TokenBucket, WorkQueue, retry_seconds
-from tests.waiting import wait_for
+from tests.worlds.waiting import wait_for
 
 
 @asynccontextmanager

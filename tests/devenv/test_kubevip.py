@@ -13,7 +13,7 @@ from devenv.kubevip import SERVICES, SLICES, KubeVip, KubeVipOptions
 from devenv.watch import Document
 from harvester_ccm.kube.client import ApiClient
 from tests.devenv.emulated import ask_by_datagram, endpoint_slice, service, watching
-from tests.waiting import wait_for
+from tests.worlds.waiting import wait_for
 
 A, B = "127.79.0.10", "127.79.0.11"
 ADDRESS = "kube-vip.io/loadbalancerIPs"

@@ -12,7 +12,7 @@ import pytest
 
 from devenv.apiserver import ControlPlane
 from devenv.proxy import FaultProxy
-from tests.waiting import wait_for
+from tests.worlds.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

@@ -15,9 +15,9 @@ from harvester_ccm.commands.preflight_content import HARVESTER_APIS, api_check
 from harvester_ccm.errors import Forbidden, NotFound
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS_V1ALPHA1
 from harvester_ccm.names import LB_CLUSTER
-from tests.memory_server import Document, MemoryClient, MemoryServer, refused
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import Runner, Writer
+from tests.worlds.memory_server import Document, MemoryClient, MemoryServer, refused
 
 GROUP = "/apis/loadbalancer.harvesterhci.io"
 UUID = "cloudprovider.harvesterhci.io/service-uuid"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_OWNER, LB_SERVICE_UID, SERVICE_FINALIZER
-from harvester_ccm.plan.load_balancer_name import load_balancer_name
+from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import Json, Runner, Writer, listed
 

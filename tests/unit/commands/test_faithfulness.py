@@ -43,9 +43,9 @@ from harvester_ccm.model.harvester import (
 )
 from harvester_ccm.names import LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
 from harvester_ccm.netip import parse_address
-from harvester_ccm.plan.addresses import AddressPolicy, plan_addresses
-from harvester_ccm.plan.load_balancer_object import ClusterIdentity
-from harvester_ccm.plan.ownership import Owner, claim, owner_of
+from harvester_ccm.plan.node.addresses import AddressPolicy, plan_addresses
+from harvester_ccm.plan.service.load_balancer import ClusterIdentity
+from harvester_ccm.plan.service.ownership import Owner, claim, owner_of
 from tests.unit.commands import objects
 
 SOURCES = Path(harvester_ccm.__file__).parent
@@ -215,7 +215,7 @@ def test_every_reason_to_wait_has_words() -> None:
     calls = re.compile(
         r"\b(?:Wait|Refused|PendingCause)\(\s*\"([a-z_]+)\"|Wait\(\"([a-z_]+)\" if .*? else \"([a-z_]+)\""
     )
-    texts = [path.read_text() for path in (SOURCES / "plan").glob("*.py")]
+    texts = [path.read_text() for path in (SOURCES / "plan").rglob("*.py")]
     codes = {code for text in texts for groups in calls.findall(text) for code in groups if code}
     assert codes
     assert codes - MEANINGS.keys() == set()

@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from harvester_ccm.names import REGION, ZONE
-from tests.clock import jumping_time
-from tests.memory_server import refused
-from tests.unit.controllers.node_scene import (
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import refused
+from tests.worlds.node_scene import (
     BALANCER,
     NAMESPACE,
     NODE,

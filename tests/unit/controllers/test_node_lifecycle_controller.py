@@ -9,10 +9,10 @@ import pytest
 
 from devenv.harvester.machines import Machine
 from harvester_ccm.names import MACHINE_RECORD
-from harvester_ccm.plan.node_lifecycle import LifecyclePolicy
-from tests.clock import jumping_time
-from tests.memory_server import refused
-from tests.unit.controllers.node_scene import NODE, VM, NodeScene, initialised, machine, until
+from harvester_ccm.plan.node.lifecycle import LifecyclePolicy
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import refused
+from tests.worlds.node_scene import NODE, VM, NodeScene, initialised, machine, until
 
 
 async def joined(scene: NodeScene, count: int) -> list[Machine]:

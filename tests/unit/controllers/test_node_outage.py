@@ -14,9 +14,9 @@ from collections.abc import Callable
 import pytest
 
 from harvester_ccm.errors import CCMError, Unreachable
-from tests.clock import JumpingLoop, jumping_time
-from tests.memory_server import Call, Document, refused
-from tests.unit.controllers.node_scene import VM, VMI, NodeScene, initialised, machine, until
+from tests.worlds.clock import JumpingLoop, jumping_time
+from tests.worlds.memory_server import Call, Document, refused
+from tests.worlds.node_scene import VM, VMI, NodeScene, initialised, machine, until
 
 HOUR = 3600.0
 COUNT = 20

@@ -12,8 +12,8 @@ from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, LB_CLUSTER, LB_SERVICE_UUID
-from tests.builders import ADDRESS, LB_NAME, UID, service
-from tests.unit.service_stage import Stage
+from tests.worlds.builders import ADDRESS, LB_NAME, UID, service
+from tests.worlds.service_stage import Stage
 
 KEY = "shop/web"
 LB_KEY = f"vms/{LB_NAME}"

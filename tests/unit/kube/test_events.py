@@ -7,7 +7,7 @@ import asyncio
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.events import BURST, QUEUE_LENGTH, REFILL_SECONDS, EventRecorder, ObjectReference
-from tests.clock import jumping_time
+from tests.worlds.clock import jumping_time
 
 
 def offline_recorder() -> EventRecorder:

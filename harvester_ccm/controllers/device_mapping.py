@@ -1,0 +1,119 @@
+"""The ConfigMap ``kube-system/harvester-nad-mapping``: which device of the nodes is in which Harvester network.
+
+Kept by one key in one queue: any number of changes of VMs in a row leads to one look. What it says is decided in
+``plan.nad_mapping``. Charts before 0.2.13 do not grant ConfigMaps; that is said once, and the rest goes on without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.controllers.vms import Fleet
+from harvester_ccm.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.informer import Informer
+from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
+from harvester_ccm.model.meta import Resource, document_decoder
+from harvester_ccm.model.outcome import Done, Outcome, Wait
+from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+from harvester_ccm.plan.node.device_mapping import Devices, new_config_map, plan_nad_mapping
+from harvester_ccm.plan.node.vms import own_instances
+
+KEY: Final = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
+FORBIDDEN_PAUSE: Final = 600.0
+"""Seconds until a write that is not granted is tried again."""
+
+_DOCUMENTS: Final = Resource("", "v1", "configmaps", "ConfigMap", document_decoder())
+
+log = structlog.get_logger(__name__)
+
+
+class NetworkMapping:
+    """Keeps the ConfigMap."""
+
+    def __init__(self, guest: ApiClient, fleet: Fleet, config_maps: Informer[ConfigMap]) -> None:
+        self._guest = guest
+        self._fleet = fleet
+        self._config_maps = config_maps
+        self._remembered: Mapping[str, Devices] = {}
+        self._unknown: tuple[str, ...] = ()
+        self._forbidden_until: float | None = None
+        """Loop time before which nothing is written; None while nothing was refused."""
+        self.runner = Runner("network mapping", self.reconcile, workers=1)
+        fleet.on_machines(self._wake)
+        config_maps.on_change(lambda _old, _new: self._wake())
+        config_maps.on_state(self._wake)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._fleet.caches.nodes.wait_synced()
+        self._wake()
+        await self.runner.run()
+
+    async def reconcile(self, key: str) -> Outcome:
+        """Make the ConfigMap say what the nodes' VMs say."""
+        if not self._config_maps.synced:
+            if isinstance(self._config_maps.problem, Forbidden):
+                self._say_forbidden(self._config_maps.problem)
+            return Wait("ConfigMap")
+        index = self._fleet.index()
+        if not index.synced:
+            return Wait("VMs")
+        plan = plan_nad_mapping(own_instances(index), self._config_maps.get(key), remembered=self._remembered)
+        self._remembered = plan.remembered
+        if plan.unknown != self._unknown:
+            self._unknown = plan.unknown
+            log.debug("network devices not known", vms=plan.unknown)
+        if plan.value is None:
+            return Done()
+        now = asyncio.get_running_loop().time()
+        if self._forbidden_until is not None and now < self._forbidden_until:
+            return Wait("grant", self._forbidden_until - now)
+        try:
+            await self._write(plan.value)
+        except Forbidden as error:
+            self._say_forbidden(error)
+            return Wait("grant", FORBIDDEN_PAUSE)
+        self._forbidden_until = None
+        log.info("network mapping written", config_map=key, mapping=dict(plan.mapping))
+        return Done()
+
+    async def _write(self, value: str) -> None:
+        """Put the value; other keys and labels of the ConfigMap stay (there is no right to patch it)."""
+        try:
+            document = await self._guest.get(_DOCUMENTS, NAD_MAPPING_NAME, namespace=NAD_MAPPING_NAMESPACE)
+        except NotFound:
+            await self._create(value)
+            return
+        data = document.get("data")
+        document["data"] = {**(data if isinstance(data, dict) else {}), NAD_MAPPING_KEY: value}
+        written = await self._guest.replace(CONFIG_MAPS, NAD_MAPPING_NAME, document, namespace=NAD_MAPPING_NAMESPACE)
+        self._config_maps.observe(written)
+
+    async def _create(self, value: str) -> None:
+        try:
+            created = await self._guest.create(CONFIG_MAPS, new_config_map(value), namespace=NAD_MAPPING_NAMESPACE)
+        except AlreadyExists as error:
+            # Somebody was faster; what they wrote is looked at in a moment.
+            raise Conflict(error.answer) from error
+        self._config_maps.observe(created)
+
+    def _say_forbidden(self, error: Forbidden) -> None:
+        said = self._forbidden_until is not None
+        self._forbidden_until = asyncio.get_running_loop().time() + FORBIDDEN_PAUSE
+        if said:
+            return
+        log.warning(
+            "network mapping not kept, Services with a network annotation get no device; grant get, list, watch, "
+            "create and update on configmaps to the service account",
+            config_map=KEY,
+            error=str(error),
+        )
+
+    def _wake(self) -> None:
+        self.runner.enqueue(KEY)

@@ -1,0 +1,93 @@
+"""Writes to Harvester's load balancers, in the version of its API that is read, with the answers in the cache at once.
+
+A load balancer is written in the version in which it was read, and only while the cache reads that version. In the
+older one it is written only after a look that Harvester does not serve the newer one yet: a Harvester that has just
+been upgraded drops from such a write what only the newer version has.
+"""
+
+from __future__ import annotations
+
+from harvester_ccm.errors import AlreadyExists, Answer, Conflict, NotFound
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.informer import Informer
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer, load_balancers_in
+from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange, changed_document
+
+
+class BalancerWrites:
+    """The writes to one namespace."""
+
+    def __init__(self, harvester: ApiClient, cache: Informer[LoadBalancer], namespace: str) -> None:
+        self._harvester = harvester
+        self._cache = cache
+        self._namespace = namespace
+
+    async def create(self, name: str, body: Document) -> None:
+        """Create a load balancer. Raises Conflict when it exists: the cache is behind, and what exists decides."""
+        resource = load_balancers_in(str(body["apiVersion"]))
+        await self._check(str(body["apiVersion"]), name)
+        try:
+            created = await self._harvester.create(resource, body, namespace=self._namespace)
+        except AlreadyExists as error:
+            self._observe(await self._harvester.get(resource, name, namespace=self._namespace))
+            raise Conflict(error.answer) from error
+        self._observe(created)
+
+    async def change(self, name: str, change: LoadBalancerChange) -> LoadBalancer | None:
+        """Change a load balancer and return it; None when it is gone.
+
+        Raises Conflict when it is not the cached one any more, or when Harvester did not take the change, as one in the
+        middle of an upgrade does: to repeat that at once would be to repeat it without end.
+        """
+        current = self._cache.get(f"{self._namespace}/{name}")
+        if current is None:
+            return None
+        await self._check(current.api_version, name)
+        document = changed_document(current, change)
+        try:
+            written = await self._harvester.replace(
+                load_balancers_in(current.api_version), name, document, namespace=self._namespace
+            )
+        except NotFound as error:
+            if not error.names_object:
+                raise
+            self._cache.forget(current)
+            return None
+        if current.v1alpha1 and changed_document(written, change) != written.document():
+            raise _conflict(name, "Harvester did not take a change of it in v1alpha1; is it being upgraded?")
+        self._observe(written)
+        return written
+
+    async def delete(self, name: str, uid: str) -> bool:
+        """Delete that very load balancer; return whether it was there. Raises Conflict when it is another one."""
+        try:
+            await self._harvester.delete(self._cache.resource, name, namespace=self._namespace, uid=uid)
+        except NotFound as error:
+            if not error.names_object:
+                raise
+            return False
+        return True
+
+    async def _check(self, version: str, name: str) -> None:
+        """Raise Conflict unless load balancers may be written in this version."""
+        if load_balancers_in(version) != self._cache.resource:
+            raise _conflict(name, f"load balancers are read in {self._cache.resource.version} by now")
+        if self._cache.resource != LOAD_BALANCERS and await self._serves_newest(name):
+            raise _conflict(name, "Harvester was upgraded; load balancers are read in its newer version in a moment")
+
+    async def _serves_newest(self, name: str) -> bool:
+        """Return whether Harvester serves the newest version now; what it says of its versions comes a moment later."""
+        try:
+            await self._harvester.get(LOAD_BALANCERS, name, namespace=self._namespace)
+        except NotFound as error:
+            return error.names_object
+        return True
+
+    def _observe(self, written: LoadBalancer) -> None:
+        """Take an answer into the cache, unless that reads another version by now."""
+        if load_balancers_in(written.api_version) == self._cache.resource:
+            self._cache.observe(written)
+
+
+def _conflict(name: str, message: str) -> Conflict:
+    return Conflict(Answer(409, "Conflict", f"load balancer {name}: {message}", f"PUT {name}"))

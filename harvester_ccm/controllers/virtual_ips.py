@@ -1,0 +1,92 @@
+"""The addresses of load balancers, kept up to date: they appear on the nodes' interfaces and are no node addresses.
+
+An address counts for ``LINGER_SECONDS`` after the last load balancer or Service with it is gone, because the guest
+agents go on reporting it for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Set
+from typing import Final
+
+from harvester_ccm.errors import Forbidden, NotFound
+from harvester_ccm.kube.informer import Informer
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.netip import IPAddress
+from harvester_ccm.plan.service.virtual_ips import virtual_ips
+
+LINGER_SECONDS: Final = 120.0
+
+
+class VirtualAddresses:
+    """Counts who has which address."""
+
+    def __init__(self, services: Informer[Service], load_balancers: Informer[LoadBalancer]) -> None:
+        self._services = services
+        self._load_balancers = load_balancers
+        self._counts: Counter[IPAddress] = Counter()
+        self._departed: dict[IPAddress, float] = {}
+        self._on_new: list[Callable[[Set[IPAddress]], None]] = []
+        self._on_state: list[Callable[[], None]] = []
+        for service in services.all():
+            self._service_changed(None, service)
+        for load_balancer in load_balancers.all():
+            self._load_balancer_changed(None, load_balancer)
+        services.on_change(self._service_changed)
+        load_balancers.on_change(self._load_balancer_changed)
+        services.on_state(self._state_changed)
+        load_balancers.on_state(self._state_changed)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that can be read was read; load balancers that may not be read do not count."""
+        balancers = self._load_balancers
+        return self._services.synced and (balancers.synced or isinstance(balancers.problem, Forbidden | NotFound))
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether reading the load balancers fails at the moment."""
+        return self._load_balancers.problem is not None
+
+    def current(self) -> Set[IPAddress]:
+        """Return the addresses."""
+        now = asyncio.get_running_loop().time()
+        self._departed = {address: until for address, until in self._departed.items() if until > now}
+        return self._counts.keys() | self._departed.keys()
+
+    def on_new(self, callback: Callable[[Set[IPAddress]], None]) -> None:
+        """Have ``callback`` called with addresses that became virtual ones."""
+        self._on_new.append(callback)
+
+    def on_state(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called when ``complete`` or ``unreadable`` may have changed."""
+        self._on_state.append(callback)
+
+    def _service_changed(self, old: Service | None, new: Service | None) -> None:
+        before = virtual_ips((old,), ()) if old else frozenset[IPAddress]()
+        self._changed(before, virtual_ips((new,), ()) if new else frozenset())
+
+    def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+        before = virtual_ips((), (old,)) if old else frozenset[IPAddress]()
+        self._changed(before, virtual_ips((), (new,)) if new else frozenset())
+
+    def _changed(self, before: Set[IPAddress], after: Set[IPAddress]) -> None:
+        fresh = {address for address in after - before if address not in self._counts}
+        for address in after - before:
+            self._counts[address] += 1
+            self._departed.pop(address, None)
+        for address in before - after:
+            self._counts[address] -= 1
+            if not self._counts[address]:
+                del self._counts[address]
+                self._departed[address] = asyncio.get_running_loop().time() + LINGER_SECONDS
+        if fresh:
+            for callback in self._on_new:
+                callback(fresh)
+
+    def _state_changed(self) -> None:
+        for callback in self._on_state:
+            callback()

@@ -1,0 +1,217 @@
+"""Addresses of a Node, from what Harvester reports about its VM.
+
+For a well-formed report the result is the Go provider's: the same addresses, types and order, arranged for the
+annotation of the kubelet's address as the cloud-provider framework does. Differences, each for a known fault:
+
+* Nothing is published that has no InternalIP. The Go provider then replaces all addresses by the host name.
+* A known InternalIP stays while the report has no address of its family that may replace it, as long as no other
+  interface of the VM has it: guest agents report nothing, or IPv6 only, for moments.
+* On an initialised Node the present InternalIP is kept while it is among the candidates, and addresses keep their
+  order. On a new Node the order of the report decides, as in Go.
+* The annotation ``alpha.kubernetes.io/provided-node-ip`` is compared as addresses, may be a pair, and is passed over
+  with a note where it is unreadable or the VM does not have the address; Go then leaves the Node without an InternalIP
+  and never initialises it. While the VM of a new Node reports no address at all, the annotation's address is used.
+* ``--node-exclude-ip-ranges`` hides ExternalIPs in every mode, in Go only together with ``--node-ip-cidr``. An
+  InternalIP that a range or the annotation chose is never hidden (as in Go). Where just the first address of a family
+  would be taken, an excluded one is passed over, and is taken with a note when the VM has no other of that family.
+* ``additional-internal-ips`` may hold ranges, and is compared as addresses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+from harvester_ccm.model.core import Node, NodeAddress
+from harvester_ccm.model.harvester import VirtualMachineInstance
+from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP
+from harvester_ccm.netip import IPAddress, IPNetwork, parse_range
+from harvester_ccm.plan.node import events
+from harvester_ccm.plan.node.interfaces import (
+    DroppedAddress,
+    DropReason,
+    addresses_elsewhere,
+    management_nic,
+    read_addresses,
+    reported_addresses,
+)
+from harvester_ccm.plan.node.internal_ip import Candidates, Choice, InternalIPRules, choose_internal_ips
+from harvester_ccm.plan.node.node_note import NodeNote
+from harvester_ccm.plan.node.patch import was_initialised
+from harvester_ccm.plan.node.provided_node_ip import parse_provided_node_ip, prefer_provided
+
+_HiddenRanges = Mapping[DropReason, tuple[IPNetwork, ...]]
+
+
+@dataclass(frozen=True)
+class AddressPolicy:
+    """What the flags say about node addresses."""
+
+    management_network: str | None = None
+    """``namespace/name`` of the network whose interface counts; None: the first interface."""
+    node_ip_cidrs: tuple[IPNetwork, ...] = ()
+    """Ranges the InternalIPs are chosen from, at most one per family."""
+    exclude_ranges: tuple[IPNetwork, ...] = ()
+    """Ranges of addresses that are not published."""
+    use_provided_node_ip: bool = True
+    """Respect the two annotations on the Node."""
+
+
+@dataclass(frozen=True)
+class AddressPlan:
+    """The addresses to publish."""
+
+    addresses: tuple[NodeAddress, ...] = ()
+    """All of them, the Hostname last. Empty: there is nothing to publish, leave the Node's as they are."""
+    dropped: tuple[DroppedAddress, ...] = ()
+    """Reported addresses that are not published, with the reason, for the log."""
+    problem: NodeNote | None = None
+    """Why there is nothing to publish; set exactly when ``addresses`` is empty."""
+    notes: tuple[NodeNote, ...] = ()
+    """Oddities that did not prevent a result."""
+
+
+def plan_addresses(
+    node: Node,
+    instance: VirtualMachineInstance,
+    *,
+    policy: AddressPolicy,
+    virtual_ips: Set[IPAddress] = frozenset(),
+) -> AddressPlan:
+    """Return what to publish as the Node's addresses.
+
+    ``virtual_ips`` are the addresses of load balancers; they must be complete when this is called.
+    """
+    nic = management_nic(instance, policy.management_network)
+    if nic is None:
+        return AddressPlan(problem=events.no_network(instance, policy.management_network))
+    reported, dropped = read_addresses(reported_addresses(instance, nic), virtual_ips)
+    notes = [events.guessed_network(nic)] if nic.guessed_among else []
+    provided, provided_notes = _provided(node, policy)
+    notes += provided_notes
+    elsewhere = addresses_elsewhere(instance, nic)
+    candidates = Candidates(reported, _stand_ins(node, reported, provided, elsewhere, virtual_ips))
+    if not reported and (was_initialised(node) or not candidates.stand_ins):
+        problem = events.no_address(instance, nic, dropped)
+        return AddressPlan((), dropped, problem, tuple(notes))
+    rules = InternalIPRules(provided, policy.node_ip_cidrs, policy.exclude_ranges, _present_internal_ips(node))
+    choice = choose_internal_ips(candidates, rules)
+    if not choice.internal:
+        return AddressPlan((), dropped, events.no_internal_ip(nic, reported, policy.node_ip_cidrs), tuple(notes))
+    notes += events.choice_notes(choice, provided, reported=reported, elsewhere=elsewhere, nic=nic)
+    hidden, hidden_notes = _hidden(node, policy, choice)
+    plan = _publish(node, candidates, choice, hidden)
+    return replace(plan, dropped=(*dropped, *plan.dropped), notes=(*notes, *hidden_notes))
+
+
+def _provided(node: Node, policy: AddressPolicy) -> tuple[tuple[IPAddress, ...], list[NodeNote]]:
+    value = node.metadata.annotation(PROVIDED_NODE_IP)
+    if value is None or not policy.use_provided_node_ip:
+        return (), []
+    try:
+        return parse_provided_node_ip(value), []
+    except ValueError as error:
+        return (), [events.invalid_provided(value, str(error))]
+
+
+def _stand_ins(
+    node: Node,
+    reported: Sequence[IPAddress],
+    provided: Sequence[IPAddress],
+    elsewhere: Collection[IPAddress],
+    virtual_ips: Collection[IPAddress],
+) -> tuple[IPAddress, ...]:
+    """Return addresses that are not reported now and may still become the InternalIP where no reported one can."""
+    if was_initialised(node):
+        texts = [a.address for a in node.status.addresses if a.type == "InternalIP"]
+    else:
+        texts = [] if reported else [str(address) for address in provided]
+    usable, _ = read_addresses(texts, virtual_ips)
+    return tuple(address for address in usable if address not in reported and address not in elsewhere)
+
+
+def _present_internal_ips(node: Node) -> frozenset[IPAddress]:
+    """Return the InternalIPs to prefer: those of an initialised Node, because the kubelet's first guess is none."""
+    if not was_initialised(node):
+        return frozenset()
+    usable, _ = read_addresses((a.address for a in node.status.addresses if a.type == "InternalIP"), frozenset())
+    return frozenset(usable)
+
+
+def _hidden(node: Node, policy: AddressPolicy, choice: Choice) -> tuple[_HiddenRanges, list[NodeNote]]:
+    """Return the ranges that ExternalIPs are hidden in. Chosen by range, additional internal IPs are not looked at."""
+    hidden: _HiddenRanges = {DropReason.EXCLUDED: policy.exclude_ranges}
+    value = node.metadata.annotation(ADDITIONAL_INTERNAL_IPS)
+    by_range = bool(policy.node_ip_cidrs) and not choice.by_annotation
+    if not value or by_range or not policy.use_provided_node_ip:
+        return hidden, []
+    ranges, cause = _additional_internal_ips(value)
+    notes = [events.invalid_additional(value, cause)] if cause else []
+    return {**hidden, DropReason.ADDITIONAL: ranges}, notes
+
+
+def _additional_internal_ips(value: str) -> tuple[tuple[IPNetwork, ...], str]:
+    """Return the ranges in the annotation, and what is wrong with it, empty when nothing is."""
+    try:
+        texts = json.loads(value)
+    except ValueError as error:
+        return (), str(error)
+    if texts is None:
+        return (), ""
+    if not isinstance(texts, list):
+        return (), "not a list"
+    ranges: list[IPNetwork] = []
+    bad: list[str] = []
+    for text in texts:
+        try:
+            ranges.append(parse_range(str(text).strip())[1])
+        except ValueError:
+            bad.append(str(text))
+    return tuple(ranges), f"no IP addresses: {', '.join(bad)}" if bad else ""
+
+
+def _publish(node: Node, candidates: Candidates, choice: Choice, hidden: _HiddenRanges) -> AddressPlan:
+    published: list[NodeAddress] = []
+    dropped: list[DroppedAddress] = []
+    kept = tuple(address for address in candidates.stand_ins if address in choice.internal)
+    for address in (*candidates.reported, *kept):
+        if address in choice.internal:
+            published.append(NodeAddress(type="InternalIP", address=str(address)))
+            continue
+        reason = next((r for r, ranges in hidden.items() if any(address in entry for entry in ranges)), None)
+        if reason is None:
+            published.append(NodeAddress(type="ExternalIP", address=str(address)))
+        else:
+            dropped.append(DroppedAddress(str(address), reason))
+    published.append(NodeAddress(type="Hostname", address=node.metadata.name))
+    addresses = _arranged(node, tuple(published))
+    if was_initialised(node):
+        addresses = in_present_order(addresses, node.status.addresses)
+    return AddressPlan(addresses, tuple(dropped))
+
+
+def _arranged(node: Node, addresses: tuple[NodeAddress, ...]) -> tuple[NodeAddress, ...]:
+    """Return the addresses as the framework arranges them, unless that would lose an InternalIP.
+
+    The framework looks at the annotation whatever the flags say. With the annotation switched off it can name
+    addresses that are not the InternalIPs; there Go loses one, or never initialises the Node.
+    """
+    value = node.metadata.annotation(PROVIDED_NODE_IP)
+    if value is None:
+        return addresses
+    try:
+        arranged = prefer_provided(addresses, parse_provided_node_ip(value))
+    except ValueError:
+        return addresses
+    lost = [address for address in addresses if address.type == "InternalIP" and address not in arranged]
+    return addresses if lost else arranged
+
+
+def in_present_order(wanted: Sequence[NodeAddress], present: Sequence[NodeAddress]) -> tuple[NodeAddress, ...]:
+    """Return the wanted addresses with those that are present already in their present order.
+
+    New ones stay where the report has them. So a report in another order changes nothing.
+    """
+    order = iter([address for address in dict.fromkeys(present) if address in wanted])
+    return tuple(next(order) if address in present else address for address in wanted)

@@ -1,0 +1,128 @@
+"""The ConfigMap that maps a Harvester network to the device it has in the nodes.
+
+``kube-system/harvester-nad-mapping`` holds, under ``interface-nad-mapping``, a JSON object of network name to device
+for the networks that every node has on a device of the same name; an empty string when there is none. Service
+controllers and Rancher read it. When all VMs report their devices the value is the Go provider's. Differences:
+
+* A VM that does not report devices (no guest agent, restart, migration) says nothing about them: what it last said
+  counts, and without that it does not vote. In Go it empties the mapping, which blocks every Service with a network.
+* A network whose device no VM reports keeps what is published.
+* While nothing at all is known, nothing is written; in Go the empty string is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from harvester_ccm.model.core import ConfigMap
+from harvester_ccm.model.harvester import VirtualMachineInstance
+from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+from harvester_ccm.plan.node.vms import migrating, phase
+
+Devices = Mapping[str, str]
+"""Network name to device name."""
+
+
+@dataclass(frozen=True)
+class MappingPlan:
+    """What the ConfigMap must say."""
+
+    mapping: Devices
+    """What holds now: the networks that can be used."""
+    value: str | None = None
+    """Text to write; None: leave the ConfigMap as it is."""
+    remembered: Mapping[str, Devices] = field(default_factory=dict)
+    """What each VM last said, by UID of its instance; pass it in next time."""
+    unknown: tuple[str, ...] = ()
+    """Names of VMs with a network whose device is not known, for the log."""
+
+
+@dataclass(frozen=True)
+class _Report:
+    name: str
+    attached: frozenset[str]
+    devices: Devices
+
+    @property
+    def complete(self) -> bool:
+        return self.attached <= self.devices.keys()
+
+
+def plan_nad_mapping(
+    instances: Iterable[VirtualMachineInstance],
+    config_map: ConfigMap | None,
+    *,
+    remembered: Mapping[str, Devices],
+) -> MappingPlan:
+    """Return the mapping over the nodes' instances (``node_machine.own_instances``). ``config_map``: None if absent."""
+    published = _published(config_map)
+    reports: dict[str, _Report] = {}
+    for instance in instances:
+        report = _report(instance, remembered.get(instance.metadata.uid, {}))
+        if report is not None:
+            reports[instance.metadata.uid] = report
+    memory = {uid: report.devices for uid, report in reports.items()}
+    unknown = tuple(sorted(report.name for report in reports.values() if not report.complete))
+    if not reports:
+        return MappingPlan(published or {}, remembered=memory)
+    mapping = _common(tuple(reports.values()), published or {})
+    nothing_known = bool(unknown) and not mapping and not published
+    if nothing_known or mapping == published:
+        return MappingPlan(mapping, remembered=memory, unknown=unknown)
+    return MappingPlan(mapping, mapping_text(mapping), memory, unknown)
+
+
+def mapping_text(mapping: Devices) -> str:
+    """Return the value of the key: compact JSON with sorted keys, or nothing for no network."""
+    return json.dumps(mapping, separators=(",", ":"), sort_keys=True, ensure_ascii=False) if mapping else ""
+
+
+def new_config_map(value: str) -> dict[str, object]:
+    """Return the ConfigMap to create when there is none."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": NAD_MAPPING_NAME, "namespace": NAD_MAPPING_NAMESPACE},
+        "data": {NAD_MAPPING_KEY: value},
+    }
+
+
+def _published(config_map: ConfigMap | None) -> dict[str, str] | None:
+    """Return the published mapping; None when there is none or it is unreadable, so that anything known replaces it."""
+    if config_map is None:
+        return None
+    try:
+        value = json.loads((config_map.data or {}).get(NAD_MAPPING_KEY) or "{}")
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or not all(isinstance(device, str) for device in value.values()):
+        return None
+    return value
+
+
+def _report(instance: VirtualMachineInstance, remembered: Devices) -> _Report | None:
+    """Return what a VM says, or None when it does not count: not running, or it has never reported an interface."""
+    if phase(instance) != "Running" or instance.status is None:
+        return None
+    networks = {n.name: n.multus.network_name for n in instance.spec.networks or () if n.multus is not None}
+    interfaces = () if migrating(instance) else instance.status.interfaces or ()
+    now = {networks[i.name]: i.interface_name for i in interfaces if i.interface_name and i.name in networks}
+    attached = frozenset(network for network in networks.values() if network)
+    known = {network: device for network, device in remembered.items() if network in attached}
+    if not interfaces and not known:
+        return None
+    return _Report(instance.metadata.name, attached, known | now)
+
+
+def _common(reports: tuple[_Report, ...], published: Devices) -> dict[str, str]:
+    everywhere = frozenset[str].intersection(*(report.attached for report in reports))
+    common: dict[str, str] = {}
+    for network in everywhere:
+        devices = {report.devices[network] for report in reports if network in report.devices}
+        if len(devices) == 1:
+            common[network] = devices.pop()
+        elif not devices and network in published:
+            common[network] = published[network]
+    return common

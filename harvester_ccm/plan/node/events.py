@@ -1,0 +1,134 @@
+"""Sentences about a Node's addresses: what is wrong, what was seen, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harvester_ccm.model.harvester import VirtualMachineInstance
+from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, NodeReason
+from harvester_ccm.netip import IPAddress, IPNetwork
+from harvester_ccm.plan.node.interfaces import DroppedAddress, Nic
+from harvester_ccm.plan.node.internal_ip import Choice
+from harvester_ccm.plan.node.node_note import NodeNote
+from harvester_ccm.plan.node.vms import Machine, agent_connected
+
+
+def not_running(machine: Machine) -> NodeNote:
+    """Return the note for a VM without a running instance."""
+    status = machine.vm.status.printable_status if machine.vm.status else ""
+    return NodeNote(
+        NodeReason.VM_NOT_RUNNING,
+        f"VM {machine.vm.metadata.key} is not running (status {status or 'unknown'}), so it has no address yet",
+    )
+
+
+def no_network(instance: VirtualMachineInstance, network: str | None) -> NodeNote:
+    """Return the note for a VM without an interface that counts."""
+    networks = instance.spec.networks or ()
+    attached = ", ".join(n.multus.network_name for n in networks if n.multus is not None) or "none but the pod network"
+    name = instance.metadata.key
+    if network:
+        text = f"VM {name} has no interface in --management-network {network}; its networks: {attached}"
+    else:
+        text = f"VM {name} has no interface in a VM network; its networks: {attached}"
+    return NodeNote(NodeReason.NO_MANAGEMENT_NETWORK, text, subject=network or "")
+
+
+def guessed_network(nic: Nic) -> NodeNote:
+    """Return the note for a VM with several interfaces of which none was asked for."""
+    return NodeNote(
+        NodeReason.NETWORK_GUESSED,
+        f"The VM has several network interfaces ({', '.join(nic.guessed_among)}); the addresses of {nic.name!r} in "
+        f"network {nic.network} are used. Name the network with --management-network",
+        subject=nic.network,
+    )
+
+
+def no_address(instance: VirtualMachineInstance, nic: Nic, dropped: Sequence[DroppedAddress]) -> NodeNote:
+    """Return the note for an interface without a usable address."""
+    where = f"VM {instance.metadata.key} has no address yet on network {nic.network}"
+    if dropped:
+        text = (
+            f"{where}: unusable are {_listed(dropped)}. Does the guest get an address from DHCP or its configuration?"
+        )
+    elif agent_connected(instance):
+        text = f"{where}: qemu-guest-agent is connected but reports none. Does the guest configure this interface?"
+    else:
+        text = f"{where}: is qemu-guest-agent installed and running in the guest?"
+    return NodeNote(NodeReason.NO_ADDRESS, text)
+
+
+def no_internal_ip(nic: Nic, reported: Sequence[IPAddress], cidrs: Sequence[IPNetwork]) -> NodeNote:
+    """Return the note for addresses none of which may be the InternalIP."""
+    seen, ranges = ", ".join(map(str, reported)), ", ".join(map(str, cidrs))
+    text = f"None of the VM's addresses on network {nic.network} ({seen}) is inside --node-ip-cidr {ranges}"
+    return NodeNote(NodeReason.NO_INTERNAL_IP, f"{text}. Correct the flag or the address", subject=ranges)
+
+
+def invalid_provided(value: str, cause: str) -> NodeNote:
+    """Return the note for an annotation that cannot be read."""
+    text = f"Annotation {PROVIDED_NODE_IP} {cause}. It is ignored; correct the kubelet's --node-ip"
+    return NodeNote(NodeReason.PROVIDED_IP_INVALID, text, subject=value)
+
+
+def invalid_additional(value: str, cause: str) -> NodeNote:
+    """Return the note for an annotation that cannot be read, or only in part."""
+    text = (
+        f"Annotation {ADDITIONAL_INTERNAL_IPS} is {value!r}, expected a JSON list of IP addresses such as "
+        f'["10.0.0.5"]: {cause}. What cannot be read is ignored'
+    )
+    return NodeNote(NodeReason.ADDITIONAL_IPS_INVALID, text, subject=value)
+
+
+def choice_notes(
+    choice: Choice,
+    provided: Sequence[IPAddress],
+    *,
+    reported: Sequence[IPAddress],
+    elsewhere: Mapping[IPAddress, str],
+    nic: Nic,
+) -> list[NodeNote]:
+    """Return what the owner of the Node should know about the choice."""
+    notes = []
+    missing = [address for address in provided if address not in choice.internal]
+    if missing:
+        notes.append(_provided_missing(missing, reported, elsewhere, nic))
+    if not reported:
+        used = ", ".join(str(address) for address in provided if address in choice.internal)
+        notes.append(_provided_trusted(used, nic))
+    if choice.despite_exclusion:
+        used = ", ".join(map(str, choice.despite_exclusion))
+        text = f"{used} is in --node-exclude-ip-ranges, and the InternalIP because the VM has no other of its family"
+        notes.append(NodeNote(NodeReason.EXCLUDED_ADDRESS_USED, f"{text}. Correct the flag", subject=used))
+    return notes
+
+
+def _provided_missing(
+    missing: Sequence[IPAddress], reported: Sequence[IPAddress], elsewhere: Mapping[IPAddress, str], nic: Nic
+) -> NodeNote:
+    names, seen = ", ".join(map(str, missing)), ", ".join(map(str, reported))
+    interfaces = ", ".join(sorted({elsewhere[address] for address in missing if address in elsewhere}))
+    hint = (
+        f"It is on interface {interfaces}: name that network with --management-network"
+        if interfaces
+        else "Correct the kubelet's --node-ip or the address of the VM"
+    )
+    return NodeNote(
+        NodeReason.PROVIDED_IP_NOT_FOUND,
+        f"Annotation {PROVIDED_NODE_IP} names {names}, which the VM does not have on network {nic.network} "
+        f"(it has {seen}); another address was chosen. {hint}",
+        subject=names,
+    )
+
+
+def _provided_trusted(used: str, nic: Nic) -> NodeNote:
+    return NodeNote(
+        NodeReason.PROVIDED_IP_TRUSTED,
+        f"The VM reports no address on network {nic.network}, so {used} from annotation {PROVIDED_NODE_IP} is the "
+        "InternalIP for now. Is qemu-guest-agent installed and running in the guest?",
+        subject=used,
+    )
+
+
+def _listed(dropped: Sequence[DroppedAddress]) -> str:
+    return ", ".join(f"{entry.address} ({entry.reason})" for entry in dropped)

@@ -1,0 +1,177 @@
+"""Whether a Node's VM exists and whether it is switched on, as far as Harvester's answers make it certain."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from harvester_ccm.errors import CCMError, NotFound
+from harvester_ccm.model.core import Node, parse_provider_id
+from harvester_ccm.model.harvester import VirtualMachine
+from harvester_ccm.names import MACHINE_RECORD, NodeReason
+from harvester_ccm.plan.node.match import Match, find_machine
+from harvester_ccm.plan.node.vms import Machine, MachineIndex, phase
+
+_RUNNING: Final = frozenset({"Paused", "Migrating"})
+_NOT_STARTING: Final = frozenset(
+    {
+        "CrashLoopBackOff",
+        "ErrorUnschedulable",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrorPvcNotFound",
+        "DataVolumeError",
+    }
+)
+"""States of a VM that should run and cannot: no guest is there."""
+_GOING_DOWN: Final = frozenset({"Stopped", "Stopping", "Terminating"})
+_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+
+
+class Existence(Enum):
+    """Whether a VM is there."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+    """Certainly not, at this moment."""
+    UNKNOWN = "unknown"
+
+
+class Power(Enum):
+    """Whether the guest of a VM runs."""
+
+    ON = "on"
+    OFF = "off"
+    UNKNOWN = "unknown"
+    """Changing, or not told: conclude nothing."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Answer to a live GET of a VM by name. Exactly one of ``vm`` and ``error`` is set."""
+
+    name: str
+    vm: VirtualMachine | None = None
+    error: CCMError | None = None
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """What is certain about a Node's VM."""
+
+    existence: Existence
+    machine: Machine | None = None
+    """Set when it is present."""
+    detail: str = ""
+    """For logs: which answer it rests on."""
+    doubtful: bool = False
+    """Whether no answer of Harvester could make an absence certain; the detail says why."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """How many Nodes have their VM: the measure for whether our view of Harvester can be right."""
+
+    managed: int
+    """Nodes with a provider ID of ours."""
+    missing: frozenset[str]
+    """Names of those without a VM."""
+    missing_ready: frozenset[str]
+    """Names of those without a VM that are ready nevertheless."""
+
+
+def survey_nodes(nodes: Iterable[Node], index: MachineIndex) -> Survey:
+    """Return the survey over all Nodes of the cluster."""
+    managed = [n for n in nodes if parse_provider_id(n.spec.provider_id) and not n.metadata.deleting]
+    missing = [n for n in managed if find_machine(n, index).machine is None]
+    return Survey(
+        managed=len(managed),
+        missing=frozenset(n.metadata.name for n in missing),
+        missing_ready=frozenset(n.metadata.name for n in missing if n.ready == "True"),
+    )
+
+
+def needs_probe(node: Node, match: Match) -> bool:
+    """Return whether a live GET is worth its request: only for a Node that is not ready and whose VM was known."""
+    return (
+        match.machine is None
+        and node.ready != "True"
+        and parse_provider_id(node.spec.provider_id) is not None
+        and match.problem is not None
+        and match.problem.reason is NodeReason.VM_NOT_FOUND
+    )
+
+
+def proven_name(node: Node, remembered: str | None) -> str | None:
+    """Return the name under which this Node's VM was last seen, now or by an earlier process; None for never.
+
+    The Node's own name proves nothing: its VM may have another one and still run.
+    """
+    recorded = node.metadata.annotation(MACHINE_RECORD) or ""
+    return remembered or (recorded if _OBJECT_NAME.fullmatch(recorded) else None)
+
+
+def absence_doubt(node: Node, name: str | None, unread: Set[str]) -> str:
+    """Return why even a 404 would not prove that the Node's VM is gone; empty when it would.
+
+    ``name`` is of ``proven_name``; ``unread`` are the VMs that could not be decoded, any of which may be this one.
+    """
+    if unread:
+        return f"{', '.join(sorted(unread))} in Harvester cannot be read and may be its VM"
+    if name is None:
+        return (
+            "its VM was never seen, so its name is not known and Harvester cannot be asked for it. If it is gone, run: "
+            f"kubectl delete node {node.metadata.name}"
+        )
+    return ""
+
+
+def judge_existence(node: Node, match: Match, probe: Probe | None, doubt: str = "") -> Sighting:
+    """Return what is certain, from the look-up in the lists and the live answer (None: not asked).
+
+    ``doubt`` is of ``absence_doubt``.
+    """
+    if match.machine is not None:
+        return Sighting(Existence.PRESENT, match.machine, f"found by {match.by}")
+    if doubt and needs_probe(node, match):
+        return Sighting(Existence.UNKNOWN, detail=doubt, doubtful=True)
+    if not needs_probe(node, match) or probe is None:
+        return Sighting(Existence.UNKNOWN, detail=match.problem.message if match.problem else "not asked")
+    if probe.vm is not None:
+        return Sighting(Existence.PRESENT, Machine(probe.vm), "found by a live request")
+    if probe.error is None or not is_certain_absence(probe.error, probe.name):
+        return Sighting(Existence.UNKNOWN, detail=str(probe.error))
+    return Sighting(Existence.ABSENT, detail=str(probe.error))
+
+
+def is_certain_absence(error: CCMError, vm_name: str) -> bool:
+    """Return whether an error says that this very VM does not exist.
+
+    A 404 can also come from a proxy, or mean that the server has no such resource type; only the API server's own
+    sentence about the VM counts.
+    """
+    sentence = f'virtualmachines.kubevirt.io "{vm_name}" not found'
+    return isinstance(error, NotFound) and error.answer.reason == "NotFound" and sentence in error.answer.message
+
+
+def power(machine: Machine) -> Power:
+    """Return whether the guest runs.
+
+    Running counts only together with the Ready flag: a VM whose host died is shown as running for a while.
+    """
+    status, instance_phase = machine.vm.status, phase(machine.instance)
+    printable = status.printable_status if status else ""
+    gone = machine.instance is None or instance_phase in _FINAL_PHASES
+    if printable in _RUNNING or (printable in {"Running", ""} and status is not None and status.ready):
+        return Power.ON
+    if printable in _NOT_STARTING:
+        return Power.OFF if instance_phase != "Running" else Power.UNKNOWN
+    if printable in _GOING_DOWN:
+        return Power.OFF if gone else Power.UNKNOWN
+    if not printable and status is not None and not status.created and gone:
+        return Power.OFF
+    return Power.UNKNOWN

@@ -1,0 +1,234 @@
+"""What becomes of a Node that is not ready: the shutdown taint, or its deletion.
+
+A Node is deleted only when all of this holds; otherwise it stays, and a note says what is missing:
+
+* its Ready condition is there and is not True, and its provider ID is ours: it had a VM that we knew;
+* the complete list of VMs, all of them readable, has no VM of this Node by any identity, and a live GET of the VM, by
+  the name under which it was seen, answered 404 for exactly that VM. 401, 403, 5xx, timeouts, and 404s that mean
+  something else never count;
+* that was so several times, with time in between, for the same Node (UID) and provider ID;
+* other Nodes' VMs are found, and no ready Node is without its VM: else it is our view of Harvester that is wrong;
+* the Nodes without a VM, and those deleted in the last minutes, are no more than the allowed share (but one always).
+
+The Go framework deletes at the first 404, also Nodes whose VM was never known and Nodes without a Ready condition.
+
+The shutdown taint follows the power of the VM and not its Ready flag: a VM that is starting, paused or migrating is
+not shut down, and a Node that is still not ready loses the taint when its VM runs again. Where the power is not
+certain the taint stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
+from harvester_ccm.model.core import Node, Taint, parse_provider_id
+from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
+from harvester_ccm.plan.node.existence import Existence, Power, Sighting, Survey, power
+from harvester_ccm.plan.node.node_note import NodeNote
+from harvester_ccm.plan.node.patch import NodePatch, has_taint, taints_patch, without_taint
+
+_EFFECT: Final = "NoSchedule"
+_SHUTDOWN: Final = Taint(key=SHUTDOWN_TAINT, effect=_EFFECT)
+REFUSED_PAUSE: Final = 600.0
+"""Seconds until a deletion that is not granted is tried again."""
+
+
+@dataclass(frozen=True)
+class LifecyclePolicy:
+    """How certain a deletion has to be."""
+
+    confirmations: int = 3
+    """How many times the VM must be certainly gone; fewer than 2 count as 2."""
+    spacing: float = 10.0
+    """Seconds that lie at least between two confirmations."""
+    max_share: float = 0.34
+    """Share of our Nodes that may be without VM at the same time, from 0 (never delete) to 1; one Node always may,
+    unless it is 0."""
+    window: float = 600.0
+    """Seconds for which a deleted Node still counts."""
+
+
+@dataclass(frozen=True)
+class Absence:
+    """How often the VM of a Node was certainly gone. Kept by the caller between two plans, by Node name."""
+
+    node_uid: str
+    provider_id: str
+    count: int
+    last: float
+    """Monotonic seconds of the last confirmation that counted."""
+
+
+@dataclass(frozen=True)
+class NodeLifecycleView:
+    """All that the decision depends on."""
+
+    node: Node
+    sighting: Sighting
+    survey: Survey
+    now: float
+    """Monotonic seconds."""
+    absence: Absence | None = None
+    """What the last plan for this Node returned."""
+    deletions: tuple[float, ...] = ()
+    """Monotonic seconds of the deletions that succeeded in this process; old ones may be left in."""
+    policy: LifecyclePolicy = LifecyclePolicy()
+
+
+@dataclass(frozen=True)
+class NodeDeletion:
+    """A deletion that fails when the Node was re-created or changed meanwhile."""
+
+    name: str
+    uid: str
+    resource_version: str
+    done: NodeNote
+    """Event for when it succeeded."""
+
+    def options(self) -> Mapping[str, object]:
+        """Return the body of the DELETE request."""
+        preconditions = {"uid": self.uid, "resourceVersion": self.resource_version}
+        return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+
+
+@dataclass(frozen=True)
+class LifecyclePlan:
+    """What to do. At most one of ``taints`` and ``deletion`` is set."""
+
+    taints: NodePatch | None = None
+    deletion: NodeDeletion | None = None
+    absence: Absence | None = None
+    """Pass it in next time; None forgets the earlier confirmations."""
+    recheck_after: float | None = None
+    """Seconds after which another look is due even without an event."""
+    note: NodeNote | None = None
+    """To be told as an Event, through ``node_note.news``."""
+
+
+def plan_lifecycle(view: NodeLifecycleView) -> LifecyclePlan:
+    """Return what to do with the Node now."""
+    node = view.node
+    if node.metadata.deleting:
+        return LifecyclePlan()
+    if node.ready == "True":
+        return LifecyclePlan(taints=_untainted(node))
+    match view.sighting.existence:
+        case Existence.PRESENT:
+            machine = view.sighting.machine
+            return LifecyclePlan(taints=_by_power(node, power(machine)) if machine else None)
+        case Existence.UNKNOWN:
+            return LifecyclePlan(absence=_same(view), recheck_after=view.policy.spacing, note=_doubt(view.sighting))
+        case Existence.ABSENT:
+            return _absent(view)
+
+
+def deletion_refused(node: Node, error: CCMError) -> tuple[NodeNote | None, float | None]:
+    """Return what to tell about a failed deletion and the seconds to wait before the next try.
+
+    No note: the Node is gone or has changed, which the next event shows. No seconds: the usual growing pauses.
+    """
+    name = node.metadata.name
+    match error:
+        case NotFound() | Conflict():
+            return None, None
+        case Forbidden():
+            text = (
+                f"Failed deleting node {name}, whose VM no longer exists: {error}. Grant the verb delete on nodes to "
+                f"the ClusterRole of this cloud controller manager, or run: kubectl delete node {name}"
+            )
+            return NodeNote(NodeReason.DELETION_FAILED, text, subject="forbidden"), REFUSED_PAUSE
+        case _:
+            return NodeNote(NodeReason.DELETION_FAILED, f"Failed deleting node {name}: {error}"), None
+
+
+def _untainted(node: Node) -> NodePatch | None:
+    if not has_taint(node.spec.taints, SHUTDOWN_TAINT, _EFFECT):
+        return None
+    return taints_patch(node, without_taint(node.spec.taints, SHUTDOWN_TAINT, _EFFECT))
+
+
+def _by_power(node: Node, state: Power) -> NodePatch | None:
+    if state is Power.ON:
+        return _untainted(node)
+    if state is Power.UNKNOWN or has_taint(node.spec.taints, SHUTDOWN_TAINT, _EFFECT):
+        return None
+    return taints_patch(node, (*node.spec.taints, _SHUTDOWN))
+
+
+def _absent(view: NodeLifecycleView) -> LifecyclePlan:
+    node, policy = view.node, view.policy
+    known = parse_provider_id(node.spec.provider_id) is not None
+    if not known or not any(condition.type == "Ready" for condition in node.status.conditions):
+        return LifecyclePlan(recheck_after=policy.spacing)
+    absence = _counted(view)
+    if absence.count < max(policy.confirmations, 2):
+        return LifecyclePlan(absence=absence, recheck_after=max(absence.last + policy.spacing - view.now, 0.0))
+    obstacle = _obstacle(view)
+    if obstacle is not None:
+        return LifecyclePlan(absence=absence, recheck_after=policy.spacing, note=obstacle)
+    name = node.metadata.name
+    done = NodeNote(
+        NodeReason.DELETING,
+        f"Deleting node {name} because it does not exist in the cloud provider",
+        type="Normal",
+    )
+    deletion = NodeDeletion(name, node.metadata.uid, node.metadata.resource_version, done)
+    return LifecyclePlan(deletion=deletion, absence=absence, recheck_after=policy.spacing)
+
+
+def _same(view: NodeLifecycleView) -> Absence | None:
+    absence, node = view.absence, view.node
+    if absence is None:
+        return None
+    same = (absence.node_uid, absence.provider_id) == (node.metadata.uid, node.spec.provider_id)
+    return absence if same else None
+
+
+def _counted(view: NodeLifecycleView) -> Absence:
+    absence = _same(view)
+    if absence is None:
+        return Absence(view.node.metadata.uid, view.node.spec.provider_id, 1, view.now)
+    if view.now - absence.last < view.policy.spacing:
+        return absence
+    return replace(absence, count=absence.count + 1, last=view.now)
+
+
+def _obstacle(view: NodeLifecycleView) -> NodeNote | None:
+    survey, policy = view.survey, view.policy
+    gone = f"The VM of this Node no longer exists in Harvester ({view.sighting.detail}), but the Node is not deleted"
+    if policy.max_share <= 0:
+        return _held(f"{gone}: the allowed share of Nodes is 0", "off")
+    if survey.missing_ready:
+        names = ", ".join(sorted(survey.missing_ready))
+        return _held(
+            f"{gone}: ready Nodes have no VM either ({names}), so Harvester may not have shown all VMs. Check the "
+            "namespace in the cloud-config",
+            "ready",
+        )
+    if survey.managed <= len(survey.missing):
+        return _held(f"{gone}: no VM of this cluster is found at all. Check the namespace in the cloud-config", "none")
+    recent = sum(1 for at in view.deletions if view.now - at < policy.window)
+    total = survey.managed + recent
+    # A tiny bit is added because a share such as 0.29 of 100 is 28.999… in floating point.
+    allowed = max(1, int(policy.max_share * total + 1e-9))
+    without = len(survey.missing) + recent
+    if without > allowed:
+        return _held(
+            f"{gone}: {without} of {total} Nodes lost their VM, and {allowed} may at the same time. If they are gone "
+            f"for good, run: kubectl delete node {view.node.metadata.name}; or allow a larger share",
+            "share",
+        )
+    return None
+
+
+def _doubt(sighting: Sighting) -> NodeNote | None:
+    if not sighting.doubtful:
+        return None
+    return _held(f"This Node has no VM in Harvester, but the Node is not deleted: {sighting.detail}", "doubt")
+
+
+def _held(text: str, subject: str) -> NodeNote:
+    return NodeNote(NodeReason.DELETION_HELD, text, subject=subject)

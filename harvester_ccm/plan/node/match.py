@@ -1,0 +1,174 @@
+"""Which VM is a Node's.
+
+Asked in this order: provider ID, the kubelet's system UUID, the guest agent's host name, the name. Differences from
+the Go provider, which knows host name and name only and keeps the host names in memory:
+
+* A VM marked as another cluster's is never found by host name or name; it is by provider ID and system UUID, which
+  cannot be equal by chance.
+* A VM that is another Node's by provider ID is not found by host name or name either.
+* A host name may be a full domain name where the Node's name is short, and the other way round.
+* Two VMs that claim one Node are an error that names both; Go takes the one seen last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from harvester_ccm.model.core import Node, parse_provider_id
+from harvester_ccm.names import NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
+from harvester_ccm.plan.node.node_note import NodeNote
+from harvester_ccm.plan.node.vms import Machine, MachineIndex, Membership
+
+
+class MatchedBy(StrEnum):
+    """Evidence by which a VM was found, strongest first."""
+
+    PROVIDER_ID = "provider ID"
+    SYSTEM_UUID = "system UUID"
+    HOSTNAME = "host name"
+    NAME = "name"
+
+
+@dataclass(frozen=True)
+class Match:
+    """The VM of a Node, or why there is none."""
+
+    machine: Machine | None = None
+    by: MatchedBy | None = None
+    problem: NodeNote | None = None
+    """Set exactly when there is no machine."""
+    note: NodeNote | None = None
+    """An oddity of a machine that was found."""
+
+
+def find_machine(node: Node, index: MachineIndex) -> Match:
+    """Return the Node's VM.
+
+    A provider ID whose VM no longer exists does not end the search: a VM that was restored from a backup under its
+    old name has a new UID and is still the Node's machine, as it is for the Go provider. The match then has a note.
+    """
+    uid = parse_provider_id(node.spec.provider_id)
+    if uid is not None and uid in index.by_uid:
+        return Match(index.by_uid[uid], MatchedBy.PROVIDER_ID)
+    if not index.synced:
+        return Match(problem=_unsynced(index))
+    match = _by_system_uuid(node, index) or _by_hostname(node, index) or _by_name(node, index)
+    if match is None:
+        return Match(problem=_not_found(node, index))
+    if match.machine is None or uid is None:
+        return match
+    return Match(match.machine, match.by, note=_replaced(node, match.machine))
+
+
+def _by_system_uuid(node: Node, index: MachineIndex) -> Match | None:
+    uuid = node.status.node_info.system_uuid.strip().lower()
+    group = _best(index.by_firmware.get(uuid, ()), node, index) if uuid else ()
+    if len(group) > 1:
+        # Copies of a VM can share the UUID; what else the Node shows tells them apart.
+        names = node.metadata.name
+        group = tuple(m for m in group if m.name == names or _same_host(names, m.hostname)) or group
+    return _only(group, MatchedBy.SYSTEM_UUID, f"system UUID {uuid}")
+
+
+def _by_hostname(node: Node, index: MachineIndex) -> Match | None:
+    name = node.metadata.name
+    group = index.by_short_hostname.get(name.partition(".")[0], ())
+    ours = [m for m in group if m.membership is not Membership.FOREIGN and _same_host(name, m.hostname)]
+    free = [m for m in ours if not _claimed(m, node, index)]
+    best = _best(free, node, index)
+    exact = tuple(machine for machine in best if machine.hostname == name)
+    return _only(exact or best, MatchedBy.HOSTNAME, f"guest host name {name}")
+
+
+def _by_name(node: Node, index: MachineIndex) -> Match | None:
+    machine = index.by_name.get(node.metadata.name)
+    if machine is None:
+        return None
+    if machine.membership is Membership.FOREIGN:
+        return Match(problem=_foreign(machine, index))
+    if _claimed(machine, node, index):
+        return Match(problem=_of_other_node(machine, index))
+    return Match(machine, MatchedBy.NAME)
+
+
+def _best(machines: Iterable[Machine], node: Node, index: MachineIndex) -> tuple[Machine, ...]:
+    """Return the machines that are equally likely ours, and more than all others."""
+    ranked = [((_claimed(machine, node, index), machine.membership), machine) for machine in machines]
+    best = min((rank for rank, _ in ranked), default=None)
+    return tuple(machine for rank, machine in ranked if rank == best)
+
+
+def _claimed(machine: Machine, node: Node, index: MachineIndex) -> bool:
+    return index.claims.get(machine.uid, node.metadata.name) != node.metadata.name
+
+
+def _same_host(node_name: str, hostname: str) -> bool:
+    if node_name == hostname:
+        return True
+    short = "." not in node_name or "." not in hostname
+    return short and node_name.partition(".")[0] == hostname.partition(".")[0]
+
+
+def _only(group: Sequence[Machine], by: MatchedBy, identity: str) -> Match | None:
+    if not group:
+        return None
+    if len(group) == 1:
+        return Match(group[0], by)
+    names = ", ".join(sorted(machine.name for machine in group))
+    return Match(
+        problem=NodeNote(
+            NodeReason.VM_AMBIGUOUS,
+            f"Several VMs have the {identity}: {names}. Give each its own, or mark the VMs of this cluster with the "
+            f"label {VM_CLUSTER}",
+            subject=names,
+        )
+    )
+
+
+def _unsynced(index: MachineIndex) -> NodeNote:
+    text = f"The VMs in Harvester namespace {index.cluster.namespace} have not been read completely yet"
+    return NodeNote(NodeReason.HARVESTER_UNAVAILABLE, text, subject="unsynced")
+
+
+def _not_found(node: Node, index: MachineIndex) -> NodeNote:
+    return NodeNote(
+        NodeReason.VM_NOT_FOUND,
+        f"No VM of that name in namespace {index.cluster.namespace} of Harvester, and none with this Node's provider "
+        f"ID, system UUID or guest host name {node.metadata.name}. Check the namespace in the cloud-config; a VM with "
+        f"another name than its Node must run qemu-guest-agent and have the label {_label_to_be_asked(index)}",
+    )
+
+
+def _label_to_be_asked(index: MachineIndex) -> str:
+    """Return the label with which ``may_be_asked`` lets a guest agent be asked for its host name."""
+    return f"{VM_CLUSTER}={index.cluster.name}" if index.cluster.named else f"{VM_CREATOR}={NODE_DRIVER}"
+
+
+def _foreign(machine: Machine, index: MachineIndex) -> NodeNote:
+    return NodeNote(
+        NodeReason.VM_OF_OTHER_CLUSTER,
+        f"VM {index.cluster.namespace}/{machine.name} has this Node's name but its label {VM_CLUSTER} is "
+        f"{machine.cluster_label!r}, and this cluster is {index.cluster.name!r}. Correct the label or --cluster-name",
+        subject=machine.cluster_label,
+    )
+
+
+def _of_other_node(machine: Machine, index: MachineIndex) -> NodeNote:
+    owner = index.claims[machine.uid]
+    return NodeNote(
+        NodeReason.VM_OF_OTHER_NODE,
+        f"VM {index.cluster.namespace}/{machine.name} has this Node's name but is the machine of Node {owner} by its "
+        f"provider ID. Delete Node {owner} if it is a left-over, or install qemu-guest-agent in this Node's VM",
+        subject=owner,
+    )
+
+
+def _replaced(node: Node, machine: Machine) -> NodeNote:
+    return NodeNote(
+        NodeReason.VM_REPLACED,
+        f"The VM in the provider ID {node.spec.provider_id} no longer exists; VM {machine.name} with UID {machine.uid} "
+        "is taken for this Node. A provider ID cannot be changed: delete the Node to let it join with the new one",
+        subject=machine.uid,
+    )

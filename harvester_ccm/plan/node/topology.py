@@ -1,0 +1,109 @@
+"""Zone and region labels of a Node, from the annotations that Harvester copies from the host to the VM instance.
+
+* Both the present label and the beta one are set, and overwritten, whenever the instance names a zone or region.
+* What was set is recorded in an annotation on the Node. When the instance loses its zone or region, the labels are
+  removed only if the record says that they came from an instance and they still have that value: a label that a user
+  put on a Node stays. They are removed only while the instance runs, its guest agent answers and the Node is ready: a
+  VM that starts has no annotations for a moment, and its Node counts as ready for most of a minute after its stop. The
+  Go provider never removes a label and taints such a Node again and again.
+* During a live migration an initialised Node keeps its labels; the end of the migration is an event of its own.
+* A value that cannot be a label value is passed over with a note; the API server would refuse the whole patch.
+* On an initialised Node the framework's rule holds for what no instance decides: the beta label, where there is one,
+  is copied to the present one. The instance type is never set, and only copied by this rule.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from harvester_ccm.model.core import Node
+from harvester_ccm.model.harvester import VirtualMachineInstance
+from harvester_ccm.names import (
+    INSTANCE_TYPE,
+    INSTANCE_TYPE_BETA,
+    REGION,
+    REGION_BETA,
+    TOPOLOGY_RECORD,
+    ZONE,
+    ZONE_BETA,
+    NodeReason,
+)
+from harvester_ccm.plan.node.node_note import NodeNote
+from harvester_ccm.plan.node.patch import MetadataChange, uninitialized_taints
+from harvester_ccm.plan.node.vms import agent_connected, migrating, phase
+
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_BETA_KEYS: Final[Mapping[str, str]] = {ZONE: ZONE_BETA, REGION: REGION_BETA}
+_RECORD_KEYS: Final[Mapping[str, str]] = {ZONE: "zone", REGION: "region"}
+
+
+@dataclass(frozen=True)
+class TopologyPlan:
+    """What to change on the Node, only what differs, and what is odd."""
+
+    change: MetadataChange
+    notes: tuple[NodeNote, ...] = ()
+
+
+def plan_topology(node: Node, instance: VirtualMachineInstance | None, *, follow: bool = True) -> TopologyPlan:
+    """Return the changes of labels. ``follow`` False takes zone and region only at the initialisation."""
+    labels: dict[str, str | None] = {}
+    notes: list[NodeNote] = []
+    tainted = bool(uninitialized_taints(node))
+    record = _record(node)
+    followed = instance if instance and (tainted or (follow and not migrating(instance))) else None
+    for key in (ZONE, REGION):
+        value = (followed.metadata.annotation(key) if followed else None) or ""
+        if value and _LABEL_VALUE.fullmatch(value):
+            labels |= {key: value, _BETA_KEYS[key]: value}
+            record[_RECORD_KEYS[key]] = value
+            continue
+        if value:
+            notes.append(_invalid(key, value))
+        elif followed and _vanished(node, followed):
+            labels |= _removals(node, key, record.pop(_RECORD_KEYS[key], None))
+        if not tainted:
+            labels |= _mirrored(node, labels, _BETA_KEYS[key], key)
+    if not tainted:
+        labels |= _mirrored(node, labels, INSTANCE_TYPE_BETA, INSTANCE_TYPE)
+    changed = {key: value for key, value in labels.items() if node.metadata.label(key) != value}
+    return TopologyPlan(MetadataChange(changed, _record_change(node, record)), tuple(notes))
+
+
+def _vanished(node: Node, instance: VirtualMachineInstance) -> bool:
+    booted = phase(instance) == "Running" and agent_connected(instance)
+    return booted and node.ready == "True" and not migrating(instance)
+
+
+def _removals(node: Node, key: str, recorded: str | None) -> dict[str, str | None]:
+    pair = (key, _BETA_KEYS[key])
+    return {label: None for label in pair if recorded is not None and node.metadata.label(label) == recorded}
+
+
+def _mirrored(node: Node, planned: Mapping[str, str | None], beta: str, key: str) -> dict[str, str | None]:
+    value = planned[beta] if beta in planned else node.metadata.label(beta)
+    return {} if value is None else {key: value}
+
+
+def _record(node: Node) -> dict[str, str]:
+    try:
+        record = json.loads(node.metadata.annotation(TOPOLOGY_RECORD) or "{}")
+    except ValueError:
+        return {}
+    if not isinstance(record, dict):
+        return {}
+    return {str(key): value for key, value in record.items() if isinstance(value, str)}
+
+
+def _record_change(node: Node, record: Mapping[str, str]) -> dict[str, str | None]:
+    wanted = json.dumps(record, separators=(",", ":"), sort_keys=True) if record else None
+    return {} if node.metadata.annotation(TOPOLOGY_RECORD) == wanted else {TOPOLOGY_RECORD: wanted}
+
+
+def _invalid(key: str, value: str) -> NodeNote:
+    text = f"The VM's annotation {key} is {value!r}, expected a label value: at most 63 letters, digits, -, _ and ."
+    return NodeNote(NodeReason.TOPOLOGY_INVALID, f"{text}. The label is left as it is", subject=f"{key}={value}")

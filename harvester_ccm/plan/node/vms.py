@@ -1,0 +1,210 @@
+"""The VMs of our Harvester namespace, and how one is known to belong to this cluster.
+
+Lists are joined here once (VM, running instance, guest host name, owner) so that looking a Node's VM up is cheap and
+no odd VM can stop it. Which VM is a Node's is decided in ``node_match``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+from harvester_ccm.model.core import Node, parse_provider_id
+from harvester_ccm.model.harvester import InstanceSpec, VirtualMachine, VirtualMachineInstance
+from harvester_ccm.names import DEFAULT_CLUSTER_NAME, NODE_DRIVER, VM_CLUSTER, VM_CREATOR
+
+_HOSTNAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_UNSET_HOSTNAMES: Final = frozenset({"localhost", "localhost.localdomain", "localhost.localdomain6"})
+"""What a guest calls itself before it got a name; many VMs do at the same time."""
+
+
+class Membership(IntEnum):
+    """Whose VM it is, by the label ``guestcluster.harvesterhci.io/name``; the lower, the surer it is ours."""
+
+    OWN = 0
+    """The label names this cluster."""
+    UNMARKED = 1
+    """No label, or this cluster has no name of its own to compare with."""
+    FOREIGN = 2
+    """The label names another cluster."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A VM with what belongs to it."""
+
+    vm: VirtualMachine
+    instance: VirtualMachineInstance | None = None
+    """Present only while the VM runs."""
+    hostname: str = ""
+    """What the guest agent says, in lower case; empty while it is unknown or no usable name."""
+    membership: Membership = Membership.UNMARKED
+
+    @property
+    def name(self) -> str:
+        """Name of the VM, and of its instance."""
+        return self.vm.metadata.name
+
+    @property
+    def uid(self) -> str:
+        """UID of the VM: the identity in a provider ID."""
+        return self.vm.metadata.uid
+
+    @property
+    def firmware_uuid(self) -> str:
+        """The UUID the guest's firmware shows, in lower case; the running instance's value counts first."""
+        template = self.vm.spec.template
+        running = _firmware_uuid(self.instance.spec) if self.instance else ""
+        return running or _firmware_uuid(template.spec if template else None)
+
+    @property
+    def cluster_label(self) -> str:
+        """Name of the cluster the VM is marked as a node of; empty without a mark."""
+        template = self.vm.spec.template
+        template_labels = template.metadata.labels if template and template.metadata else None
+        sources = (self.instance.metadata.labels if self.instance else None, self.vm.metadata.labels, template_labels)
+        return next((labels[VM_CLUSTER] for labels in sources if labels and labels.get(VM_CLUSTER)), "")
+
+
+@dataclass(frozen=True)
+class GuestCluster:
+    """This cluster as seen from Harvester."""
+
+    name: str
+    """Trimmed ``--cluster-name``; empty and ``kubernetes`` (nobody set it) mean that no VM can be told apart."""
+    namespace: str
+    """Harvester namespace of our VMs."""
+
+    @property
+    def named(self) -> bool:
+        """Whether the cluster has a name that tells it from others."""
+        return self.name not in {"", DEFAULT_CLUSTER_NAME}
+
+
+@dataclass(frozen=True)
+class MachineIndex:
+    """All VMs of the namespace, findable by every identity a Node may show."""
+
+    cluster: GuestCluster
+    synced: bool
+    """Whether the lists were complete. Until then nothing is concluded from a VM's absence."""
+    by_uid: Mapping[str, Machine] = field(default_factory=dict)
+    by_name: Mapping[str, Machine] = field(default_factory=dict)
+    by_firmware: Mapping[str, tuple[Machine, ...]] = field(default_factory=dict)
+    by_short_hostname: Mapping[str, tuple[Machine, ...]] = field(default_factory=dict)
+    claims: Mapping[str, str] = field(default_factory=dict)
+    """VM UID to the name of the Node whose provider ID it is."""
+
+
+def index_machines(
+    vms: Iterable[VirtualMachine],
+    instances: Iterable[VirtualMachineInstance],
+    *,
+    cluster: GuestCluster,
+    hostnames: Mapping[str, str],
+    claims: Mapping[str, str],
+    synced: bool = True,
+) -> MachineIndex:
+    """Return the index. ``hostnames`` maps VM names to what the guest agents said; ``claims`` is of ``claims_of``.
+
+    VMs of other namespaces, instances without a VM and unusable host names are passed over.
+    """
+    running = {i.metadata.name: i for i in instances if i.metadata.namespace == cluster.namespace}
+    machines = [
+        _machine(vm, running.get(vm.metadata.name), hostnames.get(vm.metadata.name, ""), cluster)
+        for vm in vms
+        if vm.metadata.namespace == cluster.namespace and vm.metadata.name and vm.metadata.uid
+    ]
+    return MachineIndex(
+        cluster=cluster,
+        synced=synced,
+        by_uid={machine.uid: machine for machine in machines},
+        by_name={machine.name: machine for machine in machines},
+        by_firmware=_grouped((machine.firmware_uuid, machine) for machine in machines),
+        by_short_hostname=_grouped((machine.hostname.partition(".")[0], machine) for machine in machines),
+        claims=dict(claims),
+    )
+
+
+def claims_of(nodes: Iterable[Node]) -> dict[str, str]:
+    """Return VM UID to Node name for the Nodes that carry a provider ID of ours."""
+    pairs = ((parse_provider_id(node.spec.provider_id), node.metadata.name) for node in nodes)
+    return {uid: name for uid, name in pairs if uid is not None}
+
+
+def usable_hostname(hostname: str) -> str:
+    """Return a guest's host name in the form node names have, or an empty string when it identifies nothing.
+
+    >>> usable_hostname("W1.Example.com."), usable_hostname("localhost"), usable_hostname("my host")
+    ('w1.example.com', '', '')
+    """
+    name = hostname.strip().lower().removesuffix(".")
+    return name if _HOSTNAME.fullmatch(name) and name not in _UNSET_HOSTNAMES else ""
+
+
+def own_instances(index: MachineIndex) -> tuple[VirtualMachineInstance, ...]:
+    """Return the instances that are nodes of this cluster: marked with its name, or bound to one of its Nodes.
+
+    Differs from the Go provider, which knows only the mark: VMs that were not made by Rancher count too once they
+    are Nodes, and a cluster without a name of its own is served as well.
+    """
+    machines = (m for m in index.by_name.values() if m.membership is Membership.OWN or m.uid in index.claims)
+    return tuple(m.instance for m in machines if m.instance is not None and not m.instance.metadata.deleting)
+
+
+def may_be_asked(machine: Machine) -> bool:
+    """Return whether a guest agent may be asked for its host name.
+
+    Only VMs that may be ours are asked (our mark, or no mark and made by Rancher's node driver), and only while they
+    run with a connected agent: every other question is answered with an error.
+    """
+    instance = machine.instance
+    if instance is None or phase(instance) != "Running" or not agent_connected(instance):
+        return False
+    labels = instance.metadata.labels or {}
+    unmarked = machine.membership is Membership.UNMARKED and labels.get(VM_CREATOR) == NODE_DRIVER
+    return machine.membership is Membership.OWN or unmarked
+
+
+def migrating(instance: VirtualMachineInstance) -> bool:
+    """Return whether a live migration is under way; the state of a finished one, failed ones too, stays."""
+    state = instance.status.migration_state if instance.status else None
+    return state is not None and not state.completed
+
+
+def agent_connected(instance: VirtualMachineInstance) -> bool:
+    """Return whether qemu-guest-agent in the guest answers."""
+    conditions = instance.status.conditions if instance.status else None
+    return any((c.type, c.status) == ("AgentConnected", "True") for c in conditions or ())
+
+
+def phase(instance: VirtualMachineInstance | None) -> str:
+    """Return the phase, empty when there is no instance or it has none yet."""
+    return instance.status.phase if instance and instance.status else ""
+
+
+def _machine(
+    vm: VirtualMachine, instance: VirtualMachineInstance | None, hostname: str, cluster: GuestCluster
+) -> Machine:
+    machine = Machine(vm, instance, usable_hostname(hostname))
+    mark = machine.cluster_label
+    if not cluster.named or not mark:
+        return machine
+    membership = Membership.OWN if mark == cluster.name else Membership.FOREIGN
+    return Machine(vm, instance, machine.hostname, membership)
+
+
+def _firmware_uuid(spec: InstanceSpec | None) -> str:
+    firmware = spec.domain.firmware if spec and spec.domain else None
+    return firmware.uuid.strip().lower() if firmware else ""
+
+
+def _grouped(pairs: Iterable[tuple[str, Machine]]) -> dict[str, tuple[Machine, ...]]:
+    groups: dict[str, tuple[Machine, ...]] = {}
+    for key, machine in pairs:
+        if key:
+            groups[key] = (*groups.get(key, ()), machine)
+    return groups

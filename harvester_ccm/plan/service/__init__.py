@@ -1,0 +1,1 @@
+"""What to do for one Service. Nothing here knows a Node's addresses."""

@@ -1,0 +1,180 @@
+"""The way out: stop announcing, delete the load balancer, clear the status, let the Service go.
+
+Harvester books an address first, records it on the load balancer next and puts its finalizer on it last; a deletion in
+between loses the booking for good. So a deletion waits for the finalizer, for a bounded time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.names import (
+    DHCP_ADDRESS,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_INTERFACE,
+    LB_CONTROLLER_FINALIZER,
+    MOVING,
+    PRIMARY_SERVICE_LABEL,
+    SERVICE_FINALIZER,
+    USER_IGNORE,
+    Reason,
+)
+from harvester_ccm.plan.service.kube_vip import taken_down
+from harvester_ccm.plan.service.load_balancer import network_of
+from harvester_ccm.plan.service.network_device import device_for
+from harvester_ccm.plan.service.ownership import given_addresses
+from harvester_ccm.plan.service.patch import ServiceChange
+from harvester_ccm.plan.service.pending import Note, pending_cause
+from harvester_ccm.plan.service.request import read_request
+from harvester_ccm.plan.service.selection import of_other_class
+from harvester_ccm.plan.service.sharing import primary_label
+from harvester_ccm.plan.service.situation import (
+    ChangeService,
+    DeleteLoadBalancer,
+    ServicePlan,
+    Situation,
+    Step,
+    Tell,
+    change_service,
+)
+
+DELETION_PATIENCE: Final = 300.0
+"""Seconds a deletion waits for Harvester to have booked the address properly."""
+TELL_DELETION_AFTER: Final = 30.0
+"""Seconds after which the user is told what a deletion waits for."""
+
+
+def plan_cleanup(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServicePlan:
+    """Return what to do for a Service that is being deleted, or no longer of type LoadBalancer or of our class."""
+    users = users_of_address(situation, own)
+    if users:
+        text = (
+            f"The address is still shared by {', '.join(users)}. The load balancer is deleted when those Services are "
+            "deleted or no longer name this one as their primary"
+        )
+        return ServicePlan((Tell(Note("Warning", Reason.DELETION_PENDING, text)),), Wait("secondaries"))
+    steps, wait = plan_removal(situation, own, withdraw=_announced_by_us(situation.service, own))
+    if wait is not None:
+        return ServicePlan(tuple(steps), wait)
+    if own:
+        # Before the Service is let go: it is gone then, and nothing can be told of it.
+        steps.append(Tell(Note("Normal", Reason.DELETED, "Deleted load balancer")))
+    steps += _left_up(situation.service, own)
+    steps.append(ChangeService(_farewell(situation, own)))
+    return ServicePlan(tuple(steps), Done())
+
+
+def _left_up(service: Service, own: tuple[LoadBalancer, ...]) -> tuple[Step, ...]:
+    """Return what to tell of an address that kube-vip does not take down, as it looks at no Service of another type.
+
+    The API server empties the status with the change of the type.
+    """
+    meta, host = service.metadata, service.metadata.annotation(KUBE_VIP_HOST)
+    ignored = meta.annotation(KUBE_VIP_IGNORE) == "true"
+    if meta.deleting or service.spec.type == "LoadBalancer" or ignored or host is None:
+        return ()
+    held = {*given_addresses(own), *service.addresses, meta.annotation(KUBE_VIP_ADDRESSES) or ""} - {"", DHCP_ADDRESS}
+    address = ", ".join(sorted(held)) or "its address"
+    text = (
+        f"kube-vip does not take an address down when a Service is no longer of type LoadBalancer: {address} may stay "
+        f"up on node {host} until kube-vip restarts there, while Harvester may give it to another Service. Restart it, "
+        "for example by: kubectl --namespace kube-system rollout restart daemonset kube-vip"
+    )
+    return (Tell(Note("Warning", Reason.STILL_ANNOUNCED, text)),)
+
+
+def users_of_address(situation: Situation, own: tuple[LoadBalancer, ...]) -> list[str]:
+    """Return the Services that still have the address of this one, which its load balancers ``own`` hold."""
+    if not own:
+        return []
+    held = {*situation.service.addresses, *given_addresses(own)}
+    label = primary_label(situation.service.metadata.key)
+    users = (one for one in situation.dependants if _is_served(one, label) and held.intersection(one.addresses))
+    return sorted(one.metadata.key for one in users)
+
+
+def _announced_by_us(service: Service, own: tuple[LoadBalancer, ...]) -> bool:
+    """Return whether kube-vip was told by us what to announce; for a Service of another class that one may have."""
+    announced = service.metadata.annotation(KUBE_VIP_ADDRESSES)
+    shown = {*service.addresses, *([announced] if announced else [])}
+    return not of_other_class(service) or announced == "" or not given_addresses(own).isdisjoint(shown)
+
+
+def _is_served(secondary: Service, label: str) -> bool:
+    """Return whether a Service may still be announced; one on its way out holds our finalizer until it is not."""
+    meta = secondary.metadata
+    kept = meta.has_finalizer(SERVICE_FINALIZER) or (secondary.spec.type == "LoadBalancer" and not meta.deleting)
+    return kept and meta.label(PRIMARY_SERVICE_LABEL) == label
+
+
+def _farewell(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServiceChange:
+    """Return the last change: a Service that stays loses all that we put on it, and nothing of another controller's."""
+    service = situation.service
+    annotations: dict[str, str | None] = {}
+    labels: dict[str, str | None] = {}
+    if not service.metadata.deleting:
+        annotations = {MOVING: None, USER_IGNORE: None}
+        if _announced_by_us(service, own):
+            annotations[KUBE_VIP_ADDRESSES] = None
+            if service.metadata.annotation(USER_IGNORE) is None:
+                annotations[KUBE_VIP_IGNORE] = None
+        wanted = read_request(service).network
+        network = network_of(own[0], wanted) if own else wanted
+        device = device_for(network, situation.network_devices).name
+        if device and service.metadata.annotation(KUBE_VIP_INTERFACE) == device:
+            annotations[KUBE_VIP_INTERFACE] = None
+        labels = {PRIMARY_SERVICE_LABEL: None}
+    ours = not of_other_class(service) or not given_addresses(own).isdisjoint(service.addresses)
+    served = service.metadata.has_finalizer(SERVICE_FINALIZER)
+    ingress = () if ours and served else None
+    return ServiceChange(annotations=annotations, labels=labels, finalizer=False, ingress=ingress)
+
+
+def plan_removal(
+    situation: Situation, own: tuple[LoadBalancer, ...], *, withdraw: bool
+) -> tuple[list[Step], Wait | None]:
+    """Return the steps that end the announcement and delete the load balancers, and what must be waited for first."""
+    service = situation.service
+    steps: list[Step] = []
+    announced = service.metadata.annotation(KUBE_VIP_ADDRESSES)
+    if withdraw and (announced or (announced is None and service.addresses)):
+        # First, so that the address is not given to another Service while it is still announced.
+        steps += change_service(service, ServiceChange(annotations={KUBE_VIP_ADDRESSES: "", **taken_down(service)}))
+    alive = [one for one in own if not one.metadata.deleting]
+    if not all(safe_to_delete(one) for one in alive) and situation.waited < DELETION_PATIENCE:
+        return steps, _wait(situation, steps)
+    if alive:
+        steps.append(Tell(Note("Normal", Reason.DELETING, "Deleting load balancer")))
+    steps += [DeleteLoadBalancer(one.metadata.name, one.metadata.uid) for one in alive]
+    return steps, None
+
+
+def _wait(situation: Situation, steps: list[Step]) -> Wait:
+    if situation.waited < TELL_DELETION_AFTER:
+        return Wait("booking", TELL_DELETION_AFTER - situation.waited)
+    left = DELETION_PATIENCE - situation.waited
+    text = (
+        "Harvester has not finished booking the address of the load balancer; deleting it now would lose the address. "
+        "Check that harvester-load-balancer in namespace harvester-system runs. It is deleted in any case after "
+        f"{DELETION_PATIENCE:.0f} s"
+    )
+    steps.append(Tell(Note("Warning", Reason.DELETION_PENDING, text)))
+    return Wait("booking", left)
+
+
+def safe_to_delete(load_balancer: LoadBalancer) -> bool:
+    """Return whether Harvester gives the address back when the load balancer is deleted now.
+
+    A refused allocation has booked nothing. Before 1.2 Harvester booked nothing on the load balancer: what kube-vip has
+    given goes with the Service that Harvester made.
+    """
+    if load_balancer.v1alpha1:
+        return True
+    if not load_balancer.metadata.has_finalizer(LB_CONTROLLER_FINALIZER):
+        return False
+    return bool(load_balancer.allocated_ip) or pending_cause(load_balancer).note is not None

@@ -1,0 +1,133 @@
+"""A Service without a load balancer gets one."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.outcome import Refused, Wait
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_TOUCH, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
+from harvester_ccm.plan.service.cluster_lb import CONTROLLER_PATIENCE
+from harvester_ccm.plan.service.ignored import ignored_settings, obstacle
+from harvester_ccm.plan.service.kube_vip import hand_over, parked, taken_on
+from harvester_ccm.plan.service.load_balancer import Document, Former, for_v1alpha1, new_load_balancer
+from harvester_ccm.plan.service.ownership import name_for
+from harvester_ccm.plan.service.patch import ServiceChange
+from harvester_ccm.plan.service.pending import Note
+from harvester_ccm.plan.service.request import Request
+from harvester_ccm.plan.service.situation import (
+    ChangeService,
+    CreateLoadBalancer,
+    ServicePlan,
+    Situation,
+    Step,
+    Tell,
+    change_service,
+    tell,
+)
+from harvester_ccm.plan.service.switch import SWITCH_PAUSE, read_move
+from harvester_ccm.plan.service.vm_lb import wanted_spec
+
+COLLECTED_AFTER: Final = 60.0
+"""Seconds after which all parts of a VM load balancer that is gone are certainly collected."""
+_ENSURING: Final = Note("Normal", Reason.ENSURING, "Ensuring load balancer")
+
+
+def plan_creation(situation: Situation, request: Request) -> ServicePlan:
+    """Return what to do for a Service that has no load balancer: the first one, a vanished one, or a switched one."""
+    service = situation.service
+    move = read_move(service)
+    former = move if move is not None else _vanished(situation)
+    old = situation.v1alpha1
+    vm = old or request.workload_type == "vm" or (request.workload_type is None and request.wants_health_check)
+    # Harvester collects the parts of a VM load balancer after it is gone, and those of a new one of its name with them.
+    returns = situation.since_hosted is not None and situation.since_hosted < COLLECTED_AFTER
+    replaces = move is not None or returns or (vm and bool(service.addresses))
+    gone_for = max(situation.waited, situation.since_hosted or 0.0)
+    if replaces and gone_for < SWITCH_PAUSE:
+        waiting = change_service(service, ServiceChange(annotations=parked(service)))
+        return ServicePlan(waiting, Wait("switching", SWITCH_PAUSE - gone_for))
+    ipam = (former.ipam if former is not None else "") or request.ipam
+    hindrance = obstacle(service, vm=vm)
+    if hindrance is not None or ipam is None:
+        return ServicePlan((*tell(hindrance), *_given_up(service)), Refused("not_servable"))
+    spec: Document = {"ipam": ipam} if old else _v1beta1_spec("vm" if vm else "cluster", ipam, request, former)
+    if vm:
+        hosted = wanted_spec(situation, request, v1alpha1=old)
+        if not hosted or not (old or situation.backends_known):
+            waiting = change_service(service, ServiceChange(annotations=parked(service)))
+            return ServicePlan(waiting, Wait("node_ports" if not hosted else "machines"))
+        spec.update(hosted)
+    name = former.name if former is not None else name_for(service, situation.cluster)
+    network = former.network if former is not None else None
+    create = CreateLoadBalancer(name, _body(situation, name, spec, network=network, touched=replaces and vm))
+    ignored = tell(ignored_settings(service, vm=vm, v1alpha1=old))
+    lost = former is not None or (_was_served(service) and not _shows_wish(service))
+    note = _recreation_note(service, name, former) if lost and move is None else _ENSURING
+    steps: tuple[Step, ...] = (*ignored, *_prepared(service, vm=vm), create, Tell(note))
+    return ServicePlan(steps, Wait("not_processed", CONTROLLER_PATIENCE))
+
+
+def _was_served(service: Service) -> bool:
+    return bool(service.addresses) and service.metadata.has_finalizer(SERVICE_FINALIZER)
+
+
+def _shows_wish(service: Service) -> bool:
+    """Return whether the address may be one that kube-vip announced because the user asked for it."""
+    return service.addresses[0] in (service.spec.load_balancer_ip, service.metadata.annotation(REQUESTED_ADDRESS))
+
+
+def _vanished(situation: Situation) -> Former | None:
+    """Return what the load balancer was that served the Service until somebody deleted it; None when not known.
+
+    While one of its name is still there, its name and address cannot be had.
+    """
+    former = situation.former
+    if former is None or not _was_served(situation.service):
+        return None
+    return None if any(one.metadata.name == former.name for one in situation.load_balancers) else former
+
+
+def _v1beta1_spec(workload_type: str, ipam: str, request: Request, former: Former | None) -> Document:
+    spec: Document = {"workloadType": workload_type, "ipam": ipam}
+    pool = (former.pool if former is not None else "") or request.ip_pool
+    if pool and ipam == "pool":
+        spec["ipPool"] = pool
+    return spec
+
+
+def _given_up(service: Service) -> tuple[ChangeService, ...]:
+    """Return the steps for a Service that cannot have a load balancer: the address of the one it had is not its own."""
+    if service.addresses and service.metadata.has_finalizer(SERVICE_FINALIZER):
+        return change_service(service, ServiceChange(annotations={KUBE_VIP_ADDRESSES: ""}, ingress=()))
+    return change_service(service, ServiceChange(annotations=parked(service)))
+
+
+def _prepared(service: Service, *, vm: bool) -> tuple[ChangeService, ...]:
+    """Return the steps that put our finalizer on the Service and keep kube-vip from it until there is an address."""
+    if vm:
+        return hand_over(service)
+    return change_service(service, ServiceChange(annotations=taken_on(service), finalizer=True))
+
+
+def _body(situation: Situation, name: str, spec: Document, *, network: str | None, touched: bool) -> Document:
+    body = new_load_balancer(situation.service, name, situation.cluster, spec=spec, network=network)
+    if situation.v1alpha1:
+        body = for_v1alpha1(body, situation.service)
+    if touched:
+        metadata = cast("dict[str, Document]", body["metadata"])
+        metadata["annotations"][LB_TOUCH] = "true"
+    return body
+
+
+def _recreation_note(service: Service, name: str, former: Former | None) -> Note:
+    """Return what to tell when a load balancer vanished; Harvester knows by the name which address it had."""
+    gone = f"The load balancer with address {service.addresses[0]} is gone in Harvester; it is created again"
+    if former is not None:
+        text = f"{gone} under the same name, so Harvester gives the same address unless somebody else took it"
+    else:
+        text = (
+            f"{gone} as {name}. If that was its name, Harvester gives the same address unless somebody else took it; "
+            "otherwise the address changes"
+        )
+    return Note("Warning", Reason.RECREATING, text)

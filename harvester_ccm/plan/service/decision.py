@@ -1,0 +1,159 @@
+"""What to do for one Service: the decision of the whole Service side in one pure function.
+
+``plan_service`` is called with everything that is known and returns steps to take in this order, and what is being
+waited for. It is called again after every change, so each plan only has to bring things nearer to the goal:
+
+1. our finalizer is on the Service before anything exists in Harvester;
+2. one load balancer exists, kept or deleted, never replaced;
+3. the address is in kube-vip's annotation and in the status as soon as Harvester has it;
+4. on the way out: stop announcing, delete the load balancer, clear the status, let the Service go.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import Refused, Wait
+from harvester_ccm.names import SERVICE_FINALIZER, Reason
+from harvester_ccm.plan.service.cleanup import plan_cleanup, safe_to_delete
+from harvester_ccm.plan.service.cluster_lb import UNAVAILABLE_PATIENCE, plan_cluster
+from harvester_ccm.plan.service.create import plan_creation
+from harvester_ccm.plan.service.ignored import converted, ignored_settings, obstacle, refused_changes
+from harvester_ccm.plan.service.kube_vip import parked
+from harvester_ccm.plan.service.ownership import Claim, adoption_note, claim, foreign_note, name_for
+from harvester_ccm.plan.service.patch import ServiceChange
+from harvester_ccm.plan.service.pending import Note, harvester_unavailable
+from harvester_ccm.plan.service.request import Request, primary_reference, read_request
+from harvester_ccm.plan.service.secondary import plan_leaving, plan_secondary
+from harvester_ccm.plan.service.selection import needs_cleanup, wants_load_balancer, was_secondary
+from harvester_ccm.plan.service.situation import (
+    DeleteLoadBalancer,
+    ServicePlan,
+    Situation,
+    Step,
+    Tell,
+    change_service,
+    tell,
+)
+from harvester_ccm.plan.service.switch import plan_switch, read_move
+from harvester_ccm.plan.service.vm_lb import plan_vm, wanted_spec
+
+NOTHING: Final = ServicePlan()
+GONE_PATIENCE: Final = 30.0
+"""Seconds a load balancer may take to go before we tell that it is being waited for."""
+
+
+def plan_service(situation: Situation) -> ServicePlan:
+    """Return what to do for the Service now."""
+    service = situation.service
+    found = claim(situation.load_balancers, service, situation.cluster)
+    if not concerns_us(service, found, class_only=situation.class_only):
+        return NOTHING
+    if not situation.harvester_known:
+        return _plan_unavailable(situation)
+    own = (*((found.chosen,) if found.chosen else ()), *found.duplicates)
+    if needs_cleanup(service, class_only=situation.class_only, owned=bool(own)):
+        return plan_cleanup(situation, own)
+    if primary_reference(service) is not None:
+        served = found.chosen is not None and not found.chosen.metadata.deleting
+        return plan_secondary(situation, own, _plan_own(situation, found) if served else None)
+    if was_secondary(service):
+        return plan_leaving(service)
+    return _plan_own(situation, found)
+
+
+def concerns_us(service: Service, found: Claim, *, class_only: bool) -> bool:
+    """Return whether the Service is to be served or to be cleaned up by us."""
+    owned = found.chosen is not None
+    return needs_cleanup(service, class_only=class_only, owned=owned) or wants_load_balancer(
+        service, class_only=class_only, owned=owned
+    )
+
+
+def phase(situation: Situation) -> str:
+    """Return a word for the state the Service is in; ``Situation.waited`` counts from its last change."""
+    service = situation.service
+    found = claim(situation.load_balancers, service, situation.cluster).chosen
+    leaving = needs_cleanup(service, class_only=situation.class_only, owned=found is not None)
+    return f"{'leaving' if leaving else 'wanted'} {found.metadata.uid if found else '-'}"
+
+
+def _plan_unavailable(situation: Situation) -> ServicePlan:
+    """Return the plan while Harvester's load balancers have not been listed yet."""
+    service = situation.service
+    waiting: tuple[Step, ...] = ()
+    if not service.metadata.has_finalizer(SERVICE_FINALIZER):
+        waiting = change_service(service, ServiceChange(annotations=parked(service)))
+    if situation.harvester_problem is None and situation.waited < UNAVAILABLE_PATIENCE:
+        return ServicePlan(waiting, Wait("harvester_unavailable", UNAVAILABLE_PATIENCE - situation.waited))
+    told = tell(harvester_unavailable(situation.harvester_problem))
+    return ServicePlan((*told, *waiting), Wait("harvester_unavailable"))
+
+
+def _plan_own(situation: Situation, found: Claim) -> ServicePlan:
+    """Return the plan for a Service with an address of its own."""
+    service, current = situation.service, found.chosen
+    request = read_request(service)
+    notes = [*request.problems, *(foreign_note(one, situation.cluster) for one in found.foreign[:1])]
+    if current is not None and not current.metadata.deleting:
+        plan = _plan_present(situation, request, current)
+    elif current is not None and not _may_be_left_behind(situation, current):
+        plan = _plan_going(situation, current)
+    elif any(one.metadata.name == name_for(service, situation.cluster) for one in found.foreign):
+        waiting = change_service(service, ServiceChange(annotations=parked(service)))
+        plan = ServicePlan(waiting, Refused("foreign_load_balancer"))
+    else:
+        plan = plan_creation(situation, request)
+    left_over = [
+        DeleteLoadBalancer(one.metadata.name, one.metadata.uid)
+        for one in found.duplicates
+        if not one.metadata.deleting and safe_to_delete(one)
+    ]
+    return ServicePlan((*tell(*notes), *plan.steps, *left_over), plan.outcome)
+
+
+def _may_be_left_behind(situation: Situation, going: LoadBalancer) -> bool:
+    """Return whether a load balancer that is being deleted does not stand in the way of a new one any longer."""
+    name = name_for(situation.service, situation.cluster)
+    moving = read_move(situation.service) is not None
+    return situation.waited >= GONE_PATIENCE and going.metadata.name != name and not moving
+
+
+def _plan_going(situation: Situation, going: LoadBalancer) -> ServicePlan:
+    """Return the plan while the old load balancer is being deleted; its name and address are free after that."""
+    service = situation.service
+    waiting = change_service(service, ServiceChange(annotations=parked(service)))
+    if situation.waited < GONE_PATIENCE:
+        return ServicePlan(waiting, Wait("old_load_balancer", GONE_PATIENCE - situation.waited))
+    text = (
+        f"Load balancer {going.metadata.name} is being deleted in Harvester and not gone after {GONE_PATIENCE:.0f} s; "
+        "a new one is created when it is. Check that harvester-load-balancer and its webhook run in namespace "
+        "harvester-system"
+    )
+    return ServicePlan((Tell(Note("Warning", Reason.ADDRESS_PENDING, text)), *waiting), Wait("old_load_balancer"))
+
+
+def _plan_present(situation: Situation, request: Request, current: LoadBalancer) -> ServicePlan:
+    """Return the plan for a load balancer that exists: keep it right, or switch it to the other workload type."""
+    service, wanted = situation.service, request.workload_type
+    vm = current.spec.workload_type == "vm"
+    # Before 1.2 Harvester has one type only.
+    if current.v1alpha1 or wanted in {None, current.spec.workload_type}:
+        hindrance = obstacle(service, vm=vm)
+    else:
+        # What could not be created again is not deleted.
+        hindrance = obstacle(service, vm=wanted == "vm")
+        creatable = wanted == "cluster" or (situation.backends_known and bool(wanted_spec(situation, request)))
+        if hindrance is None and creatable:
+            return plan_switch(situation, current, str(wanted))
+    plan = plan_vm(situation, request, current) if vm else plan_cluster(situation, request, current)
+    told = (
+        hindrance,
+        adoption_note(current, service, situation.cluster),
+        converted(request, current),
+        ignored_settings(service, vm=vm, v1alpha1=current.v1alpha1),
+        *refused_changes(service, request, current),
+    )
+    return ServicePlan((*tell(*told), *plan.steps), plan.outcome)

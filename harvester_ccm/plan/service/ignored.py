@@ -1,0 +1,262 @@
+"""Wishes that a load balancer of Harvester cannot fulfil: refused where it would not work, told where it is ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.names import (
+    DESCRIPTION,
+    HEALTH_CHECK_FAILURE_THRESHOLD,
+    HEALTH_CHECK_PERIOD,
+    HEALTH_CHECK_PORT,
+    HEALTH_CHECK_SUCCESS_THRESHOLD,
+    HEALTH_CHECK_TIMEOUT,
+    IP_POOL,
+    IPAM,
+    LB_REQUESTED_NETWORK,
+    LB_SELECT_NAMESPACE,
+    LB_SELECT_NETWORK,
+    LB_SELECT_PROJECT,
+    NETWORK,
+    POOL_NAMESPACE,
+    PROJECT,
+    REQUESTED_ADDRESS,
+    WORKLOAD_TYPE,
+    Reason,
+)
+from harvester_ccm.plan.service.pending import Note
+from harvester_ccm.plan.service.request import Request, normal_network
+
+HEALTH_CHECK_DETAILS: Final = (
+    HEALTH_CHECK_SUCCESS_THRESHOLD,
+    HEALTH_CHECK_FAILURE_THRESHOLD,
+    HEALTH_CHECK_PERIOD,
+    HEALTH_CHECK_TIMEOUT,
+)
+
+
+def obstacle(service: Service, *, vm: bool) -> Note | None:
+    """Return why no load balancer can serve the Service at all, or None."""
+    if service.spec.ip_families and "IPv4" not in service.spec.ip_families:
+        text = "Harvester's load balancers have IPv4 addresses only, and spec.ipFamilies of this Service has no IPv4"
+        return Note("Warning", Reason.SYNC_FAILED, text)
+    if not vm:
+        return None
+    if service.spec.allocate_load_balancer_node_ports is False and not any(p.node_port for p in service.spec.ports):
+        text = (
+            "A VM load balancer sends traffic to node ports, but spec.allocateLoadBalancerNodePorts is false. Set it "
+            f"to true, or set annotation {WORKLOAD_TYPE} to cluster"
+        )
+        return Note("Warning", Reason.SYNC_FAILED, text)
+    return None
+
+
+def ignored_settings(service: Service, *, vm: bool, v1alpha1: bool = False) -> Note | None:
+    """Return one note about all settings that have no effect on this kind of load balancer, or None.
+
+    ``v1alpha1``: Harvester is one before 1.2.
+    """
+    ignored = [*_ignored_anywhere(service), *(_ignored_on_vm(service) if vm else _ignored_on_cluster(service))]
+    if v1alpha1:
+        ignored = [*_ignored_anywhere(service), *_fields_ignored_on_vm(service), *_ignored_details(service)]
+        ignored += _ignored_before_1_2(service)
+    else:
+        ignored += _ignored_since_1_2(service)
+    return without_effect(ignored)
+
+
+def without_effect(ignored: list[str]) -> Note | None:
+    """Return the note about settings without effect, each with its reason, or None if there are none."""
+    if not ignored:
+        return None
+    return Note("Warning", Reason.IGNORED, f"Without effect on this load balancer: {'; '.join(ignored)}")
+
+
+def _ignored_anywhere(service: Service) -> Iterator[str]:
+    if "IPv6" in service.spec.ip_families:
+        yield "IPv6 of spec.ipFamilies (the load balancer has one IPv4 address)"
+    if any(entry.ip_mode not in {"", "VIP"} for entry in service.status.load_balancer.ingress):
+        yield "ipMode Proxy in the status (packets keep the address as destination, so ipMode is VIP)"
+
+
+def _ignored_on_cluster(service: Service) -> Iterator[str]:
+    if service.metadata.annotation(WORKLOAD_TYPE) == "cluster" and _health_check_annotations(service):
+        names = ", ".join(_health_check_annotations(service))
+        yield f"{names} (health checks need a VM load balancer; set annotation {WORKLOAD_TYPE} to vm)"
+
+
+def _ignored_on_vm(service: Service) -> Iterator[str]:
+    yield from _fields_ignored_on_vm(service)
+    if service.metadata.annotation(NETWORK):
+        yield (
+            f"annotation {NETWORK}, beyond the choice of a pool (Harvester announces the address in the network of its "
+            "hosts; an address of another network cannot be reached)"
+        )
+    yield from _ignored_details(service)
+
+
+def _ignored_details(service: Service) -> Iterator[str]:
+    details = _health_check_annotations(service)
+    if details and HEALTH_CHECK_PORT not in details:
+        yield f"{', '.join(details)} (nodes are checked only with annotation {HEALTH_CHECK_PORT})"
+
+
+def _ignored_before_1_2(service: Service) -> Iterator[str]:
+    choosing = [key for key in (IP_POOL, NETWORK, PROJECT, POOL_NAMESPACE) if service.metadata.annotation(key)]
+    if choosing:
+        yield (
+            f"annotations {', '.join(choosing)} (Harvester before 1.2 gives addresses by the namespace of the VMs, "
+            "from its setting vip-pools)"
+        )
+    if service.metadata.annotation(WORKLOAD_TYPE) == "cluster":
+        yield (
+            f"annotation {WORKLOAD_TYPE} cluster (Harvester before 1.2 announces every address itself; the load "
+            "balancer is recreated as a cluster load balancer once Harvester is upgraded. Remove the annotation to "
+            "keep it then)"
+        )
+
+
+def _ignored_since_1_2(service: Service) -> Iterator[str]:
+    if service.metadata.annotation(IPAM) == "dhcp" and service.metadata.annotation(IP_POOL):
+        yield f"annotation {IP_POOL} (the address comes from DHCP)"
+    if service.metadata.annotation(DESCRIPTION):
+        yield f"annotation {DESCRIPTION} (load balancers have a description on Harvester before 1.2 only)"
+
+
+def converted(request: Request, load_balancer: LoadBalancer) -> Note | None:
+    """Return what to tell when a load balancer of Harvester before 1.2 lives on and new ones would be otherwise."""
+    spec = load_balancer.spec
+    if load_balancer.v1alpha1 or spec.named_workload_type or request.workload_type or request.wants_health_check:
+        return None
+    text = (
+        f"Load balancer {load_balancer.metadata.name} was made for Harvester before 1.2 and goes on serving as a VM "
+        f"load balancer. New Services get a cluster load balancer. Set annotation {WORKLOAD_TYPE} to vm to keep this "
+        "one without further notice, or to cluster to have it recreated; the address is kept where Harvester allows "
+        "it, and traffic stops for some seconds"
+    )
+    return Note("Normal", Reason.ADOPTED, text)
+
+
+def _fields_ignored_on_vm(service: Service) -> Iterator[str]:
+    spec = service.spec
+    if spec.load_balancer_source_ranges:
+        yield "spec.loadBalancerSourceRanges (Harvester forwards from everywhere; use a NetworkPolicy or a firewall)"
+    if spec.session_affinity == "ClientIP":
+        yield "spec.sessionAffinity ClientIP (the nodes see Harvester's hosts, not the clients)"
+    if spec.external_traffic_policy == "Local":
+        yield (
+            "the client address of spec.externalTrafficPolicy Local (Harvester's hosts hide it; nodes without an "
+            "endpoint only drop traffic)"
+        )
+    if any(port.protocol == "SCTP" for port in spec.ports):
+        yield "SCTP ports (not known to work with Harvester's load balancers)"
+    unreachable = [f"{port.port}/{port.protocol}" for port in spec.ports if not port.node_port]
+    if unreachable and spec.allocate_load_balancer_node_ports is False:
+        yield f"ports {', '.join(unreachable)} (they have no node port; set spec.allocateLoadBalancerNodePorts to true)"
+
+
+def _health_check_annotations(service: Service) -> list[str]:
+    keys = (HEALTH_CHECK_PORT, *HEALTH_CHECK_DETAILS)
+    return [key for key in keys if service.metadata.annotation(key) is not None]
+
+
+def ignored_on_secondary(service: Service, primary: Service, *, vm: bool) -> Note | None:
+    """Return one note about all that a Service asks for and cannot have with the address of another one, or None."""
+    keys = (IP_POOL, WORKLOAD_TYPE, PROJECT, POOL_NAMESPACE)
+    present = [key for key in keys if service.metadata.annotation(key)] + _health_check_annotations(service)
+    network = service.metadata.annotation(NETWORK)
+    if network and network != primary.metadata.annotation(NETWORK):
+        present.append(NETWORK)
+    if (service.metadata.annotation(IPAM) or "").strip() not in {"", "pool", "dhcp"}:
+        present.append(IPAM)
+    ignored = [f"{', '.join(present)} (set on {primary.metadata.key}, whose address is shared)"] if present else []
+    if service.metadata.annotation(DESCRIPTION):
+        ignored.append(f"annotation {DESCRIPTION} (this Service has no load balancer of its own)")
+    wishes = {
+        "spec.loadBalancerIP": service.spec.load_balancer_ip,
+        f"annotation {REQUESTED_ADDRESS}": (service.metadata.annotation(REQUESTED_ADDRESS) or "").strip(),
+    }
+    ignored += [
+        f"{name} (the address is that of {primary.metadata.key})"
+        for name, wish in wishes.items()
+        if wish and wish not in primary.addresses
+    ]
+    ignored += _ignored_anywhere(service)
+    if vm:
+        ignored += _fields_ignored_on_vm(service)
+    return without_effect(ignored)
+
+
+def refused_changes(service: Service, request: Request, load_balancer: LoadBalancer) -> tuple[Note, ...]:
+    """Return what to tell about wishes that were changed after the load balancer was created."""
+    notes = []
+    spec = load_balancer.spec
+    if request.ipam is not None and request.ipam != spec.ipam:
+        notes.append(_fixed(IPAM, service.metadata.annotation(IPAM) or "", spec.ipam))
+    # Without an address there is nothing to lose: network and pool follow. Load balancers made by providers before
+    # 0.2.7 do not say which network was asked for.
+    fixed = bool(load_balancer.allocated_ip)
+    given = load_balancer.metadata.annotation(LB_REQUESTED_NETWORK)
+    if fixed and given is not None and request.network != normal_network(given):
+        notes.append(_fixed(NETWORK, request.network, given))
+    pool = spec.ip_pool or load_balancer.allocated_pool
+    if fixed and request.ip_pool and spec.ipam == "pool" and pool and request.ip_pool != pool:
+        notes.append(_fixed(IP_POOL, request.ip_pool, pool))
+    if spec.workload_type == "cluster" and request.workload_type is None and _health_check_annotations(service):
+        text = (
+            f"Annotation {_health_check_annotations(service)[0]} has no effect: health checks need a VM load balancer, "
+            f"and this one was created as a cluster load balancer. Set annotation {WORKLOAD_TYPE} to vm to have it "
+            "recreated as one; the address is kept where Harvester allows it, and traffic stops for some seconds"
+        )
+        notes.append(Note("Warning", Reason.IGNORED, text))
+    return tuple(notes)
+
+
+def _fixed(key: str, asked: str, has: str) -> Note:
+    wish = f"is {asked!r}" if asked else "was removed"
+    made_with = f"with {has!r}" if has else "without one"
+    remedy = "Set the annotation back" if has else "Remove the annotation"
+    text = (
+        f"Annotation {key} {wish}, but the load balancer was created {made_with} and keeps it so, because a change "
+        f"would cost the address. {remedy}, or delete the Service and create it anew"
+    )
+    return Note("Warning", Reason.IMMUTABLE, text)
+
+
+def not_as_requested(service: Service, request: Request, load_balancer: LoadBalancer, address: str) -> Note | None:
+    """Return what to tell when the address, or how it was chosen, is not as asked for, or None."""
+    differences = []
+    if request.address and address and request.address != address:
+        text = (
+            f"address {request.address} was asked for and {address} was given. Harvester cannot be asked for an address"
+        )
+        if not load_balancer.v1alpha1:
+            text += (
+                "; to pin one, make an IP pool with that single address and name it in annotation "
+                f"{IP_POOL} when the Service is created"
+            )
+        differences.append(text)
+    pool, wanted = load_balancer.allocated_pool, load_balancer.spec.ip_pool
+    if pool and wanted and pool != wanted:
+        differences.append(f"IP pool {wanted} was asked for and the address comes from {pool}")
+    differences += _chosen_otherwise(service, request, load_balancer)
+    if not differences:
+        return None
+    return Note("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, f"Not as requested: {'; '.join(differences)}")
+
+
+def _chosen_otherwise(service: Service, request: Request, load_balancer: LoadBalancer) -> Iterator[str]:
+    """Yield the differences between what the pool was to be chosen by and what Harvester made of it."""
+    meta = load_balancer.metadata
+    asked = meta.annotation(LB_REQUESTED_NETWORK)
+    network = normal_network(asked) if asked is not None else request.network
+    chosen = meta.annotation(LB_SELECT_NETWORK) or ""
+    if network and chosen and normal_network(chosen) != network:
+        yield f"network {network} was asked for and Harvester chose {chosen} (versions before 1.9 do that)"
+    for key, used_by in ((PROJECT, LB_SELECT_PROJECT), (POOL_NAMESPACE, LB_SELECT_NAMESPACE)):
+        wish, used = service.metadata.annotation(key), meta.annotation(used_by)
+        if wish and used is not None and wish != used:
+            yield f"{key} {wish} was asked for and Harvester uses {used or 'none'}, that of the load balancer itself"

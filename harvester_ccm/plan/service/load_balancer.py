@@ -1,0 +1,250 @@
+"""The LoadBalancer object of a Service, field by field, and the changes that an existing one needs.
+
+Written once, at creation: ``ipam`` and the pool selection annotations (Harvester's webhook overwrites namespace and
+project at every write, so comparing them later would write for ever). Fixed once there is an address: the pool and the
+network. Kept up to date: labels, the cluster annotation, the management network, the ownership marks,
+``status.address`` of cluster load balancers, and listeners, backends and health check of VM load balancers. Everything
+else is left as it was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, LoadBalancer
+from harvester_ccm.names import (
+    IP_POOL,
+    LB_CLUSTER,
+    LB_MANAGEMENT_NETWORK,
+    LB_OWNER,
+    LB_REQUESTED_NETWORK,
+    LB_SELECT_CLUSTER,
+    LB_SELECT_NAMESPACE,
+    LB_SELECT_NETWORK,
+    LB_SELECT_PROJECT,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    LB_SERVICE_UID,
+    LB_SERVICE_UUID,
+    MOVING,
+    NETWORK,
+    POOL_NAMESPACE,
+    PROJECT,
+)
+from harvester_ccm.plan.service.request import normal_network
+
+Document = dict[str, object]
+_POOL_CHOICE: Final = frozenset(
+    {LB_MANAGEMENT_NETWORK, LB_SELECT_CLUSTER, LB_SELECT_NAMESPACE, LB_SELECT_NETWORK, LB_SELECT_PROJECT}
+)
+"""Annotations by which Harvester chooses a pool."""
+
+
+@dataclass(frozen=True)
+class ClusterIdentity:
+    """Who we are towards Harvester."""
+
+    name: str
+    """Value of --cluster-name."""
+    namespace: str
+    """Namespace in Harvester: that of the cloud-config's context."""
+    uid: str = ""
+    """UID of the guest's kube-system namespace; empty when it may not be read."""
+    management_network: str = ""
+
+
+@dataclass(frozen=True)
+class LoadBalancerChange:
+    """Fields of an existing LoadBalancer that must be written; None in a map removes the key."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+    spec: Mapping[str, object] = field(default_factory=dict)
+    address: str | None = None
+    """New ``status.address``; None leaves it."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has to be written."""
+        return not self.labels and not self.annotations and not self.spec and self.address is None
+
+
+@dataclass(frozen=True)
+class Former:
+    """What is known of a load balancer that is gone, for the one that takes its place and is to get its address."""
+
+    name: str
+    pool: str = ""
+    ipam: str = ""
+    network: str | None = None
+    """As it was asked for; None when that is not known."""
+
+
+def former_of(load_balancer: LoadBalancer) -> Former:
+    """Return what has to be known of a load balancer to put another one in its place; its address fixes its network."""
+    meta = load_balancer.metadata
+    network = meta.annotation(LB_REQUESTED_NETWORK) if load_balancer.allocated_ip else None
+    return Former(meta.name, load_balancer.allocated_pool, load_balancer.spec.ipam, network)
+
+
+def new_load_balancer(
+    service: Service,
+    name: str,
+    cluster: ClusterIdentity,
+    *,
+    spec: Mapping[str, object],
+    network: str | None = None,
+) -> Document:
+    """Return the object to create with this ``spec``; ``network`` holds instead of the one that the Service names."""
+    if network is None:
+        network = service.metadata.annotation(NETWORK) or ""
+    annotations = {
+        LB_SELECT_NETWORK: normal_network(network),
+        LB_REQUESTED_NETWORK: network,
+        LB_SELECT_PROJECT: service.metadata.annotation(PROJECT) or "",
+        LB_SELECT_NAMESPACE: service.metadata.annotation(POOL_NAMESPACE) or "",
+        **_kept_annotations(service, cluster),
+    }
+    return {
+        "apiVersion": LOAD_BALANCERS.api_version,
+        "kind": LOAD_BALANCERS.kind,
+        "metadata": {
+            "name": name,
+            "namespace": cluster.namespace,
+            "labels": load_balancer_labels(service, cluster),
+            "annotations": {key: value for key, value in annotations.items() if value is not None},
+        },
+        "spec": {key: value for key, value in spec.items() if value not in (None, "")},
+    }
+
+
+def for_v1alpha1(body: Document, service: Service) -> Document:
+    """Return a new load balancer of the Service as it is created on Harvester before 1.2.
+
+    The annotations of newer versions mean nothing there, and are in place when Harvester is upgraded.
+    """
+    metadata = cast("dict[str, Document]", body["metadata"])
+    metadata["annotations"][LB_SERVICE_UUID] = service.metadata.uid
+    # Without a status the conversion of the newer version fails, and with it every list of load balancers.
+    return {**body, "apiVersion": LOAD_BALANCERS_V1ALPHA1.api_version, "status": {}}
+
+
+def network_of(current: LoadBalancer, wanted: str) -> str:
+    """Return the network of a load balancer in normal form: the one it was made with is fixed once it has an address.
+
+    ``wanted`` is what the Service asks for now; it holds until then, and for a load balancer that does not say.
+    """
+    made_with = current.metadata.annotation(LB_REQUESTED_NETWORK)
+    return normal_network(made_with) if current.allocated_ip and made_with is not None else wanted
+
+
+def load_balancer_change(
+    current: LoadBalancer,
+    service: Service,
+    cluster: ClusterIdentity,
+    *,
+    address: str | None = None,
+    spec: Mapping[str, object] | None = None,
+    as_made: bool = False,
+) -> LoadBalancerChange:
+    """Return what differs between an existing load balancer and what the Service needs.
+
+    ``address`` is the address in use, or None while it is not known (then the old one stays). ``spec`` holds the
+    fields that must have these values; None among them means absent. ``as_made``: pool and network stay, although
+    there is no address yet.
+    """
+    meta = current.metadata
+    annotations = _kept_annotations(service, cluster)
+    wanted = dict(spec or {})
+    as_made = as_made or current.v1alpha1 or service.metadata.annotation(MOVING) is not None
+    if not as_made and not current.allocated_ip:
+        annotations |= _network_annotations(current, service)
+        wanted |= _pool(current, service)
+    present = cast("Document", current.document().get("spec") or {}) if wanted else {}
+    return LoadBalancerChange(
+        labels={k: v for k, v in load_balancer_labels(service, cluster).items() if meta.label(k) != v},
+        annotations={k: v for k, v in annotations.items() if meta.annotation(k) != v},
+        spec={k: v for k, v in wanted.items() if not _agrees(k, present.get(k), v)},
+        address=address if address and address != current.address else None,
+    )
+
+
+def _network_annotations(current: LoadBalancer, service: Service) -> dict[str, str | None]:
+    """Return the annotations by which a load balancer without an address follows a corrected network.
+
+    One made by a provider before 0.2.7 does not say which network was asked for, and keeps the one it has.
+    """
+    network = service.metadata.annotation(NETWORK) or ""
+    if current.metadata.annotation(LB_REQUESTED_NETWORK) in (None, network):
+        return {}
+    return {LB_SELECT_NETWORK: normal_network(network), LB_REQUESTED_NETWORK: network}
+
+
+def _pool(current: LoadBalancer, service: Service) -> Document:
+    """Return the field by which a load balancer without an address follows a corrected pool."""
+    if current.spec.ipam != "pool":
+        return {}
+    return {"ipPool": (service.metadata.annotation(IP_POOL) or "").strip() or None}
+
+
+def _agrees(key: str, present: object, wanted: object) -> bool:
+    """Return whether a field has the wanted value; parts of it that only a newer Harvester knows do not count."""
+    if key == "listeners" and isinstance(present, list) and isinstance(wanted, list):
+        return len(present) == len(wanted) and all(map(_covers, present, wanted))
+    return _covers(present, wanted) if key == "healthCheck" and wanted is not None else present == wanted
+
+
+def _covers(present: object, wanted: object) -> bool:
+    if isinstance(present, dict) and isinstance(wanted, dict):
+        return present.items() >= wanted.items()
+    return present == wanted
+
+
+def changed_document(current: LoadBalancer, change: LoadBalancerChange) -> Document:
+    """Return the whole object with the change made; unknown fields and the resource version stay.
+
+    What Harvester said of a load balancer without an address goes when it has to look for one elsewhere: it was said of
+    the other pool, and whoever deletes the load balancer must not believe that nothing is booked.
+    """
+    document = current.document()
+    metadata = cast("Document", document["metadata"])
+    labels = cast("Document", metadata.get("labels") or {})
+    annotations = {**cast("Document", metadata.get("annotations") or {}), **change.annotations}
+    spec = {**cast("Document", document.get("spec") or {}), **change.spec}
+    metadata["labels"] = {**labels, **change.labels}
+    metadata["annotations"] = {key: value for key, value in annotations.items() if value is not None}
+    document["spec"] = {key: value for key, value in spec.items() if value is not None}
+    status = cast("Document", document.get("status") or {})
+    if change.address is not None:
+        document["status"] = {**status, "address": change.address}
+    elif not (current.allocated_ip or current.v1alpha1) and _moves_search(change):
+        document["status"] = {key: value for key, value in status.items() if key != "conditions"}
+    return document
+
+
+def _moves_search(change: LoadBalancerChange) -> bool:
+    """Return whether Harvester looks for an address in other pools after the change."""
+    return "ipPool" in change.spec or not _POOL_CHOICE.isdisjoint(change.annotations)
+
+
+def load_balancer_labels(service: Service, cluster: ClusterIdentity) -> dict[str, str]:
+    """Return the labels by which the load balancer and its Service are found."""
+    return {
+        LB_CLUSTER: cluster.name,
+        LB_SERVICE_NAMESPACE: service.metadata.namespace,
+        LB_SERVICE_NAME: service.metadata.name,
+    }
+
+
+def _kept_annotations(service: Service, cluster: ClusterIdentity) -> dict[str, str | None]:
+    kept: dict[str, str | None] = {
+        LB_SELECT_CLUSTER: cluster.name,
+        LB_MANAGEMENT_NETWORK: cluster.management_network or None,
+        LB_SERVICE_UID: service.metadata.uid,
+    }
+    if cluster.uid:
+        kept[LB_OWNER] = cluster.uid
+    return kept

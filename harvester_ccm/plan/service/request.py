@@ -1,0 +1,231 @@
+"""What a Service asks for, read from its annotations and fields once, with every mistake named.
+
+An annotation is absent (its default holds), valid, or wrong; a wrong one becomes a note that names the annotation, the
+value and what was expected, and never hides the others.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from harvester_ccm.model.core import Service, ServicePort
+from harvester_ccm.model.harvester import HealthCheck
+from harvester_ccm.names import (
+    CATALOGUE,
+    DHCP_ADDRESS,
+    HEALTH_CHECK_FAILURE_THRESHOLD,
+    HEALTH_CHECK_PERIOD,
+    HEALTH_CHECK_PORT,
+    HEALTH_CHECK_SUCCESS_THRESHOLD,
+    HEALTH_CHECK_TIMEOUT,
+    IP_POOL,
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    NETWORK,
+    PREFIX,
+    PRIMARY_SERVICE,
+    REQUESTED_ADDRESS,
+    SERVICE_FINALIZER,
+    WORKLOAD_TYPE,
+    Reason,
+)
+from harvester_ccm.plan.service.pending import Note
+
+Ipam = Literal["pool", "dhcp"]
+WorkloadType = Literal["cluster", "vm"]
+
+LONGEST_SHOWN: Final = 200
+"""Characters of a wrong value that are repeated to the user."""
+HEALTH_CHECK_DEFAULTS: Final = {
+    HEALTH_CHECK_SUCCESS_THRESHOLD: 1,
+    HEALTH_CHECK_FAILURE_THRESHOLD: 3,
+    HEALTH_CHECK_PERIOD: 5,
+    HEALTH_CHECK_TIMEOUT: 3,
+}
+"""Defaults of the documented annotations; always written out, because Harvester's own differ (2, 2, 1 s, 1 s)."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The wishes of one Service."""
+
+    ipam: Ipam | None
+    """None when the annotation is wrong: nothing can be created then."""
+    workload_type: WorkloadType | None
+    """What the annotation says; None when it is absent or wrong."""
+    network: str
+    ip_pool: str
+    address: str
+    """Address the user wants; empty when any will do."""
+    health_check: HealthCheck | None
+    wants_health_check: bool
+    """Whether a health check is asked for, be it valid or not."""
+    problems: tuple[Note, ...]
+
+
+def read_request(service: Service) -> Request:
+    """Return what the Service asks for."""
+    problems: list[Note] = []
+    ipam = _choice(service, IPAM, ("pool", "dhcp"), problems)
+    workload = _choice(service, WORKLOAD_TYPE, ("cluster", "vm"), problems)
+    health_check = read_health_check(service, problems)
+    return Request(
+        ipam="dhcp" if ipam == "dhcp" else "pool" if ipam in (None, "pool") else None,
+        workload_type="vm" if workload == "vm" else "cluster" if workload == "cluster" else None,
+        network=normal_network(service.metadata.annotation(NETWORK) or ""),
+        ip_pool=(service.metadata.annotation(IP_POOL) or "").strip(),
+        address=_address(service, problems),
+        health_check=health_check,
+        wants_health_check=service.metadata.annotation(HEALTH_CHECK_PORT) is not None,
+        problems=(*problems, *unknown_annotations(service)),
+    )
+
+
+def normal_network(name: str) -> str:
+    """Return a network as ``namespace/name``; a bare name is in ``default``, as in --management-network."""
+    name = name.strip()
+    return name if not name or "/" in name else f"default/{name}"
+
+
+def invalid(key: str, value: str, expected: str) -> Note:
+    """Return the note about a wrong annotation."""
+    kind = "" if key.startswith("spec.") else "Annotation "
+    # An Event has 1024 characters, and what was expected stands at its end.
+    shown = value if len(value) <= LONGEST_SHOWN else f"{value[:LONGEST_SHOWN]}..."
+    return Note("Warning", Reason.INVALID_ANNOTATION, f"{kind}{key} is {shown!r}; expected {expected}")
+
+
+def _choice(service: Service, key: str, choices: tuple[str, ...], problems: list[Note]) -> str | None:
+    value = service.metadata.annotation(key)
+    if value is None or not value.strip():
+        return None
+    if value.strip() in choices:
+        return value.strip()
+    problems.append(invalid(key, value, " or ".join(choices)))
+    return ""
+
+
+def _address(service: Service, problems: list[Note]) -> str:
+    """Return the wished address: the field, our annotation, or kube-vip's before we first touched the Service.
+
+    Anything but one address there is a mistake, except kube-vip's own word for DHCP.
+    """
+    sources = {
+        "spec.loadBalancerIP": service.spec.load_balancer_ip,
+        REQUESTED_ADDRESS: service.metadata.annotation(REQUESTED_ADDRESS) or "",
+    }
+    if not service.metadata.has_finalizer(SERVICE_FINALIZER):
+        sources[KUBE_VIP_ADDRESSES] = service.metadata.annotation(KUBE_VIP_ADDRESSES) or ""
+    for key, value in sources.items():
+        asks_dhcp = key == KUBE_VIP_ADDRESSES and service.metadata.annotation(IPAM) == "dhcp"
+        if not value.strip() or (value.strip() == DHCP_ADDRESS and asks_dhcp):
+            continue
+        address = _ipv4(value)
+        if address and address != DHCP_ADDRESS:
+            return address
+        expected = f"one IPv4 address; for one from DHCP, set annotation {IPAM} to dhcp"
+        problems.append(invalid(key, value, expected))
+    return ""
+
+
+def preset_address(service: Service) -> str:
+    """Return the address that a user wrote for kube-vip on a Service; empty when there is none.
+
+    Where the Service is ours and has an address, the annotation is ours too.
+    """
+    address = _ipv4(service.metadata.annotation(KUBE_VIP_ADDRESSES) or "")
+    served = service.addresses and service.metadata.has_finalizer(SERVICE_FINALIZER)
+    return "" if served or address == DHCP_ADDRESS else address
+
+
+def _ipv4(text: str) -> str:
+    try:
+        return str(ipaddress.IPv4Address(text.strip()))
+    except ValueError:
+        return ""
+
+
+def read_health_check(service: Service, problems: list[Note]) -> HealthCheck | None:
+    """Return the health check the annotations ask for, or None without a usable port."""
+    value = service.metadata.annotation(HEALTH_CHECK_PORT)
+    if value is None:
+        return None
+    port = health_check_port(service, value.strip())
+    if port is None:
+        expected = "a TCP port of this Service: its number, its name or its node port; there are " + (
+            ", ".join(_describe(p) for p in service.spec.ports if p.protocol == "TCP" and p.node_port) or "none"
+        )
+        problems.append(invalid(HEALTH_CHECK_PORT, value, expected + ". Nodes are not checked until then"))
+        return None
+    number: Callable[[str], int] = lambda key: _number(service, key, problems)  # noqa: E731 - shortens four lines
+    return HealthCheck(
+        port=port.node_port,
+        success_threshold=number(HEALTH_CHECK_SUCCESS_THRESHOLD),
+        failure_threshold=number(HEALTH_CHECK_FAILURE_THRESHOLD),
+        period_seconds=number(HEALTH_CHECK_PERIOD),
+        timeout_seconds=number(HEALTH_CHECK_TIMEOUT),
+    )
+
+
+def health_check_port(service: Service, value: str) -> ServicePort | None:
+    """Return the TCP port that a value means: a Service port number, a port name, or a node port, in this order."""
+    ports = [port for port in service.spec.ports if port.protocol == "TCP" and port.node_port]
+    for matches in (
+        [port for port in ports if str(port.port) == value],
+        [port for port in ports if port.name and port.name == value],
+        [port for port in ports if str(port.node_port) == value],
+    ):
+        if matches:
+            return matches[0]
+    return None
+
+
+def _describe(port: ServicePort) -> str:
+    name = f" ({port.name})" if port.name else ""
+    return f"{port.port}{name}"
+
+
+def _number(service: Service, key: str, problems: list[Note]) -> int:
+    default = HEALTH_CHECK_DEFAULTS[key]
+    value = service.metadata.annotation(key)
+    if value is None:
+        return default
+    text = value.strip()
+    # Python refuses to read a number of thousands of digits.
+    digits = text.lstrip("0") if text.isascii() and text.isdecimal() else ""
+    if 0 < len(digits) <= 5 and int(digits) <= 86400:
+        return int(digits)
+    problems.append(invalid(key, value, f"a whole number from 1 to 86400; {default} is used"))
+    return default
+
+
+_KNOWN: Final = frozenset(
+    key.name for key in CATALOGUE if key.name.startswith(PREFIX) and key.on == "Service" and key.kind == "annotation"
+)
+
+
+def unknown_annotations(service: Service) -> tuple[Note, ...]:
+    """Return one note about all annotations of our prefix that mean nothing, each with the nearest known one."""
+    unknown = sorted(key for key in service.metadata.annotations or {} if key.startswith(PREFIX) and key not in _KNOWN)
+    if not unknown:
+        return ()
+    described = []
+    for key in unknown:
+        # The common prefix would make any two keys look alike.
+        names = sorted(name.removeprefix(PREFIX) for name in _KNOWN)
+        nearest = difflib.get_close_matches(key.removeprefix(PREFIX).lower(), names, 1, 0.7)
+        described.append(f"{key} (did you mean {PREFIX}{nearest[0]}?)" if nearest else key)
+    return (Note("Warning", Reason.IGNORED, f"Unknown annotations have no effect: {', '.join(described)}"),)
+
+
+def primary_reference(service: Service) -> str | None:
+    """Return the ``namespace/name`` of the Service whose address is to be shared; None when this one has its own.
+
+    An empty annotation counts as none; a malformed one is returned as it is.
+    """
+    value = (service.metadata.annotation(PRIMARY_SERVICE) or "").strip()
+    return value or None

@@ -1,0 +1,115 @@
+"""The vocabulary of Service plans: steps to take, in order, and what they are decided on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from harvester_ccm.errors import CCMError
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import Done, Outcome
+from harvester_ccm.plan.service.load_balancer import ClusterIdentity, Document, Former, LoadBalancerChange
+from harvester_ccm.plan.service.patch import ServiceChange, service_patch
+from harvester_ccm.plan.service.pending import Note
+
+
+@dataclass(frozen=True)
+class ChangeService:
+    """Patch the Service in the guest."""
+
+    change: ServiceChange
+
+
+@dataclass(frozen=True)
+class CreateLoadBalancer:
+    """Create the object in Harvester."""
+
+    name: str
+    body: Document
+
+
+@dataclass(frozen=True)
+class ChangeLoadBalancer:
+    """Write the changed object in Harvester."""
+
+    name: str
+    change: LoadBalancerChange
+
+
+@dataclass(frozen=True)
+class DeleteLoadBalancer:
+    """Delete that very object in Harvester; not found is success."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Write an Event on the Service, unless the plan before told the same."""
+
+    note: Note
+
+
+Step = ChangeService | CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer | Tell
+
+
+@dataclass(frozen=True)
+class ServicePlan:
+    """Steps in order, and the answer once all of them worked."""
+
+    steps: tuple[Step, ...] = ()
+    outcome: Outcome = field(default_factory=Done)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """All that is known about one Service and what it depends on."""
+
+    service: Service
+    cluster: ClusterIdentity
+    load_balancers: tuple[LoadBalancer, ...] = ()
+    """Those that carry the Service's labels, and the one that has its name."""
+    primary: Service | None = None
+    """The Service whose address this one shares, if it names one that exists."""
+    primary_given: frozenset[str] | None = None
+    """Addresses that Harvester has given for that Service; None while that is not known."""
+    sharers: tuple[Service, ...] = ()
+    """Services that name this Service's primary as theirs, or this Service itself; this Service left out."""
+    dependants: tuple[Service, ...] = ()
+    """Services that name this very Service as their primary, or were last served as its secondaries."""
+    backends: tuple[str, ...] = ()
+    """Names of the VMs of all nodes that may get traffic."""
+    backends_known: bool = True
+    """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
+    backend_addresses: tuple[str, ...] = ()
+    """Their addresses, which Harvester before 1.2 wants instead of their names."""
+    v1alpha1: bool = False
+    """Whether a new load balancer is made in the version of Harvester before 1.2."""
+    network_devices: Mapping[str, str] | None = None
+    """Network to device in the nodes; None while there is none."""
+    mapping_known: bool = True
+    """Whether that was looked up; before that, nothing is said about it."""
+    class_only: bool = False
+    harvester_known: bool = True
+    """Whether Harvester's load balancers have been listed; before that, none found means nothing."""
+    harvester_problem: CCMError | None = None
+    waited: float = 0.0
+    """Seconds since the Service entered its present phase."""
+    since_hosted: float | None = None
+    """Seconds since a VM load balancer of the Service was last there; None when none was."""
+    former: Former | None = None
+    """The last load balancer of the Service that had an address, if it was seen."""
+    told: frozenset[Note] = frozenset()
+    """The Events that the last plan told."""
+
+
+def change_service(service: Service, change: ServiceChange) -> tuple[ChangeService, ...]:
+    """Return the step for a change, or nothing if the Service is that way already."""
+    return (ChangeService(change),) if service_patch(service, change) else ()
+
+
+def tell(*notes: Note | None) -> tuple[Tell, ...]:
+    """Return a step for each note that there is."""
+    return tuple(Tell(note) for note in notes if note is not None)

@@ -1,0 +1,120 @@
+"""A VM load balancer that exists: Harvester announces and balances, we keep its listeners, backends and check right."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.names import LB_TOUCH, MOVING, Reason
+from harvester_ccm.plan.service.backends import Document, listeners, v1alpha1_spec, vm_spec
+from harvester_ccm.plan.service.cluster_lb import is_being_answered, plan_pending, told_address
+from harvester_ccm.plan.service.ignored import not_as_requested
+from harvester_ccm.plan.service.kube_vip import hand_over
+from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, load_balancer_change
+from harvester_ccm.plan.service.patch import ServiceChange, virtual_ip_ingress
+from harvester_ccm.plan.service.pending import Note, backend_note
+from harvester_ccm.plan.service.request import Request
+from harvester_ccm.plan.service.sharing import approved
+from harvester_ccm.plan.service.situation import (
+    ChangeLoadBalancer,
+    ServicePlan,
+    Situation,
+    Step,
+    change_service,
+    tell,
+)
+
+TOUCH_AFTER: Final = 10.0
+"""Seconds after which a recreated load balancer is written once more."""
+
+FIRST_CHECKS: Final = 10.0
+"""Seconds that a new load balancer gets for its first checks, beside the time that these take by themselves."""
+
+
+def wanted_spec(situation: Situation, request: Request, *, v1alpha1: bool = False) -> Document:
+    """Return the fields of ``spec`` that follow the Service, its sharers and the nodes; empty without node ports."""
+    service = situation.service
+    sharers = approved(service, situation.sharers, class_only=situation.class_only)
+    front = listeners(service, sharers)
+    if not front:
+        return {}
+    if v1alpha1:
+        return v1alpha1_spec(service, front, situation.backend_addresses, check=request.health_check)
+    spec = vm_spec(front, situation.backends, request.health_check)
+    if not situation.backends_known:
+        del spec["backendServerSelector"]
+    return spec
+
+
+def plan_vm(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:
+    """Return what to do for a Service whose VM load balancer exists."""
+    service, address = situation.service, load_balancer.address
+    spec = wanted_spec(situation, request, v1alpha1=load_balancer.v1alpha1)
+    as_made = is_being_answered(load_balancer)
+    change = load_balancer_change(load_balancer, service, situation.cluster, spec=spec, as_made=as_made)
+    change, touch_in = _touch(load_balancer, change, situation.waited)
+    steps: list[Step] = [*hand_over(service)]
+    if not change.empty:
+        steps.append(ChangeLoadBalancer(load_balancer.metadata.name, change))
+    if not address:
+        pending = plan_pending(situation, load_balancer, {})
+        rest = [step for step in pending.steps if not isinstance(step, ChangeLoadBalancer)]
+        return ServicePlan((*steps, *rest), pending.outcome)
+    served = ServiceChange(
+        annotations={MOVING: None} if service.metadata.annotation(MOVING) is not None else {},
+        ingress=virtual_ip_ingress(address, service),
+    )
+    health, told_in = _health(situation, load_balancer)
+    differences = not_as_requested(service, request, load_balancer, address)
+    steps = [*tell(health, differences), *steps]
+    steps += change_service(service, served)
+    steps += told_address(service, load_balancer, address)
+    waits = [("touch", touch_in), ("backends", told_in)]
+    due = min(((reason, seconds) for reason, seconds in waits if seconds is not None), key=lambda w: w[1], default=None)
+    return ServicePlan(tuple(steps), Done() if due is None else Wait(*due))
+
+
+def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[Note | None, float | None]:
+    """Return what to tell about the backends, and in how long to look again.
+
+    A load balancer that is new, or new to us, is not called unhealthy before its first checks are over.
+    """
+    if not _has_backends(situation, load_balancer):
+        text = "No node of this cluster may get traffic: all are excluded, being deleted, or there is none"
+        return Note("Warning", Reason.BACKENDS_UNHEALTHY, text), None
+    told_before = next((note for note in situation.told if note.reason is Reason.BACKENDS_UNHEALTHY), None)
+    note = backend_note(load_balancer)
+    if note is not None:
+        check = load_balancer.spec.health_check
+        first = check.success_threshold * check.period_seconds + check.timeout_seconds if check and check.port else 0
+        left = first + FIRST_CHECKS - situation.waited
+        return (None, left) if left > 0 and told_before is None else (note, None)
+    if told_before is None:
+        return None, None
+    ready = load_balancer.ready
+    if ready is None or ready.status != "True":
+        # Another trouble of Harvester's hides the nodes: what was said of them holds until it says more.
+        return told_before, None
+    servers = sorted(load_balancer.backends)
+    text = f"Harvester sends traffic to the nodes again; it knows {', '.join(servers) or 'them'} as backends"
+    return Note("Normal", Reason.BACKENDS_HEALTHY, text), None
+
+
+def _has_backends(situation: Situation, load_balancer: LoadBalancer) -> bool:
+    """Return whether nodes may get traffic; assumed while the VMs behind them are not known."""
+    if load_balancer.v1alpha1:
+        return bool(situation.backend_addresses)
+    return bool(situation.backends) or not situation.backends_known
+
+
+def _touch(
+    load_balancer: LoadBalancer, change: LoadBalancerChange, waited: float
+) -> tuple[LoadBalancerChange, float | None]:
+    """Return the change with the late second write of a recreated load balancer in it, and in how long that is due."""
+    if load_balancer.metadata.annotation(LB_TOUCH) is None:
+        return change, None
+    if waited < TOUCH_AFTER:
+        return change, TOUCH_AFTER - waited
+    annotations = {**change.annotations, LB_TOUCH: None}
+    return LoadBalancerChange(change.labels, annotations, change.spec, change.address), None

@@ -1,0 +1,169 @@
+"""Who may ask: the guest's API server says who a bearer token belongs to, and what that user may read.
+
+Every answer is kept for ten seconds, yes and no alike. At most ``AT_ONCE`` callers are looked into at a time, so that
+nobody can make this program flood the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+import structlog
+
+from harvester_ccm.errors import CCMError, Forbidden
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.model.meta import Model, Resource, decoder
+from harvester_ccm.telemetry.answers import Answer, say
+
+REMEMBERED_SECONDS: Final = 10.0
+REMEMBERED: Final = 256
+"""Answers that are kept at most."""
+AT_ONCE: Final = 4
+REVIEW_SECONDS: Final = 10.0
+"""Time limit for looking into one caller."""
+
+NOT_GRANTED: Final = (
+    "callers cannot be checked: the service account of this program may not create "
+    "tokenreviews.authentication.k8s.io and subjectaccessreviews.authorization.k8s.io; grant both to have this served"
+)
+
+log = structlog.get_logger(__name__)
+
+
+class UserInfo(Model, frozen=True, kw_only=True):
+    """``status.user`` of a TokenReview."""
+
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] | None = None
+    extra: dict[str, tuple[str, ...]] | None = None
+
+
+class TokenReviewStatus(Model, frozen=True, kw_only=True):
+    """``status`` of a TokenReview."""
+
+    authenticated: bool = False
+    user: UserInfo = UserInfo()
+
+
+class TokenReview(Model, frozen=True, kw_only=True):
+    """Whom a bearer token belongs to."""
+
+    status: TokenReviewStatus = TokenReviewStatus()
+
+
+class AccessReviewStatus(Model, frozen=True, kw_only=True):
+    """``status`` of a SubjectAccessReview."""
+
+    allowed: bool = False
+
+
+class SubjectAccessReview(Model, frozen=True, kw_only=True):
+    """Whether a user may do something."""
+
+    status: AccessReviewStatus = AccessReviewStatus()
+
+
+TOKEN_REVIEWS: Final = Resource(
+    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", decoder(TokenReview), namespaced=False
+)
+ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io",
+    "v1",
+    "subjectaccessreviews",
+    "SubjectAccessReview",
+    decoder(SubjectAccessReview),
+    namespaced=False,
+)
+
+
+@dataclass(frozen=True)
+class _Decision:
+    refusal: Answer | None
+    until: float
+
+
+class AccessReviewer:
+    """Decides about callers by asking the guest's API server."""
+
+    def __init__(self, guest: ApiClient) -> None:
+        self._guest = guest
+        self._decisions: OrderedDict[bytes, _Decision] = OrderedDict()
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._told = False
+
+    async def refusal(self, authorization: str, path: str) -> Answer | None:
+        """Return None if the caller with this ``Authorization`` header may get ``path``, else what to answer."""
+        scheme, _, token = authorization.partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            return say(HTTPStatus.UNAUTHORIZED, f"{path} is served only to callers that send a bearer token")
+        # The token itself is not kept.
+        key = hashlib.sha256(f"{path}\n{token}".encode()).digest()
+        try:
+            async with asyncio.timeout(REVIEW_SECONDS), self._places:
+                known = self._decisions.get(key)
+                if known is None or known.until <= asyncio.get_running_loop().time():
+                    known = self._remember(key, await self._review(token, path))
+                return known.refusal
+        except (CCMError, TimeoutError) as error:
+            log.debug("caller not checked", path=path, error=str(error))
+            return say(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "callers cannot be checked at the moment: the API server of this cluster gave no usable answer",
+            )
+
+    def _remember(self, key: bytes, refusal: Answer | None) -> _Decision:
+        decision = _Decision(refusal, asyncio.get_running_loop().time() + REMEMBERED_SECONDS)
+        self._decisions[key] = decision
+        self._decisions.move_to_end(key)
+        if len(self._decisions) > REMEMBERED:
+            self._decisions.popitem(last=False)
+        return decision
+
+    async def _review(self, token: str, path: str) -> Answer | None:
+        try:
+            user = await self._user_of(token)
+            if user is None:
+                return say(
+                    HTTPStatus.UNAUTHORIZED, "the bearer token is not accepted by the API server of this cluster"
+                )
+            if await self._may_get(user, path):
+                return None
+        except Forbidden as error:
+            if not self._told:
+                self._told = True
+                log.warning("callers cannot be checked, metrics are not served", error=str(error))
+            return say(HTTPStatus.FORBIDDEN, NOT_GRANTED)
+        return say(
+            HTTPStatus.FORBIDDEN,
+            f'forbidden: user "{user.username}" cannot get path "{path}"; grant get on the nonResourceURL to it',
+        )
+
+    async def _user_of(self, token: str) -> UserInfo | None:
+        body = {
+            "apiVersion": TOKEN_REVIEWS.api_version,
+            "kind": TOKEN_REVIEWS.kind,
+            "spec": {"token": token},
+        }
+        status = (await self._guest.create(TOKEN_REVIEWS, body)).status
+        return status.user if status.authenticated else None
+
+    async def _may_get(self, user: UserInfo, path: str) -> bool:
+        body = {
+            "apiVersion": ACCESS_REVIEWS.api_version,
+            "kind": ACCESS_REVIEWS.kind,
+            "spec": {
+                "user": user.username,
+                "uid": user.uid,
+                "groups": user.groups or (),
+                "extra": user.extra or {},
+                "nonResourceAttributes": {"path": path, "verb": "get"},
+            },
+        }
+        return (await self._guest.create(ACCESS_REVIEWS, body)).status.allowed

@@ -1,0 +1,179 @@
+"""The HTTPS server of health, readiness and metrics.
+
+It serves one request for each connection and gives every connection ``CONNECTION_SECONDS``: an idle one costs memory,
+probes open a new one each time anyway, and a scrape is rare. When more than ``CONNECTIONS`` are open the oldest is
+ended, so that the kubelet's probe always gets through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPStatus
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+import structlog
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from harvester_ccm.config import ServerSettings
+from harvester_ccm.errors import ConfigurationError
+from harvester_ccm.telemetry import Aspect, HealthRegistry, Telemetry
+from harvester_ccm.telemetry.answers import Answer, say, single, summary
+from harvester_ccm.telemetry.certificate import ServingCertificate
+
+CONNECTIONS: Final = 32
+CONNECTION_SECONDS: Final = 15.0
+HANDSHAKE_SECONDS: Final = 5.0
+CLOSE_SECONDS: Final = 0.5
+BACKLOG: Final = 64
+METRICS: Final = "/metrics"
+HEALTH: Final = {"healthz": Aspect.LIVE, "livez": Aspect.LIVE, "readyz": Aspect.READY}
+"""Endpoints and what they answer. ``/healthz`` is what older probes ask: it must not fail because Harvester does."""
+_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Server": "harvester-ccm"}
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+log = structlog.get_logger(__name__)
+
+
+class Reviewer(Protocol):
+    """Decides who may ask."""
+
+    async def refusal(self, authorization: str, path: str) -> Answer | None:
+        """Return None if the caller with this ``Authorization`` header may get ``path``, else what to answer."""
+
+
+class HttpsServer:
+    """Serves from the start to the end of an ``async with`` block."""
+
+    def __init__(
+        self, settings: ServerSettings, health: HealthRegistry, *, telemetry: Telemetry, reviewer: Reviewer
+    ) -> None:
+        self._settings = settings
+        self._health = health
+        self._telemetry = telemetry
+        self._reviewer = reviewer
+        self._certificate = ServingCertificate(settings)
+        self._connections: _Connections | None = None
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        """Start to serve. Raises ConfigurationError: port in use, certificate not usable."""
+        await self._certificate.load()
+        listener = _listen(self._settings.bind_address, self._settings.port)
+        self._connections = _Connections(self._handle, self._certificate)
+        self._server = await asyncio.get_running_loop().create_server(
+            self._connections,
+            sock=listener,
+            backlog=BACKLOG,
+            ssl=self._certificate.context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=1.0,
+        )
+        log.info("serving", address=self._settings.bind_address, port=self._settings.port)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None:
+            self._server.close()
+        if self._connections is not None:
+            await self._connections.close()
+
+    async def _handle(self, request: web.BaseRequest) -> web.Response:
+        answer = await self._answer(request)
+        headers = {**_HEADERS, "Content-Type": answer.content_type}
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            headers["WWW-Authenticate"] = "Bearer"
+        response = web.Response(status=answer.status, body=answer.body, headers=headers)
+        response.force_close()
+        return response
+
+    async def _answer(self, request: web.BaseRequest) -> Answer:
+        path = request.path
+        endpoint, _, check = path.removeprefix("/").partition("/")
+        if path != METRICS and (endpoint not in HEALTH or path.endswith("/")):
+            return say(HTTPStatus.NOT_FOUND, "not found; there are /healthz, /livez, /readyz and /metrics")
+        if request.method not in ("GET", "HEAD"):
+            return say(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is served")
+        public = is_open(path, self._settings.open_paths)
+        if not public:
+            refusal = await self._reviewer.refusal(request.headers.get("Authorization", ""), path)
+            if refusal is not None:
+                return refusal
+        if path == METRICS:
+            body, content_type = self._telemetry.exposition(request.headers.get("Accept", ""))
+            return Answer(HTTPStatus.OK, body, content_type)
+        results = self._health.results(HEALTH[endpoint])
+        if check:
+            found = [one for one in results if one.name == check]
+            return single(found[0], explain=not public) if found else say(HTTPStatus.NOT_FOUND, "no such check")
+        query = request.rel_url.query
+        return summary(endpoint, results, verbose="verbose" in query, exclude=query.getall("exclude", []))
+
+
+def is_open(path: str, open_paths: Iterable[str]) -> bool:
+    """Return whether the path is one of those; a trailing ``*`` in one of them matches any rest."""
+    return any(path.startswith(one[:-1]) if one.endswith("*") else path == one for one in open_paths)
+
+
+class _Connections(web.Server):
+    """The open connections, each with its time limit."""
+
+    def __init__(self, handler: Handler, certificate: ServingCertificate) -> None:
+        super().__init__(handler, access_log=None, handler_cancellation=True, lingering_time=0.0)
+        self._certificate = certificate
+        self._ends: dict[RequestHandler, tuple[asyncio.Transport, asyncio.TimerHandle]] = {}
+        self._closed = False
+
+    def __call__(self) -> RequestHandler:
+        """Return the protocol of a connection that was just accepted; its handshake has not begun."""
+        self._certificate.refresh()
+        return super().__call__()
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        if self._closed:
+            # Its handshake was still going on when the server ended.
+            transport.abort()
+            return
+        super().connection_made(handler, transport)
+        if len(self._ends) >= CONNECTIONS:
+            oldest, timer = self._ends.pop(next(iter(self._ends)))
+            timer.cancel()
+            oldest.abort()
+        loop = asyncio.get_running_loop()
+        self._ends[handler] = transport, loop.call_later(CONNECTION_SECONDS, transport.abort)
+
+    async def close(self) -> None:
+        """End all connections; requests being answered get a moment."""
+        self._closed = True
+        await self.shutdown(CLOSE_SECONDS)
+
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        ended = self._ends.pop(handler, None)
+        if ended is not None:
+            ended[1].cancel()
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    """Return a listening socket; ``::`` takes IPv4 too. Raises ConfigurationError."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    both = address == "::" and socket.has_dualstack_ipv6()
+    try:
+        return socket.create_server((address, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
+    except OSError as error:
+        hint = {
+            errno.EADDRINUSE: "; another process on this host listens there: stop it, or set --secure-port",
+            errno.EADDRNOTAVAIL: "; this host has no such address: set --bind-address",
+            errno.EACCES: "; this user may not use that port: set --secure-port to one from 1024",
+        }.get(error.errno or 0, "")
+        where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ConfigurationError([f"cannot listen on {where}: {reason}{hint}"]) from error

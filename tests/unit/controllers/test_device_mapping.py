@@ -1,0 +1,112 @@
+"""The ConfigMap of networks and devices: when it is written, and what is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+from structlog.testing import capture_logs
+
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import refused
+from tests.worlds.node_scene import CONFIG_MAP, MAPPING, NAMESPACE, VMI, NodeScene, machine, until
+
+KEY = "interface-nad-mapping"
+TWO_NETWORKS = ("default/vlan1", "default/vlan2")
+
+
+def value(scene: NodeScene) -> str | None:
+    """Return what the ConfigMap says, None when there is none."""
+    found = scene.guest_server.objects.get(CONFIG_MAP, {}).get(MAPPING)
+    return None if found is None else str(found["data"][KEY])
+
+
+def writes(scene: NodeScene) -> list[str]:
+    """Return the writes of the ConfigMap."""
+    return [
+        call.verb
+        for call in scene.guest_server.calls
+        if "/configmaps" in call.path and call.verb not in {"GET", "WATCH"}
+    ]
+
+
+@jumping_time
+async def test_created_changed_and_then_left_alone() -> None:
+    scene = NodeScene()
+    vm = machine("w1", networks=TWO_NETWORKS)
+    async with scene.live():
+        await asyncio.sleep(60)
+        assert value(scene) is None, "nothing is known yet"
+        scene.boot(vm, "10.0.0.1", "10.0.1.1")
+        await until(lambda: value(scene) == '{"default/vlan1":"enp1s0","default/vlan2":"enp2s0"}')
+        scene.boot(machine("w2"), "10.0.0.2")
+        await until(lambda: value(scene) == '{"default/vlan1":"enp1s0"}')
+        scene.boot(machine("foreign", cluster="other", networks=("default/else",)), "10.0.0.3")
+        scene.stop(vm)
+        await asyncio.sleep(3600)
+    assert value(scene) == '{"default/vlan1":"enp1s0"}'
+    assert writes(scene) == ["POST", "PUT"]
+
+
+@jumping_time
+async def test_other_contents_stay_and_edits_are_put_right() -> None:
+    scene = NodeScene()
+    scene.boot(machine("w1"), "10.0.0.1")
+    document = {
+        "metadata": {"name": "harvester-nad-mapping", "namespace": "kube-system", "labels": {"mine": "1"}},
+        "data": {"other": "kept", KEY: "broken"},
+    }
+    scene.guest_server.put(CONFIG_MAP, document)
+    async with scene.live():
+        await until(lambda: value(scene) == '{"default/vlan1":"enp1s0"}')
+        scene.guest_server.change(CONFIG_MAP, MAPPING, {"data": {KEY: ""}})
+        await until(lambda: value(scene) == '{"default/vlan1":"enp1s0"}')
+        scene.guest_server.remove(CONFIG_MAP, MAPPING)
+        await until(lambda: value(scene) == '{"default/vlan1":"enp1s0"}')
+    assert writes(scene) == ["PUT", "PUT", "POST"]
+
+
+@jumping_time
+async def test_agent_that_is_away_for_a_moment_changes_nothing() -> None:
+    scene = NodeScene()
+    vm = machine("w1")
+    scene.boot(vm, "10.0.0.1")
+    async with scene.live():
+        await until(lambda: value(scene))
+        scene.report(vm)
+        scene.harvester_server.change(VMI, f"{NAMESPACE}/w1", {"status": {"interfaces": []}})
+        await asyncio.sleep(600)
+    assert writes(scene) == ["POST"]
+
+
+@jumping_time
+async def test_chart_that_grants_no_config_maps() -> None:
+    scene = NodeScene()
+    denied = refused(403, "Forbidden", "configmaps is forbidden")
+    scene.guest_server.fault = lambda call: denied if "/configmaps" in call.path else None
+    vm = machine("w1")
+    with capture_logs() as logs:
+        async with scene.live():
+            scene.boot(vm, "10.0.0.1")
+            for number in range(100):
+                await asyncio.sleep(36)
+                scene.report(vm, f"10.0.0.{number}")
+    said = [entry for entry in logs if entry["event"].startswith("network mapping not kept")]
+    assert len(said) == 1
+    assert writes(scene) == []
+
+
+@jumping_time
+async def test_chart_that_lets_config_maps_be_read_only() -> None:
+    scene = NodeScene()
+    denied = refused(403, "Forbidden", "configmaps is forbidden")
+    scene.guest_server.fault = lambda call: denied if "/configmaps" in call.path and call.verb == "POST" else None
+    vm = machine("w1")
+    with capture_logs() as logs:
+        async with scene.live():
+            scene.boot(vm, "10.0.0.1")
+            for number in range(100):
+                await asyncio.sleep(36)
+                scene.report(vm, f"10.0.0.{number}")
+    said = [entry for entry in logs if entry["event"].startswith("network mapping not kept")]
+    assert len(said) == 1
+    assert len(writes(scene)) <= 7

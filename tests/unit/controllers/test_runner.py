@@ -1,0 +1,297 @@
+"""The queue behind every reconciler, on a clock that jumps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from structlog.testing import capture_logs
+
+from harvester_ccm.controllers.runner import CONFLICT_RETRY, LONGEST_RETRY, QUICK_CONFLICTS, Runner
+from harvester_ccm.errors import Answer, Conflict, ServerError, Throttled, Unreachable
+from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait
+from tests.worlds.background import running
+from tests.worlds.clock import jumping_time
+
+CONFLICT = Conflict(Answer(409, "Conflict", "changed", "PUT /a"))
+DONE = Done()
+
+
+class Work:
+    """A reconciler that does what the test says and notes when it was called."""
+
+    def __init__(self, *script: Outcome | Exception, workers: int = 2) -> None:
+        self.script = list(script)
+        self.calls: list[tuple[str, float]] = []
+        self.busy = 0
+        self.busiest = 0
+        self.gates: dict[str, asyncio.Event] = {}
+        self.runner = Runner("test", self.reconcile, workers=workers)
+
+    async def reconcile(self, key: str) -> Outcome:
+        """Return or raise the next entry of the script; Done when it is used up."""
+        self.calls.append((key, asyncio.get_running_loop().time()))
+        self.busy += 1
+        self.busiest = max(self.busiest, self.busy)
+        try:
+            if key in self.gates:
+                await self.gates[key].wait()
+        finally:
+            self.busy -= 1
+        outcome = self.script.pop(0) if self.script else DONE
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    @property
+    def times(self) -> list[float]:
+        """When it was called, in seconds since the start."""
+        return [at for _, at in self.calls]
+
+    @property
+    def keys(self) -> list[str]:
+        """For which keys it was called, in order."""
+        return [key for key, _ in self.calls]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Runner]:
+        """Run the runner for the time of the block."""
+        async with running(self.runner.run()):
+            yield self.runner
+
+
+@jumping_time
+async def test_key_that_is_enqueued_often_is_worked_on_once() -> None:
+    work = Work()
+    for _ in range(3):
+        work.runner.enqueue("a")
+    assert work.runner.depth == 1
+
+    async with work.running():
+        await asyncio.sleep(1)
+
+    assert work.keys == ["a"]
+
+
+@jumping_time
+async def test_key_that_is_enqueued_while_active_runs_again_and_never_twice_at_once() -> None:
+    work = Work(workers=4)
+    work.gates["a"] = asyncio.Event()
+    async with work.running() as runner:
+        runner.enqueue("a")
+        await asyncio.sleep(1)
+        runner.enqueue("a")
+        runner.enqueue("a")
+        await asyncio.sleep(1)
+        assert (work.keys, runner.busy) == (["a"], 1)
+
+        work.gates["a"].set()
+        await asyncio.sleep(1)
+
+    assert work.keys == ["a", "a"]
+    assert work.busiest == 1
+
+
+@jumping_time
+async def test_slow_key_does_not_hold_up_others() -> None:
+    work = Work(workers=2)
+    work.gates["slow"] = asyncio.Event()
+    async with work.running() as runner:
+        for key in ("slow", *(f"key-{n}" for n in range(50))):
+            runner.enqueue(key)
+        await asyncio.sleep(0.001)
+
+        assert len(work.calls) == 51
+        assert runner.busy == 1
+
+
+@jumping_time
+async def test_as_many_keys_run_at_once_as_there_are_workers() -> None:
+    work = Work(workers=3)
+    gate = asyncio.Event()
+    work.gates = dict.fromkeys("abcde", gate)
+    async with work.running() as runner:
+        for key in work.gates:
+            runner.enqueue(key)
+        await asyncio.sleep(1)
+        assert (runner.busy, runner.depth) == (3, 2)
+
+        gate.set()
+        await asyncio.sleep(1)
+        assert (runner.busy, runner.depth) == (0, 0)
+
+    assert sorted(work.keys) == list("abcde")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "times"),
+    [
+        (Done(), [0]),
+        (Refused("bad value"), [0]),
+        (Wait("an event"), [0]),
+        (Wait("an event", at_most=30), [0, 30]),
+        (Retry(after=7), [0, 7]),
+    ],
+)
+def test_answer_decides_when_the_key_runs_again(outcome: Outcome, times: list[float]) -> None:
+    @jumping_time
+    async def scenario() -> None:
+        work = Work(outcome)
+        async with work.running() as runner:
+            runner.enqueue("a")
+            await asyncio.sleep(1000)
+        assert work.times == times
+
+    scenario()
+
+
+@jumping_time
+async def test_event_wakes_a_waiting_key_and_takes_its_timer_away() -> None:
+    work = Work(Wait("an event", at_most=30))
+    async with work.running() as runner:
+        runner.enqueue("a")
+        await asyncio.sleep(10)
+        runner.enqueue("a")
+        await asyncio.sleep(1000)
+
+    assert work.times == [0, 10]
+
+
+@jumping_time
+async def test_earlier_of_two_delays_counts() -> None:
+    work = Work()
+    async with work.running() as runner:
+        runner.enqueue_after("a", 20)
+        runner.enqueue_after("a", 5)
+        runner.enqueue_after("a", 50)
+        await asyncio.sleep(1000)
+
+    assert work.times == [5]
+
+
+@jumping_time
+async def test_failing_key_is_tried_with_growing_pauses_up_to_a_limit() -> None:
+    work = Work(*(Unreachable("down") for _ in range(12)))
+    async with work.running() as runner:
+        runner.enqueue("a")
+        await asyncio.sleep(20)
+        assert runner.failures("a") == len(work.calls)
+        await asyncio.sleep(1000)
+        assert runner.failures("a") == 0
+
+    pauses = [later - earlier for earlier, later in zip(work.times, work.times[1:], strict=False)]
+    for number, pause in enumerate(pauses):
+        shortest = 0.5 * 2**number
+        assert min(shortest, LONGEST_RETRY) - 0.001 <= pause <= min(shortest + 0.5, LONGEST_RETRY) + 0.001
+    assert len(pauses) == 12
+
+
+@jumping_time
+async def test_failure_is_logged_once_until_its_text_changes() -> None:
+    work = Work(*(Unreachable(text) for text in ("down", "down", "down", "refused")))
+    with capture_logs() as logs:
+        async with work.running() as runner:
+            runner.enqueue("a")
+            await asyncio.sleep(100)
+
+    assert [(entry["event"], entry.get("error")) for entry in logs] == [
+        ("reconcile failed", "down"),
+        ("reconcile failed", "refused"),
+        ("reconcile works again", None),
+    ]
+
+
+@jumping_time
+async def test_conflict_is_tried_again_quickly_and_is_no_failure() -> None:
+    work = Work(CONFLICT)
+    with capture_logs() as logs:
+        async with work.running() as runner:
+            runner.enqueue("a")
+            await asyncio.sleep(100)
+
+    assert work.times == pytest.approx([0, CONFLICT_RETRY])
+    assert logs == []
+
+
+@jumping_time
+async def test_conflict_that_stays_becomes_a_failure() -> None:
+    work = Work(*[CONFLICT] * 100)
+    async with work.running() as runner:
+        runner.enqueue("a")
+        await asyncio.sleep(60)
+        assert runner.failures("a") > 0
+
+    assert QUICK_CONFLICTS < len(work.calls) < 2 * QUICK_CONFLICTS + 5
+
+
+@jumping_time
+async def test_server_that_names_a_time_is_asked_then() -> None:
+    work = Work(Throttled(Answer(429, "TooManyRequests", "busy", "PUT /a", retry_after=17)))
+    async with work.running() as runner:
+        runner.enqueue("a")
+        await asyncio.sleep(100)
+
+    assert work.times == [0, 17]
+
+
+@jumping_time
+async def test_fault_of_ours_on_one_key_does_not_stop_others() -> None:
+    work = Work(KeyError("spec"), workers=1)
+    with capture_logs() as logs:
+        async with work.running() as runner:
+            runner.enqueue("bad")
+            runner.enqueue("good")
+            await asyncio.sleep(10)
+
+    assert work.keys == ["bad", "good", "bad"]
+    assert logs[0]["event"] == "reconcile broke"
+    assert (logs[0]["key"], logs[0]["exc_info"]) == ("bad", True)
+
+
+@jumping_time
+async def test_retry_keeps_the_count_of_failures_and_done_clears_it() -> None:
+    work = Work(ServerError(Answer(500, "", "oops", "PUT /a")), Retry(after=1), Done())
+    async with work.running() as runner:
+        runner.enqueue("a")
+        await asyncio.sleep(1.5)
+        assert runner.failures("a") == 1
+        await asyncio.sleep(10)
+        assert runner.failures("a") == 0
+
+
+@jumping_time
+async def test_drain_lets_active_keys_finish_and_takes_no_more() -> None:
+    work = Work()
+    work.gates["a"] = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with work.running() as runner:
+        runner.enqueue("a")
+        runner.enqueue_after("later", 5)
+        await asyncio.sleep(1)
+        runner.enqueue("a")
+        loop.call_later(2, work.gates["a"].set)
+
+        await runner.drain(10)
+
+        assert loop.time() == 3
+        runner.enqueue("b")
+        await asyncio.sleep(100)
+    assert work.keys == ["a"]
+
+
+@jumping_time
+async def test_drain_ends_at_its_time_limit() -> None:
+    work = Work(workers=1)
+    work.gates["a"] = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with work.running() as runner:
+        runner.enqueue("a")
+        runner.enqueue("b")
+        await asyncio.sleep(1)
+
+        await runner.drain(10)
+
+        assert (loop.time(), runner.busy) == (11, 1)
+    assert work.keys == ["a"]

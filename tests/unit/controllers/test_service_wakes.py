@@ -1,0 +1,33 @@
+"""Which changes of a Service have it looked at again: not those by which kube-vip remembers what it does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE
+from tests.worlds.builders import served
+from tests.worlds.service_stage import Stage
+
+KEY = "shop/web"
+NOTES = {KUBE_VIP_HOST: "node-a", "kube-vip.io/hwaddr": "00:00:6c:0d:17:2e", "kube-vip.io/requestedIP": "10.0.0.9"}
+CHANGES: dict[str, tuple[Any, list[str]]] = {
+    "its notes": (served(annotations=NOTES), []),
+    "its notes and the lease": (served(annotations=NOTES, address="10.0.0.9"), [KEY]),
+    "its notes and what it announces": (served(annotations={**NOTES, KUBE_VIP_ADDRESSES: ""}), [KEY]),
+    "its notes and the device": (served(annotations={**NOTES, KUBE_VIP_INTERFACE: "eth1"}), [KEY]),
+    "it is to ignore the Service": (served(annotations={KUBE_VIP_IGNORE: "true"}), [KEY]),
+    "another one's annotation": (served(annotations={"example.com/team": "a"}), [KEY]),
+}
+
+
+@pytest.mark.parametrize(("changed", "woken"), CHANGES.values(), ids=CHANGES.keys())
+async def test_changes_that_wake(changed: Any, woken: list[str]) -> None:
+    stage = Stage()
+    stage.guest.put(SERVICES, served())
+    await stage.start()
+    stage.guest.put(SERVICES, changed)
+    assert sorted(set(stage.woken)) == woken
+    assert stage.caches.services.get(KEY) == stage.guest._read(SERVICES, stage.guest.stored["services", KEY])

@@ -1,0 +1,54 @@
+"""Which addresses count as virtual IPs."""
+
+from __future__ import annotations
+
+import pytest
+
+from harvester_ccm.model.core import Ingress, LoadBalancerStatus, Service, ServiceStatus
+from harvester_ccm.model.harvester import AllocatedAddress, LoadBalancer
+from harvester_ccm.model.harvester import LoadBalancerStatus as HarvesterStatus
+from harvester_ccm.model.meta import ObjectMeta
+from harvester_ccm.names import DHCP_ADDRESS
+from harvester_ccm.plan.service.virtual_ips import virtual_ips
+
+
+def service(annotations: dict[str, str], *addresses: str) -> Service:
+    ingress = tuple(Ingress(ip=address) for address in addresses)
+    return Service(
+        metadata=ObjectMeta(name="web", annotations=annotations),
+        status=ServiceStatus(load_balancer=LoadBalancerStatus(ingress=ingress)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("annotations", "status", "expected"),
+    [
+        pytest.param({"kube-vip.io/loadbalancerIPs": "10.0.0.9"}, (), {"10.0.0.9"}, id="requested, not announced yet"),
+        pytest.param(
+            {"kube-vip.io/loadbalancerIPs": "10.0.0.9, fd00::9"}, ("10.0.0.9",), {"10.0.0.9", "fd00::9"}, id="two"
+        ),
+        pytest.param({"kube-vip.io/loadbalancerIPs": DHCP_ADDRESS}, ("10.0.0.8",), {"10.0.0.8"}, id="from DHCP"),
+        pytest.param({"kube-vip.io/vipHost": "w1"}, ("10.0.0.8",), {"10.0.0.8"}, id="announced without a request"),
+        pytest.param({}, ("10.0.0.1", "10.0.0.2"), set(), id="balancer on the nodes' own addresses"),
+        pytest.param({"kube-vip.io/loadbalancerIPs": ""}, (), set(), id="parked"),
+        pytest.param({"kube-vip.io/loadbalancerIPs": "soon"}, (), set(), id="unreadable"),
+    ],
+)
+def test_of_a_service(annotations: dict[str, str], status: tuple[str, ...], expected: set[str]) -> None:
+    assert {str(ip) for ip in virtual_ips([service(annotations, *status)], [])} == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        pytest.param(None, set(), id="new"),
+        pytest.param(HarvesterStatus(allocated_address=AllocatedAddress(ip="10.0.0.9")), {"10.0.0.9"}, id="allocated"),
+        pytest.param(
+            HarvesterStatus(address="10.0.0.7", allocated_address=AllocatedAddress(ip=DHCP_ADDRESS)),
+            {"10.0.0.7"},
+            id="leased from DHCP",
+        ),
+    ],
+)
+def test_of_a_load_balancer(status: HarvesterStatus | None, expected: set[str]) -> None:
+    assert {str(ip) for ip in virtual_ips([], [LoadBalancer(status=status)])} == expected

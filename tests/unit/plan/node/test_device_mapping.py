@@ -1,0 +1,186 @@
+"""The network to device ConfigMap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
+from harvester_ccm.model.harvester import VirtualMachineInstance
+from harvester_ccm.plan.node.device_mapping import MappingPlan, mapping_text, new_config_map, plan_nad_mapping
+from tests.worlds.node_objects import instance
+
+NICS = {"A": "nic-a", "B": "nic-b", "C": "nic-c"}
+
+
+def machine(
+    name: str,
+    devices: Mapping[str, str],
+    *,
+    attached: str = "AB",
+    phase: str = "Running",
+    migration: Mapping[str, object] | None = None,
+    reported: bool = True,
+) -> VirtualMachineInstance:
+    """Return an instance on the networks ``attached``; ``devices`` maps the ones it reports a device for."""
+    interfaces = [{"name": NICS[net], "interfaceName": devices.get(net, "")} for net in attached] if reported else []
+    return instance(
+        name,
+        networks=[("default", ""), *((NICS[net], net) for net in attached)],
+        interfaces=interfaces,
+        phase=phase,
+        migration=migration,
+    )
+
+
+def published(value: str | None) -> ConfigMap:
+    return ConfigMap(data=None if value is None else {"interface-nad-mapping": value, "other": "x"})
+
+
+def planned(
+    instances: Sequence[VirtualMachineInstance],
+    config_map: ConfigMap | None = None,
+    remembered: Mapping[str, Mapping[str, str]] | None = None,
+) -> MappingPlan:
+    return plan_nad_mapping(instances, config_map, remembered=remembered or {})
+
+
+ONE, TWO = {"A": "enp1s0", "B": "enp2s0"}, {"A": "enp1s0", "B": "enp3s0"}
+A_ONLY = '{"A":"enp1s0"}'
+MOVING = {"migrationUid": "m"}
+
+
+@pytest.mark.parametrize(
+    ("instances", "value"),
+    [
+        pytest.param([machine("vm1", ONE), machine("vm2", TWO)], A_ONLY, id="network on different devices is left out"),
+        pytest.param([machine("vm1", ONE)], '{"A":"enp1s0","B":"enp2s0"}', id="sorted and compact"),
+        pytest.param([machine("vm1", ONE), machine("vm2", {"A": "enp1s0"}, attached="A")], A_ONLY, id="one lacks B"),
+        pytest.param([machine("vm1", {"A": "x"}, attached="A"), machine("vm2", {"B": "x"}, attached="B")], "",
+                     id="nothing in common"),
+        pytest.param([machine("vm1", ONE), machine("vm2", TWO, phase="Scheduled")], '{"A":"enp1s0","B":"enp2s0"}',
+                     id="VM that does not run"),
+        pytest.param([machine("vm1", ONE), machine("vm2", TWO, migration=MOVING)], '{"A":"enp1s0","B":"enp2s0"}',
+                     id="VM that moves"),
+        pytest.param([machine("vm1", ONE), machine("vm2", TWO, migration={**MOVING, "completed": True})], A_ONLY,
+                     id="VM that has moved"),
+        pytest.param([machine("vm1", ONE), machine("vm2", {}, reported=False)], '{"A":"enp1s0","B":"enp2s0"}',
+                     id="VM without any interface yet"),
+    ],
+)  # fmt: skip
+def test_same_as_go(instances: list[VirtualMachineInstance], value: str) -> None:
+    assert planned(instances).value == value
+
+
+@pytest.mark.parametrize(
+    ("instances", "before", "value"),
+    [
+        pytest.param([], None, None, id="no VM runs, nothing published"),
+        pytest.param([], A_ONLY, None, id="no VM runs: the good one stays"),
+        pytest.param([machine("vm1", {})], None, None, id="first boot, no agent yet"),
+        pytest.param([machine("vm1", {})], A_ONLY, None, id="agent is silent: the good one stays"),
+        pytest.param([machine("vm1", ONE), machine("vm2", {})], A_ONLY, '{"A":"enp1s0","B":"enp2s0"}',
+                     id="VM without agent does not vote"),
+        pytest.param([machine("vm1", {}, attached="A")], '{"A":"enp1s0","B":"enp2s0"}', A_ONLY,
+                     id="network is certainly gone, device of the other unknown"),
+        pytest.param([machine("vm1", {}, attached="C")], A_ONLY, "", id="all published networks are certainly gone"),
+        pytest.param([machine("vm1", {})], "no JSON", None, id="unreadable and nothing known"),
+        pytest.param([machine("vm1", ONE), machine("vm2", TWO)], "[1]", A_ONLY, id="no JSON object is replaced"),
+        pytest.param([machine("vm1", ONE), machine("vm2", TWO)], "no JSON", A_ONLY, id="unreadable is replaced"),
+        pytest.param([machine("vm1", ONE), machine("vm2", TWO)], '{ "A": "enp1s0" }', None, id="same, other spelling"),
+        pytest.param([machine("vm1", ONE), machine("vm2", TWO)], "", A_ONLY, id="emptied by the Go provider"),
+        pytest.param([machine("vm1", {"A": "x"}, attached="A"), machine("vm2", {"A": "y"}, attached="A")], "", None,
+                     id="certainly nothing, published already"),
+    ],
+)  # fmt: skip
+def test_unknown_is_not_published_over_known(
+    instances: list[VirtualMachineInstance], before: str | None, value: str | None
+) -> None:
+    assert planned(instances, None if before is None else published(before)).value == value
+
+
+def test_config_map_without_the_key_counts_as_empty() -> None:
+    nothing = [machine("vm1", {"A": "x"}, attached="A"), machine("vm2", {"A": "y"}, attached="A")]
+    assert planned(nothing, published(None)).value is None
+    assert planned(nothing, None).value == ""
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param(machine("vm2", {}), id="agent is silent"),
+        pytest.param(machine("vm2", {}, reported=False), id="no interfaces"),
+        pytest.param(machine("vm2", {}, migration=MOVING), id="moves"),
+    ],
+)
+def test_what_a_vm_last_said_still_counts(later: VirtualMachineInstance) -> None:
+    first = planned([machine("vm1", ONE), machine("vm2", TWO)])
+    again = planned([machine("vm1", ONE), later], published(first.value), first.remembered)
+    assert (again.mapping, again.value) == ({"A": "enp1s0"}, None)
+
+
+def test_memory_ends_with_the_instance_and_with_the_network() -> None:
+    first = planned([machine("vm1", ONE), machine("vm2", TWO)])
+    unplugged = planned([machine("vm2", {}, attached="A")], None, first.remembered)
+    assert unplugged.remembered == {"instance-vm2": {"A": "enp1s0"}}
+
+
+def test_vms_whose_devices_are_unknown_are_named() -> None:
+    assert planned([machine("vm2", {}), machine("vm1", ONE)]).unknown == ("vm2",)
+
+
+def test_network_attached_twice_shows_its_later_device() -> None:
+    twice = instance(
+        networks=[("n1", "A"), ("n2", "A")],
+        interfaces=[
+            {"name": "n1", "interfaceName": "enp1s0"},
+            {"name": "n2", "interfaceName": "enp2s0"},
+            {"name": "", "interfaceName": "cni0"},
+        ],
+    )
+    assert planned([twice]).mapping == {"A": "enp2s0"}
+
+
+def test_config_map_to_create() -> None:
+    body = new_config_map(A_ONLY)
+    decoded = CONFIG_MAPS.decode(msgspec.json.encode(body))
+    assert (decoded.metadata.key, decoded.data) == (
+        "kube-system/harvester-nad-mapping",
+        {"interface-nad-mapping": A_ONLY},
+    )
+
+
+MACHINES = st.lists(
+    st.builds(
+        machine,
+        st.sampled_from(["vm1", "vm2", "vm3"]),
+        st.dictionaries(st.sampled_from("ABC"), st.sampled_from(["enp1s0", "enp2s0"])),
+        attached=st.sampled_from(["A", "AB", "ABC", "BC"]),
+        phase=st.sampled_from(["Running", "Scheduled"]),
+    ),
+    max_size=3,
+    unique_by=lambda made: made.metadata.name,
+)
+
+
+@given(MACHINES, st.sampled_from([None, "", A_ONLY, '{"A":"enp9s0","B":"enp2s0"}', "no JSON"]))
+def test_planning_again_after_the_plan_writes_nothing(
+    instances: list[VirtualMachineInstance], before: str | None
+) -> None:
+    plan = planned(instances, None if before is None else published(before))
+    if plan.value is not None:
+        assert plan.value == mapping_text(plan.mapping)
+        again = planned(instances, published(plan.value), plan.remembered)
+        assert (again.mapping, again.value) == (plan.mapping, None)
+
+
+@given(MACHINES)
+def test_published_device_contradicts_no_vm(instances: list[VirtualMachineInstance]) -> None:
+    plan = planned(instances)
+    for network, device in plan.mapping.items():
+        for devices in plan.remembered.values():
+            assert devices.get(network, device) == device

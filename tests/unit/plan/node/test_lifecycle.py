@@ -1,0 +1,403 @@
+"""Shutdown taint and deletion of Nodes that are not ready."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.model.core import Node
+from harvester_ccm.plan.node.existence import (
+    Existence,
+    Probe,
+    Sighting,
+    Survey,
+    absence_doubt,
+    judge_existence,
+    needs_probe,
+    proven_name,
+    survey_nodes,
+)
+from harvester_ccm.plan.node.lifecycle import (
+    Absence,
+    LifecyclePlan,
+    LifecyclePolicy,
+    NodeLifecycleView,
+    deletion_refused,
+    plan_lifecycle,
+)
+from harvester_ccm.plan.node.match import find_machine
+from harvester_ccm.plan.node.patch import NodePatch
+from harvester_ccm.plan.node.vms import Machine
+from tests.worlds.node_objects import (
+    FOREIGN,
+    SHUTDOWN,
+    UNINITIALIZED,
+    answered,
+    index,
+    instance,
+    node,
+    vm,
+    vm_not_found,
+)
+
+OURS = "harvester://uid-w1"
+GONE = Sighting(Existence.ABSENT, detail="404")
+UNSURE = Sighting(Existence.UNKNOWN, detail="timed out")
+RUNNING = Sighting(Existence.PRESENT, Machine(vm(), instance()))
+STOPPED = Sighting(Existence.PRESENT, Machine(vm(printable="Stopped", ready=False, created=False)))
+TEN = Survey(managed=10, missing=frozenset({"w1"}), missing_ready=frozenset())
+EXTRA = {"key": "other", "effect": "NoExecute"}
+CONFIRMED = Absence("node-uid", OURS, 2, 10.0)
+
+
+def view(
+    target: Node | None = None,
+    sighting: Sighting = GONE,
+    *,
+    now: float = 20.0,
+    absence: Absence | None = CONFIRMED,
+    survey: Survey = TEN,
+    deletions: tuple[float, ...] = (),
+) -> NodeLifecycleView:
+    target = target or node(provider_id=OURS, ready="Unknown")
+    return NodeLifecycleView(target, sighting, survey, now, absence, deletions)
+
+
+@pytest.mark.parametrize(
+    ("ready", "sighting", "outcome"),
+    [
+        pytest.param("False", GONE, "deleted", id="not ready, VM gone"),
+        pytest.param("False", UNSURE, "kept", id="not ready, no certain answer"),
+        pytest.param("False", RUNNING, "kept", id="not ready, VM runs"),
+        pytest.param("Unknown", GONE, "deleted", id="silent, VM gone"),
+        pytest.param("Unknown", RUNNING, "kept", id="silent, VM runs"),
+        pytest.param("True", GONE, "kept", id="ready, VM gone"),
+        pytest.param("False", STOPPED, "tainted", id="not ready, VM shut down"),
+        pytest.param("Unknown", STOPPED, "tainted", id="silent, VM shut down"),
+        pytest.param("True", STOPPED, "kept", id="ready, VM shut down"),
+        pytest.param(None, GONE, "kept", id="never ready, VM gone (Go: deleted)"),
+        pytest.param(None, STOPPED, "tainted", id="never ready, VM shut down"),
+    ],
+)
+def test_outcome(ready: str | None, sighting: Sighting, outcome: str) -> None:
+    plan = plan_lifecycle(view(node(provider_id=OURS, ready=ready), sighting))
+    seen = "deleted" if plan.deletion else "tainted" if plan.taints else "kept"
+    assert seen == outcome
+
+
+@pytest.mark.parametrize(
+    ("printable", "phase", "flags", "before", "after"),
+    [
+        pytest.param("Stopped", None, (False, False), False, True, id="stopped"),
+        pytest.param("Stopped", None, (False, False), True, True, id="stopped, marked already"),
+        pytest.param("Stopped", "Running", (False, False), False, False, id="stopped, but an instance runs"),
+        pytest.param("CrashLoopBackOff", None, (False, False), False, True, id="guest keeps failing"),
+        pytest.param("ErrorUnschedulable", "Pending", (False, True), False, True, id="no room on any host"),
+        pytest.param("Stopping", "Running", (False, True), False, False, id="going down"),
+        pytest.param("Stopping", "Succeeded", (False, True), False, True, id="is down"),
+        pytest.param("Terminating", None, (False, False), False, True, id="deleted and down"),
+        pytest.param("Starting", "Scheduling", (False, True), False, False, id="starts: not set"),
+        pytest.param("Starting", "Scheduling", (False, True), True, True, id="starts: stays"),
+        pytest.param("Running", "Running", (True, True), True, False, id="runs again, Node not ready yet"),
+        pytest.param("Running", "Running", (False, True), True, True, id="shown as running, not ready"),
+        pytest.param("Paused", "Running", (False, True), False, False, id="paused: not set"),
+        pytest.param("Paused", "Running", (False, True), True, False, id="paused: removed"),
+        pytest.param("Migrating", "Running", (False, True), True, False, id="migrating: removed"),
+        pytest.param("Unknown", "Running", (False, True), True, True, id="host lost: stays"),
+        pytest.param("Unknown", "Running", (False, True), False, False, id="host lost: not set"),
+        pytest.param("", None, (False, False), False, True, id="no status text, nothing there"),
+        pytest.param("", "Running", (True, True), True, False, id="no status text, ready"),
+    ],
+)
+def test_shutdown_taint_follows_the_power(
+    printable: str, phase: str | None, flags: tuple[bool, bool], before: bool, after: bool
+) -> None:
+    ready, created = flags
+    machine = Machine(
+        vm(printable=printable, ready=ready, created=created), instance(phase=phase) if phase is not None else None
+    )
+    target = node(provider_id=OURS, ready="False", taints=[EXTRA, *([SHUTDOWN] if before else [])], version="42")
+    plan = plan_lifecycle(view(target, Sighting(Existence.PRESENT, machine)))
+    wanted = [EXTRA, SHUTDOWN] if after else [EXTRA]
+    patch = {"metadata": {"uid": "node-uid", "resourceVersion": "42"}, "spec": {"taints": wanted}}
+    assert plan == LifecyclePlan(taints=NodePatch(patch) if before != after else None)
+
+
+def test_ready_node_loses_the_taint_whatever_harvester_says() -> None:
+    target = node(taints=[SHUTDOWN])
+    plan = plan_lifecycle(view(target, UNSURE))
+    assert plan.taints is not None
+    assert plan.taints.body["spec"] == {"taints": None}
+
+
+def test_same_key_with_another_effect_is_not_ours() -> None:
+    target = node(taints=[{**SHUTDOWN, "effect": "NoExecute"}])
+    assert plan_lifecycle(view(target, RUNNING)).taints is None
+
+
+def test_deletion_is_bound_to_the_very_node() -> None:
+    plan = plan_lifecycle(view(node(provider_id=OURS, ready="False", version="42")))
+    assert plan.deletion is not None
+    assert plan.deletion.options() == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": "node-uid", "resourceVersion": "42"},
+    }
+    done = plan.deletion.done
+    assert (done.type, done.reason, done.message) == (
+        "Normal",
+        "DeletingNode",
+        "Deleting node w1 because it does not exist in the cloud provider",
+    )
+
+
+def test_deletion_needs_several_confirmations_with_time_between() -> None:
+    absence: Absence | None = None
+    outcomes = []
+    for now in (0.0, 1.0, 10.0, 12.0, 20.0):
+        plan = plan_lifecycle(view(absence=absence, now=now))
+        absence = plan.absence
+        outcomes.append((absence.count if absence else 0, plan.recheck_after, plan.deletion is not None))
+    assert outcomes == [(1, 10.0, False), (1, 9.0, False), (2, 10.0, False), (2, 8.0, False), (3, 10.0, True)]
+
+
+@pytest.mark.parametrize(
+    ("absence", "sighting", "count"),
+    [
+        pytest.param(CONFIRMED, UNSURE, 2, id="no answer does not count"),
+        pytest.param(CONFIRMED, RUNNING, 0, id="VM seen again"),
+        pytest.param(replace(CONFIRMED, node_uid="before"), GONE, 1, id="another Node of that name"),
+        pytest.param(replace(CONFIRMED, provider_id="harvester://before"), GONE, 1, id="another VM"),
+        pytest.param(replace(CONFIRMED, node_uid="before"), UNSURE, 0, id="another Node, no answer"),
+    ],
+)
+def test_confirmations_are_of_one_node_in_a_row(absence: Absence, sighting: Sighting, count: int) -> None:
+    plan = plan_lifecycle(view(absence=absence, sighting=sighting))
+    assert plan.deletion is None
+    assert (plan.absence.count if plan.absence else 0) == count
+
+
+def test_once_is_never_enough() -> None:
+    eager = replace(view(absence=None), policy=LifecyclePolicy(confirmations=1))
+    assert plan_lifecycle(eager).deletion is None
+
+
+def named(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+@pytest.mark.parametrize(
+    ("survey", "deletions", "share", "held"),
+    [
+        pytest.param(Survey(3, named("w1"), named()), (), 0.34, "", id="one of three"),
+        pytest.param(Survey(2, named("w1"), named()), (), 0.1, "", id="one is always allowed"),
+        pytest.param(Survey(10, named("w1", "w2", "w3"), named()), (), 0.34, "", id="three of ten"),
+        pytest.param(Survey(10, named("w1", "w2", "w3", "w4"), named()), (), 0.34, "share", id="four of ten"),
+        pytest.param(Survey(9, named("w1"), named()), (0.0,), 0.1, "share", id="another one deleted just now"),
+        pytest.param(Survey(9, named("w1"), named()), (-600.0,), 0.1, "", id="another one deleted long ago"),
+        pytest.param(Survey(1, named("w1"), named()), (), 1.0, "none", id="no VM of the cluster found"),
+        pytest.param(Survey(3, named("w1", "w2"), named("w2")), (), 1.0, "ready", id="a ready Node has no VM"),
+        pytest.param(Survey(10, named("w1"), named()), (), 0.0, "off", id="switched off"),
+        pytest.param(Survey(3, named("w1", "w2"), named()), (), 1.0, "", id="no limit"),
+    ],
+)
+def test_never_many_at_once(survey: Survey, deletions: tuple[float, ...], share: float, held: str) -> None:
+    policy = LifecyclePolicy(max_share=share)
+    plan = plan_lifecycle(replace(view(survey=survey, deletions=deletions), policy=policy))
+    assert (plan.deletion is None) == bool(held)
+    assert (plan.note.subject if plan.note else "") == held
+
+
+@pytest.mark.parametrize("provider_id", ["", "k3s://w1"])
+def test_node_whose_vm_was_never_known_is_not_deleted(provider_id: str) -> None:
+    target = node(provider_id=provider_id, taints=[UNINITIALIZED], ready="False")
+    assert plan_lifecycle(view(target)).deletion is None
+
+
+def test_node_that_is_being_deleted_is_left_alone() -> None:
+    target = node(provider_id=OURS, ready="False", deleting=True)
+    assert plan_lifecycle(view(target)) == LifecyclePlan()
+
+
+@given(st.sampled_from([GONE, UNSURE, RUNNING, STOPPED]), st.integers(0, 5), st.integers(0, 5), st.floats(0, 1))
+def test_deletion_only_after_certain_absence_and_within_the_share(
+    sighting: Sighting, missing: int, count: int, share: float
+) -> None:
+    names = frozenset(f"w{number}" for number in range(1, missing + 1))
+    current = replace(
+        view(sighting=sighting, survey=Survey(6, names, named()), absence=replace(CONFIRMED, count=count)),
+        policy=LifecyclePolicy(max_share=share),
+    )
+    plan = plan_lifecycle(current)
+    if plan.deletion:
+        assert sighting is GONE
+        assert count >= 2
+        assert missing <= max(1.0, share * 6 + 1e-6)
+        assert plan.note is None
+
+
+CERTAIN = vm_not_found()
+
+
+@pytest.mark.parametrize(
+    ("error", "existence"),
+    [
+        pytest.param(CERTAIN, Existence.ABSENT, id="404 for this VM"),
+        pytest.param(vm_not_found("w10"), Existence.UNKNOWN, id="404 for another VM"),
+        pytest.param(
+            answered(404, "the server could not find the requested resource", "NotFound"),
+            Existence.UNKNOWN,
+            id="404: no such resource type",
+        ),
+        pytest.param(answered(404, "404 page not found"), Existence.UNKNOWN, id="404 of a proxy"),
+        pytest.param(answered(401, "Unauthorized"), Existence.UNKNOWN, id="401"),
+        pytest.param(answered(403, 'virtualmachines.kubevirt.io "w1" is forbidden'), Existence.UNKNOWN, id="403"),
+        pytest.param(answered(500, "boom"), Existence.UNKNOWN, id="500"),
+        pytest.param(answered(503, "unavailable"), Existence.UNKNOWN, id="503"),
+        pytest.param(Unreachable("timed out"), Existence.UNKNOWN, id="time-out"),
+        pytest.param(Unreachable("Name or service not known"), Existence.UNKNOWN, id="DNS"),
+    ],
+)
+def test_only_a_certain_404_means_gone(error: CCMError, existence: Existence) -> None:
+    target = node(provider_id=OURS, ready="Unknown")
+    match = find_machine(target, index([vm("w2")]))
+    assert judge_existence(target, match, Probe("w1", error=error)).existence is existence
+
+
+@pytest.mark.parametrize(
+    ("target", "vms", "synced", "probe", "existence"),
+    [
+        pytest.param(
+            node(provider_id=OURS, ready="False"), ["w1"], True, None, Existence.PRESENT, id="in the list"
+        ),
+        pytest.param(
+            node(provider_id=OURS, ready="False"), [], False, Probe("w1", error=CERTAIN), Existence.UNKNOWN,
+            id="list not complete",
+        ),
+        pytest.param(node(provider_id=OURS, ready="False"), [], True, None, Existence.UNKNOWN, id="not asked"),
+        pytest.param(
+            node(ready="False"), [], True, Probe("w1", error=CERTAIN), Existence.UNKNOWN, id="VM was never known"
+        ),
+        pytest.param(
+            node(provider_id=OURS, ready="False"), [], True, Probe("w1", vm=vm(uid="after")), Existence.PRESENT,
+            id="list behind: made again meanwhile",
+        ),
+        pytest.param(
+            node(provider_id="harvester://gone", ready="False"), ["w1"], True, None, Existence.PRESENT,
+            id="restored under its name",
+        ),
+    ],
+)  # fmt: skip
+def test_existence(target: Node, vms: list[str], synced: bool, probe: Probe | None, existence: Existence) -> None:
+    match = find_machine(target, index([vm(name) for name in vms], synced=synced))
+    assert judge_existence(target, match, probe).existence is existence
+
+
+def test_foreign_vm_in_the_place_of_ours_is_no_certain_absence() -> None:
+    target = node(provider_id="harvester://gone", ready="False")
+    match = find_machine(target, index([vm(labels=FOREIGN)]))
+    assert judge_existence(target, match, Probe("w1", error=CERTAIN)).existence is Existence.UNKNOWN
+
+
+def test_probe_is_asked_for_only_where_it_can_decide() -> None:
+    machines = index([vm("w2")])
+    lost = node(provider_id=OURS, ready="Unknown")
+    assert needs_probe(lost, find_machine(lost, machines))
+    for target in (
+        node(provider_id=OURS),
+        node(ready="Unknown"),
+        node("w2", provider_id="harvester://uid-w2", ready="False"),
+    ):
+        assert not needs_probe(target, find_machine(target, machines))
+
+
+RECORD = "cloudprovider.harvesterhci.io/virtual-machine"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "remembered", "name"),
+    [
+        pytest.param(None, None, None, id="never seen: not the Node's own name"),
+        pytest.param(None, "vm-1", "vm-1", id="seen by this process"),
+        pytest.param("vm-1", None, "vm-1", id="seen by an earlier process"),
+        pytest.param("vm-1", "vm-2", "vm-2", id="seen by both"),
+        pytest.param("../../nodes", None, None, id="no name of an object"),
+        pytest.param("", None, None, id="empty"),
+    ],
+)
+def test_name_that_is_asked_for(recorded: str | None, remembered: str | None, name: str | None) -> None:
+    annotations = {} if recorded is None else {RECORD: recorded}
+    assert proven_name(node("w1", annotations=annotations), remembered) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "unread", "told"),
+    [
+        pytest.param("w1", frozenset(), "", id="proven"),
+        pytest.param(
+            None,
+            frozenset(),
+            "This Node has no VM in Harvester, but the Node is not deleted: its VM was never seen, so its name is not "
+            "known and Harvester cannot be asked for it. If it is gone, run: kubectl delete node w1",
+            id="VM never seen",
+        ),
+        pytest.param(
+            "w1",
+            frozenset({"ns/b", "ns/a"}),
+            "This Node has no VM in Harvester, but the Node is not deleted: ns/a, ns/b in Harvester cannot be read and "
+            "may be its VM",
+            id="VMs that cannot be read",
+        ),
+    ],
+)
+def test_absence_that_cannot_be_proven_is_told(name: str | None, unread: frozenset[str], told: str) -> None:
+    target = node(provider_id=OURS, ready="Unknown")
+    match = find_machine(target, index([vm("w2")]))
+    doubt = absence_doubt(target, name, unread)
+    sighting = judge_existence(target, match, Probe("w1", error=CERTAIN), doubt)
+    plan = plan_lifecycle(view(target, sighting))
+    assert (plan.deletion is None) == bool(told)
+    assert (plan.note.message if plan.note else "") == told
+    present = judge_existence(target, find_machine(target, index([vm("w1")])), None, doubt)
+    assert present.existence is Existence.PRESENT
+
+
+def test_survey_counts_our_nodes_only() -> None:
+    nodes = [
+        node("a", provider_id="harvester://uid-a"),
+        node("b", provider_id="harvester://gone-b", ready="False"),
+        node("c", provider_id="harvester://gone-c"),
+        node("d", provider_id="harvester://gone-d", deleting=True),
+        node("e"),
+        node("f", provider_id="k3s://f"),
+    ]
+    assert survey_nodes(nodes, index([vm("a")])) == Survey(3, frozenset({"b", "c"}), frozenset({"c"}))
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "pause"),
+    [
+        pytest.param(
+            answered(403, 'nodes "w1" is forbidden'),
+            'Failed deleting node w1, whose VM no longer exists: nodes "w1" is forbidden. Grant the verb delete',
+            600.0,
+            id="not granted",
+        ),
+        pytest.param(answered(500, "boom"), "Failed deleting node w1: boom", None, id="fault of the server"),
+        pytest.param(answered(404, "not found"), None, None, id="is gone already"),
+        pytest.param(answered(409, "uid mismatch"), None, None, id="was made again or changed"),
+    ],
+)
+def test_refused_deletion(error: CCMError, words: str | None, pause: float | None) -> None:
+    note, wait = deletion_refused(node(), error)
+    assert wait == pause
+    if words is None:
+        assert note is None
+    else:
+        assert note is not None
+        assert (note.type, note.reason) == ("Warning", "DeletingNodeFailed")
+        assert note.message.startswith(words)

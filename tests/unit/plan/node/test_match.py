@@ -1,0 +1,232 @@
+"""Which VM is a Node's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from harvester_ccm.model.core import Node
+from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
+from harvester_ccm.plan.node.match import find_machine
+from harvester_ccm.plan.node.vms import (
+    GuestCluster,
+    MachineIndex,
+    claims_of,
+    may_be_asked,
+    own_instances,
+    usable_hostname,
+)
+from tests.worlds.node_objects import CLUSTER, FOREIGN, OWN, index, instance, node, vm
+
+UUID = "5F3C0000-0000-4000-8000-00000000000A"
+MACHINES: Mapping[str, MachineIndex] = {
+    "own": index([vm("w1", labels=OWN), vm("w2", labels=OWN)]),
+    "foreign": index([vm("w1", labels=FOREIGN)]),
+    "renamed": index([vm("vm-1", labels=OWN, firmware=UUID.lower())]),
+}
+
+
+@pytest.mark.parametrize(
+    ("machines", "provider_id", "expected"),
+    [
+        pytest.param("own", "", ("w1", "name"), id="name"),
+        pytest.param("own", "harvester://uid-w2", ("w2", "provider ID"), id="provider ID before the name"),
+        pytest.param("own", "k3s://w1", ("w1", "name"), id="another provider's ID says nothing"),
+        pytest.param("foreign", "harvester://uid-w1", ("w1", "provider ID"), id="provider ID before the label"),
+        pytest.param("renamed", "", ("vm-1", "system UUID"), id="system UUID, in any letter case"),
+        pytest.param("renamed", "harvester://gone", ("vm-1", "system UUID"), id="provider ID of a VM that is gone"),
+    ],
+)
+def test_evidence_in_its_order(machines: str, provider_id: str, expected: tuple[str, str]) -> None:
+    match = find_machine(node(provider_id=provider_id, system_uuid=UUID), MACHINES[machines])
+    assert match.machine is not None
+    assert (match.machine.name, match.by) == expected
+    assert match.problem is None
+
+
+@pytest.mark.parametrize(
+    ("node_name", "hostnames", "expected"),
+    [
+        pytest.param("w1", {"vm-1": "w1"}, "vm-1", id="same"),
+        pytest.param("w1", {"vm-1": "w1.example.com"}, "vm-1", id="guest says the full name"),
+        pytest.param("w1.example.com", {"vm-1": "w1"}, "vm-1", id="node has the full name"),
+        pytest.param("w1.example.com", {"vm-1": "w1.example.org"}, None, id="two full names that differ"),
+        pytest.param("w1", {"vm-1": "W1"}, "vm-1", id="letter case"),
+        pytest.param("w1", {"vm-1": "w1", "vm-2": "w1.example.com"}, "vm-1", id="the equal one of two"),
+        pytest.param("w1", {"vm-1": "", "vm-2": "w1"}, "vm-2", id="empty host name"),
+        pytest.param("localhost", {"vm-1": "localhost"}, None, id="name of every new guest"),
+        pytest.param("w1", {"gone": "w1"}, None, id="VM that no longer exists"),
+    ],
+)
+def test_host_name(node_name: str, hostnames: dict[str, str], expected: str | None) -> None:
+    match = find_machine(node(node_name), index([vm("vm-1", labels=OWN), vm("vm-2", labels=OWN)], hostnames=hostnames))
+    assert (match.machine.name if match.machine else None) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "cluster", "reason"),
+    [
+        pytest.param(OWN, CLUSTER, None, id="our mark"),
+        pytest.param({}, CLUSTER, None, id="no mark"),
+        pytest.param(FOREIGN, CLUSTER, "VM_OF_OTHER_CLUSTER", id="another cluster's mark"),
+        pytest.param(FOREIGN, GuestCluster("kubernetes", "prod"), None, id="this cluster has no name of its own"),
+        pytest.param(FOREIGN, GuestCluster("", "prod"), None, id="this cluster has an empty name"),
+    ],
+)
+@pytest.mark.parametrize("where", ["VM", "instance"])
+def test_mark_of_another_cluster(labels: dict[str, str], cluster: GuestCluster, reason: str | None, where: str) -> None:
+    machine = vm("w1", labels=labels if where == "VM" else {})
+    running = instance("w1", labels=labels if where == "instance" else {})
+    match = find_machine(node(), index([machine], [running], cluster=cluster))
+    assert (match.problem.reason.name if match.problem else None) == reason
+
+
+def test_foreign_vm_with_our_host_name_does_not_take_the_node_over() -> None:
+    machines = index([vm("vm-1", labels=OWN), vm("theirs", labels=FOREIGN)], hostnames={"vm-1": "w1", "theirs": "w1"})
+    match = find_machine(node(), machines)
+    assert match.machine is not None
+    assert match.machine.name == "vm-1"
+
+
+def test_two_vms_with_one_host_name_are_both_named() -> None:
+    machines = index([vm("vm-b", labels=OWN), vm("vm-a", labels=OWN)], hostnames={"vm-a": "w1", "vm-b": "w1"})
+    problem = find_machine(node(), machines).problem
+    assert problem is not None
+    assert (problem.reason.name, problem.subject) == ("VM_AMBIGUOUS", "vm-a, vm-b")
+    assert "Several VMs have the guest host name w1: vm-a, vm-b." in problem.message
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        pytest.param(["w1", "copy"], "w1", id="the name decides"),
+        pytest.param(["vm-1", "copy"], None, id="nothing else to tell them apart"),
+    ],
+)
+def test_copies_of_a_vm_with_one_system_uuid(names: Sequence[str], expected: str | None) -> None:
+    machines = index([vm(name, labels=OWN, firmware=UUID) for name in names])
+    match = find_machine(node(system_uuid=UUID), machines)
+    assert (match.machine.name if match.machine else None) == expected
+
+
+def test_uuid_of_the_running_instance_counts_before_the_template() -> None:
+    machines = index([vm("vm-1", firmware="changed-since")], [instance("vm-1", firmware=UUID)])
+    match = find_machine(node(system_uuid=UUID), machines)
+    assert match.machine is not None
+
+
+@pytest.mark.parametrize(
+    ("hostnames", "reason"),
+    [
+        pytest.param({}, "VM_OF_OTHER_NODE", id="by name"),
+        pytest.param({"w1": "w1"}, "VM_OF_OTHER_NODE", id="by host name"),
+    ],
+)
+def test_vm_of_another_node_is_not_taken(hostnames: dict[str, str], reason: str) -> None:
+    other = node("w9", provider_id="harvester://uid-w1")
+    match = find_machine(node("w1"), index([vm("w1", labels=OWN)], hostnames=hostnames, nodes=[other]))
+    assert match.problem is not None
+    assert match.problem.reason.name == reason
+    assert "Node w9" in match.problem.message
+
+
+def test_node_that_joined_again_under_its_name_gets_its_vm() -> None:
+    stale = node("w1", uid="before", provider_id="harvester://uid-w1")
+    assert find_machine(node("w1", uid="after"), index([vm("w1")], nodes=[stale])).machine is not None
+
+
+def test_restored_vm_is_found_and_said() -> None:
+    match = find_machine(node(provider_id="harvester://before"), index([vm("w1", uid="after", labels=OWN)]))
+    assert match.machine is not None
+    assert match.note is not None
+    assert (match.note.reason.name, match.note.subject) == ("VM_REPLACED", "after")
+
+
+def test_nothing_is_concluded_from_half_a_list() -> None:
+    machines = index([vm("w1"), vm("w2")], synced=False)
+    assert find_machine(node("w1", provider_id="harvester://uid-w1"), machines).machine is not None
+    problem = find_machine(node("w2"), machines).problem
+    assert problem is not None
+    assert problem.reason.name == "HARVESTER_UNAVAILABLE"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "label"),
+    [
+        ("demo", {"guestcluster.harvesterhci.io/name": "demo"}),
+        ("kubernetes", {"harvesterhci.io/creator": "docker-machine-driver-harvester"}),
+    ],
+)
+def test_missing_vm_is_told_with_what_its_agent_needs(cluster: str, label: dict[str, str]) -> None:
+    guest = GuestCluster(cluster, "prod")
+    problem = find_machine(node("w7"), index([vm("w1")], cluster=guest)).problem
+    ((key, value),) = label.items()
+    assert problem is not None
+    assert problem.reason.name == "VM_NOT_FOUND"
+    assert problem.message == (
+        "No VM of that name in namespace prod of Harvester, and none with this Node's provider ID, system UUID or "
+        "guest host name w7. Check the namespace in the cloud-config; a VM with another name than its Node must run "
+        f"qemu-guest-agent and have the label {key}={value}"
+    )
+    labelled = index([vm("w1", labels=label)], [instance("w1", labels=label)], cluster=guest).by_name["w1"]
+    assert may_be_asked(labelled)
+
+
+@pytest.mark.parametrize(
+    ("machine", "running", "asked"),
+    [
+        pytest.param(vm(labels=OWN), instance(), True, id="ours, running, with agent"),
+        pytest.param(vm(), instance(labels={"harvesterhci.io/creator": "docker-machine-driver-harvester"}), True,
+                     id="made by Rancher before clusters were marked"),
+        pytest.param(vm(), instance(), False, id="anybody's VM"),
+        pytest.param(vm(labels=FOREIGN), instance(), False, id="another cluster's"),
+        pytest.param(vm(labels=OWN), instance(agent=False), False, id="no agent"),
+        pytest.param(vm(labels=OWN), instance(phase="Scheduling"), False, id="not running yet"),
+        pytest.param(vm(labels=OWN), None, False, id="stopped"),
+    ],
+)  # fmt: skip
+def test_agents_that_are_asked(machine: VirtualMachine, running: VirtualMachineInstance | None, asked: bool) -> None:
+    machines = index([machine], [running] if running else [])
+    assert may_be_asked(machines.by_name["w1"]) == asked
+
+
+@pytest.mark.parametrize(
+    ("labels", "nodes", "ours"),
+    [
+        pytest.param(OWN, [], True, id="marked"),
+        pytest.param({}, [], False, id="not marked"),
+        pytest.param({}, [node(provider_id="harvester://uid-w1")], True, id="not marked, but a Node"),
+        pytest.param(FOREIGN, [], False, id="another cluster's"),
+    ],
+)
+def test_instances_that_are_our_nodes(labels: dict[str, str], nodes: list[Node], ours: bool) -> None:
+    machines = index([vm(labels=labels)], [instance()], nodes=nodes)
+    assert bool(own_instances(machines)) == ours
+
+
+def test_odd_objects_stop_nothing() -> None:
+    odd = [vm("", uid="x"), vm("w3", uid=""), vm("w1", labels=OWN)]
+    machines = index(odd, [instance("no-vm"), instance("w1")])
+    assert set(machines.by_name) == {"w1"}
+
+
+@pytest.mark.parametrize(
+    ("said", "usable"),
+    [
+        ("w1", "w1"),
+        (" W1.Example.COM. ", "w1.example.com"),
+        ("localhost", ""),
+        ("localhost.localdomain", ""),
+        ("", ""),
+        ("my host", ""),
+        ("w_1", ""),
+    ],
+)
+def test_host_names_that_identify_a_machine(said: str, usable: str) -> None:
+    assert usable_hostname(said) == usable
+
+
+def test_claims_are_of_our_provider_ids_only() -> None:
+    nodes = [node("a", provider_id="harvester://1"), node("b"), node("c", provider_id="k3s://c")]
+    assert claims_of(nodes) == {"1": "a"}

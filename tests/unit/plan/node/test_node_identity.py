@@ -1,0 +1,27 @@
+"""Every match of a Node and a VM rests on a common identity."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harvester_ccm.plan.node.match import find_machine
+from harvester_ccm.plan.node.node_identity import machine_identities, node_identities
+from tests.worlds.node_objects import OWN, index, node, vm
+
+NAMES = st.sampled_from(["w1", "w2", "w1.example.com", "w2.example.com"])
+UUIDS = st.sampled_from(["", "AA-1", "bb-2"])
+
+
+@given(
+    name=NAMES,
+    uuid=UUIDS,
+    provider=st.sampled_from(["", "harvester://uid-w1", "harvester://uid-w2", "k3s://w1"]),
+    machines=st.lists(st.tuples(NAMES, UUIDS, NAMES), max_size=3, unique_by=lambda entry: entry[0]),
+)
+def test_matched_means_woken(name: str, uuid: str, provider: str, machines: list[tuple[str, str, str]]) -> None:
+    vms = [vm(own, firmware=firmware, labels=OWN) for own, firmware, _ in machines]
+    target = node(name, system_uuid=uuid, provider_id=provider)
+    match = find_machine(target, index(vms, hostnames={own: hostname for own, _, hostname in machines}))
+    if match.machine is not None:
+        assert not machine_identities(match.machine).isdisjoint(node_identities(target))

@@ -1,0 +1,83 @@
+"""What Service plans look like in tests: one line or one document per step, in order."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import Outcome
+from harvester_ccm.names import SERVICE_FINALIZER, Reason
+from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.patch import service_patch
+from harvester_ccm.plan.service.situation import (
+    ChangeLoadBalancer,
+    ChangeService,
+    CreateLoadBalancer,
+    DeleteLoadBalancer,
+    ServicePlan,
+    Situation,
+    Tell,
+)
+from tests.worlds.builders import CLUSTER
+
+Document = dict[str, Any]
+OURS = [SERVICE_FINALIZER]
+
+
+def plan(service: Service, *load_balancers: LoadBalancer, **more: Any) -> ServicePlan:
+    """Return the plan for a Service in ``CLUSTER``; ``more`` are further fields of the situation."""
+    known: Document = {"cluster": CLUSTER, "backends": ("vm-1", "vm-2"), **more}
+    return plan_service(Situation(service=service, load_balancers=load_balancers, **known))
+
+
+def outline(service: Service, *load_balancers: LoadBalancer, **more: Any) -> tuple[list[object], Outcome]:
+    """Return the whole plan in short: Events as text, writes as documents, and the outcome."""
+    made = plan(service, *load_balancers, **more)
+    return [_short(step, service) for step in made.steps], made.outcome
+
+
+def _short(step: object, service: Service) -> object:
+    match step:
+        case Tell(note=note):
+            return f"{note.type} {note.reason}"
+        case ChangeService(change=change):
+            patch = service_patch(service, change)
+            metadata: Any = patch.get("metadata", {})
+            metadata.pop("resourceVersion", None)
+            return {"service": {**metadata, **_status(patch)}}
+        case CreateLoadBalancer(name=name, body=body):
+            return {"create": name, **body["spec"]}  # type: ignore[dict-item]  # a spec is a document
+        case ChangeLoadBalancer(name=name, change=lb_change):
+            return {"write": name, **{key: value for key, value in asdict(lb_change).items() if value}}
+        case DeleteLoadBalancer(name=name):
+            return {"delete": name}
+    raise AssertionError(f"unknown step {step}")
+
+
+def _status(patch: Document) -> Document:
+    if "status" not in patch:
+        return {}
+    ingress = patch["status"]["loadBalancer"]["ingress"]
+    return {"ingress": ingress and [_entry(one) for one in ingress]}
+
+
+def _entry(ingress: Document) -> str:
+    ports = ",".join(f"{port['port']}/{port['protocol']}" for port in ingress["ports"])
+    return f"{ingress['ip']} {ingress['ipMode']} {ports}"
+
+
+def told(made: ServicePlan) -> list[str]:
+    """Return the types and reasons of the Events."""
+    return [f"{step.note.type} {step.note.reason}" for step in made.steps if isinstance(step, Tell)]
+
+
+def said(made: ServicePlan, reason: Reason) -> str:
+    """Return the texts of the Events with this reason, one per line."""
+    return "\n".join(step.note.message for step in made.steps if isinstance(step, Tell) and step.note.reason == reason)
+
+
+def writes(made: ServicePlan) -> list[object]:
+    """Return the steps that write something."""
+    return [step for step in made.steps if not isinstance(step, Tell)]

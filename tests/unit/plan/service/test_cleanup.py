@@ -1,0 +1,356 @@
+"""The way out: what is withdrawn, deleted, cleared and let go, in which order, and what is waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_INTERFACE,
+    LB_REQUESTED_NETWORK,
+    LOAD_BALANCER_CLASS,
+    NETWORK,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    REQUESTED_ADDRESS,
+    USER_IGNORE,
+    Reason,
+)
+from harvester_ccm.plan.service.cleanup import safe_to_delete
+from tests.unit.plan.service.plans import outline, plan, said
+from tests.worlds.builders import ADDRESS, LB_NAME, allocated, marked, served, service
+
+WITHDRAW = {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}
+LET_GO: dict[str, object] = {"finalizers": []}
+DELETE = ["Normal DeletingLoadBalancer", {"delete": LB_NAME}, "Normal DeletedLoadBalancer"]
+HANDS_OFF = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
+EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
+RESERVING = "fail to get ip from pool lan, error: fail to reserve 10.0.0.1 into lan"
+KEPT = "example.com/keep"
+
+
+def pending(**more: Any) -> Any:
+    return service(annotations={KUBE_VIP_ADDRESSES: ""}, **{"ours": True, "deleting": True, **more})
+
+
+DELETIONS: dict[str, tuple[Any, Any, float, list[object], object]] = {
+    "served": (
+        served(deleting=True),
+        allocated(),
+        0.0,
+        [WITHDRAW, *DELETE, {"service": {**LET_GO, "ingress": None}}],
+        Done(),
+    ),
+    "an address was written when kube-vip ignored it": (
+        service(annotations={**HANDS_OFF, KUBE_VIP_ADDRESSES: "10.9.9.9"}, ours=True, deleting=True),
+        None,
+        0.0,
+        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}}}, {"service": LET_GO}],
+        Done(),
+    ),
+    "withdrawn before": (
+        service(annotations={KUBE_VIP_ADDRESSES: ""}, ours=True, deleting=True, address=ADDRESS),
+        allocated(),
+        0.0,
+        [*DELETE, {"service": {**LET_GO, "ingress": None}}],
+        Done(),
+    ),
+    "load balancer on its way already": (
+        served(deleting=True),
+        allocated(deleting=True),
+        0.0,
+        [WITHDRAW, "Normal DeletedLoadBalancer", {"service": {**LET_GO, "ingress": None}}],
+        Done(),
+    ),
+    "load balancer gone": (
+        served(deleting=True),
+        None,
+        0.0,
+        [WITHDRAW, {"service": {**LET_GO, "ingress": None}}],
+        Done(),
+    ),
+    "announced by its status alone": (
+        service(ours=True, deleting=True, address=ADDRESS),
+        allocated(),
+        0.0,
+        [WITHDRAW, *DELETE, {"service": {**LET_GO, "ingress": None}}],
+        Done(),
+    ),
+    "the finalizer of somebody else stays": (
+        served(deleting=True, finalizers=[KEPT]),
+        allocated(),
+        0.0,
+        [WITHDRAW, *DELETE, {"service": {"finalizers": [KEPT], "ingress": None}}],
+        Done(),
+    ),
+    "announced by Harvester": (
+        service(annotations=HANDS_OFF, ours=True, deleting=True, address=ADDRESS),
+        allocated(spec={"workloadType": "vm"}),
+        0.0,
+        [*DELETE, {"service": {**LET_GO, "ingress": None}}],
+        Done(),
+    ),
+    "a secondary": (
+        served(
+            deleting=True, annotations={PRIMARY_SERVICE: "shop/front"}, labels={PRIMARY_SERVICE_LABEL: "shop.front"}
+        ),
+        None,
+        0.0,
+        [WITHDRAW, {"service": {**LET_GO, "ingress": None}}],
+        Done(),
+    ),
+    "just created, not seen by Harvester": (pending(), marked(finalizer=False), 1.0, [], Wait("booking", 29.0)),
+    "booked, without Harvester's finalizer": (
+        pending(),
+        allocated(finalizer=False, address=""),
+        1.0,
+        [],
+        Wait("booking", 29.0),
+    ),
+    "Harvester has a conflict in the pool": (pending(), marked(message=RESERVING), 1.0, [], Wait("booking", 29.0)),
+    "waiting for the booking for long": (
+        pending(),
+        marked(finalizer=False),
+        31.0,
+        ["Warning DeletionPending"],
+        Wait("booking", 269.0),
+    ),
+    "waited long enough": (pending(), marked(finalizer=False), 300.0, [*DELETE, {"service": LET_GO}], Done()),
+    "never had an address": (pending(), marked(message=EXHAUSTED), 0.0, [*DELETE, {"service": LET_GO}], Done()),
+}
+
+
+@pytest.mark.parametrize(("asked", "found", "waited", "steps", "outcome"), DELETIONS.values(), ids=DELETIONS.keys())
+def test_deletion(asked: Any, found: Any, waited: float, steps: list[object], outcome: object) -> None:
+    assert outline(asked, *([found] if found else []), waited=waited) == (steps, outcome)
+
+
+TYPE_CHANGES: dict[str, tuple[Any, Any, dict[str, object]]] = {
+    "announced by kube-vip": (
+        served(kind="ClusterIP"),
+        allocated(),
+        {"annotations": {KUBE_VIP_ADDRESSES: None}, **LET_GO, "ingress": None},
+    ),
+    "announced by Harvester": (
+        service(kind="ClusterIP", annotations=HANDS_OFF, ours=True, address=ADDRESS),
+        allocated(spec={"workloadType": "vm"}),
+        {"annotations": {KUBE_VIP_ADDRESSES: None, KUBE_VIP_IGNORE: None}, **LET_GO, "ingress": None},
+    ),
+    "interrupted after the deletion": (
+        service(kind="ClusterIP", annotations=HANDS_OFF, ours=True, address=ADDRESS),
+        None,
+        {"annotations": {KUBE_VIP_ADDRESSES: None, KUBE_VIP_IGNORE: None}, **LET_GO, "ingress": None},
+    ),
+    "our device goes, the user's wish stays": (
+        served(
+            kind="ClusterIP",
+            annotations={NETWORK: "infra/vlan9", KUBE_VIP_INTERFACE: "eth1", REQUESTED_ADDRESS: "10.0.0.7"},
+        ),
+        allocated(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}),
+        {"annotations": {KUBE_VIP_ADDRESSES: None, KUBE_VIP_INTERFACE: None}, **LET_GO, "ingress": None},
+    ),
+    "our device goes after a refused change of the network": (
+        served(kind="ClusterIP", annotations={NETWORK: "infra/vlan8", KUBE_VIP_INTERFACE: "eth1"}),
+        allocated(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}),
+        {"annotations": {KUBE_VIP_ADDRESSES: None, KUBE_VIP_INTERFACE: None}, **LET_GO, "ingress": None},
+    ),
+    "a device that the user chose stays": (
+        served(kind="ClusterIP", annotations={NETWORK: "infra/vlan9", KUBE_VIP_INTERFACE: "bond7"}),
+        allocated(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}),
+        {"annotations": {KUBE_VIP_ADDRESSES: None}, **LET_GO, "ingress": None},
+    ),
+    "what the user told kube-vip stays": (
+        served(kind="ClusterIP", annotations={KUBE_VIP_IGNORE: "true", USER_IGNORE: "true"}),
+        allocated(),
+        {"annotations": {KUBE_VIP_ADDRESSES: None, USER_IGNORE: None}, **LET_GO, "ingress": None},
+    ),
+    "a secondary": (
+        served(kind="ClusterIP", labels={PRIMARY_SERVICE_LABEL: "shop.front"}),
+        None,
+        {
+            "annotations": {KUBE_VIP_ADDRESSES: None},
+            "labels": {PRIMARY_SERVICE_LABEL: None},
+            **LET_GO,
+            "ingress": None,
+        },
+    ),
+    "never served": (
+        service(kind="ClusterIP", annotations=HANDS_OFF),
+        None,
+        {"annotations": {KUBE_VIP_ADDRESSES: None, KUBE_VIP_IGNORE: None}},
+    ),
+    "of our class": (
+        served(kind="ClusterIP", spec={"loadBalancerClass": LOAD_BALANCER_CLASS}),
+        allocated(),
+        {"annotations": {KUBE_VIP_ADDRESSES: None}, **LET_GO, "ingress": None},
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "found", "last"), TYPE_CHANGES.values(), ids=TYPE_CHANGES.keys())
+def test_a_service_that_stays_loses_what_was_put_on_it(asked: Any, found: Any, last: dict[str, object]) -> None:
+    steps, outcome = outline(asked, *([found] if found else []), network_devices={"infra/vlan9": "eth1"})
+    assert steps[-1] == {"service": last}
+    assert outcome == Done()
+
+
+NOTED = {KUBE_VIP_HOST: "node-1"}
+"""What is on a Service that kube-vip has announced."""
+INTERNAL: dict[str, Any] = {"kind": "ClusterIP", "ours": True}
+"""The API server empties the status with the change of the type."""
+LEFT_UP: dict[str, tuple[Any, Any, str]] = {
+    "announced": (service(annotations={**NOTED, KUBE_VIP_ADDRESSES: ADDRESS}, **INTERNAL), allocated(), ADDRESS),
+    "announced by its status alone": (service(annotations=NOTED, **INTERNAL), allocated(), ADDRESS),
+    "with a lease": (
+        service(annotations={**NOTED, KUBE_VIP_ADDRESSES: "0.0.0.0"}, **INTERNAL),
+        allocated(ip="0.0.0.0", address="10.115.3.9", spec={"ipam": "dhcp"}),
+        "10.115.3.9",
+    ),
+    "a secondary": (
+        service(
+            annotations={**NOTED, KUBE_VIP_ADDRESSES: ADDRESS}, labels={PRIMARY_SERVICE_LABEL: "shop.front"}, **INTERNAL
+        ),
+        None,
+        ADDRESS,
+    ),
+    "interrupted": (service(annotations={**NOTED, KUBE_VIP_ADDRESSES: ""}, **INTERNAL), None, "its address"),
+}
+
+
+@pytest.mark.parametrize(("asked", "found", "address"), LEFT_UP.values(), ids=LEFT_UP.keys())
+def test_an_address_that_kube_vip_does_not_take_down_is_told(asked: Any, found: Any, address: str) -> None:
+    text = said(plan(asked, *([found] if found else [])), Reason.STILL_ANNOUNCED)
+    assert f"LoadBalancer: {address} may stay up on node node-1 until kube-vip restarts" in text
+
+
+TAKEN_DOWN: dict[str, tuple[Any, Any]] = {
+    "not announced yet": (service(annotations={KUBE_VIP_ADDRESSES: ADDRESS}, **INTERNAL), allocated()),
+    "announced by Harvester": (
+        service(annotations={**HANDS_OFF, **NOTED}, **INTERNAL),
+        allocated(spec={"workloadType": "vm"}),
+    ),
+    "being deleted": (served(deleting=True, annotations=NOTED), allocated()),
+    "being deleted after that": (service(deleting=True, annotations=NOTED, **INTERNAL), allocated()),
+}
+
+
+@pytest.mark.parametrize(("asked", "found"), TAKEN_DOWN.values(), ids=TAKEN_DOWN.keys())
+def test_of_an_address_that_is_taken_down_nothing_is_told(asked: Any, found: Any) -> None:
+    assert said(plan(asked, found), Reason.STILL_ANNOUNCED) == ""
+
+
+OTHER_CLASS: dict[str, Any] = {"spec": {"loadBalancerClass": "example.com/other"}}
+ANOTHERS: dict[str, Any] = {
+    "annotations": {KUBE_VIP_ADDRESSES: "10.9.9.9", KUBE_VIP_IGNORE: "true"},
+    "address": "10.9.9.9",
+}
+OTHER_CLASSES: dict[str, tuple[Any, Any, list[object]]] = {
+    "with what we put on it": (
+        served(**OTHER_CLASS),
+        allocated(),
+        [WITHDRAW, *DELETE, {"service": {"annotations": {KUBE_VIP_ADDRESSES: None}, **LET_GO, "ingress": None}}],
+    ),
+    "with what the other controller and its user put on it": (
+        service(**OTHER_CLASS, **ANOTHERS, ours=True),
+        allocated(),
+        [*DELETE, {"service": LET_GO}],
+    ),
+    "being deleted, with the other one's address": (
+        service(**OTHER_CLASS, **ANOTHERS, ours=True, deleting=True),
+        allocated(),
+        [*DELETE, {"service": LET_GO}],
+    ),
+    "never served by us": (
+        service(**OTHER_CLASS, annotations=HANDS_OFF, address="10.9.9.9"),
+        None,
+        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: None, KUBE_VIP_IGNORE: None}}}],
+    ),
+    "interrupted after the deletion": (
+        service(**OTHER_CLASS, annotations=HANDS_OFF, address="10.9.9.9", ours=True),
+        None,
+        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: None, KUBE_VIP_IGNORE: None}, **LET_GO}}],
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "found", "steps"), OTHER_CLASSES.values(), ids=OTHER_CLASSES.keys())
+def test_a_service_that_went_to_another_class_is_left_with_what_is_not_ours(
+    asked: Any, found: Any, steps: list[object]
+) -> None:
+    assert outline(asked, *([found] if found else [])) == (steps, Done())
+
+
+def user(**more: Any) -> Any:
+    """Return shop/api as it is when it shares the address of shop/web."""
+    own = {"uid": "api", "annotations": {PRIMARY_SERVICE: "shop/web"}, "labels": {PRIMARY_SERVICE_LABEL: "shop.web"}}
+    return served("api", **{**own, **more})
+
+
+USERS: dict[str, tuple[tuple[Any, ...], bool]] = {
+    "served": ((user(),), True),
+    "being deleted, still announced": ((user(deleting=True),), True),
+    "ClusterIP by now, still announced": ((user(kind="ClusterIP"),), True),
+    "named another one meanwhile, but has the address yet": (
+        (user(annotations={PRIMARY_SERVICE: "shop/edge"}, labels={PRIMARY_SERVICE_LABEL: "shop.web"}),),
+        True,
+    ),
+    "never served": ((service("api", annotations={PRIMARY_SERVICE: "shop/web"}),), False),
+    "has another address": ((user(address="192.168.100.99"),), False),
+    "ClusterIP long ago": (
+        (service("api", kind="ClusterIP", labels={PRIMARY_SERVICE_LABEL: "shop.web"}, address=ADDRESS),),
+        False,
+    ),
+    "has the address by chance, because it lost its own load balancer": ((user(labels={}),), False),
+    "none": ((), False),
+}
+
+
+@pytest.mark.parametrize(("users", "held"), USERS.values(), ids=USERS.keys())
+@pytest.mark.parametrize("asked", [served(deleting=True), served(kind="ClusterIP")], ids=["deleted", "ClusterIP"])
+def test_an_address_that_others_share_is_kept(asked: Any, users: tuple[Any, ...], held: bool) -> None:
+    steps, outcome = outline(asked, allocated(), dependants=users, sharers=users)
+    if held:
+        assert (steps, outcome) == (["Warning DeletionPending"], Wait("secondaries"))
+        assert "shop/api" in said(plan(asked, allocated(), dependants=users), Reason.DELETION_PENDING)
+    else:
+        assert outcome == Done()
+
+
+def test_one_of_several_secondaries_can_be_deleted() -> None:
+    asked = user(deleting=True, labels={PRIMARY_SERVICE_LABEL: "shop.web"})
+    sibling = served("third", uid="third", annotations={PRIMARY_SERVICE: "shop/web"})
+    assert outline(asked, primary=served(), sharers=(sibling,))[1] == Done()
+
+
+def test_all_load_balancers_of_a_deleted_service_go() -> None:
+    second = allocated(None, "older-shop-web-00000000", uid="second", ip="10.0.0.9", address="")
+    steps, _ = outline(served(deleting=True), allocated(), second)
+    assert [step for step in steps if isinstance(step, dict) and "delete" in step] == [
+        {"delete": LB_NAME},
+        {"delete": "older-shop-web-00000000"},
+    ]
+
+
+def test_a_broken_primary_annotation_does_not_hold_a_deletion() -> None:
+    asked = served(deleting=True, annotations={PRIMARY_SERVICE: "nonsense"})
+    assert outline(asked, allocated())[1] == Done()
+
+
+SAFE = {
+    "booked and held": (allocated(), True),
+    "dhcp": (marked(ip="0.0.0.0"), True),
+    "refused": (marked(message=EXHAUSTED), True),
+    "booked, not held": (allocated(finalizer=False), False),
+    "being booked": (marked(message=RESERVING), False),
+    "held, not looked at": (marked(), False),
+}
+
+
+@pytest.mark.parametrize(("found", "safe"), SAFE.values(), ids=SAFE.keys())
+def test_when_a_deletion_loses_nothing(found: Any, safe: bool) -> None:
+    assert safe_to_delete(found) is safe

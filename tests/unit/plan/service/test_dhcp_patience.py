@@ -1,0 +1,71 @@
+"""A DHCP address that does not come: how long nothing is said, what is said then, and that it is said once."""
+
+from __future__ import annotations
+
+import pytest
+
+from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.names import IPAM, KUBE_VIP_HOST, LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, Reason
+from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.load_balancer import ClusterIdentity
+from harvester_ccm.plan.service.pending import Note
+from harvester_ccm.plan.service.situation import ServicePlan, Situation, Tell
+from tests.worlds.builders import load_balancer, service
+
+CLUSTER = ClusterIdentity("demo", "vms", uid="cluster-uid")
+
+
+def plan_after(waited: float, *, address: str | None = None, announced_before: bool = False) -> ServicePlan:
+    """Return the plan for a DHCP Service that Harvester has served so long ago."""
+    balancer = load_balancer(
+        labels={LB_CLUSTER: "demo", LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "web"},
+        annotations={LB_OWNER: "cluster-uid"},
+        spec={"ipam": "dhcp"},
+        ip="0.0.0.0",
+    )
+    marks = {KUBE_VIP_HOST: "node-1"} if announced_before else {}
+    asked = service(annotations={IPAM: "dhcp", **marks}, ours=True, address=address)
+    return plan_service(Situation(asked, CLUSTER, load_balancers=(balancer,), waited=waited))
+
+
+def told(plan: ServicePlan, reason: Reason = Reason.ADDRESS_PENDING) -> list[Note]:
+    return [step.note for step in plan.steps if isinstance(step, Tell) and step.note.reason == reason]
+
+
+@pytest.mark.parametrize("waited", [0.0, 29.9])
+def test_nothing_is_said_while_the_server_may_still_answer(waited: float) -> None:
+    plan = plan_after(waited)
+
+    assert told(plan) == []
+    assert plan.outcome == Wait("dhcp", 30.0 - waited)
+
+
+@pytest.mark.parametrize("waited", [30.0, 3600.0])
+def test_then_one_warning_says_what_to_look_at_and_the_wait_goes_on(waited: float) -> None:
+    plan = plan_after(waited)
+
+    (note,) = told(plan)
+    assert note.type == "Warning"
+    for words in ("DHCP", "kube-vip pods run", "macvlan"):
+        assert words in note.message
+    assert plan.outcome == Wait("dhcp")
+    assert told(plan) == told(plan_after(7200.0))
+
+
+def test_service_that_kube_vip_had_let_go_of_may_have_to_wait_for_its_endpoints() -> None:
+    (first,), (again,) = told(plan_after(30.0)), told(plan_after(30.0, announced_before=True))
+
+    assert again.message == (
+        f"{first.message}. kube-vip has announced this Service before and may ask for an address again only after the "
+        "endpoints of the Service change or kube-vip restarts"
+    )
+
+
+def test_late_answer_ends_it() -> None:
+    plan = plan_after(3600.0, address="192.0.2.7")
+
+    assert told(plan) == []
+    assert [note.message for note in told(plan, Reason.ENSURED)] == [
+        "Ensured load balancer, address 192.0.2.7 from DHCP"
+    ]
+    assert plan.outcome == Done()

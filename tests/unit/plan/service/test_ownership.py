@@ -1,0 +1,228 @@
+"""Whose load balancer it is: adoption, refusal, duplicates, orphans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harvester_ccm.model.outcome import Done, Refused, Wait
+from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    LB_CLUSTER,
+    LB_OWNER,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    LB_SERVICE_UID,
+    LOAD_BALANCER_CLASS,
+    Reason,
+)
+from harvester_ccm.plan.service.load_balancer import ClusterIdentity
+from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
+from harvester_ccm.plan.service.ownership import Orphan, Owner, orphan_state, owner_of
+from tests.unit.plan.service.plans import outline, plan, said
+from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
+
+NAMELESS = ClusterIdentity(name="demo", namespace="vms")
+"""The cluster where its own UID may not be read."""
+DEFAULT = ClusterIdentity(name="kubernetes", namespace="vms", uid="cluster-uid")
+LABELS = {LB_CLUSTER: "demo", LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "web"}
+OLD_NAME = load_balancer_name("old", "shop", "web", UID)
+
+
+def bare(name: str, cluster: str | None = "demo", **annotations: str) -> Any:
+    """Return a load balancer without our marks, as the Go provider makes them."""
+    labels = {**LABELS, LB_CLUSTER: cluster} if cluster else {}
+    return load_balancer(name, labels={k: v for k, v in labels.items() if v}, annotations=annotations, ip=ADDRESS)
+
+
+OWNERS = {
+    "our mark": (marked(), CLUSTER, Owner.OURS),
+    "our mark, any name and labels": (marked(name="x", labels={LB_CLUSTER: "y"}), CLUSTER, Owner.OURS),
+    "another mark": (marked(annotations={LB_OWNER: "other"}), CLUSTER, Owner.FOREIGN),
+    "a mark, our own UID unknown, made for this Service": (marked(name="x"), NAMELESS, Owner.OURS),
+    "a mark, our own UID unknown, made for an earlier Service": (
+        marked(name="x", annotations={LB_SERVICE_UID: "earlier"}),
+        NAMELESS,
+        Owner.UNKNOWN,
+    ),
+    "Go provider, name of this Service": (bare(LB_NAME), CLUSTER, Owner.OURS),
+    "Go provider, cluster renamed": (bare(OLD_NAME, "old"), CLUSTER, Owner.OURS),
+    "Go provider, earlier Service of this name": (bare("demo-shop-web-00000000"), CLUSTER, Owner.OURS),
+    "Go provider, earlier Service, default cluster name": (
+        bare("kubernetes-shop-web-00000000", "kubernetes"),
+        DEFAULT,
+        Owner.UNKNOWN,
+    ),
+    "Go provider, this Service, default cluster name": (
+        bare(load_balancer_name("kubernetes", "shop", "web", UID), "kubernetes"),
+        DEFAULT,
+        Owner.OURS,
+    ),
+    "Go provider, another cluster, earlier Service": (bare("old-shop-web-00000000", "old"), CLUSTER, Owner.UNKNOWN),
+    "labels lost, name of this Service": (bare(LB_NAME, None), CLUSTER, Owner.OURS),
+    "labels lost, another name": (bare("something", None), CLUSTER, Owner.UNKNOWN),
+}
+
+
+@pytest.mark.parametrize(("found", "cluster", "owner"), OWNERS.values(), ids=OWNERS.keys())
+def test_owner(found: Any, cluster: ClusterIdentity, owner: Owner) -> None:
+    assert owner_of(found, service(), cluster) is owner
+
+
+MARKS = {LB_OWNER: "cluster-uid", LB_SERVICE_UID: UID}
+SELECT = {"loadbalancer.harvesterhci.io/cluster": "demo"}
+NEW_UID = "11111111-1111-4111-8111-111111111111"
+REBORN_NAME = load_balancer_name("demo", "shop", "web", NEW_UID)
+ADOPTIONS: dict[str, tuple[Any, Any, list[object]]] = {
+    "cluster renamed": (
+        served(),
+        allocated(
+            name=OLD_NAME, labels={LB_CLUSTER: "old"}, annotations={"loadbalancer.harvesterhci.io/cluster": "old"}
+        ),
+        ["Normal AdoptedLoadBalancer", {"write": OLD_NAME, "labels": {LB_CLUSTER: "demo"}, "annotations": SELECT}],
+    ),
+    "Service created anew while we were away": (
+        service(uid=NEW_UID),
+        allocated(),
+        [
+            "Normal AdoptedLoadBalancer",
+            {
+                "service": {
+                    "annotations": {KUBE_VIP_ADDRESSES: ADDRESS},
+                    "finalizers": ["service.kubernetes.io/load-balancer-cleanup"],
+                    "ingress": [f"{ADDRESS} VIP 80/TCP"],
+                }
+            },
+            "Normal EnsuredLoadBalancer",
+            {"write": LB_NAME, "annotations": {LB_SERVICE_UID: NEW_UID}},
+        ],
+    ),
+    "Go provider, nothing to tell": (
+        served(),
+        load_balancer(labels=LABELS, annotations=SELECT, ip=ADDRESS, pool="lan", address=ADDRESS),
+        [{"write": LB_NAME, "annotations": MARKS}],
+    ),
+    "Go provider, earlier Service": (
+        served(),
+        load_balancer("demo-shop-web-0", labels=LABELS, annotations=SELECT, ip=ADDRESS, pool="lan", address=ADDRESS),
+        ["Normal AdoptedLoadBalancer", {"write": "demo-shop-web-0", "annotations": MARKS}],
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "found", "steps"), ADOPTIONS.values(), ids=ADOPTIONS.keys())
+def test_adoption(asked: Any, found: Any, steps: list[object]) -> None:
+    assert outline(asked, found) == (steps, Done())
+
+
+def test_without_a_uid_of_our_own_no_mark_is_written_or_removed() -> None:
+    for found in (allocated(), load_balancer(labels=LABELS, annotations=SELECT, ip=ADDRESS, pool="x", address=ADDRESS)):
+        steps = [step for step in plan(served(), found, cluster=NAMELESS).steps if LB_OWNER in repr(step)]
+        assert steps == []
+
+
+def test_a_load_balancer_of_a_cluster_of_our_name_is_left_alone_and_told() -> None:
+    foreign = allocated(name="demo-shop-web-11111111", annotations={LB_OWNER: "other"})
+    asked = service(annotations={KUBE_VIP_ADDRESSES: ""}, ours=True)
+    steps, outcome = outline(asked, foreign)
+    assert steps[0] == "Warning ForeignLoadBalancer"
+    assert steps[1:] == [{"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"}, "Normal EnsuringLoadBalancer"]
+    assert outcome == Wait("not_processed", 30.0)
+    text = said(plan(asked, foreign), Reason.FOREIGN_LOAD_BALANCER)
+    assert "demo-shop-web-11111111" in text
+    assert "--cluster-name" in text
+
+
+def test_a_foreign_one_in_the_place_of_ours_is_not_fought_over() -> None:
+    foreign = allocated(annotations={LB_OWNER: "other"})
+    asked = service(annotations={KUBE_VIP_ADDRESSES: ""}, ours=True)
+    assert outline(asked, foreign) == (["Warning ForeignLoadBalancer"], Refused("foreign_load_balancer"))
+
+
+def test_the_same_service_in_a_cluster_of_another_name_is_nothing_to_tell() -> None:
+    neighbour = allocated(name="prod-shop-web-11111111", labels={LB_CLUSTER: "prod"}, annotations={LB_OWNER: "other"})
+    assert outline(served(), neighbour, allocated()) == ([], Done())
+
+
+EXTRA = "demo-shop-web-99999999"
+DUPLICATES: dict[str, tuple[Any, list[object]]] = {
+    "ours, booked": (allocated(name=EXTRA, uid="2", ip="10.0.0.9", address=""), [{"delete": EXTRA}]),
+    "ours, not booked yet": (marked(name=EXTRA, uid="2", finalizer=False), []),
+    "ours, going already": (allocated(name=EXTRA, uid="2", deleting=True), []),
+    "without a mark": (bare(EXTRA), []),
+    "foreign": (allocated(name=EXTRA, uid="2", annotations={LB_OWNER: "other"}), ["Warning ForeignLoadBalancer"]),
+}
+
+
+@pytest.mark.parametrize(("extra", "steps"), DUPLICATES.values(), ids=DUPLICATES.keys())
+@pytest.mark.parametrize("first", [True, False], ids=["listed first", "listed last"])
+def test_a_second_load_balancer(extra: Any, steps: list[object], first: bool) -> None:
+    both = (extra, allocated()) if first else (allocated(), extra)
+    assert outline(served(), *both) == (steps, Done())
+
+
+def test_the_one_whose_address_is_in_use_stays() -> None:
+    used = allocated(name=EXTRA, uid="2")
+    other = allocated(ip="10.0.0.9", address="")
+    assert outline(served(), other, used)[0] == [{"delete": LB_NAME}]
+
+
+OTHER_CLASS = {"loadBalancerClass": "example.com/other"}
+ORPHANS: dict[str, tuple[Any, Any, ClusterIdentity, Orphan]] = {
+    "Service gone": (allocated(), None, CLUSTER, Orphan.CERTAIN),
+    "Service is ClusterIP": (allocated(), service(kind="ClusterIP"), CLUSTER, Orphan.CERTAIN),
+    "Service is ClusterIP and being cleaned up": (allocated(), served(kind="ClusterIP"), CLUSTER, Orphan.NO),
+    "Service is of another class": (allocated(), service(spec=OTHER_CLASS), CLUSTER, Orphan.CERTAIN),
+    "Service is of another class and being cleaned up": (
+        allocated(),
+        served(spec=OTHER_CLASS),
+        CLUSTER,
+        Orphan.NO,
+    ),
+    "Service is being deleted and was let go": (
+        allocated(),
+        service(deleting=True, finalizers=["example.com/keep"]),
+        CLUSTER,
+        Orphan.CERTAIN,
+    ),
+    "Service has MetalLB's mark": (
+        allocated(),
+        service(annotations={"metallb.io/ip-allocated-from-pool": "lan"}),
+        CLUSTER,
+        Orphan.NO,
+    ),
+    "Service is being deleted": (allocated(), served(deleting=True), CLUSTER, Orphan.NO),
+    "Service is served": (allocated(), served(), CLUSTER, Orphan.NO),
+    "Service of this name was created anew": (allocated(), service(uid=NEW_UID), CLUSTER, Orphan.NO),
+    "going already": (allocated(deleting=True), None, CLUSTER, Orphan.NO),
+    "of another cluster": (allocated(annotations={LB_OWNER: "other"}), None, CLUSTER, Orphan.NO),
+    "without a mark": (bare(LB_NAME), None, CLUSTER, Orphan.LIKELY),
+    "without a mark, default cluster name": (bare(LB_NAME, "kubernetes"), None, DEFAULT, Orphan.NO),
+    "without a mark, another name": (bare(LB_NAME, "old"), None, CLUSTER, Orphan.NO),
+    "marked, our own UID unknown": (allocated(), None, NAMELESS, Orphan.NO),
+    "made by hand": (load_balancer("mine"), None, CLUSTER, Orphan.NO),
+}
+
+
+@pytest.mark.parametrize(("found", "asked", "cluster", "state"), ORPHANS.values(), ids=ORPHANS.keys())
+def test_orphans(found: Any, asked: Any, cluster: ClusterIdentity, state: Orphan) -> None:
+    assert orphan_state(found, asked, cluster) is state
+
+
+CLASS_ONLY: dict[str, tuple[Any, Orphan]] = {
+    "our class": (service(spec={"loadBalancerClass": LOAD_BALANCER_CLASS}), Orphan.NO),
+    "no class": (service(), Orphan.CERTAIN),
+    "no class, served before that": (served(), Orphan.NO),
+}
+
+
+@pytest.mark.parametrize(("asked", "state"), CLASS_ONLY.values(), ids=CLASS_ONLY.keys())
+def test_orphans_where_only_our_class_is_served(asked: Any, state: Orphan) -> None:
+    assert orphan_state(allocated(), asked, CLUSTER, class_only=True) is state
+
+
+def test_names_of_new_ones() -> None:
+    (_, create, _), _ = outline(service(uid=NEW_UID))
+    assert isinstance(create, dict)
+    assert create["create"] == REBORN_NAME

@@ -1,0 +1,234 @@
+"""Smallest writes: only what differs is in a patch, and everything we do not know survives a PUT."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
+    LB_SELECT_CLUSTER,
+    LB_SELECT_NETWORK,
+    LB_SERVICE_UID,
+    LB_TOUCH,
+    SERVICE_FINALIZER,
+)
+from harvester_ccm.plan.service.cleanup import safe_to_delete
+from harvester_ccm.plan.service.load_balancer import (
+    ClusterIdentity,
+    LoadBalancerChange,
+    changed_document,
+    load_balancer_change,
+)
+from harvester_ccm.plan.service.patch import ServiceChange, same_ingress, service_patch, virtual_ip_ingress
+from harvester_ccm.plan.service.pending import pending_cause
+from tests.worlds.builders import ADDRESS, CLUSTER, UID, allocated, load_balancer, marked, served, service
+
+DUAL = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
+INGRESS = {"ip": ADDRESS, "ipMode": "VIP", "ports": [{"port": 80, "protocol": "TCP"}]}
+
+PATCHES: dict[str, tuple[Any, ServiceChange, dict[str, Any]]] = {
+    "nothing asked": (service(), ServiceChange(), {}),
+    "all as it should be": (
+        served(),
+        ServiceChange(
+            {KUBE_VIP_ADDRESSES: ADDRESS}, {}, finalizer=True, ingress=virtual_ip_ingress(ADDRESS, service())
+        ),
+        {},
+    ),
+    "one annotation of two": (
+        service(annotations={"a": "1"}),
+        ServiceChange(annotations={"a": "1", "b": "2"}),
+        {"metadata": {"annotations": {"b": "2"}}},
+    ),
+    "an empty value is a value": (
+        service(),
+        ServiceChange(annotations={"a": ""}),
+        {"metadata": {"annotations": {"a": ""}}},
+    ),
+    "a key to remove": (
+        service(annotations={"a": "1"}),
+        ServiceChange(annotations={"a": None, "b": None}),
+        {"metadata": {"annotations": {"a": None}}},
+    ),
+    "kube-vip is to ignore it, if nobody wrote an address": (
+        service(),
+        ServiceChange(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}),
+        {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, "resourceVersion": "7"}},
+    ),
+    "kube-vip gets it back": (
+        service(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}),
+        ServiceChange(annotations={KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}),
+        {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}}},
+    ),
+    "a label": (service(), ServiceChange(labels={"a": "1"}), {"metadata": {"labels": {"a": "1"}}}),
+    "our finalizer next to others, if nobody changed them": (
+        service(finalizers=["x/y"]),
+        ServiceChange(finalizer=True),
+        {"metadata": {"finalizers": ["x/y", SERVICE_FINALIZER], "resourceVersion": "7"}},
+    ),
+    "our finalizer off, others stay": (
+        service(finalizers=["x/y"], ours=True),
+        ServiceChange(finalizer=False),
+        {"metadata": {"finalizers": ["x/y"], "resourceVersion": "7"}},
+    ),
+    "our finalizer is off": (service(), ServiceChange(finalizer=False), {}),
+    "a status": (
+        service(),
+        ServiceChange(ingress=virtual_ip_ingress(ADDRESS, service())),
+        {"status": {"loadBalancer": {"ingress": [INGRESS]}}},
+    ),
+    "a status with all ports in order": (
+        service(ports=DUAL),
+        ServiceChange(ingress=virtual_ip_ingress(ADDRESS, service(ports=DUAL))),
+        {"status": {"loadBalancer": {"ingress": [{"ip": ADDRESS, "ipMode": "VIP", "ports": DUAL}]}}},
+    ),
+    "no status": (served(), ServiceChange(ingress=()), {"status": {"loadBalancer": {"ingress": None}}}),
+    "no status, and there was none": (service(), ServiceChange(ingress=()), {}),
+    "everything at once is one patch": (
+        service(),
+        ServiceChange({"a": "1"}, {"b": "2"}, finalizer=True, ingress=virtual_ip_ingress(ADDRESS, service())),
+        {
+            "metadata": {
+                "annotations": {"a": "1"},
+                "labels": {"b": "2"},
+                "finalizers": [SERVICE_FINALIZER],
+                "resourceVersion": "7",
+            },
+            "status": {"loadBalancer": {"ingress": [INGRESS]}},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "change", "patch"), PATCHES.values(), ids=PATCHES.keys())
+def test_patch(before: Any, change: ServiceChange, patch: dict[str, Any]) -> None:
+    assert service_patch(before, change) == patch
+
+
+STATUSES: dict[str, tuple[list[dict[str, Any]], bool]] = {
+    "kube-vip's": ([INGRESS], True),
+    "an older server's": ([{"ip": ADDRESS, "ports": INGRESS["ports"]}], True),
+    "without ports": ([{"ip": ADDRESS, "ipMode": "VIP"}], False),
+    "another mode": ([{**INGRESS, "ipMode": "Proxy"}], False),
+    "another address": ([{**INGRESS, "ip": "10.0.0.1"}], False),
+    "a host name": ([{**INGRESS, "hostname": "x"}], False),
+    "two": ([INGRESS, INGRESS], False),
+    "none": ([], False),
+}
+
+
+@pytest.mark.parametrize(("ingress", "same"), STATUSES.values(), ids=STATUSES.keys())
+def test_same_status(ingress: list[dict[str, Any]], same: bool) -> None:
+    found = service(status={"ingress": ingress}).status.load_balancer.ingress
+    assert same_ingress(found, virtual_ip_ingress(ADDRESS, service())) is same
+
+
+MANAGED = ClusterIdentity("demo", "vms", "cluster-uid", management_network="infra/mgmt")
+MANAGEMENT = "cloudprovider.harvesterhci.io/managementNetwork"
+DIFFERENCES: dict[str, tuple[Any, ClusterIdentity, dict[str, Any], LoadBalancerChange]] = {
+    "none": (allocated(), CLUSTER, {"address": ADDRESS}, LoadBalancerChange()),
+    "address unknown": (allocated(), CLUSTER, {}, LoadBalancerChange()),
+    "address": (allocated(), CLUSTER, {"address": "10.0.0.1"}, LoadBalancerChange(address="10.0.0.1")),
+    "management network set": (allocated(), MANAGED, {}, LoadBalancerChange(annotations={MANAGEMENT: "infra/mgmt"})),
+    "management network no longer set": (
+        allocated(annotations={MANAGEMENT: "infra/mgmt"}),
+        CLUSTER,
+        {},
+        LoadBalancerChange(annotations={MANAGEMENT: None}),
+    ),
+    "what Harvester's webhook overwrites is left alone": (
+        allocated(
+            annotations={
+                "loadbalancer.harvesterhci.io/project": "c-2/p-2",
+                "loadbalancer.harvesterhci.io/namespace": "vms",
+                "loadbalancer.harvesterhci.io/network": "infra/found",
+            }
+        ),
+        CLUSTER,
+        {"address": ADDRESS},
+        LoadBalancerChange(),
+    ),
+    "fields that must be absent": (
+        allocated(spec={"healthCheck": {"port": 1}}),
+        CLUSTER,
+        {"spec": {"healthCheck": None}},
+        LoadBalancerChange(spec={"healthCheck": None}),
+    ),
+    "fields that are absent": (allocated(), CLUSTER, {"spec": {"healthCheck": None}}, LoadBalancerChange()),
+}
+
+
+@pytest.mark.parametrize(("found", "cluster", "more", "change"), DIFFERENCES.values(), ids=DIFFERENCES.keys())
+def test_difference(found: Any, cluster: ClusterIdentity, more: dict[str, Any], change: LoadBalancerChange) -> None:
+    made = load_balancer_change(found, service(), cluster, **more)
+    assert made == change
+    assert made.empty is (change == LoadBalancerChange())
+
+
+def test_a_put_keeps_what_this_program_does_not_know() -> None:
+    found = load_balancer(
+        labels={"team": "a"},
+        annotations={"note": "b", LB_TOUCH: "true"},
+        spec={"description": "mine", "fromTheFuture": {"x": [1]}, "healthCheck": {"port": 1}},
+        ip=ADDRESS,
+        pool="lan",
+    )
+    change = LoadBalancerChange(
+        labels={"l": "1"},
+        annotations={LB_SERVICE_UID: UID, LB_TOUCH: None},
+        spec={"listeners": [], "healthCheck": None},
+        address=ADDRESS,
+    )
+    document: Any = changed_document(found, change)
+    assert document["metadata"] == {
+        **found.document()["metadata"],  # type: ignore[dict-item]  # metadata is an object
+        "labels": {"team": "a", "l": "1"},
+        "annotations": {"note": "b", LB_SERVICE_UID: UID},
+    }
+    assert document["metadata"]["resourceVersion"] == "11"
+    assert document["spec"] == {
+        "workloadType": "cluster",
+        "ipam": "pool",
+        "description": "mine",
+        "fromTheFuture": {"x": [1]},
+        "listeners": [],
+    }
+    assert document["status"] == {
+        "allocatedAddress": {"ip": ADDRESS, "ipPool": "lan"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "address": ADDRESS,
+    }
+
+
+def test_a_put_without_an_address_leaves_the_status_as_it_was() -> None:
+    found = allocated()
+    document: Any = changed_document(found, LoadBalancerChange(labels={"a": "b"}))
+    assert document["status"] == found.document()["status"]
+
+
+SEARCHES: dict[str, LoadBalancerChange] = {
+    "another pool": LoadBalancerChange(spec={"ipPool": "lan"}),
+    "any pool": LoadBalancerChange(spec={"ipPool": None}),
+    "another network": LoadBalancerChange(annotations={LB_SELECT_NETWORK: "infra/vlan9"}),
+    "another cluster name": LoadBalancerChange(annotations={LB_SELECT_CLUSTER: "other"}),
+}
+
+
+@pytest.mark.parametrize("change", SEARCHES.values(), ids=SEARCHES.keys())
+def test_a_refusal_of_one_pool_says_nothing_of_another(change: LoadBalancerChange) -> None:
+    refused = marked(message="fail to get allocator no-such-pool")
+    assert pending_cause(refused).code == "no_such_pool"
+    document: Any = changed_document(refused, change)
+    assert document["status"] == {"allocatedAddress": {}}
+    assert not safe_to_delete(LOAD_BALANCERS.decode(msgspec.json.encode(document)))
+
+
+@pytest.mark.parametrize("change", SEARCHES.values(), ids=SEARCHES.keys())
+def test_what_was_said_of_a_load_balancer_with_an_address_stays(change: LoadBalancerChange) -> None:
+    document: Any = changed_document(allocated(), change)
+    assert document["status"] == allocated().document()["status"]

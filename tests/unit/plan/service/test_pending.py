@@ -1,0 +1,100 @@
+"""Wishes that are corrected while there is no address: nothing is to be lost yet, so they are followed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harvester_ccm.model.outcome import Refused
+from harvester_ccm.names import (
+    IP_POOL,
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    LB_REQUESTED_NETWORK,
+    LB_SELECT_NETWORK,
+    MOVING,
+    NETWORK,
+)
+from tests.unit.plan.service.plans import outline, plan, told, writes
+from tests.worlds.builders import ADDRESS, LB_NAME, allocated, marked, service
+
+NO_SUCH_POOL = "fail to get allocator lab"
+
+
+def pending(pool: str = "", network: str = "", **more: Any) -> Any:
+    """Return a load balancer that was made with this pool and network, and got no address."""
+    return marked(
+        spec={"ipPool": pool} if pool else {},
+        annotations={LB_REQUESTED_NETWORK: network, LB_SELECT_NETWORK: network},
+        message=NO_SUCH_POOL,
+        **more,
+    )
+
+
+CORRECTED: dict[str, tuple[dict[str, str], Any, dict[str, object]]] = {
+    "another pool": ({IP_POOL: "lan"}, pending("lab"), {"spec": {"ipPool": "lan"}}),
+    "no pool": ({}, pending("lab"), {"spec": {"ipPool": None}}),
+    "a pool at last": ({IP_POOL: "lan"}, pending(), {"spec": {"ipPool": "lan"}}),
+    "another network": (
+        {NETWORK: "vlan2"},
+        pending(network="infra/vlan1"),
+        {"annotations": {LB_SELECT_NETWORK: "default/vlan2", LB_REQUESTED_NETWORK: "vlan2"}},
+    ),
+    "no network": (
+        {},
+        pending(network="infra/vlan1"),
+        {"annotations": {LB_SELECT_NETWORK: "", LB_REQUESTED_NETWORK: ""}},
+    ),
+    "as before": ({IP_POOL: "lab", NETWORK: "infra/vlan1"}, pending("lab", "infra/vlan1"), {}),
+}
+
+
+@pytest.mark.parametrize(("wishes", "found", "change"), CORRECTED.values(), ids=CORRECTED.keys())
+def test_pool_and_network_follow_while_there_is_no_address(
+    wishes: dict[str, str], found: Any, change: dict[str, object]
+) -> None:
+    asked = service(annotations={**wishes, KUBE_VIP_ADDRESSES: ""}, ours=True)
+    steps, _ = outline(asked, found)
+    changes = [step for step in steps if isinstance(step, dict)]
+    assert changes == ([{"write": LB_NAME, **change}] if change else [])
+    assert "Warning ChangeRefused" not in steps
+
+
+def test_pool_and_network_stay_once_there_is_an_address() -> None:
+    asked = service(annotations={IP_POOL: "lan", NETWORK: "vlan2", KUBE_VIP_ADDRESSES: ADDRESS}, ours=True)
+    asked_network = {LB_REQUESTED_NETWORK: "infra/vlan1"}
+    found = allocated(asked, LB_NAME, spec={"ipPool": "lab"}, annotations=asked_network)
+    made = plan(asked, found)
+    assert told(made).count("Warning ChangeRefused") == 2
+    assert not [step for step in writes(made) if "ipPool" in str(step) or "vlan2" in str(step)]
+
+
+def test_pool_of_a_load_balancer_that_moves_is_the_old_one() -> None:
+    move = f'{{"name":"{LB_NAME}","pool":"lab","ipam":"pool"}}'
+    asked = service(annotations={MOVING: move, KUBE_VIP_ADDRESSES: ""}, ours=True)
+    assert writes(plan(asked, pending("lab"))) == []
+
+
+def test_address_is_given_up_when_there_will_be_no_load_balancer() -> None:
+    asked = service(annotations={IPAM: "mark", KUBE_VIP_ADDRESSES: ADDRESS}, ours=True, address=ADDRESS)
+    steps, outcome = outline(asked)
+    withdrawn = {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}, "ingress": None}}
+    assert steps == ["Warning InvalidAnnotation", withdrawn]
+    assert outcome == Refused("not_servable")
+
+
+def test_address_of_others_is_left_alone_when_there_will_be_no_load_balancer() -> None:
+    asked = service(annotations={IPAM: "mark"}, address=ADDRESS)
+    assert writes(plan(asked)) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "given_up"),
+    [(NO_SUCH_POOL, True), ("no matched IPPool with requirement", True), ("fail to do something", False)],
+)
+def test_address_in_use_is_given_up_only_when_there_certainly_is_none(message: str, given_up: bool) -> None:
+    asked = service(annotations={KUBE_VIP_ADDRESSES: ADDRESS}, ours=True, address=ADDRESS)
+    steps, _ = outline(asked, marked(message=message))
+    withdrawn = {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}, "ingress": None}}
+    assert steps == [*([withdrawn] if given_up else []), "Warning AddressPending"]

@@ -1,0 +1,278 @@
+"""A Service that shares an address: what it keeps, what it gives up, and what it cannot have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harvester_ccm.model.outcome import Done, Refused, Wait
+from harvester_ccm.names import (
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
+    NETWORK,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    REQUESTED_ADDRESS,
+    Reason,
+)
+from harvester_ccm.plan.service.sharing import primary_label
+from tests.unit.plan.service.plans import OURS, outline, plan, said
+from tests.unit.plan.service.sharing_services import (
+    API,
+    HANDS_OFF,
+    LABEL,
+    NAMES_WEB,
+    OTHER,
+    PARKED,
+    WITHDRAWN,
+    asking,
+    hosted_primary,
+    sharing,
+)
+from tests.worlds.builders import ADDRESS, allocated, marked, served, service
+
+KEPT: dict[str, tuple[Any, Any, list[object]]] = {
+    "the primary got a port that is used here": (
+        sharing(),
+        served(ports=[{"port": 80}, {"port": 8080}]),
+        ["Warning SharingRefused"],
+    ),
+    "the primary waits to be deleted": (sharing(), served(deleting=True), ["Warning SharingRefused"]),
+    "the primary has lost its address for now": (sharing(), service(ours=True), []),
+    "refused while the primary is being switched": (
+        sharing(),
+        served(annotations={KUBE_VIP_ADDRESSES: ""}, ports=[{"port": 80}, {"port": 8080}]),
+        ["Warning SharingRefused", {"service": {"annotations": WITHDRAWN}}],
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "primary", "steps"), KEPT.values(), ids=KEPT.keys())
+def test_what_a_service_has_it_keeps(asked: Any, primary: Any, steps: list[object]) -> None:
+    assert outline(asked, primary=primary) == (steps, Wait("primary"))
+
+
+GIVEN_UP: dict[str, tuple[Any, Any]] = {
+    "the primary is gone": (sharing(), None),
+    "names another one that does not exist": (sharing({PRIMARY_SERVICE: "shop/none"}), None),
+    "its own load balancer is gone": (asking({KUBE_VIP_ADDRESSES: OTHER}, ours=True, address=OTHER), None),
+    "names another one that refuses": (sharing({PRIMARY_SERVICE: "shop/edge"}), served("edge", uid="e", ports=API)),
+}
+
+
+@pytest.mark.parametrize(("asked", "primary"), GIVEN_UP.values(), ids=GIVEN_UP.keys())
+def test_an_address_that_nobody_holds_for_it_is_given_up(asked: Any, primary: Any) -> None:
+    label = {"labels": {PRIMARY_SERVICE_LABEL: None}} if asked.metadata.labels else {}
+    gone = {"service": {"annotations": WITHDRAWN, **label, "ingress": None}}
+    assert outline(asked, primary=primary) == (["Warning SharingRefused", gone], Wait("primary"))
+
+
+TWO_PORTS = [*API, {"name": "more", "port": 9090, "protocol": "TCP", "nodePort": 32090}]
+JANUARY, FEBRUARY = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+
+
+def sibling(ports: Any = API, **more: Any) -> Any:
+    """Return shop/z, which shares the address of shop/web, too."""
+    return served(
+        "z", **{"uid": "z", "ports": ports, "labels": LABEL, "created": FEBRUARY, **more}, annotations=NAMES_WEB
+    )
+
+
+def edited(ports: Any, **more: Any) -> Any:
+    """Return shop/api with ports that its status does not have yet."""
+    status = {"ingress": [{"ip": ADDRESS, "ipMode": "VIP", "ports": [{"port": 9090, "protocol": "TCP"}]}]}
+    return sharing(ports=ports, address=None, status=status, **more)
+
+
+LEFT: dict[str, tuple[Any, Any]] = {
+    "both got it at once, the other is older": (sharing(created=FEBRUARY), sibling(created=JANUARY)),
+    "an edit asks for a younger one's port": (edited(TWO_PORTS, created=JANUARY), sibling()),
+    "an edit asks for the port of one whose other port the primary got": (
+        edited(TWO_PORTS, created=JANUARY),
+        sibling([*API, {"port": 80}]),
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "other"), LEFT.values(), ids=LEFT.keys())
+def test_two_services_are_not_left_on_one_port(asked: Any, other: Any) -> None:
+    gone = {"service": {"annotations": WITHDRAWN, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None}}
+    assert outline(asked, primary=served(), sharers=(other,)) == (["Warning SharingRefused", gone], Wait("primary"))
+    made = plan(asked, primary=served(), sharers=(other,))
+    assert "Port 8080/TCP is used on this address by Service shop/z" in said(made, Reason.SHARING_REFUSED)
+
+
+UNDISTURBED: dict[str, tuple[Any, Any]] = {
+    "both got it at once, the other is younger": (sharing(created=JANUARY), sibling(created=FEBRUARY)),
+    "an older one asks for its port by an edit": (
+        sharing(created=FEBRUARY),
+        sibling(
+            TWO_PORTS,
+            created=JANUARY,
+            address=None,
+            status={"ingress": [{"ip": ADDRESS, "ports": [{"port": 9090, "protocol": "TCP"}]}]},
+        ),
+    ),
+    "an older one that left asks again": (
+        sharing(created=FEBRUARY),
+        sibling(created=JANUARY, address=None, labels={}),
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "other"), UNDISTURBED.values(), ids=UNDISTURBED.keys())
+def test_the_one_that_has_the_port_keeps_it_and_hears_nothing(asked: Any, other: Any) -> None:
+    assert outline(asked, primary=served(), sharers=(other,)) == ([], Done())
+
+
+def test_a_port_that_a_service_keeps_against_its_primary_is_not_given_away() -> None:
+    primary = served(ports=[{"port": 80}, {"port": 8080}])
+    kept = sharing(ports=TWO_PORTS)
+    asked = sibling([{"port": 9090}], address=None, labels={}, created=JANUARY)
+    assert "used on this address by Service shop/api" in said(
+        plan(asked, primary=primary, sharers=(kept,)), Reason.SHARING_REFUSED
+    )
+    assert outline(kept, primary=primary, sharers=(asked,)) == (["Warning SharingRefused"], Wait("primary"))
+
+
+def test_a_service_that_becomes_a_secondary_gives_its_own_address_back_first() -> None:
+    asked = asking({KUBE_VIP_ADDRESSES: OTHER}, ours=True, address=OTHER)
+    own = allocated(asked, "demo-shop-api-00000000", ip=OTHER, address=OTHER)
+    assert outline(asked, own, primary=served()) == (
+        [
+            {"service": {"annotations": WITHDRAWN}},
+            "Normal DeletingLoadBalancer",
+            {"delete": "demo-shop-api-00000000"},
+            {
+                "service": {
+                    "annotations": {KUBE_VIP_ADDRESSES: ADDRESS},
+                    "labels": LABEL,
+                    "ingress": [f"{ADDRESS} VIP 8080/TCP"],
+                }
+            },
+            "Warning AddressChanged",
+        ],
+        Done(),
+    )
+
+
+def test_its_own_address_is_kept_while_it_may_not_share() -> None:
+    asked = asking({KUBE_VIP_ADDRESSES: OTHER}, ours=True, address=OTHER)
+    own = allocated(asked, "demo-shop-api-00000000", ip=OTHER, address=OTHER)
+    assert outline(asked, own, primary=None) == (["Warning SharingRefused"], Done())
+
+
+def test_its_own_address_is_kept_while_others_share_it() -> None:
+    asked = asking({KUBE_VIP_ADDRESSES: OTHER}, ours=True, address=OTHER)
+    own = allocated(asked, "demo-shop-api-00000000", ip=OTHER, address=OTHER)
+    shares = {"annotations": {PRIMARY_SERVICE: "shop/api"}, "labels": {PRIMARY_SERVICE_LABEL: "shop.api"}}
+    user = served("user", uid="user", address=OTHER, **shares)
+    assert outline(asked, own, primary=served(), dependants=(user,)) == (
+        ["Warning SharingRefused"],
+        Wait("secondaries"),
+    )
+    assert "shop/user shares it" in said(plan(asked, own, primary=served(), dependants=(user,)), Reason.SHARING_REFUSED)
+
+
+def test_a_load_balancer_that_is_not_booked_yet_is_not_deleted_at_once() -> None:
+    asked = asking(PARKED, ours=True)
+    own = marked(asked, "demo-shop-api-00000000", finalizer=False)
+    assert outline(asked, own, primary=served(), waited=1.0) == ([], Wait("booking", 29.0))
+
+
+LONG = "n" * 40
+LABELS = {
+    "short": ("shop/web", "shop.web"),
+    "just fits": (f"{LONG}/{'s' * 22}", f"{LONG}.{'s' * 22}"),
+    "too long": (f"{LONG}/{'s' * 23}", None),
+}
+
+
+@pytest.mark.parametrize(("key", "label"), LABELS.values(), ids=LABELS.keys())
+def test_label_of_a_secondary(key: str, label: str | None) -> None:
+    made = primary_label(key)
+    assert made == label or label is None
+    assert len(made) <= 63
+    assert made[-1].isalnum()
+
+
+def test_long_names_share_like_others() -> None:
+    primary = served("s" * 40, namespace=LONG, uid="p")
+    asked = asking({PRIMARY_SERVICE: primary.metadata.key})
+    (write, _), _ = outline(asked, primary=primary)
+    assert isinstance(write, dict)
+    done = sharing({PRIMARY_SERVICE: primary.metadata.key}, labels=write["service"]["labels"])
+    assert outline(done, primary=primary) == ([], Done())
+
+
+IGNORED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
+    "a pool": ({"cloudprovider.harvesterhci.io/ip-pool": "x"}, {}, "ip-pool"),
+    "a health check": ({"cloudprovider.harvesterhci.io/healthcheck-port": "80"}, {}, "healthcheck-port"),
+    "a description": ({"cloudprovider.harvesterhci.io/description": "shop"}, {}, "description"),
+    "another address": ({REQUESTED_ADDRESS: "10.9.9.9"}, {}, "requested-address"),
+    "an address that is none": ({REQUESTED_ADDRESS: "any"}, {}, "requested-address"),
+    "an unknown ipam": ({IPAM: "static"}, {}, "ipam"),
+    "another network": ({NETWORK: "infra/other"}, {}, "network"),
+    "a field with another address": ({}, {"loadBalancerIP": "10.9.9.9"}, "spec.loadBalancerIP"),
+    "IPv6": ({}, {"ipFamilies": ["IPv4", "IPv6"]}, "IPv6"),
+}
+
+
+@pytest.mark.parametrize(("annotations", "spec", "text"), IGNORED.values(), ids=IGNORED.keys())
+def test_what_a_secondary_cannot_have_is_told(annotations: dict[str, str], spec: dict[str, Any], text: str) -> None:
+    asked = sharing(annotations, spec=spec)
+    assert text in said(plan(asked, primary=served()), Reason.IGNORED)
+
+
+UNSAID: dict[str, dict[str, str]] = {
+    "the address of the primary": {REQUESTED_ADDRESS: ADDRESS},
+    "ipam of its own until now": {IPAM: "dhcp"},
+    "no ipam": {IPAM: " "},
+}
+
+
+@pytest.mark.parametrize("annotations", UNSAID.values(), ids=UNSAID.keys())
+def test_what_a_secondary_has_anyway_is_not_told(annotations: dict[str, str]) -> None:
+    assert said(plan(sharing(annotations), primary=served()), Reason.IGNORED) == ""
+
+
+NO_NODE_PORTS: dict[str, Any] = {"ports": [{"port": 8080}], "spec": {"allocateLoadBalancerNodePorts": False}}
+IPV6: dict[str, Any] = {"spec": {"ipFamilies": ["IPv6"]}}
+FAILED = "Warning SyncLoadBalancerFailed"
+OBSTACLES: dict[str, tuple[Any, Any, list[object]]] = {
+    "IPv6 only": (asking(**IPV6), served(), [FAILED, {"service": {"annotations": PARKED, "finalizers": OURS}}]),
+    "no node ports, announced by Harvester": (
+        asking(**NO_NODE_PORTS),
+        hosted_primary(),
+        [FAILED, {"service": {"annotations": PARKED, "finalizers": OURS}}],
+    ),
+    "no node ports any more: it keeps what it has": (sharing(HANDS_OFF, **NO_NODE_PORTS), hosted_primary(), [FAILED]),
+    "no node ports, and the primary went to Harvester": (
+        sharing(**NO_NODE_PORTS),
+        hosted_primary(),
+        [FAILED, {"service": {"annotations": WITHDRAWN}}],
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "primary", "steps"), OBSTACLES.values(), ids=OBSTACLES.keys())
+def test_a_secondary_that_cannot_be_served_gets_no_address(asked: Any, primary: Any, steps: list[object]) -> None:
+    assert outline(asked, primary=primary) == (steps, Refused("not_servable"))
+
+
+def test_a_secondary_of_kube_vip_needs_no_node_ports() -> None:
+    assert outline(sharing(**NO_NODE_PORTS), primary=served()) == ([], Done())
+
+
+def test_its_own_load_balancer_is_kept_while_it_could_not_be_served_as_a_secondary() -> None:
+    asked = asking({KUBE_VIP_ADDRESSES: OTHER}, ours=True, address=OTHER, **NO_NODE_PORTS)
+    own = allocated(asked, "demo-shop-api-00000000", ip=OTHER, address=OTHER)
+    assert outline(asked, own, primary=hosted_primary()) == ([FAILED], Done())
+
+
+def test_a_service_that_waited_for_harvester_is_announced_by_kube_vip_with_its_primary() -> None:
+    (write, _), _ = outline(asking(HANDS_OFF, ours=True), primary=served())
+    assert isinstance(write, dict)
+    assert write["service"]["annotations"] == {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}

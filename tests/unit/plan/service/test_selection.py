@@ -1,0 +1,160 @@
+"""Which Services are ours: classes, marks of other controllers, and the finalizer that several of them use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
+    LOAD_BALANCER_CLASS,
+    MOVING,
+    PRIMARY_SERVICE_LABEL,
+    SERVICE_FINALIZER,
+    USER_IGNORE,
+)
+from harvester_ccm.plan.service.decision import NOTHING
+from harvester_ccm.plan.service.selection import needs_cleanup, wants_load_balancer
+from tests.unit.plan.service.plans import plan
+from tests.worlds.builders import ADDRESS, allocated, served, service
+
+OWN: dict[str, Any] = {"spec": {"loadBalancerClass": LOAD_BALANCER_CLASS}}
+FOREIGN: dict[str, Any] = {"spec": {"loadBalancerClass": "kube-vip.io/kube-vip-class"}}
+KUBE_VIP_CLOUD: dict[str, Any] = {"labels": {"implementation": "kube-vip"}}
+PARKED: dict[str, Any] = {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}}
+METALLB: dict[str, Any] = {"annotations": {"metallb.io/ip-allocated-from-pool": "lan"}}
+
+WANTED: dict[str, tuple[Any, dict[str, bool], bool]] = {
+    "no class": (service(), {}, True),
+    "our class": (service(**OWN), {}, True),
+    "another class": (service(**FOREIGN), {}, False),
+    "another class, with our finalizer": (service(**FOREIGN, ours=True), {}, False),
+    "class only: no class": (service(), {"class_only": True}, False),
+    "class only: our class": (service(**OWN), {"class_only": True}, True),
+    "ClusterIP": (service(kind="ClusterIP"), {}, False),
+    "being deleted": (service(ours=True, deleting=True), {}, False),
+    "MetalLB": (service(**METALLB), {}, False),
+    "MetalLB, older mark": (service(annotations={"metallb.universe.tf/address-pool": "x"}), {}, False),
+    "MetalLB installed later": (service(**METALLB, ours=True), {}, True),
+    "MetalLB, our class": (service(**METALLB, **OWN), {}, True),
+    "Cilium": (service(annotations={"lbipam.cilium.io/ips": "10.0.0.1"}), {}, False),
+    "Cilium, older mark": (service(annotations={"io.cilium/lb-ipam-ips": "10.0.0.1"}), {}, False),
+    "Cilium cluster mesh is no load balancer": (service(annotations={"io.cilium/global-service": "true"}), {}, True),
+    "kube-vip-cloud-provider": (service(**KUBE_VIP_CLOUD), {}, False),
+    "kube-vip-cloud-provider uses our finalizer": (
+        service(**KUBE_VIP_CLOUD, ours=True, annotations={KUBE_VIP_ADDRESSES: ADDRESS}),
+        {},
+        False,
+    ),
+    "kube-vip-cloud-provider installed later": (
+        service(**KUBE_VIP_CLOUD, ours=True, annotations={KUBE_VIP_ADDRESSES: ADDRESS}),
+        {"owned": True},
+        True,
+    ),
+    "kube-vip-cloud-provider installed later, waiting for an address": (
+        service(**KUBE_VIP_CLOUD, ours=True, annotations={KUBE_VIP_ADDRESSES: ""}),
+        {},
+        True,
+    ),
+    "kube-vip-cloud-provider installed later, being switched": (
+        service(**KUBE_VIP_CLOUD, ours=True, annotations={MOVING: "{}"}),
+        {},
+        True,
+    ),
+    "kube-vip-cloud-provider installed later, a secondary": (
+        service(ours=True, labels={"implementation": "kube-vip", PRIMARY_SERVICE_LABEL: "shop.front"}),
+        {},
+        True,
+    ),
+    "kube-vip's own annotations": (service(annotations={"kube-vip.io/vipHost": "node-1"}), {}, True),
+}
+
+
+@pytest.mark.parametrize(("asked", "more", "wanted"), WANTED.values(), ids=WANTED.keys())
+def test_who_is_served(asked: Any, more: dict[str, bool], wanted: bool) -> None:
+    assert wants_load_balancer(asked, **more) is wanted
+    if not wanted and not more:
+        assert plan(asked) == NOTHING or needs_cleanup(asked)
+
+
+GOING: dict[str, Any] = {"ours": True, "deleting": True}
+CLEANED: dict[str, tuple[Any, dict[str, bool], bool]] = {
+    "being deleted": (service(**GOING), {}, True),
+    "ClusterIP": (service(kind="ClusterIP", ours=True), {}, True),
+    "ClusterIP without our finalizer": (service(kind="ClusterIP"), {}, False),
+    "being deleted without our finalizer": (service(deleting=True, finalizers=["example.com/keep"]), {}, False),
+    "refused, and being deleted": (service(deleting=True, finalizers=["example.com/keep"], **PARKED), {}, False),
+    "refused": (service(**PARKED), {}, False),
+    "refused, and ClusterIP now": (service(kind="ClusterIP", **PARKED), {}, True),
+    "refused, and of another class now": (service(**FOREIGN, **PARKED), {}, True),
+    "refused, and kube-vip-cloud-provider's now": (service(**KUBE_VIP_CLOUD, **PARKED), {}, True),
+    "refused, and class only now": (service(**PARKED), {"class_only": True}, True),
+    "ignored by its user, refused, and ClusterIP now": (
+        service(kind="ClusterIP", annotations={**PARKED["annotations"], USER_IGNORE: "true"}),
+        {},
+        False,
+    ),
+    "still wanted": (served(), {}, False),
+    "our class": (service(**GOING, **OWN), {"class_only": True}, True),
+    "another class": (service(**GOING, **FOREIGN), {}, False),
+    "another class, with a load balancer of ours": (service(**GOING, **FOREIGN), {"owned": True}, True),
+    "came back with another class, with a load balancer of ours": (
+        service(**FOREIGN, ours=True),
+        {"owned": True},
+        True,
+    ),
+    "came back with another class, interrupted after the deletion": (
+        service(**FOREIGN, ours=True, annotations={KUBE_VIP_ADDRESSES: ""}),
+        {},
+        True,
+    ),
+    "another class without our finalizer, with a load balancer of ours": (service(**FOREIGN), {"owned": True}, False),
+    "class only: served before that, still wanted": (served(), {"class_only": True, "owned": True}, False),
+    "class only: another controller's": (service(**GOING), {"class_only": True}, False),
+    "class only: served before that": (service(**GOING), {"class_only": True, "owned": True}, True),
+    "class only: interrupted after the deletion": (
+        service(**GOING, annotations={KUBE_VIP_ADDRESSES: ""}),
+        {"class_only": True},
+        True,
+    ),
+    "kube-vip-cloud-provider's": (service(**GOING, **KUBE_VIP_CLOUD), {}, False),
+    "kube-vip-cloud-provider's by now, with a load balancer of ours": (
+        service(**GOING, **KUBE_VIP_CLOUD),
+        {"owned": True},
+        True,
+    ),
+    "left behind by the Go provider": (
+        service(**GOING, annotations={KUBE_VIP_ADDRESSES: ADDRESS}, address=ADDRESS),
+        {},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "more", "wanted"), CLEANED.values(), ids=CLEANED.keys())
+def test_who_is_cleaned_up(asked: Any, more: dict[str, bool], wanted: bool) -> None:
+    assert needs_cleanup(asked, **more) is wanted
+
+
+UNTOUCHED = {
+    "foreign class": served(**FOREIGN),
+    "foreign class, deleted": served(**FOREIGN, deleting=True),
+    "kube-vip-cloud-provider": served(**KUBE_VIP_CLOUD),
+    "kube-vip-cloud-provider, deleted": served(**KUBE_VIP_CLOUD, deleting=True),
+    "kube-vip-cloud-provider, ClusterIP": served(**KUBE_VIP_CLOUD, kind="ClusterIP"),
+    "MetalLB": service(**METALLB, address=ADDRESS),
+}
+
+
+@pytest.mark.parametrize("asked", UNTOUCHED.values(), ids=UNTOUCHED.keys())
+def test_services_of_others_are_never_touched(asked: Any) -> None:
+    assert plan(asked) == NOTHING
+
+
+def test_what_we_serve_stays_ours() -> None:
+    assert plan(served(**KUBE_VIP_CLOUD), allocated()).outcome == plan(served(), allocated()).outcome
+    going = plan(served(**KUBE_VIP_CLOUD, deleting=True), allocated())
+    assert SERVICE_FINALIZER not in repr(going.outcome)
+    assert going != NOTHING

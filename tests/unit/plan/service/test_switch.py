@@ -1,0 +1,278 @@
+"""From one kind of load balancer to the other: only when told so, step by step, with the same address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.names import (
+    HEALTH_CHECK_PORT,
+    IP_POOL,
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
+    LB_TOUCH,
+    MOVING,
+    PRIMARY_SERVICE,
+    WORKLOAD_TYPE,
+    Reason,
+)
+from harvester_ccm.plan.service.load_balancer import Former
+from harvester_ccm.plan.service.switch import read_move
+from tests.unit.plan.service.plans import outline, plan, said, told
+from tests.worlds.builders import ADDRESS, LB_NAME, allocated, marked, served, service
+
+HANDS_OFF = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
+TO_VM = {WORKLOAD_TYPE: "vm"}
+TO_CLUSTER = {WORKLOAD_TYPE: "cluster"}
+LISTENERS = [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}]
+VM_SPEC = {"listeners": LISTENERS, "backendServerSelector": {"harvesterhci.io/vmName": ["vm-1", "vm-2"]}}
+NOTE = msgspec.json.encode(Former(LB_NAME, "vlan100", "pool", "")).decode()
+DHCP_NOTE = msgspec.json.encode(Former(LB_NAME, "", "dhcp", "")).decode()
+MOVE = {MOVING: NOTE}
+DELETE = {"delete": LB_NAME}
+
+
+def hosted(annotations: dict[str, str] | None = None, **more: Any) -> Any:
+    return service(annotations={**HANDS_OFF, **(annotations or {})}, ours=True, address=ADDRESS, **more)
+
+
+def vm_balancer(**more: Any) -> Any:
+    return allocated(**{"spec": {"workloadType": "vm", **VM_SPEC}, **more})
+
+
+START: dict[str, tuple[Any, Any, list[object], object]] = {
+    "to vm": (
+        served(annotations=TO_VM),
+        allocated(),
+        [
+            {"service": {"annotations": MOVE}},
+            "Normal SwitchingLoadBalancer",
+            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}},
+            DELETE,
+        ],
+        Wait("switching", 5.0),
+    ),
+    "to cluster": (
+        hosted(TO_CLUSTER),
+        vm_balancer(),
+        [{"service": {"annotations": MOVE}}, "Normal SwitchingLoadBalancer", DELETE],
+        Wait("switching", 5.0),
+    ),
+    "a lease is not kept": (
+        hosted({**TO_CLUSTER, IPAM: "dhcp"}),
+        vm_balancer(ip="0.0.0.0", pool="", spec={"workloadType": "vm", "ipam": "dhcp", **VM_SPEC}),
+        [
+            {"service": {"annotations": {MOVING: DHCP_NOTE}}},
+            "Normal SwitchingLoadBalancer",
+            DELETE,
+            {"service": {"ingress": None}},
+        ],
+        Wait("switching", 5.0),
+    ),
+    "a load balancer that is not booked yet": (
+        service(annotations={**TO_VM, KUBE_VIP_ADDRESSES: ""}, ours=True),
+        marked(finalizer=False),
+        [{"service": {"annotations": {MOVING: msgspec.json.encode(Former(LB_NAME, "", "pool")).decode()}}}],
+        Wait("booking", 30.0),
+    ),
+    "made under another name": (
+        served(annotations=TO_VM),
+        allocated(None, "older-shop-web-00000000"),
+        [
+            {
+                "service": {
+                    "annotations": {
+                        MOVING: msgspec.json.encode(Former("older-shop-web-00000000", "vlan100", "pool", "")).decode()
+                    }
+                }
+            },
+            "Normal SwitchingLoadBalancer",
+            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}},
+            {"delete": "older-shop-web-00000000"},
+        ],
+        Wait("switching", 5.0),
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "found", "steps", "outcome"), START.values(), ids=START.keys())
+def test_the_old_one_is_withdrawn_and_deleted(asked: Any, found: Any, steps: list[object], outcome: object) -> None:
+    assert outline(asked, found) == (steps, outcome)
+
+
+UNTOUCHED: dict[str, tuple[Any, Any, list[str]]] = {
+    "health check on a cluster load balancer": (
+        served(annotations={HEALTH_CHECK_PORT: "80"}),
+        allocated(),
+        ["Warning SettingsIgnored"],
+    ),
+    "only a threshold on a cluster load balancer": (
+        served(annotations={"cloudprovider.harvesterhci.io/healthcheck-periodseconds": "9"}),
+        allocated(),
+        ["Warning SettingsIgnored"],
+    ),
+    "health check removed from a VM load balancer": (hosted(), vm_balancer(), []),
+    "the kind it has": (served(annotations=TO_CLUSTER), allocated(), []),
+    "an unknown kind": (served(annotations={WORKLOAD_TYPE: "pod"}), allocated(), ["Warning InvalidAnnotation"]),
+    "to vm, without node ports": (
+        served(annotations=TO_VM, ports=[{"port": 80}], spec={"allocateLoadBalancerNodePorts": False}),
+        allocated(),
+        ["Warning SyncLoadBalancerFailed"],
+    ),
+    "to vm, node ports not allocated yet": (served(annotations=TO_VM, ports=[{"port": 80}]), allocated(), []),
+}
+
+
+@pytest.mark.parametrize(("asked", "found", "events"), UNTOUCHED.values(), ids=UNTOUCHED.keys())
+def test_nothing_is_switched_behind_the_users_back(asked: Any, found: Any, events: list[str]) -> None:
+    assert outline(asked, found) == (events, Done())
+
+
+def test_nothing_is_switched_before_the_vms_are_known() -> None:
+    assert outline(served(annotations=TO_VM), allocated(), backends_known=False) == ([], Done())
+
+
+def test_the_event_says_how_to_get_health_checks() -> None:
+    text = said(plan(served(annotations={HEALTH_CHECK_PORT: "80"}), allocated()), Reason.IGNORED)
+    assert f"{WORKLOAD_TYPE} to vm" in text
+
+
+MOVED_VM = {**TO_VM, **MOVE, KUBE_VIP_ADDRESSES: ""}
+IGNORE = {"service": {"annotations": {KUBE_VIP_IGNORE: "true"}}}
+CREATE_VM = {"create": LB_NAME, "workloadType": "vm", "ipam": "pool", "ipPool": "vlan100", **VM_SPEC}
+CREATE_CLUSTER = {"create": LB_NAME, "workloadType": "cluster", "ipam": "pool", "ipPool": "vlan100"}
+MIDDLE: dict[str, tuple[Any, Any, float, list[object], object]] = {
+    "old one not gone": (
+        served(annotations=MOVED_VM),
+        allocated(deleting=True),
+        1.0,
+        [],
+        Wait("old_load_balancer", 29.0),
+    ),
+    "gone just now": (served(annotations=MOVED_VM), None, 1.0, [], Wait("switching", 4.0)),
+    "to vm": (
+        served(annotations=MOVED_VM),
+        None,
+        5.0,
+        [IGNORE, CREATE_VM, "Normal EnsuringLoadBalancer"],
+        Wait("not_processed", 30.0),
+    ),
+    "to vm, with another pool named meanwhile": (
+        served(annotations={**MOVED_VM, IP_POOL: "other"}),
+        None,
+        5.0,
+        [IGNORE, CREATE_VM, "Normal EnsuringLoadBalancer"],
+        Wait("not_processed", 30.0),
+    ),
+    "to vm, with another ipam meanwhile": (
+        served(annotations={**MOVED_VM, IPAM: "dhcp"}),
+        None,
+        5.0,
+        [IGNORE, CREATE_VM, "Normal EnsuringLoadBalancer"],
+        Wait("not_processed", 30.0),
+    ),
+    "to cluster": (
+        hosted({**TO_CLUSTER, **MOVE}),
+        None,
+        5.0,
+        [CREATE_CLUSTER, "Normal EnsuringLoadBalancer"],
+        Wait("not_processed", 30.0),
+    ),
+    "to cluster, with DHCP": (
+        service(annotations={**TO_CLUSTER, **HANDS_OFF, MOVING: DHCP_NOTE}, ours=True),
+        None,
+        5.0,
+        [
+            {"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
+            "Normal EnsuringLoadBalancer",
+        ],
+        Wait("not_processed", 30.0),
+    ),
+    "thought better of it": (
+        served(annotations={**TO_CLUSTER, **MOVE, KUBE_VIP_ADDRESSES: ""}),
+        None,
+        5.0,
+        [CREATE_CLUSTER, "Normal EnsuringLoadBalancer"],
+        Wait("not_processed", 30.0),
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "found", "waited", "steps", "outcome"), MIDDLE.values(), ids=MIDDLE.keys())
+def test_the_new_one_comes_after_a_pause(
+    asked: Any, found: Any, waited: float, steps: list[object], outcome: object
+) -> None:
+    assert outline(asked, *([found] if found else []), waited=waited) == (steps, outcome)
+
+
+TOUCHED = {LB_TOUCH: "true"}
+END: dict[str, tuple[Any, Any, float, list[object], object]] = {
+    "vm, same address": (
+        hosted({**TO_VM, **MOVE}),
+        vm_balancer(annotations=TOUCHED),
+        2.0,
+        [{"service": {"annotations": {MOVING: None}}}, "Normal SwitchedLoadBalancer"],
+        Wait("touch", 8.0),
+    ),
+    "vm, another address": (
+        hosted({**TO_VM, **MOVE}),
+        vm_balancer(annotations=TOUCHED, address="10.0.0.9"),
+        2.0,
+        [
+            {"service": {"annotations": {MOVING: None}, "ingress": ["10.0.0.9 VIP 80/TCP"]}},
+            "Warning AddressChanged",
+        ],
+        Wait("touch", 8.0),
+    ),
+    "vm, touched again some seconds later": (
+        hosted(TO_VM),
+        vm_balancer(annotations=TOUCHED),
+        10.0,
+        [{"write": LB_NAME, "annotations": {LB_TOUCH: None}}],
+        Done(),
+    ),
+    "cluster, same address": (
+        served(annotations={**TO_CLUSTER, **MOVE, KUBE_VIP_ADDRESSES: ""}),
+        allocated(),
+        2.0,
+        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, MOVING: None}}}, "Normal SwitchedLoadBalancer"],
+        Done(),
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "found", "waited", "steps", "outcome"), END.values(), ids=END.keys())
+def test_it_is_said_when_the_new_one_serves(
+    asked: Any, found: Any, waited: float, steps: list[object], outcome: object
+) -> None:
+    assert outline(asked, found, waited=waited) == (steps, outcome)
+
+
+def test_only_a_vm_load_balancer_that_replaces_one_is_touched_again() -> None:
+    moved, fresh = (plan(one, waited=9.0).steps for one in (served(annotations=MOVED_VM), service(annotations=TO_VM)))
+    touched = [LB_TOUCH in str(step) for steps in (moved, fresh) for step in steps if "body" in repr(step)]
+    assert touched == [True, False]
+
+
+SHARER = served("api", uid="api", annotations={PRIMARY_SERVICE: "shop/web"})
+WITHDRAWN = served("api", uid="api", annotations={PRIMARY_SERVICE: "shop/web", KUBE_VIP_ADDRESSES: ""})
+
+
+def test_secondaries_withdraw_before_the_address_goes() -> None:
+    asked = served(annotations=TO_VM)
+    waiting, outcome = outline(asked, allocated(), dependants=(SHARER,))
+    assert waiting == [
+        {"service": {"annotations": MOVE}},
+        {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}},
+    ]
+    assert outcome == Wait("secondaries", 5.0)
+    assert "Normal SwitchingLoadBalancer" in told(plan(asked, allocated(), dependants=(WITHDRAWN,)))
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"pool": "x"}'], ids=repr)
+def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
+    assert read_move(service(annotations={MOVING: text})) is None

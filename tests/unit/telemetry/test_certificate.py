@@ -1,0 +1,212 @@
+"""The serving certificate: self-signed in memory, or from files that change."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from structlog.testing import capture_logs
+
+from devenv.pki import Authority, KeyPair
+from harvester_ccm.config import ServerSettings
+from harvester_ccm.errors import ConfigurationError
+from harvester_ccm.telemetry import certificate as module
+from harvester_ccm.telemetry.certificate import ServingCertificate
+
+PROGRAM = """
+import asyncio, sys
+from harvester_ccm.config import ServerSettings
+from harvester_ccm.telemetry.certificate import ServingCertificate
+
+asyncio.run(ServingCertificate(ServerSettings("::", 1, None, None, "1.2", frozenset())).load())
+print("made", "with" if "cryptography" in sys.modules else "without", "cryptography")
+"""
+
+
+def settings(pair: KeyPair | None = None, *, address: str = "127.0.0.1", min_tls: str = "1.2") -> ServerSettings:
+    return ServerSettings(
+        bind_address=address,
+        port=10258,
+        certificate=pair.certificate if pair else None,
+        key=pair.key if pair else None,
+        min_tls=min_tls,
+        open_paths=frozenset(),
+    )
+
+
+def shown(context: ssl.SSLContext, version: ssl.TLSVersion | None = None) -> x509.Certificate:
+    """Return what a client is shown in a handshake, without any network."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    if version is not None:
+        trusting.maximum_version = version
+    client = trusting.wrap_bio(to_client, to_server)
+    server = context.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(4):
+        for side in (client, server):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    given = client.getpeercert(binary_form=True)
+    assert given is not None
+    return x509.load_der_x509_certificate(given)
+
+
+def names(certificate: x509.Certificate) -> list[str]:
+    alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in alternatives]
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority("test", tmp_path)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
+
+
+async def test_without_files_a_certificate_is_made() -> None:
+    serving = ServingCertificate(settings(address="192.0.2.7"))
+    await serving.load()
+
+    made = shown(serving.context)
+
+    assert {"localhost", "127.0.0.1", "::1", "192.0.2.7"} < set(names(made))
+    assert made.issuer == made.subject
+    made.verify_directly_issued_by(made)
+    assert isinstance(made.public_key(), ec.EllipticCurvePublicKey)
+
+
+async def test_a_wildcard_address_is_no_name() -> None:
+    serving = ServingCertificate(settings(address="::"))
+    await serving.load()
+
+    assert "::" not in names(shown(serving.context))
+
+
+def test_making_one_does_not_load_the_library_into_this_program() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], check=False, capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout) == (0, "made without cryptography\n"), done.stderr
+
+
+async def test_a_certificate_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ISSUER", Path("/nonexistent/issuer.py"))
+
+    with pytest.raises(ConfigurationError, match=r"no self-signed certificate could be made: .*/nonexistent.*give "):
+        await ServingCertificate(settings()).load()
+
+
+async def test_a_program_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+
+    with pytest.raises(ConfigurationError, match="/nonexistent/python"):
+        await ServingCertificate(settings()).load()
+
+
+async def test_files_are_used(authority: Authority) -> None:
+    serving = ServingCertificate(settings(authority.issue_server("one", ["one.example.org"])))
+    await serving.load()
+
+    assert names(shown(serving.context)) == ["one.example.org"]
+
+
+async def test_old_protocols_are_refused(authority: Authority) -> None:
+    serving = ServingCertificate(settings(authority.issue_server("one", ["one.example.org"]), min_tls="1.3"))
+    await serving.load()
+
+    with pytest.raises(ssl.SSLError):
+        shown(serving.context, ssl.TLSVersion.TLSv1_2)
+    assert names(shown(serving.context, ssl.TLSVersion.TLSv1_3)) == ["one.example.org"]
+
+
+def encrypted(pair: KeyPair) -> None:
+    key = serialization.load_pem_private_key(pair.key.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    how = serialization.BestAvailableEncryption(b"secret")
+    pair.key.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, how),
+    )
+
+
+BREAKAGES: dict[str, tuple[Callable[[KeyPair, KeyPair], object], str]] = {
+    "certificate missing": (lambda pair, _: pair.certificate.unlink(), r"one.*: No such file or directory"),
+    "key missing": (lambda pair, _: pair.key.unlink(), r"one.*: No such file or directory"),
+    "key of another": (lambda pair, other: pair.key.write_bytes(other.key.read_bytes()), "key values mismatch"),
+    "not PEM": (lambda pair, _: pair.certificate.write_text("hello"), "not an unencrypted PEM certificate"),
+    "key encrypted": (lambda pair, _: encrypted(pair), "not an unencrypted PEM certificate"),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), BREAKAGES.values(), ids=BREAKAGES.keys())
+async def test_files_that_cannot_be_used_end_the_start(
+    authority: Authority, damage: Callable[[KeyPair, KeyPair], object], message: str
+) -> None:
+    pair = authority.issue_server("one", ["one.example.org"])
+    damage(pair, authority.issue_server("two", ["two.example.org"]))
+
+    with pytest.raises(ConfigurationError, match=f"--tls-cert-file, --tls-private-key-file: .*{message}"):
+        await ServingCertificate(settings(pair)).load()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_new_files_are_taken(authority: Authority) -> None:
+    pair = authority.issue_server("one", ["one.example.org"])
+    serving = ServingCertificate(settings(pair))
+    await serving.load()
+    other = authority.issue_server("two", ["two.example.org"])
+    other.certificate.replace(pair.certificate)
+    other.key.replace(pair.key)
+
+    with capture_logs() as logs:
+        serving.refresh()
+        serving.refresh()
+
+    assert names(shown(serving.context)) == ["two.example.org"]
+    assert [entry["event"] for entry in logs] == ["serving certificate reloaded"]
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(("damage", "message"), BREAKAGES.values(), ids=BREAKAGES.keys())
+async def test_the_old_certificate_stays_while_the_files_are_wrong(
+    authority: Authority, damage: Callable[[KeyPair, KeyPair], object], message: str
+) -> None:
+    pair = authority.issue_server("one", ["one.example.org"])
+    good = pair.certificate.read_bytes(), pair.key.read_bytes()
+    serving = ServingCertificate(settings(pair))
+    await serving.load()
+    damage(pair, authority.issue_server("two", ["two.example.org"]))
+
+    with capture_logs() as logs:
+        serving.refresh()
+
+    assert names(shown(serving.context)) == ["one.example.org"]
+    assert [entry["log_level"] for entry in logs] == ["warning"]
+    pair.certificate.write_bytes(good[0])
+    pair.key.write_bytes(good[1])
+    serving.refresh()
+    assert names(shown(serving.context)) == ["one.example.org"]
+
+
+async def test_files_are_not_looked_at_for_every_connection(authority: Authority) -> None:
+    pair = authority.issue_server("one", ["one.example.org"])
+    serving = ServingCertificate(settings(pair))
+    await serving.load()
+    serving.refresh()
+    pair.certificate.unlink()
+
+    with capture_logs() as logs:
+        serving.refresh()
+
+    assert logs == []

@@ -1,0 +1,99 @@
+"""When this process is live and ready."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from harvester_ccm.errors import Answer, CCMError, CredentialError, Forbidden, ServerError, Unauthorized, Unreachable
+from harvester_ccm.telemetry import checks
+
+NOW = 10_000.0
+
+
+@dataclass
+class Cache:
+    """An informer's state."""
+
+    name: str = "harvester/loadbalancers"
+    synced: bool = True
+    problem: CCMError | None = None
+    restarts: int = 0
+    last_contact: float = NOW
+
+    def __len__(self) -> int:
+        return 0
+
+
+@dataclass
+class Candidate:
+    """A leader elector's state."""
+
+    leading: bool
+    renewed_at: float
+
+
+def answer(status: int, message: str) -> Answer:
+    return Answer(status, "", message, "GET /x")
+
+
+def test_all_is_well() -> None:
+    caches = [Cache(), Cache("guest/services")]
+    assert checks.caches_synced(caches) is None
+    assert checks.watches_alive(caches, NOW + 299) is None
+    assert checks.server_reachable(caches) is None
+    assert checks.credential_accepted(caches) is None
+
+
+def test_caches_that_were_never_filled_are_named() -> None:
+    caches = [Cache(), Cache("guest/services", synced=False), Cache("guest/nodes", synced=False)]
+
+    assert checks.caches_synced(caches) == "never listed: guest/services, guest/nodes"
+
+
+def test_a_watch_that_says_nothing_is_dead() -> None:
+    caches = [Cache(), Cache("guest/services", last_contact=NOW - 301)]
+
+    assert checks.watches_alive(caches, NOW) == "nothing heard of guest/services for 301 s"
+
+
+def test_a_cache_that_was_never_filled_is_told_once() -> None:
+    assert checks.watches_alive([Cache(synced=False, last_contact=float("-inf"))], NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("problem", "reachable", "accepted"),
+    [
+        (Unreachable("no answer"), "harvester/loadbalancers: no answer", None),
+        (ServerError(answer(500, "etcd is away")), "harvester/loadbalancers: etcd is away", None),
+        (Unauthorized(answer(401, "who?")), None, "harvester/loadbalancers: who?"),
+        (Forbidden(answer(403, "cannot list")), None, "harvester/loadbalancers: cannot list"),
+        (CredentialError("/token: no such file"), None, "harvester/loadbalancers: /token: no such file"),
+    ],
+)
+def test_a_refused_credential_is_not_an_unreachable_server(
+    problem: CCMError, reachable: str | None, accepted: str | None
+) -> None:
+    caches = [Cache(problem=problem)]
+    assert checks.server_reachable(caches) == reachable
+    assert checks.credential_accepted(caches) == accepted
+
+
+LEASES: Mapping[str, tuple[Candidate, str | None]] = {
+    "leader that renews": (Candidate(True, NOW - 2), None),
+    "leader that has just stopped to renew": (Candidate(True, NOW - 35), None),
+    "leader that should be gone": (Candidate(True, NOW - 36), "the Lease is held and was not renewed for 36 s"),
+    "standby": (Candidate(False, float("-inf")), None),
+}
+
+
+@pytest.mark.parametrize(("candidate", "expected"), LEASES.values(), ids=LEASES.keys())
+def test_the_lease_counts_only_for_its_holder(candidate: Candidate, expected: str | None) -> None:
+    assert checks.lease_renewed(candidate, 15.0, NOW) == expected
+
+
+def test_work_that_never_ends_is_told() -> None:
+    assert checks.not_stuck(600) is None
+    assert checks.not_stuck(601) == "one object is being worked on for 601 s"

@@ -1,0 +1,202 @@
+"""What is told about Services and load balancers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.informer import Informer
+from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, LoadBalancer
+from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
+from harvester_ccm.telemetry.services import Reporting, ServiceReport, state_of
+from tests.worlds.builders import load_balancer, service
+
+CREATED = "2026-11-21T08:00:00Z"
+NOW = datetime.fromisoformat(CREATED).timestamp()
+
+
+class Scene:
+    """Caches that are filled by hand, and a report on them under a clock that is set by hand."""
+
+    def __init__(self) -> None:
+        nowhere = ApiClient(Credentials("https://127.0.0.1:1", "", None, lambda: None), cluster="guest")
+        self.services: Informer[Service] = Informer(nowhere, SERVICES)
+        self.load_balancers: Informer[LoadBalancer] = Informer(nowhere, LOAD_BALANCERS)
+        self.now = NOW
+        self.leading = True
+        self.served: list[float] = []
+        self.reasons: dict[str, str] = {}
+        self._version = 0
+        reporting = Reporting(
+            cluster_name="demo",
+            class_only=False,
+            leading=lambda: self.leading,
+            served=self.served.append,
+            clock=lambda: self.now,
+        )
+        self.report = ServiceReport(self.services, self.load_balancers, reporting)
+
+    def see(self, item: Service, *, created: str | None = CREATED) -> Service:
+        self._version += 1
+        meta = msgspec.structs.replace(item.metadata, resource_version=str(self._version), creation_timestamp=created)
+        item = msgspec.structs.replace(item, metadata=meta)
+        self.services.observe(item)
+        return item
+
+    @property
+    def pending(self) -> dict[tuple[str, ...], float]:
+        return dict(self.report.pending(self.reason_of))
+
+    @property
+    def longest(self) -> dict[tuple[str, ...], float]:
+        return dict(self.report.longest(self.reason_of))
+
+    def reason_of(self, key: str) -> str:
+        return self.reasons.get(key, "")
+
+
+@pytest.fixture
+async def scene() -> Scene:
+    return Scene()
+
+
+async def test_services_without_an_address_are_counted_by_reason(scene: Scene) -> None:
+    for name in ("a", "b", "c"):
+        scene.see(service(name))
+    scene.see(service("served", address="192.0.2.1"))
+    scene.see(service("inside", kind="ClusterIP"))
+    scene.see(service("elsewhere", spec={"loadBalancerClass": "example.org/other"}))
+    scene.reasons = {"shop/a": "pool_exhausted", "shop/b": "pool_exhausted", "shop/inside": "dhcp"}
+
+    assert scene.pending == {("pool_exhausted",): 2, ("queued",): 1}
+
+
+async def test_the_time_counts_from_when_the_service_asked(scene: Scene) -> None:
+    scene.now = NOW + 60
+    scene.see(service("old"))
+    inside = scene.see(service("changed", kind="ClusterIP"))
+    scene.now = NOW + 100
+    scene.see(service("changed"))
+    scene.now = NOW + 130
+    scene.reasons = {"shop/changed": "dhcp"}
+
+    assert inside.spec.type == "ClusterIP"
+    assert scene.longest == {("queued",): 130, ("dhcp",): 30}
+
+
+async def test_other_changes_of_a_pending_service_do_not_reset_its_time(scene: Scene) -> None:
+    scene.see(service("web"))
+    scene.now = NOW + 20
+    scene.see(service("web", annotations={"a": "b"}))
+    scene.now = NOW + 50
+
+    assert scene.longest == {("queued",): 50}
+
+
+@pytest.mark.parametrize("created", [None, "yesterday", "2099-01-01T00:00:00Z"])
+async def test_a_creation_time_that_cannot_be_used_counts_as_now(scene: Scene, created: str | None) -> None:
+    scene.see(service("web"), created=created)
+    scene.now = NOW + 5
+
+    assert scene.longest == {("queued",): 5}
+
+
+async def test_the_wait_for_an_address_is_measured(scene: Scene) -> None:
+    scene.see(service("web"))
+    scene.now = NOW + 3
+    scene.see(service("web", address="192.0.2.1"))
+    scene.see(service("web", address="192.0.2.1", annotations={"a": "b"}))
+    scene.see(service("restarted", address="192.0.2.2"))
+
+    assert scene.served == [3]
+    assert scene.pending == {}
+
+
+async def test_a_service_that_goes_away_was_not_served(scene: Scene) -> None:
+    deleted, changed = scene.see(service("deleted")), scene.see(service("changed"))
+    scene.services.forget(deleted)
+    scene.see(service("changed", kind="ClusterIP"))
+    scene.see(service("leaving", ours=True, deleting=True))
+
+    assert changed.metadata.name == "changed"
+    assert scene.served == []
+    assert scene.pending == {}
+
+
+async def test_a_standby_follows_and_tells_nothing(scene: Scene) -> None:
+    scene.leading = False
+    scene.see(service("a"))
+    scene.see(service("b"))
+    scene.see(service("b", address="192.0.2.1"))
+    scene.load_balancers.observe(load_balancer(labels={LB_CLUSTER: "demo"}))
+    assert scene.pending == scene.longest == scene.report.load_balancers() == {}
+    assert scene.served == []
+
+    scene.leading = True
+
+    assert scene.pending == {("queued",): 1}
+
+
+STATES: dict[str, tuple[Callable[..., LoadBalancer], dict[str, Any], str]] = {
+    "address given": (load_balancer, {"ip": "192.0.2.1"}, "ready"),
+    "just made": (load_balancer, {}, "pending"),
+    "refused": (load_balancer, {"message": "no IP addresses available"}, "pending"),
+    "leaving": (load_balancer, {"ip": "192.0.2.1", "deleting": True}, "deleting"),
+}
+
+
+@pytest.mark.parametrize(("make", "fields", "expected"), STATES.values(), ids=STATES.keys())
+def test_state_of_a_load_balancer(make: Callable[..., LoadBalancer], fields: dict[str, Any], expected: str) -> None:
+    assert state_of(make(**fields)) == expected
+
+
+def test_an_address_without_backends_is_unhealthy() -> None:
+    assert state_of(load_balancer(ip="192.0.2.1", message="no running backend servers")) == "unhealthy"
+
+
+@pytest.mark.parametrize(
+    ("address", "ready", "expected"),
+    [
+        pytest.param("", "True", "pending", id="called ready without an address"),
+        pytest.param("192.0.2.1", "True", "ready", id="served"),
+        pytest.param("192.0.2.1", "False", "unhealthy", id="in trouble"),
+    ],
+)
+def test_state_on_harvester_before_1_2(address: str, ready: str, expected: str) -> None:
+    document = {
+        "apiVersion": LOAD_BALANCERS_V1ALPHA1.api_version,
+        "spec": {"ipam": "pool"},
+        "status": {"address": address, "conditions": [{"type": "Ready", "status": ready}]},
+    }
+    assert state_of(LOAD_BALANCERS_V1ALPHA1.decode(msgspec.json.encode(document))) == expected
+
+
+async def test_load_balancers_of_this_cluster_are_counted(scene: Scene) -> None:
+    def one(name: str, cluster: str = "demo", target: str = "web", **fields: Any) -> LoadBalancer:
+        labels = {LB_CLUSTER: cluster, LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: target}
+        return load_balancer(name, uid=name, labels=labels, **fields)
+
+    scene.see(service("web", address="192.0.2.1"))
+    for item in (
+        one("a", ip="192.0.2.1"),
+        one("b", ip="192.0.2.2"),
+        one("c", spec={"ipam": "dhcp"}),
+        one("d", ip="192.0.2.3", spec={"workloadType": "vm"}),
+        one("of others", "other", ip="192.0.2.4"),
+        one("orphan", target="gone", ip="192.0.2.5"),
+    ):
+        scene.load_balancers.observe(item)
+    known = {("ready", "pool", "cluster"): 2, ("pending", "dhcp", "cluster"): 1, ("ready", "pool", "vm"): 1}
+    # Before all Services are known, none can be missed.
+    assert scene.report.load_balancers() == {**known, ("ready", "pool", "cluster"): 3}
+
+    scene.services._synced.set()
+
+    assert scene.report.load_balancers() == {**known, ("orphan", "pool", "cluster"): 1}

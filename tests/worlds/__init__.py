@@ -1,0 +1,1 @@
+"""What tests stand on: servers in memory, clocks, builders of objects."""

@@ -1,0 +1,158 @@
+"""Small builders of API objects for tests: only what a case is about has to be said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    LB_CLUSTER,
+    LB_CONTROLLER_FINALIZER,
+    LB_OWNER,
+    LB_REQUESTED_NETWORK,
+    LB_SELECT_CLUSTER,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    LB_SERVICE_UID,
+    SERVICE_FINALIZER,
+)
+from harvester_ccm.plan.service.load_balancer import ClusterIdentity
+
+UID = "6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12"
+DELETED_AT = "2026-11-21T08:00:00Z"
+CLUSTER = ClusterIdentity(name="demo", namespace="vms", uid="cluster-uid")
+LB_NAME = "demo-shop-web-df804e86"
+"""Name of the load balancer of ``service()`` in ``CLUSTER``."""
+ADDRESS = "192.168.100.20"
+
+
+def service(
+    name: str = "web",
+    *,
+    namespace: str = "shop",
+    uid: str = UID,
+    kind: str = "LoadBalancer",
+    ports: Sequence[Mapping[str, Any]] = ({"port": 80, "protocol": "TCP", "nodePort": 30080},),
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    finalizers: Sequence[str] = (),
+    ours: bool = False,
+    deleting: bool = False,
+    address: str | None = None,
+    spec: Mapping[str, Any] | None = None,
+    status: Mapping[str, Any] | None = None,
+    created: str | None = None,
+) -> Service:
+    """Return a Service; ``ours`` adds our finalizer, ``address`` a status as kube-vip writes it.
+
+    ``status`` is ``status.loadBalancer`` where it is to be another one.
+    """
+    document: dict[str, Any] = {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": uid,
+            "resourceVersion": "7",
+            "annotations": dict(annotations or {}),
+            "labels": dict(labels or {}),
+            "finalizers": [*finalizers, *([SERVICE_FINALIZER] if ours else [])],
+        },
+        "spec": {"type": kind, "ports": list(ports), **(spec or {})},
+    }
+    if deleting:
+        document["metadata"]["deletionTimestamp"] = DELETED_AT
+    if created is not None:
+        document["metadata"]["creationTimestamp"] = created
+    if status is not None:
+        document["status"] = {"loadBalancer": dict(status)}
+    if address is not None:
+        statuses = [{"port": p["port"], "protocol": p.get("protocol", "TCP")} for p in ports]
+        document["status"] = {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP", "ports": statuses}]}}
+    return SERVICES.decode(msgspec.json.encode(document))
+
+
+def load_balancer(
+    name: str = LB_NAME,
+    *,
+    namespace: str = "vms",
+    uid: str = "lb-uid",
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    spec: Mapping[str, Any] | None = None,
+    ip: str = "",
+    pool: str = "",
+    address: str = "",
+    message: str | None = None,
+    finalizer: bool = True,
+    deleting: bool = False,
+) -> LoadBalancer:
+    """Return a LoadBalancer; ``message`` makes it not Ready, ``ip`` Ready with that allocation."""
+    document: dict[str, Any] = {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": uid,
+            "resourceVersion": "11",
+            "labels": dict(labels or {}),
+            "annotations": dict(annotations or {}),
+            "finalizers": [LB_CONTROLLER_FINALIZER] if finalizer else [],
+        },
+        "spec": {"workloadType": "cluster", "ipam": "pool", **(spec or {})},
+        "status": {"allocatedAddress": {}},
+    }
+    status = document["status"]
+    if ip:
+        status["allocatedAddress"] = {"ip": ip, **({"ipPool": pool} if pool else {})}
+        status["conditions"] = [{"type": "Ready", "status": "True"}]
+    if message is not None:
+        status["conditions"] = [{"type": "Ready", "status": "False", "message": message}]
+    if address:
+        status["address"] = address
+    if deleting:
+        document["metadata"]["deletionTimestamp"] = DELETED_AT
+    return LOAD_BALANCERS.decode(msgspec.json.encode(document))
+
+
+def served(name: str = "web", *, annotations: Mapping[str, str] | None = None, **more: Any) -> Service:
+    """Return a Service that has ``ADDRESS`` and is announced by kube-vip."""
+    return service(
+        name,
+        annotations={KUBE_VIP_ADDRESSES: ADDRESS, **(annotations or {})},
+        **{"ours": True, "address": ADDRESS, **more},
+    )
+
+
+def marked(
+    of: Service | None = None,
+    name: str = LB_NAME,
+    *,
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    **more: Any,
+) -> LoadBalancer:
+    """Return a load balancer as this program keeps it for a Service (``service()``): nothing of it has to change."""
+    owner = of if of is not None else service()
+    own_labels = {
+        LB_CLUSTER: CLUSTER.name,
+        LB_SERVICE_NAMESPACE: owner.metadata.namespace,
+        LB_SERVICE_NAME: owner.metadata.name,
+    }
+    marks = {
+        LB_OWNER: CLUSTER.uid,
+        LB_SERVICE_UID: owner.metadata.uid,
+        LB_SELECT_CLUSTER: CLUSTER.name,
+        LB_REQUESTED_NETWORK: "",
+    }
+    return load_balancer(
+        name, labels={**own_labels, **(labels or {})}, annotations={**marks, **(annotations or {})}, **more
+    )
+
+
+def allocated(of: Service | None = None, name: str = LB_NAME, **more: Any) -> LoadBalancer:
+    """Return ``marked`` with ``ADDRESS`` booked in a pool and in use."""
+    return marked(of, name, **{"ip": ADDRESS, "pool": "vlan100", "address": ADDRESS, **more})

@@ -1,0 +1,211 @@
+"""The node half of the program on two API servers in memory, and what happens to VMs and kubelets there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from devenv.harvester.machines import Machine, conditions_of, instance_document, interfaces_of, machine_document
+from harvester_ccm.controllers.device_mapping import NetworkMapping
+from harvester_ccm.controllers.guest_hostnames import GuestHostnames
+from harvester_ccm.controllers.node import NodeController, NodePolicy
+from harvester_ccm.controllers.node_lifecycle import MonitorPolicy, NodeLifecycleController
+from harvester_ccm.controllers.virtual_ips import VirtualAddresses
+from harvester_ccm.controllers.vms import MACHINE_INDEXES, NODE_INDEXES, Fleet, FleetCaches
+from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.informer import Informer, Selection
+from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.names import UNINITIALIZED_TAINT
+from harvester_ccm.plan.node.addresses import AddressPolicy
+from harvester_ccm.plan.node.lifecycle import LifecyclePolicy
+from harvester_ccm.plan.node.vms import GuestCluster
+from tests.worlds.memory_server import Document, MemoryClient, MemoryServer
+
+NAMESPACE: Final = "default"
+NODE: Final = "v1/nodes"
+VM: Final = "kubevirt.io/v1/virtualmachines"
+VMI: Final = "kubevirt.io/v1/virtualmachineinstances"
+BALANCER: Final = "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
+CONFIG_MAP: Final = "v1/configmaps"
+MAPPING: Final = "kube-system/harvester-nad-mapping"
+PERIOD: Final = 5.0
+"""``--node-monitor-period``: seconds between two looks at a Node that is not ready, and until something is told."""
+TAINT: Final = {"key": UNINITIALIZED_TAINT, "value": "true", "effect": "NoSchedule"}
+
+
+def machine(name: str, **fields: Any) -> Machine:
+    """Return a VM of this cluster."""
+    return Machine(name, **fields)
+
+
+class NodeScene:
+    """Servers, clients and controllers; ``live`` runs them."""
+
+    def __init__(
+        self,
+        *,
+        cluster: str = "demo",
+        follow: bool = True,
+        policy: LifecyclePolicy | None = None,
+        workers: int = 32,
+        after: NodeScene | None = None,
+    ) -> None:
+        """``after`` is a scene that ended: its servers go on, with another process of the program."""
+        self.guest_server: MemoryServer = after.guest_server if after else MemoryServer()
+        self.harvester_server: MemoryServer = after.harvester_server if after else MemoryServer()
+        self.outage = (0.0, 0.0)
+        """Loop times between which Harvester was not to be used."""
+        self.guest = MemoryClient(self.guest_server, cluster="guest")
+        self.harvester = MemoryClient(self.harvester_server, cluster="harvester", namespace=NAMESPACE)
+        vms = Selection(NAMESPACE)
+        self.nodes = Informer(self.guest, NODES, indexes=NODE_INDEXES)
+        self.machines = Informer(self.harvester, VIRTUAL_MACHINES, vms, indexes=MACHINE_INDEXES)
+        self.instances = Informer(self.harvester, INSTANCES, vms)
+        self.services = Informer(self.guest, SERVICES)
+        self.load_balancers = Informer(self.harvester, LOAD_BALANCERS, vms)
+        self.config_maps = Informer(self.guest, CONFIG_MAPS, Selection("kube-system"))
+        self.recorder = EventRecorder(self.guest, host="test")
+        self.fleet = Fleet(FleetCaches(self.nodes, self.machines, self.instances), GuestCluster(cluster, NAMESPACE))
+        self.node = NodeController(
+            self.guest,
+            self.fleet,
+            VirtualAddresses(self.services, self.load_balancers),
+            recorder=self.recorder,
+            policy=NodePolicy(
+                AddressPolicy(), workers=workers, full_pass=300.0, tell_after=PERIOD, follow_topology=follow
+            ),
+        )
+        self.hostnames = GuestHostnames(self.harvester, self.fleet)
+        self.mapping = NetworkMapping(self.guest, self.fleet, self.config_maps)
+        self.lifecycle = NodeLifecycleController(
+            self.guest,
+            self.harvester,
+            self.fleet,
+            recorder=self.recorder,
+            policy=MonitorPolicy(policy or LifecyclePolicy(), PERIOD, workers),
+        )
+
+    @asynccontextmanager
+    async def live(self) -> AsyncIterator[None]:
+        """Run everything for the time of the block."""
+        informers = (
+            self.nodes, self.machines, self.instances, self.services, self.load_balancers, self.config_maps
+        )  # fmt: skip
+        async with asyncio.TaskGroup() as group:
+            work = [informer.run() for informer in informers]
+            work += [self.recorder.run(), self.node.run(), self.hostnames.run(), self.mapping.run()]
+            work.append(self.lifecycle.run())
+            tasks = [group.create_task(one, name="scene") for one in work]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    def boot(self, vm: Machine, *addresses: str) -> str:
+        """Make a VM run, its agent reporting addresses or nothing; return its UID."""
+        stored = self.create(vm)
+        self.start(vm, *addresses)
+        return stored
+
+    def create(self, vm: Machine) -> str:
+        """Make a VM that does not run; return its UID."""
+        uid: str = self.harvester_server.put(VM, machine_document(vm))["metadata"]["uid"]
+        return uid
+
+    def start(self, vm: Machine, *addresses: str) -> None:
+        """Start a VM."""
+        self.harvester_server.put(VMI, instance_document(vm, *addresses))
+        status = {"created": True, "ready": True, "printableStatus": "Running"}
+        self.harvester_server.change(VM, f"{NAMESPACE}/{vm.name}", {"status": status})
+
+    def stop(self, vm: Machine) -> None:
+        """Switch a VM off."""
+        status = {"created": None, "ready": None, "printableStatus": "Stopped"}
+        self.harvester_server.change(VM, f"{NAMESPACE}/{vm.name}", {"status": status})
+        self.harvester_server.remove(VMI, f"{NAMESPACE}/{vm.name}")
+
+    def report(self, vm: Machine, *addresses: str) -> None:
+        """Have the guest agent report other addresses."""
+        status = {"interfaces": interfaces_of(vm, *addresses), "conditions": conditions_of(agent=bool(addresses))}
+        self.harvester_server.change(VMI, f"{NAMESPACE}/{vm.name}", {"status": status})
+
+    def destroy(self, vm: Machine) -> None:
+        """Delete a VM and its instance."""
+        self.harvester_server.remove(VMI, f"{NAMESPACE}/{vm.name}")
+        self.harvester_server.remove(VM, f"{NAMESPACE}/{vm.name}")
+
+    def join(self, name: str, *, system_uuid: str = "", ready: str = "True", **annotations: str) -> Document:
+        """Register a Node as a kubelet does."""
+        document = {
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {"taints": [TAINT]},
+            "status": {
+                "addresses": [{"type": "Hostname", "address": name}],
+                "conditions": [{"type": "Ready", "status": ready}],
+                "nodeInfo": {"systemUUID": system_uuid},
+            },
+        }
+        return self.guest_server.put(NODE, document)
+
+    def say_ready(self, name: str, ready: str) -> None:
+        """Change the Ready condition of a Node."""
+        self.guest_server.change(NODE, name, {"status": {"conditions": [{"type": "Ready", "status": ready}]}})
+
+    def stored(self, name: str) -> Document:
+        """Return a Node as stored."""
+        return self.guest_server.objects[NODE][name]
+
+    def names(self) -> set[str]:
+        """Return the names of all Nodes."""
+        return set(self.guest_server.objects.get(NODE, {}))
+
+    def addresses(self, name: str) -> list[str]:
+        """Return ``type address`` of a Node."""
+        return [f"{entry['type']} {entry['address']}" for entry in self.stored(name)["status"]["addresses"]]
+
+    def taints(self, name: str) -> list[str]:
+        """Return the keys of a Node's taints."""
+        return [taint["key"].rpartition("/")[2] for taint in self.stored(name)["spec"].get("taints") or ()]
+
+    def provider_id(self, name: str) -> str:
+        """Return a Node's provider ID."""
+        return str(self.stored(name)["spec"].get("providerID", ""))
+
+    def told(self, name: str = "") -> list[str]:
+        """Return the reasons of the Events on a Node, or on all."""
+        return [
+            event["reason"] for event in self.guest_server.events() if name in {"", event["involvedObject"]["name"]}
+        ]
+
+    def node_writes(self) -> list[str]:
+        """Return the writes to Nodes, in order."""
+        calls = self.guest_server.calls
+        return [f"{call.verb} {call.path}" for call in calls if call.verb != "GET" and "/nodes/" in call.path]
+
+    def asked(self, path: str = "") -> list[str]:
+        """Return the requests for single objects that Harvester got, with ``path`` in them."""
+        calls = self.harvester_server.calls
+        return [call.path for call in calls if call.verb == "GET" and path in call.path and call.path.count("/") > 6]
+
+
+async def until(
+    condition: Callable[[], object], seconds: float = 60.0, *, what: str = "the condition", step: float = 0.01
+) -> float:
+    """Wait, in the loop's time, until the condition holds; return how long it took. ``step`` is between two looks."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    while not condition():
+        assert loop.time() - started < seconds, f"{what} did not come about within {seconds:g} s"
+        await asyncio.sleep(step)
+    return loop.time() - started
+
+
+async def initialised(scene: NodeScene, names: Sequence[str], seconds: float = 60.0) -> float:
+    """Wait until the Nodes have lost the taint; return how long it took."""
+    return await until(
+        lambda: all("uninitialized" not in scene.taints(name) for name in names), seconds, what="initialisation"
+    )
