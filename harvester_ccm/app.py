@@ -43,9 +43,10 @@ from harvester_ccm.controllers.virtual_ips import VirtualAddresses
 from harvester_ccm.controllers.vms import MACHINE_INDEXES, NODE_INDEXES, Fleet, FleetCaches
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.access import both_credentials, load_guest_file
+from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
-from harvester_ccm.kube.informer import Informer, Selection, pause_after
+from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NAMESPACES, NODES, SERVICES, Lease

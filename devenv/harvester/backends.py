@@ -145,7 +145,7 @@ class Backends:
         round_number = self._order.get(key, 0)
         if round_number:
             # The real controller keeps backends in a map: after each change of a VMI they come in another order.
-            random.Random(f"{key} {round_number}").shuffle(found)  # noqa: S311 - not a secret
+            random.Random(f"{key} {round_number}").shuffle(found)
         return found
 
     def _wake(self, key: str) -> None:

@@ -224,9 +224,9 @@ class NodeController:
     async def _pass_over_all(self) -> None:
         period = self._policy.full_pass
         while True:
-            await asyncio.sleep(period * random.uniform(1 - PASS_SPREAD, 1))  # noqa: S311 - spreads load, not a secret
+            await asyncio.sleep(period * random.uniform(1 - PASS_SPREAD, 1))
             for node in self._nodes.all():
-                self.runner.enqueue_after(node.metadata.name, period * random.uniform(0, PASS_SPREAD))  # noqa: S311
+                self.runner.enqueue_after(node.metadata.name, period * random.uniform(0, PASS_SPREAD))
 
     def _addresses_taken(self, addresses: Set[IPAddress]) -> None:
         """Wake the Nodes that show one of the addresses, or whose VM reports it."""

@@ -1,14 +1,23 @@
-"""Growing pauses between tries."""
+"""How long to wait before the next try."""
 
 from __future__ import annotations
 
-from tenacity import RetryCallState, wait_exponential_jitter
+import random
+from typing import Final
+
+from harvester_ccm.errors import CCMError, Throttled
+
+_DOUBLINGS: Final = 64
+"""No pause grows any more after so many failures; more would be too large for a float."""
 
 
 def backoff(failures: int, *, first: float, longest: float) -> float:
     """Return the pause in seconds after the n-th failure in a row: doubling from ``first``, a little random, capped."""
-    # In units of the first pause: the name of the parameter for it differs between releases of the package.
-    wait = wait_exponential_jitter(max=longest / first, jitter=1)
-    state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]  # only the count is read
-    state.attempt_number = failures
-    return first * wait(state)
+    return min(longest, first * (2.0 ** min(failures - 1, _DOUBLINGS) + random.random()))
+
+
+def pause_after(error: CCMError, failures: int) -> float:
+    """Return the seconds to wait after a failure: what the server asked for, or a growing random time."""
+    if isinstance(error, Throttled) and error.answer.retry_after is not None:
+        return error.answer.retry_after
+    return backoff(failures, first=0.5, longest=30.0)

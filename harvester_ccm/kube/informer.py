@@ -19,8 +19,8 @@ from typing import Final, Generic
 
 import structlog
 
-from harvester_ccm.errors import ApiError, CCMError, Forbidden, Gone, NotFound, Throttled, WatchSilent
-from harvester_ccm.kube.backoff import backoff
+from harvester_ccm.errors import ApiError, CCMError, Forbidden, Gone, NotFound, WatchSilent
+from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.collection import Page, WatchEvent
 from harvester_ccm.model.meta import ObjectT, Resource
@@ -239,7 +239,7 @@ class Informer(Generic[ObjectT]):
 
     def _watch_once(self, version: str) -> AsyncGenerator[WatchEvent[ObjectT], None]:
         low, high = WATCH_MINUTES
-        seconds = int(60 * random.uniform(low, high))  # noqa: S311 - spreads reconnects, not a secret
+        seconds = int(60 * random.uniform(low, high))
         if self._resource != self._first_choice:
             seconds = int(SECOND_CHOICE_SECONDS)
         params = {**self._selection.params(), "resourceVersion": version, "timeoutSeconds": str(seconds)}
@@ -361,13 +361,6 @@ class _Setbacks:
         seconds = pause_after(error, self.count)
         self._until = now + seconds
         return seconds
-
-
-def pause_after(error: CCMError, failures: int) -> float:
-    """Return the seconds to wait after a failure: what the server asked for, or a growing random time."""
-    if isinstance(error, Throttled) and error.answer.retry_after is not None:
-        return error.answer.retry_after
-    return backoff(failures, first=0.5, longest=30.0)
 
 
 def _is_refusal(error: CCMError) -> bool:

@@ -115,7 +115,7 @@ class LeaderElector:
             if self.holder != holder:
                 holder = self.holder
                 log.info("waiting for leadership", holder=holder or "unknown")
-            await asyncio.sleep(self._times.retry_period * random.uniform(*LOOKS))  # noqa: S311 - spreads candidates
+            await asyncio.sleep(self._times.retry_period * random.uniform(*LOOKS))
 
     async def hold(self) -> None:
         """Renew until cancelled; raises LeaseLost when that did not work for ``renew_deadline`` seconds."""

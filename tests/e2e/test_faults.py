@@ -160,7 +160,7 @@ async def test_everything_fails_now_and_then(stage: Stage) -> None:
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     names = [f"web-{number}" for number in range(20)]
     stay, leave = names[::2], names[1::2]
-    weather = asyncio.create_task(storm(stage, random.Random(seed)), name="storm")  # noqa: S311 - chance
+    weather = asyncio.create_task(storm(stage, random.Random(seed)), name="storm")
     try:
         for name in names:
             await stage.create_service(name)

@@ -64,7 +64,7 @@ class Sequence:
     def __init__(self, stage: Stage, number: int, seed: int) -> None:
         self._stage = stage
         self._number = number
-        self._dice = random.Random(f"{seed} {number}")  # noqa: S311 - chance, not a secret
+        self._dice = random.Random(f"{seed} {number}")
         self.name = PRIMARIES[number] if number < len(PRIMARIES) else f"service-{number}"
 
     async def play(self) -> None:
@@ -182,7 +182,7 @@ async def play_all(stage: Stage) -> list[str]:
     """Play all sequences, disturbed, and return the names of their Services; nothing is broken any more then."""
     seed = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(2**32))
     print(f"seed {seed}: set {SEED_VARIABLE}={seed} to repeat")  # noqa: T201 - shown when the test fails
-    disturbances = Disturbances(stage, random.Random(seed))  # noqa: S311 - chance, not a secret
+    disturbances = Disturbances(stage, random.Random(seed))
     places = asyncio.Semaphore(AT_ONCE)
 
     async def play(sequence: Sequence) -> None:

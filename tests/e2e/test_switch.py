@@ -164,7 +164,7 @@ async def test_health_check_alone_switches_nothing(stage: Stage) -> None:
 async def test_kills_in_the_middle_change_nothing_about_the_end(stage: Stage) -> None:
     seed = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(2**32))
     print(f"seed {seed}: set {SEED_VARIABLE}={seed} to repeat")  # noqa: T201 - shown when the test fails
-    dice = random.Random(seed)  # noqa: S311 - chance, not a secret
+    dice = random.Random(seed)
     run = stage.run(flags={"leader-elect": "false"})
     for name in SEVERAL:
         await stage.create_service(name, ports=[HTTP])
