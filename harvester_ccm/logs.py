@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
@@ -23,7 +23,7 @@ from harvester_ccm.redaction import redact
 DEBUG_VERBOSITY: Final = 4
 """klog level from which on debug lines are written."""
 
-_LEVELS: Final[Mapping[str, str]] = {"warning": "WARN", "critical": "ERROR"}
+_TITLES: Final[Mapping[str, str]] = {"warning": "WARN", "critical": "ERROR"}
 _COLOURS: Final[Mapping[str, str]] = {"DEBUG": "\x1b[2m", "WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
 _RESET: Final = "\x1b[0m"
 
@@ -46,15 +46,15 @@ def configure_logging(settings: LoggingSettings, stream: TextIO | None = None, *
 
 
 def _processors(log_format: LogFormat, *, colours: bool) -> tuple[Processor, ...]:
-    render: Processor = _render_json if log_format is LogFormat.JSON else _text_renderer(colours=colours)
+    is_json = log_format is LogFormat.JSON
     return (
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.StackInfoRenderer(),
         structlog.processors.format_exc_info,
-        _add_time,
+        _put_in_order,
         remove_secrets,
-        render,
+        structlog.processors.JSONRenderer(default=str, ensure_ascii=False) if is_json else _text_renderer(colours),
     )
 
 
@@ -63,28 +63,30 @@ def remove_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> Ev
     return {key: redact(value, key) for key, value in event.items()}
 
 
-def _add_time(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    event["time"] = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return event
+def _put_in_order(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    # structlog's own stamp has microseconds.
+    time = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {"time": time, "level": event.pop("level"), "message": event.pop("event"), **event}
 
 
-def _render_json(_logger: WrappedLogger, _method: str, event: MutableMapping[str, object]) -> str:
-    line = {"time": event.pop("time"), "level": event.pop("level"), "message": event.pop("event"), **event}
-    return json.dumps(line, default=str, ensure_ascii=False)
+def _text_renderer(colours: bool) -> Processor:
+    """Return the renderer of text lines. Those of structlog leave line ends and control characters in a value."""
 
+    def title(key: str, value: object) -> str:
+        word = _TITLES.get(str(value), str(value).upper())
+        colour = _COLOURS.get(word) if colours else None
+        return f"{colour}{word:<5}{_RESET}" if colour else f"{word:<5}"
 
-def _text_renderer(*, colours: bool) -> Callable[[WrappedLogger, str, MutableMapping[str, object]], str]:
-    def render(_logger: WrappedLogger, _method: str, event: MutableMapping[str, object]) -> str:
-        time, level = event.pop("time"), str(event.pop("level"))
-        message = _one_line(str(event.pop("event")))
-        blocks = [str(block) for key in ("exception", "stack") if (block := event.pop(key, None))]
-        title = f"{_LEVELS.get(level, level.upper()):<5}"
-        colour = _COLOURS.get(title.strip()) if colours else None
-        shown = f"{colour}{title}{_RESET}" if colour else title
-        fields = "".join(f" {key}={_field(value)}" for key, value in event.items())
-        return "\n".join([f"{time} {shown} {message}{fields}", *blocks])
-
-    return render
+    return structlog.dev.ConsoleRenderer(
+        columns=[
+            structlog.dev.Column("time", lambda key, value: str(value)),
+            structlog.dev.Column("level", title),
+            structlog.dev.Column("message", lambda key, value: _one_line(str(value))),
+            structlog.dev.Column("", lambda key, value: f"{key}={_field(value)}"),
+        ],
+        sort_keys=False,
+        exception_formatter=structlog.dev.plain_traceback,
+    )
 
 
 def _one_line(text: str) -> str:
