@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 from harvester_ccm.commands.accessreview import review
 from harvester_ccm.commands.call import Call, Manual, expect_arguments, perform
 from harvester_ccm.commands.check import FLAGS, Check, Result, failed, ok, skipped, warning
-from harvester_ccm.commands.clockskew import clock_check
 from harvester_ccm.commands.clusters import Asked, ask, ask_all, read_load_balancers
 from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, Invocation
 from harvester_ccm.commands.inventory import IDENTITY_NAMESPACE
@@ -48,8 +47,8 @@ MANUAL: Final = Manual(
     usages=("preflight [flags]",),
     meaning="""
         Checks both clusters with the flags and credentials of the running program: addresses, TLS, credentials, every
-        right that is used, API versions, namespace, VMs and their labels, the cluster name, clocks. For each fault the
-        table says what to do. Nothing is changed.
+        right that is used, API versions, namespace, VMs and their labels, the cluster name. For each fault the table
+        says what to do. Nothing is changed.
 
         Exit codes: 0 all is well (warnings may be left), 1 something failed, 2 the flags cannot be used.
     """,
@@ -150,13 +149,12 @@ class _Side:
         if not connection.usable:
             self._say(skipped(self.where, "all others", "the cluster cannot be used"))
             return
-        apis, rights, clock, _ = await asyncio.gather(
+        apis, rights, _ = await asyncio.gather(
             api_check(client, self.where, self._apis()),
             self._rights(client, connection),
-            clock_check(client.credentials, self.where),
             self._read(client),
         )
-        for check in (apis, *rights, clock):
+        for check in (apis, *rights):
             self._say(check)
         if self.where == HARVESTER:
             guest = GuestCluster(self._settings.harvester.cluster_name, self.namespace)

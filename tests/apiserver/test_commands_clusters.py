@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +19,7 @@ from devenv.harvester.machines import Machine, instance_document, machine_docume
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
 from harvester_ccm.cli import main
-from harvester_ccm.commands import call, clockskew, clusters, preflight_connection
+from harvester_ccm.commands import call, clusters, preflight_connection
 from harvester_ccm.kube import client
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
@@ -349,17 +347,6 @@ async def test_servers_that_answer_no_question_but_one_do_not_hold_preflight_up(
         "services                             FAILED   what it may do cannot be told: no answer within 0.5 s"
         in result.out
     )
-
-
-async def test_a_clock_that_is_wrong_is_a_warning(field: Field, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clockskew, "time", SimpleNamespace(time=lambda: time.time() - 45.0))
-    checks = (await field.run("preflight", "--output=json")).document["checks"]
-    clocks = [one for one in checks if one["check"] == "clock"]
-    assert [one["result"] for one in clocks] == ["warning", "warning"]
-    assert {one["detail"] for one in clocks} <= {
-        f"the server's clock is {seconds} s ahead of this machine's" for seconds in (44, 45, 46)
-    }
-    assert "Leader election does not depend on it" in clocks[0]["advice"]
 
 
 async def test_adoption_takes_one_write(field: Field) -> None:
