@@ -1,6 +1,6 @@
 """``preflight`` on real clusters: all right, without each right, with each broken kubeconfig, and with dead servers.
 
-What it prints is kept in docs/preflight.md: ``HARVESTER_CCM_RENEW_SNAPSHOTS=1`` writes that page, else it is compared.
+What it prints is kept in transcripts/: ``HARVESTER_CCM_RENEW_SNAPSHOTS=1`` writes those files, else they are compared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import yaml
 
 from harvester_ccm.cli import main
 from harvester_ccm.commands import call
-from harvester_ccm.commands.permissions import GUEST, HARVESTER, collections_of
+from harvester_ccm.commands.permissions import HARVESTER
 from harvester_ccm.logs import configure_logging
 from tests.apiserver.odd_servers import silent_server
 from tests.apiserver.preflight_faults import FAULTS, Bench, Fault
@@ -29,7 +29,6 @@ from tests.apiserver.preflight_scene import (
     CLUSTER_NAME,
     MissingRight,
     PreflightScene,
-    default_settings,
     edited,
     missing_rights,
     scenes,
@@ -37,50 +36,8 @@ from tests.apiserver.preflight_scene import (
 
 pytestmark = pytest.mark.apiserver
 
-PAGE = Path(__file__).parents[2] / "docs" / "preflight.md"
+TRANSCRIPTS = Path(__file__).with_name("transcripts")
 CLOUD_CONFIG, KUBECONFIG = "cloud-config", "kubeconfig"
-
-INTRODUCTION = """\
-# Preflight
-
-`harvester-ccm preflight` checks both clusters with the flags and credentials of the running program and says what to do
-about each fault. It changes nothing. In the pod of the program:
-
-```sh
-kubectl -n kube-system exec deploy/harvester-cloud-provider -- harvester-ccm preflight \\
-  --cloud-config=/etc/kubernetes/cloud-config --cluster-name=my-cluster
-```
-
-or anywhere with two kubeconfigs (`--cloud-config`, `--kubeconfig`). Give it the same flags as the program: what is
-switched off is not checked. `--output=json` prints the same for scripts, with every verb of every right. The exit code
-is 0 when nothing failed (warnings may be left), 1 when something did, 2 when the flags cannot be used.
-
-A warning means that the rest works; the table says what does not. A question that a server does not answer within 5
-seconds (30 for a collection) is given up, and both clusters are looked at at the same time, so it is over in some
-seconds even if neither answers. Servers that answer slowly are waited for.
-
-The runs below are real ones, against a guest cluster and a Harvester API server on one machine (hence the warning about
-the loopback address). `make test` runs them all again and compares this page.
-"""
-
-RIGHTS = """\
-## Rights
-
-What the program uses with its default flags. Without a right that is not required it does the rest. Objects in
-Harvester are those of the namespace of the cloud-config's context.
-
-"""
-MISSING_RIGHTS = """\
-## A right is missing
-
-Each run is made by an account that has all rights but one. Rows that are ok are left out, and the one about the
-loopback address.
-"""
-KUBECONFIGS = """\
-## A kubeconfig is broken
-
-Each run has another fault in the cloud-config. Rows that are ok are left out, and the one about the loopback address.
-"""
 
 
 @dataclass(frozen=True)
@@ -235,53 +192,43 @@ def test_usage(desk: Desk, words: list[str], problem: str) -> None:
     assert problem in run.err
 
 
-def test_the_page_shows_what_is_printed(desk: Desk) -> None:
-    page = _page(desk)
-    if os.environ.get("HARVESTER_CCM_RENEW_SNAPSHOTS"):
-        PAGE.write_text(page, encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == page, "set HARVESTER_CCM_RENEW_SNAPSHOTS=1 to write docs/preflight.md"
+def test_the_transcripts_are_what_is_printed(desk: Desk) -> None:
+    for name, text in _transcripts(desk):
+        file = TRANSCRIPTS / name
+        if os.environ.get("HARVESTER_CCM_RENEW_SNAPSHOTS"):
+            file.write_text(text, encoding="utf-8")
+        assert file.read_text(encoding="utf-8") == text, "set HARVESTER_CCM_RENEW_SNAPSHOTS=1 to write it"
 
 
-def _page(desk: Desk) -> str:
-    parts = [INTRODUCTION, "## All right\n", _block(desk.run().out, desk.scene)]
-    parts += [RIGHTS, _table(), MISSING_RIGHTS]
+def _transcripts(desk: Desk) -> Iterator[tuple[str, str]]:
+    """Yield name and content of each file."""
+    yield "all_right.txt", _steady(desk.run().out, desk.scene)
+    runs = []
     for missing in missing_rights():
         with desk.lacking(missing):
-            run = desk.run()
-        group = missing.collection.group or "core"
-        parts.append(f"### {missing.cluster.title()}: {missing.verb} {missing.collection.title} ({group})\n")
-        parts.append(_block(_odd_rows(run.out), desk.scene, code=run.code))
-    parts.append(KUBECONFIGS)
+            group = missing.collection.group or "core"
+            title = f"{missing.cluster.title()}: {missing.verb} {missing.collection.title} ({group})"
+            runs.append(_titled(title, desk.run(), desk.scene))
+    yield "missing_rights.txt", "\n".join(runs)
+    runs = []
     for fault in FAULTS:
         with desk.broken(fault):
-            run = desk.run()
-        parts += [f"### {fault.title}\n", _block(_odd_rows(run.out), desk.scene, code=run.code)]
-    return "\n".join(parts)
+            runs.append(_titled(fault.title, desk.run(), desk.scene))
+    yield "broken_kubeconfigs.txt", "\n".join(runs)
 
 
-def _table() -> str:
-    """Return all rights as a table."""
-    lines = ["| Cluster | Object | Verb | Required | Without it |", "|---|---|---|---|---|"]
-    for cluster in (HARVESTER, GUEST):
-        for collection in collections_of(cluster, default_settings()):
-            group = f" (`{collection.group}`)" if collection.group else ""
-            named = f", only `{collection.name}`" if collection.name else ""
-            for right in collection.rights:
-                required = "yes" if right.required else ""
-                thing = f"`{collection.title}`{group}{named if right.named else ''}"
-                lines.append(f"| {cluster} | {thing} | {right.verb} | {required} | {right.loss} |")
-    return "\n".join(lines) + "\n"
+def _titled(title: str, run: Run, scene: PreflightScene) -> str:
+    return f"=== {title}\n{_steady(_odd_rows(run.out), scene)}exit code {run.code}\n"
 
 
-def _block(text: str, scene: PreflightScene, *, code: int | None = None) -> str:
-    """Return the text as a block of code, with what changes from run to run replaced by something as long."""
+def _steady(text: str, scene: PreflightScene) -> str:
+    """Return the text with what changes from run to run replaced by something as long."""
     text = text.replace(f":{scene.harvester.url.rpartition(':')[2]}", ":16443")
     text = text.replace(f":{scene.guest.url.rpartition(':')[2]}", ":26443")
     text = re.sub(r"(//127\.0\.0\.1:)(?!16443|26443)[0-9]{4,5}", r"\g<1>36443", text)
     text = re.sub(r"Kubernetes v1\.[0-9]+\.[0-9]+", "Kubernetes v1.35.4", text)
     text = re.sub(r"expires on [-0-9]{10} [0-9:]{5}", "expires on 2027-02-19 08:00", text)
-    end = "" if code is None else f"exit code {code}\n"
-    return f"```text\n{text.rstrip()}\n{end}```\n"
+    return f"{text.rstrip()}\n"
 
 
 def _odd_rows(text: str) -> str:

@@ -1,16 +1,25 @@
-"""docs/reference/commands.md names every command, flag and field that there is."""
+"""docs/reference/commands.md names every command, flag and field that there is; docs/preflight.md shows real runs."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from harvester_ccm.commands import COMMANDS, adopt, cleanup, explain, preflight
+from harvester_ccm.commands.permissions import GUEST, HARVESTER, collections_of
+from harvester_ccm.flags import build_settings, parse_command_line
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import Runner, Writer
 
-PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+PREFLIGHT_PAGE = (ROOT / "docs" / "preflight.md").read_text(encoding="utf-8")
+TRANSCRIPTS = {
+    file.stem: file.read_text(encoding="utf-8") for file in (ROOT / "tests" / "apiserver" / "transcripts").iterdir()
+}
+"""What ``tests/apiserver/test_commands_preflight.py`` compares with real runs."""
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
@@ -37,3 +46,29 @@ def test_every_field_is_named(run: Runner, case: Writer) -> None:
         nested = [one for value in values for one in (value if isinstance(value, list) else [value])]
         fields = {*document, *(key for one in nested if isinstance(one, dict) for key in one)}
         assert {field for field in fields if f"`{field}`" not in PAGE and f'"{field}"' not in PAGE} == set()
+
+
+def test_runs_on_the_page_of_preflight_are_real_ones() -> None:
+    shown = re.findall(r"```text\n(.*?)```", PREFLIGHT_PAGE, re.DOTALL)
+    assert len(shown) == 3
+    assert [one for one in shown if not any(one in text for text in TRANSCRIPTS.values())] == []
+
+
+def test_the_page_of_preflight_names_every_fault() -> None:
+    titles = re.findall(r"^=== (.*)$", TRANSCRIPTS["broken_kubeconfigs"], re.MULTILINE)
+    assert len(titles) > 20
+    assert [one for one in titles if one not in PREFLIGHT_PAGE] == []
+
+
+def test_the_page_of_preflight_names_every_right() -> None:
+    settings = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]).flags, {})
+    lines = []
+    for cluster in (HARVESTER, GUEST):
+        for collection in collections_of(cluster, settings):
+            group = f" (`{collection.group}`)" if collection.group else ""
+            named = f", only `{collection.name}`" if collection.name else ""
+            for right in collection.rights:
+                required = "yes" if right.required else ""
+                thing = f"`{collection.title}`{group}{named if right.named else ''}"
+                lines.append(f"| {cluster} | {thing} | {right.verb} | {required} | {right.loss} |")
+    assert [line for line in PREFLIGHT_PAGE.splitlines() if line.startswith(("| guest", "| harvester"))] == lines
