@@ -40,7 +40,7 @@ from harvester_ccm.controllers.service import (
     sharer_index,
 )
 from harvester_ccm.controllers.virtual_ips import VirtualAddresses
-from harvester_ccm.controllers.vms import MACHINE_INDEXES, NODE_INDEXES, Fleet, FleetCaches
+from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache, VMCaches
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.access import both_credentials, load_guest_file
 from harvester_ccm.kube.backoff import pause_after
@@ -117,7 +117,7 @@ class Application:
             services=Informer(guest, SERVICES, indexes={SHARERS: sharer_index}),
             load_balancers=follow_load_balancers(harvester, vms, indexes={OF_SERVICE: service_index}),
             nodes=Informer(guest, NODES, indexes=NODE_INDEXES),
-            machines=Informer(harvester, VIRTUAL_MACHINES, vms, indexes=MACHINE_INDEXES),
+            machines=Informer(harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES),
             config_maps=Informer(guest, CONFIG_MAPS, mapping),
         )
         self._instances = Informer(harvester, INSTANCES, vms)
@@ -239,20 +239,20 @@ class Application:
     def _start_nodes(self, group: asyncio.TaskGroup) -> None:
         caches, settings = self._caches, self._settings
         cluster = GuestCluster(settings.harvester.cluster_name, self._harvester.namespace)
-        fleet = Fleet(FleetCaches(caches.nodes, caches.machines, self._instances), cluster)
+        vm_cache = VMCache(VMCaches(caches.nodes, caches.machines, self._instances), cluster)
         controllers: list[NodeController | NodeLifecycleController | GuestHostnames | NetworkMapping] = []
         if NODE_CONTROLLER in settings.controllers:
             known = VirtualAddresses(caches.services, caches.load_balancers)
             policy = _node_policy(settings.nodes)
-            controllers.append(NodeController(self._guest, fleet, known, recorder=self._recorder, policy=policy))
+            controllers.append(NodeController(self._guest, vm_cache, known, recorder=self._recorder, policy=policy))
             self._vitals.controller_started(NODE_CONTROLLER, controllers[-1].runner)
             if settings.nodes.vmi_controller:
-                controllers.append(GuestHostnames(self._harvester, fleet))
-                controllers.append(NetworkMapping(self._guest, fleet, caches.config_maps))
+                controllers.append(GuestHostnames(self._harvester, vm_cache))
+                controllers.append(NetworkMapping(self._guest, vm_cache, caches.config_maps))
         if LIFECYCLE_CONTROLLER in settings.controllers:
             monitor = _monitor_policy(settings.nodes)
             controllers.append(
-                NodeLifecycleController(self._guest, self._harvester, fleet, recorder=self._recorder, policy=monitor)
+                NodeLifecycleController(self._guest, self._harvester, vm_cache, recorder=self._recorder, policy=monitor)
             )
             self._vitals.controller_started(LIFECYCLE_CONTROLLER, controllers[-1].runner)
         for controller in controllers:

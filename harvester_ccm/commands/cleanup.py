@@ -22,7 +22,7 @@ from harvester_ccm.kube.access import harvester_credentials
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, LoadBalancer, VirtualMachine, load_balancers_in
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
-from harvester_ccm.plan.node.vms import GuestCluster, Membership, index_machines
+from harvester_ccm.plan.node.vms import GuestCluster, Membership, index_vms
 from harvester_ccm.plan.service.cleanup import safe_to_delete
 from harvester_ccm.plan.service.ownership import service_key
 
@@ -137,7 +137,7 @@ def _doubts(
         yield f"the VMs in namespace {namespace} cannot be read, so the cluster may still have some"
     else:
         guest = GuestCluster(cluster, namespace)
-        index = index_machines(machines, (), cluster=guest, hostnames={}, claims={})
+        index = index_vms(machines, (), cluster=guest, hostnames={}, claims={})
         alive = sorted(one.name for one in index.by_name.values() if one.membership is Membership.OWN)
         if alive:
             yield f"VMs of a cluster of this name exist: {', '.join(alive)}"

@@ -12,13 +12,13 @@ from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.explain_node import with_stand_ins
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.node_report import machine_index
+from harvester_ccm.commands.node_report import vm_index
 from harvester_ccm.commands.output import Output
 from harvester_ccm.commands.ownflags import FILENAME, NAMESPACE
 from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
 from harvester_ccm.plan.node.device_mapping import MappingPlan, mapping_text, plan_nad_mapping
-from harvester_ccm.plan.node.vms import GuestCluster, MachineIndex, Membership, own_instances
+from harvester_ccm.plan.node.vms import GuestCluster, Membership, VMIndex, own_vmis
 
 Document = dict[str, object]
 
@@ -28,7 +28,7 @@ class MappingReport:
     """The mapping explained."""
 
     plan: MappingPlan
-    instances: tuple[VirtualMachineInstance, ...]
+    vmis: tuple[VirtualMachineInstance, ...]
     """Those that count."""
     dropped: dict[str, str]
     """Network to the reason why it is not in the mapping."""
@@ -47,7 +47,7 @@ class MappingReport:
             "write": self.plan.value,
             "configMap": f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}",
             "key": NAD_MAPPING_KEY,
-            "instances": [one.metadata.name for one in self.instances],
+            "instances": [one.metadata.name for one in self.vmis],
             "dropped": [{"network": network, "reason": reason} for network, reason in self.dropped.items()],
             "silent": list(self.plan.unknown),
             "assumptions": list(self.assumptions),
@@ -73,39 +73,39 @@ async def _from_clusters(call: Call) -> MappingReport:
         if problem is not None:
             raise problem
         cluster = GuestCluster(call.settings.harvester.cluster_name, clusters.harvester.namespace)
-        return report_mapping(inventory, own_instances(machine_index(inventory, cluster)))
+        return report_mapping(inventory, own_vmis(vm_index(inventory, cluster)))
 
 
 def _from_files(call: Call, files: tuple[str, ...]) -> MappingReport:
     contents = read_files(files, namespace=call.flags.text(NAMESPACE.name))
     inventory = with_stand_ins(contents.inventory).assuming(*call.settings.warnings)
     cluster = GuestCluster(call.settings.harvester.cluster_name, contents.namespace)
-    index = machine_index(inventory, cluster)
-    instances = own_instances(index)
-    if not instances and inventory.instances:
-        instances = _not_foreign(index)
+    index = vm_index(inventory, cluster)
+    vmis = own_vmis(index)
+    if not vmis and inventory.instances:
+        vmis = _not_foreign(index)
         inventory = inventory.assuming(
             f"all VMs are this cluster's: no label {VM_CLUSTER} has the value of --cluster-name and no Node names one"
         )
-    return report_mapping(inventory, instances)
+    return report_mapping(inventory, vmis)
 
 
-def _not_foreign(index: MachineIndex) -> tuple[VirtualMachineInstance, ...]:
-    machines = [one for one in index.by_name.values() if one.membership is not Membership.FOREIGN]
-    return tuple(one.instance for one in machines if one.instance is not None)
+def _not_foreign(index: VMIndex) -> tuple[VirtualMachineInstance, ...]:
+    vms = [one for one in index.by_name.values() if one.membership is not Membership.FOREIGN]
+    return tuple(one.vmi for one in vms if one.vmi is not None)
 
 
-def report_mapping(inventory: Inventory, instances: tuple[VirtualMachineInstance, ...]) -> MappingReport:
+def report_mapping(inventory: Inventory, vmis: tuple[VirtualMachineInstance, ...]) -> MappingReport:
     """Return the explanation: the plan is the one that the running program would make after a start."""
-    plan = plan_nad_mapping(instances, inventory.mapping, remembered={})
-    return MappingReport(plan, instances, _dropped(plan, instances), inventory.assumptions)
+    plan = plan_nad_mapping(vmis, inventory.mapping, remembered={})
+    return MappingReport(plan, vmis, _dropped(plan, vmis), inventory.assumptions)
 
 
-def _dropped(plan: MappingPlan, instances: tuple[VirtualMachineInstance, ...]) -> dict[str, str]:
-    said = {one.metadata.name: plan.remembered.get(one.metadata.uid) for one in instances}
+def _dropped(plan: MappingPlan, vmis: tuple[VirtualMachineInstance, ...]) -> dict[str, str]:
+    said = {one.metadata.name: plan.remembered.get(one.metadata.uid) for one in vmis}
     networks = {
         one.metadata.name: {n.multus.network_name for n in one.spec.networks or () if n.multus is not None}
-        for one in instances
+        for one in vmis
         if said[one.metadata.name] is not None
     }
     reasons = {}
@@ -124,7 +124,7 @@ def _dropped(plan: MappingPlan, instances: tuple[VirtualMachineInstance, ...]) -
 
 def _print(report: MappingReport, output: Output) -> None:
     output.line(json.dumps(dict(report.plan.mapping), sort_keys=True, separators=(",", ":"), ensure_ascii=False))
-    names = ", ".join(one.metadata.name for one in report.instances) or "none"
+    names = ", ".join(one.metadata.name for one in report.vmis) or "none"
     output.section("VMs that count", [names])
     output.section("Networks left out", [f"{network}: {reason}" for network, reason in report.dropped.items()])
     if report.plan.unknown:

@@ -11,7 +11,7 @@ from harvester_ccm.commands.call import Call, expect_arguments, refuse
 from harvester_ccm.commands.clusters import Clusters, ask, open_clusters, read_inventory
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.node_report import NodeReport, machine_index, match_of, print_report, report_node
+from harvester_ccm.commands.node_report import NodeReport, match_of, print_report, report_node, vm_index
 from harvester_ccm.commands.ownflags import FILENAME, NAMESPACE
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import Node, parse_provider_id
@@ -23,8 +23,8 @@ from harvester_ccm.model.harvester import (
 )
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.names import NodeReason
-from harvester_ccm.plan.node.existence import Probe, needs_probe, proven_name
-from harvester_ccm.plan.node.vms import GuestCluster, MachineIndex, may_be_asked
+from harvester_ccm.plan.node.existence import LiveGet, needs_live_get, proven_name
+from harvester_ccm.plan.node.vms import GuestCluster, VMIndex, may_be_asked
 
 GUEST_AGENTS_ASKED: Final = 50
 """At most so many guest agents are asked for their host name to find the VM of one Node."""
@@ -60,7 +60,7 @@ async def _from_clusters(call: Call, name: str) -> NodeReport:
 
 async def _with_hostnames(node: Node, inventory: Inventory, cluster: GuestCluster, clusters: Clusters) -> Inventory:
     """Return the inventory with guests' host names, where only they can tell which VM the Node is."""
-    index = machine_index(inventory, cluster)
+    index = vm_index(inventory, cluster)
     problem = match_of(node, index, inventory).problem
     if problem is None or problem.reason not in _SEEKING or parse_provider_id(node.spec.provider_id) is not None:
         return inventory
@@ -72,10 +72,10 @@ async def _with_hostnames(node: Node, inventory: Inventory, cluster: GuestCluste
     return found.assuming(f"host names of guests are not known: {', '.join(silent)}" if silent else "")
 
 
-def _instances_to_ask(index: MachineIndex) -> list[VirtualMachineInstance]:
+def _instances_to_ask(index: VMIndex) -> list[VirtualMachineInstance]:
     """Return the instances of VMs that may be ours and are no Node's yet."""
     machines = [one for one in index.by_name.values() if one.uid not in index.claims and may_be_asked(one)]
-    return [one.instance for one in machines if one.instance is not None]
+    return [one.vmi for one in machines if one.vmi is not None]
 
 
 async def _ask_hostname(clusters: Clusters, instance: VirtualMachineInstance) -> str:
@@ -85,15 +85,15 @@ async def _ask_hostname(clusters: Clusters, instance: VirtualMachineInstance) ->
     return asked.answer.hostname if asked.answer else ""
 
 
-async def _probe(node: Node, inventory: Inventory, cluster: GuestCluster, clusters: Clusters) -> Probe | None:
+async def _probe(node: Node, inventory: Inventory, cluster: GuestCluster, clusters: Clusters) -> LiveGet | None:
     """Return the live answer about the VM of a Node that is not ready, where the lists do not have it."""
-    if not needs_probe(node, match_of(node, machine_index(inventory, cluster), inventory)):
+    if not needs_live_get(node, match_of(node, vm_index(inventory, cluster), inventory)):
         return None
     name = proven_name(node, None)
     if name is None:
         return None
     asked = await ask(clusters.harvester.get(VIRTUAL_MACHINES, name, namespace=cluster.namespace))
-    return Probe(name, asked.answer, asked.error)
+    return LiveGet(name, asked.answer, asked.error)
 
 
 def _from_files(call: Call, files: tuple[str, ...]) -> NodeReport:

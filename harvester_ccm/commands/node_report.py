@@ -21,32 +21,32 @@ from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MAC
 from harvester_ccm.plan.node.addresses import AddressPolicy
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
 from harvester_ccm.plan.node.existence import (
-    Probe,
-    Sighting,
-    Survey,
+    ClusterCheck,
+    LiveGet,
+    VMExistence,
     absence_doubt,
+    check_cluster,
     judge_existence,
     power,
     proven_name,
-    survey_nodes,
 )
 from harvester_ccm.plan.node.lifecycle import (
-    Absence,
+    AbsenceCount,
     LifecyclePlan,
     LifecyclePolicy,
-    NodeLifecycleView,
+    LifecycleView,
     plan_lifecycle,
 )
-from harvester_ccm.plan.node.match import Match, find_machine
+from harvester_ccm.plan.node.match import Match, find_vm
 from harvester_ccm.plan.node.node_note import NodeNote, harvester_note
 from harvester_ccm.plan.node.patch import taint_removal, uninitialized_taints
 from harvester_ccm.plan.node.vms import (
+    VM,
     GuestCluster,
-    Machine,
-    MachineIndex,
+    VMIndex,
     agent_connected,
     claims_of,
-    index_machines,
+    index_vms,
     phase,
 )
 from harvester_ccm.plan.service.virtual_ips import virtual_ips
@@ -82,7 +82,7 @@ class NodeReport:
 
     def document(self) -> Document:
         """Return the explanation for scripts; docs/reference/commands.md describes it."""
-        machine, waiting = self.match.machine, self.plan.waiting
+        machine, waiting = self.match.vm, self.plan.waiting
         return {
             "node": self.node.metadata.name,
             "initialised": not uninitialized_taints(self.node),
@@ -103,10 +103,10 @@ def report_node(
     *,
     cluster: GuestCluster,
     settings: Settings,
-    probe: Probe | None,
+    probe: LiveGet | None,
 ) -> NodeReport:
     """Return the explanation: the plans are those that the running program would make."""
-    index = machine_index(inventory, cluster)
+    index = vm_index(inventory, cluster)
     match = match_of(node, index, inventory)
     policy = address_policy(settings.nodes)
     taken = virtual_ips(inventory.services, inventory.load_balancers)
@@ -114,10 +114,10 @@ def report_node(
     follow = settings.nodes.vmi_controller
     view = NodeView(node, match, policy, virtual_ips=taken, follow_topology=follow)
     plan = NodePlan() if not_kept else plan_node(view)
-    instance = match.machine.instance if match.machine else None
+    instance = match.vm.vmi if match.vm else None
     verdicts = report_addresses(node, instance, policy=policy, virtual_ips=taken).verdicts if instance else ()
     sighting = judge_existence(node, match, probe, absence_doubt(node, proven_name(node, None), inventory.unread))
-    lifecycle = _lifecycle(node, sighting, survey_nodes(inventory.nodes, index), settings)
+    lifecycle = _lifecycle(node, sighting, check_cluster(inventory.nodes, index), settings)
     return NodeReport(
         node=node,
         match=match,
@@ -144,19 +144,19 @@ def _why_not_kept(node: Node, inventory: Inventory, settings: Settings) -> str:
     return f"nothing is decided while the addresses of load balancers cannot be read: {problem}"
 
 
-def _lifecycle(node: Node, sighting: Sighting, survey: Survey, settings: Settings) -> LifecyclePlan:
+def _lifecycle(node: Node, sighting: VMExistence, survey: ClusterCheck, settings: Settings) -> LifecyclePlan:
     """Return what becomes of the Node, as if its VM had been missing often enough already."""
     if LIFECYCLE_CONTROLLER not in settings.controllers:
         return LifecyclePlan()
     nodes = settings.nodes
     rules = LifecyclePolicy(nodes.deletion_confirmations, max_share=nodes.deletion_max_share)
-    confirmed = Absence(node.metadata.uid, node.spec.provider_id, max(rules.confirmations, 2), float("-inf"))
-    return plan_lifecycle(NodeLifecycleView(node, sighting, survey, 0.0, confirmed, policy=rules))
+    confirmed = AbsenceCount(node.metadata.uid, node.spec.provider_id, max(rules.confirmations, 2), float("-inf"))
+    return plan_lifecycle(LifecycleView(node, sighting, survey, 0.0, confirmed, policy=rules))
 
 
-def machine_index(inventory: Inventory, cluster: GuestCluster) -> MachineIndex:
+def vm_index(inventory: Inventory, cluster: GuestCluster) -> VMIndex:
     """Return the VMs as the running program joins them."""
-    return index_machines(
+    return index_vms(
         inventory.machines,
         inventory.instances,
         cluster=cluster,
@@ -166,10 +166,10 @@ def machine_index(inventory: Inventory, cluster: GuestCluster) -> MachineIndex:
     )
 
 
-def match_of(node: Node, index: MachineIndex, inventory: Inventory) -> Match:
+def match_of(node: Node, index: VMIndex, inventory: Inventory) -> Match:
     """Return the Node's VM; while Harvester cannot be read, that is the reason why there is none."""
-    match = find_machine(node, index)
-    if match.machine is not None and match.machine.instance is not None:
+    match = find_vm(node, index)
+    if match.vm is not None and match.vm.vmi is not None:
         return match
     for resource in (VIRTUAL_MACHINES, INSTANCES):
         error = inventory.problems.get(resource.plural)
@@ -222,13 +222,13 @@ def _note_document(note: NodeNote) -> Document:
     return {"type": note.type, "reason": str(note.reason), "message": note.message}
 
 
-def _machine_document(match: Match, machine: Machine) -> Document:
+def _machine_document(match: Match, machine: VM) -> Document:
     return {
         "name": machine.name,
-        "namespace": machine.vm.metadata.namespace,
+        "namespace": machine.object.metadata.namespace,
         "uid": machine.uid,
         "foundBy": str(match.by) if match.by else None,
-        "phase": phase(machine.instance) or None,
+        "phase": phase(machine.vmi) or None,
         "power": power(machine).value,
     }
 
@@ -259,15 +259,15 @@ def print_report(report: NodeReport, output: Output) -> None:
 
 
 def _machine_sentences(report: NodeReport) -> Iterator[str]:
-    machine, match = report.match.machine, report.match
+    machine, match = report.match.vm, report.match
     if machine is None:
         yield match.problem.message if match.problem else "none"
         yield f"the VM is {report.sighting}"
         return
-    yield f"{machine.vm.metadata.key}, found by {match.by}, UID {machine.uid}"
-    status = machine.vm.status.printable_status if machine.vm.status else ""
-    host = machine.instance.status.node_name if machine.instance and machine.instance.status else ""
-    agent = "answers" if machine.instance and agent_connected(machine.instance) else "does not answer"
+    yield f"{machine.object.metadata.key}, found by {match.by}, UID {machine.uid}"
+    status = machine.object.status.printable_status if machine.object.status else ""
+    host = machine.vmi.status.node_name if machine.vmi and machine.vmi.status else ""
+    agent = "answers" if machine.vmi and agent_connected(machine.vmi) else "does not answer"
     where = f" on host {host}" if host else ""
     yield f"status {status or 'unknown'}{where}, switched {power(machine).value}, guest agent {agent}"
 

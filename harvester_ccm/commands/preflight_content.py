@@ -25,8 +25,8 @@ from harvester_ccm.model.harvester import (
     VirtualMachineInstance,
 )
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, VM_CLUSTER
-from harvester_ccm.plan.node.match import Match, find_machine
-from harvester_ccm.plan.node.vms import GuestCluster, MachineIndex, claims_of, index_machines
+from harvester_ccm.plan.node.match import Match, find_vm
+from harvester_ccm.plan.node.vms import GuestCluster, VMIndex, claims_of, index_vms
 from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 
 NO_ANSWER: Final = (
@@ -186,8 +186,8 @@ def node_check(contents: Contents, guest: GuestCluster) -> Check:
     if not nodes:
         return warning(BOTH, "Nodes and VMs", "the cluster has no Node", "Is this the right cluster?")
     index = _index(contents, guest)
-    matches = {one.metadata.name: find_machine(one, index) for one in nodes}
-    lost = {name: match for name, match in matches.items() if match.machine is None}
+    matches = {one.metadata.name: find_vm(one, index) for one in nodes}
+    lost = {name: match for name, match in matches.items() if match.vm is None}
     if not lost:
         evidence = sorted({str(match.by) for match in matches.values() if match.by})
         return ok(BOTH, "Nodes and VMs", f"the VMs of all {len(nodes)} Nodes are found, by {', '.join(evidence)}")
@@ -206,7 +206,7 @@ def name_check(contents: Contents, guest: GuestCluster) -> Check:
         return skipped(BOTH, "cluster name", _why(error))
     # By name no VM of another cluster is found, which is the point here: compared without a name of our own.
     index = _index(contents, GuestCluster("", guest.namespace))
-    found = [find_machine(one, index).machine for one in nodes]
+    found = [find_vm(one, index).vm for one in nodes]
     labels = sorted({one.cluster_label for one in found if one is not None} - {""})
     if not labels:
         return skipped(BOTH, "cluster name", f"no VM of a Node carries label {VM_CLUSTER}")
@@ -245,8 +245,8 @@ def load_balancer_check(contents: Contents, cluster: ClusterIdentity) -> Check:
     return ok(BOTH, name, f"{ours} of this cluster, {unmarked} with its name and no mark yet")
 
 
-def _index(contents: Contents, guest: GuestCluster) -> MachineIndex:
-    return index_machines(
+def _index(contents: Contents, guest: GuestCluster) -> VMIndex:
+    return index_vms(
         contents.machines.answer or (),
         contents.instances.answer or (),
         cluster=guest,

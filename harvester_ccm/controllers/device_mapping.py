@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from harvester_ccm.controllers.runner import Runner
-from harvester_ccm.controllers.vms import Fleet
+from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
@@ -22,7 +22,7 @@ from harvester_ccm.model.meta import Resource, document_decoder
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.device_mapping import Devices, new_config_map, plan_nad_mapping
-from harvester_ccm.plan.node.vms import own_instances
+from harvester_ccm.plan.node.vms import own_vmis
 
 KEY: Final = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
 FORBIDDEN_PAUSE: Final = 600.0
@@ -36,22 +36,22 @@ log = structlog.get_logger(__name__)
 class NetworkMapping:
     """Keeps the ConfigMap."""
 
-    def __init__(self, guest: ApiClient, fleet: Fleet, config_maps: Informer[ConfigMap]) -> None:
+    def __init__(self, guest: ApiClient, vms: VMCache, config_maps: Informer[ConfigMap]) -> None:
         self._guest = guest
-        self._fleet = fleet
+        self._vms = vms
         self._config_maps = config_maps
         self._remembered: Mapping[str, Devices] = {}
         self._unknown: tuple[str, ...] = ()
         self._forbidden_until: float | None = None
         """Loop time before which nothing is written; None while nothing was refused."""
         self.runner = Runner("network mapping", self.reconcile, workers=1)
-        fleet.on_machines(self._wake)
+        vms.on_machines(self._wake)
         config_maps.on_change(lambda _old, _new: self._wake())
         config_maps.on_state(self._wake)
 
     async def run(self) -> None:
         """Work until cancelled."""
-        await self._fleet.caches.nodes.wait_synced()
+        await self._vms.caches.nodes.wait_synced()
         self._wake()
         await self.runner.run()
 
@@ -61,10 +61,10 @@ class NetworkMapping:
             if isinstance(self._config_maps.problem, Forbidden):
                 self._say_forbidden(self._config_maps.problem)
             return Wait("ConfigMap")
-        index = self._fleet.index()
+        index = self._vms.index()
         if not index.synced:
             return Wait("VMs")
-        plan = plan_nad_mapping(own_instances(index), self._config_maps.get(key), remembered=self._remembered)
+        plan = plan_nad_mapping(own_vmis(index), self._config_maps.get(key), remembered=self._remembered)
         self._remembered = plan.remembered
         if plan.unknown != self._unknown:
             self._unknown = plan.unknown

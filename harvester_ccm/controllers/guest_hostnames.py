@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from harvester_ccm.controllers.runner import Runner
-from harvester_ccm.controllers.vms import Fleet
+from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.backoff import backoff
 from harvester_ccm.kube.client import ApiClient
@@ -46,18 +46,18 @@ class _Asked:
 
 
 class GuestHostnames:
-    """Learns host names for the fleet."""
+    """Learns host names for the join of Nodes and VMs."""
 
-    def __init__(self, harvester: ApiClient, fleet: Fleet) -> None:
+    def __init__(self, harvester: ApiClient, vms: VMCache) -> None:
         self._harvester = harvester
-        self._fleet = fleet
-        self._instances = fleet.caches.instances
+        self._vms = vms
+        self._instances = vms.caches.instances
         self._asked: dict[str, _Asked] = {}
         self._answers: dict[str, tuple[VirtualMachineInstance, str]] = {}
         self._first_answer = 0.0
         self._forbidden = False
         self.runner = Runner("guest hostname", self.reconcile, workers=WORKERS)
-        fleet.on_seek(self._consider_all)
+        vms.on_seek(self._consider_all)
         self._instances.on_change(self._instance_changed)
 
     async def run(self) -> None:
@@ -111,24 +111,24 @@ class GuestHostnames:
 
     def _candidate(self, key: str) -> VirtualMachineInstance | None:
         """Return the instance whose agent should be asked: of a VM that may be ours and is no Node's yet."""
-        fleet = self._fleet
-        index = fleet.index()
+        vms = self._vms
+        index = vms.index()
         instance = self._instances.get(key)
-        machine = index.by_name.get(instance.metadata.name) if instance and fleet.seekers else None
+        machine = index.by_name.get(instance.metadata.name) if instance and vms.seekers else None
         if machine is None or machine.uid in index.claims or not may_be_asked(machine):
             return None
-        nodes = (fleet.caches.nodes.get(name) for name in fleet.nodes_of(machine))
-        found = (fleet.match(node).machine for node in nodes if node is not None)
+        nodes = (vms.caches.nodes.get(name) for name in vms.nodes_of(machine))
+        found = (vms.match(node).vm for node in nodes if node is not None)
         return None if any(one is not None and one.uid == machine.uid for one in found) else instance
 
     def _hand_on(self) -> None:
-        """Give the answers to the fleet, unless other questions may still bring a second VM of the same name."""
+        """Give the answers to the join, unless other questions may still bring a second VM of the same name."""
         waited = asyncio.get_running_loop().time() - self._first_answer
         if not self._answers or (waited < LONGEST_WAIT and (self.runner.depth or self.runner.busy > 1)):
             return
         answers, self._answers = self._answers, {}
         for instance, hostname in answers.values():
-            self._fleet.learn(instance, hostname)
+            self._vms.learn(instance, hostname)
 
     def _consider_all(self) -> None:
         """Ask again soon: a guest has its name by the time that its Node joins."""
@@ -138,5 +138,5 @@ class GuestHostnames:
             self.runner.enqueue(instance.metadata.key)
 
     def _instance_changed(self, _old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
-        if new is not None and self._fleet.seekers:
+        if new is not None and self._vms.seekers:
             self.runner.enqueue(new.metadata.key)

@@ -1,6 +1,6 @@
 """Initialisation of Nodes and their refresh: read from caches, ask ``plan_node``, write what it returned.
 
-Woken by every change of a Node and of what belongs to its VM (see ``fleet``), so a new address, zone or host is on the
+Woken by every change of a Node and of what belongs to its VM (see ``vms``), so a new address, zone or host is on the
 Node within moments. Nothing is asked of Harvester for a Node: all is in the caches. Once per period every Node is
 looked at anyway, spread over time, as a safety net.
 
@@ -21,7 +21,7 @@ import structlog
 from harvester_ccm.config import NODE_CONTROLLER
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.controllers.virtual_ips import VirtualAddresses
-from harvester_ccm.controllers.vms import Fleet
+from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import Forbidden, Invalid, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
@@ -77,28 +77,28 @@ class NodeController:
     def __init__(
         self,
         guest: ApiClient,
-        fleet: Fleet,
+        vms: VMCache,
         virtual_addresses: VirtualAddresses,
         *,
         recorder: EventRecorder,
         policy: NodePolicy,
     ) -> None:
         self._guest = guest
-        self._fleet = fleet
-        self._nodes = fleet.caches.nodes
+        self._vms = vms
+        self._nodes = vms.caches.nodes
         self._virtual_addresses = virtual_addresses
         self._recorder = recorder
         self._policy = policy
         self._memory: dict[str, _Memory] = {}
         self.runner = Runner("node", self.reconcile, workers=policy.workers)
-        fleet.on_wake(self.runner.enqueue)
+        vms.on_wake(self.runner.enqueue)
         virtual_addresses.on_new(self._addresses_taken)
-        virtual_addresses.on_state(fleet.wake_all)
+        virtual_addresses.on_state(vms.wake_all)
 
     async def run(self) -> None:
         """Work until cancelled."""
         await self._nodes.wait_synced()
-        self._fleet.wake_all()
+        self._vms.wake_all()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.runner.run(), name="node workers")
             group.create_task(self._pass_over_all(), name="node pass")
@@ -108,13 +108,13 @@ class NodeController:
         node = self._nodes.get(name)
         if node is None or node.metadata.deleting:
             self._memory.pop(name, None)
-            self._fleet.seek(name, seeking=False)
+            self._vms.seek(name, seeking=False)
             return Done()
         if not self._may_decide(node):
             return Wait("load balancers")
         match = self._match(node)
         plan = plan_node(self._view(node, match))
-        self._fleet.seek(name, seeking=_seeks(node, match))
+        self._vms.seek(name, seeking=_seeks(node, match))
         memory = self._remember(node)
         self._log_oddities(node, plan, memory)
         due = self._tell_ripe(node, (*plan.notes, *memory.refused), memory)
@@ -128,10 +128,10 @@ class NodeController:
         return known.complete or (known.unreadable and bool(uninitialized_taints(node)))
 
     def _match(self, node: Node) -> Match:
-        match = self._fleet.match(node)
-        if match.machine is not None and match.machine.instance is None:
+        match = self._vms.match(node)
+        if match.vm is not None and match.vm.vmi is None:
             # That the VM does not run would be a guess while its instance cannot be read.
-            problem = self._fleet.problem()
+            problem = self._vms.problem()
             return Match(problem=problem) if problem is not None else match
         return match
 
@@ -237,11 +237,11 @@ class NodeController:
         for node in self._nodes.all():
             if any(shown.address in texts for shown in node.status.addresses):
                 self.runner.enqueue(node.metadata.name)
-        for machine in self._fleet.index().by_name.values():
-            status = machine.instance.status if machine.instance else None
+        for machine in self._vms.index().by_name.values():
+            status = machine.vmi.status if machine.vmi else None
             interfaces = status.interfaces if status else None
             if any(not texts.isdisjoint(nic.ip_addresses or (nic.ip_address,)) for nic in interfaces or ()):
-                for name in self._fleet.nodes_of(machine):
+                for name in self._vms.nodes_of(machine):
                     self.runner.enqueue(name)
 
 

@@ -15,7 +15,7 @@ import structlog
 
 from harvester_ccm.config import LIFECYCLE_CONTROLLER
 from harvester_ccm.controllers.runner import Runner
-from harvester_ccm.controllers.vms import Fleet
+from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
@@ -23,22 +23,22 @@ from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.plan.node.existence import (
+    ClusterCheck,
     Existence,
-    Probe,
-    Sighting,
-    Survey,
+    LiveGet,
+    VMExistence,
     absence_doubt,
+    check_cluster,
     judge_existence,
-    needs_probe,
+    needs_live_get,
     proven_name,
-    survey_nodes,
 )
 from harvester_ccm.plan.node.lifecycle import (
-    Absence,
+    AbsenceCount,
     LifecyclePlan,
     LifecyclePolicy,
+    LifecycleView,
     NodeDeletion,
-    NodeLifecycleView,
     deletion_refused,
     plan_lifecycle,
 )
@@ -48,7 +48,7 @@ from harvester_ccm.plan.node.patch import NodePatch
 
 HELD_PAUSE: Final = 60.0
 """Seconds between two looks at a Node whose VM is gone and that is not deleted for a reason."""
-_NO_SURVEY: Final = Survey(managed=0, missing=frozenset(), missing_ready=frozenset())
+_NO_SURVEY: Final = ClusterCheck(managed=0, missing=frozenset(), missing_ready=frozenset())
 """For Nodes whose VM is not certainly gone: nothing is decided by it then."""
 
 log = structlog.get_logger(__name__)
@@ -72,7 +72,7 @@ class _Memory:
     uid: str
     machine_name: str | None = None
     """Last name under which the Node's VM was seen."""
-    absence: Absence | None = None
+    absences: AbsenceCount | None = None
     probe_due: float = 0.0
     """Loop time before which Harvester is not asked again."""
     deletion_due: float = 0.0
@@ -87,21 +87,21 @@ class NodeLifecycleController:
         self,
         guest: ApiClient,
         harvester: ApiClient,
-        fleet: Fleet,
+        vms: VMCache,
         *,
         recorder: EventRecorder,
         policy: MonitorPolicy,
     ) -> None:
         self._guest = guest
         self._harvester = harvester
-        self._fleet = fleet
-        self._nodes = fleet.caches.nodes
+        self._vms = vms
+        self._nodes = vms.caches.nodes
         self._recorder = recorder
         self._policy = policy
         self._memory: dict[str, _Memory] = {}
         self._deletions: tuple[float, ...] = ()
         self.runner = Runner("node lifecycle", self.reconcile, workers=policy.workers)
-        fleet.on_wake(self.runner.enqueue)
+        vms.on_wake(self.runner.enqueue)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -117,11 +117,11 @@ class NodeLifecycleController:
             self._memory.pop(name, None)
             return Done()
         memory = self._remember(node)
-        match = self._fleet.match(node)
-        if match.machine is not None:
-            memory.machine_name = match.machine.name
+        match = self._vms.match(node)
+        if match.vm is not None:
+            memory.machine_name = match.vm.name
         probe, vm_name = None, proven_name(node, memory.machine_name)
-        if vm_name is not None and needs_probe(node, match) and not self._fleet.unread():
+        if vm_name is not None and needs_live_get(node, match) and not self._vms.unread():
             now = _now()
             if now < memory.probe_due:
                 return Wait("spacing", memory.probe_due - now)
@@ -131,7 +131,7 @@ class NodeLifecycleController:
             current = self._nodes.get(name)
             if current is None or current.metadata.uid != memory.uid:
                 return Done()
-            node, match = current, self._fleet.match(current)
+            node, match = current, self._vms.match(current)
         return await self._act(node, self._plan(node, match, probe, memory), memory)
 
     def _remember(self, node: Node) -> _Memory:
@@ -140,36 +140,36 @@ class NodeLifecycleController:
             memory = self._memory[node.metadata.name] = _Memory(node.metadata.uid)
         return memory
 
-    async def _ask_for_machine(self, name: str) -> Probe:
+    async def _ask_for_machine(self, name: str) -> LiveGet:
         try:
-            vm = await self._harvester.get(VIRTUAL_MACHINES, name, namespace=self._fleet.cluster.namespace)
+            vm = await self._harvester.get(VIRTUAL_MACHINES, name, namespace=self._vms.cluster.namespace)
         except CCMError as error:
             log.debug("VM not found by a live request", vm=name, error=str(error))
-            return Probe(name, error=error)
-        return Probe(name, vm=vm)
+            return LiveGet(name, error=error)
+        return LiveGet(name, vm=vm)
 
-    def _plan(self, node: Node, match: Match, probe: Probe | None, memory: _Memory) -> LifecyclePlan:
-        doubt = absence_doubt(node, proven_name(node, memory.machine_name), self._fleet.unread())
+    def _plan(self, node: Node, match: Match, probe: LiveGet | None, memory: _Memory) -> LifecyclePlan:
+        doubt = absence_doubt(node, proven_name(node, memory.machine_name), self._vms.unread())
         sighting = judge_existence(node, match, probe, doubt)
         return plan_lifecycle(
-            NodeLifecycleView(
+            LifecycleView(
                 node,
                 sighting,
                 self._survey(sighting),
                 _now(),
-                absence=memory.absence,
+                absences=memory.absences,
                 deletions=self._deletions,
                 policy=self._policy.lifecycle,
             )
         )
 
-    def _survey(self, sighting: Sighting) -> Survey:
+    def _survey(self, sighting: VMExistence) -> ClusterCheck:
         if sighting.existence is not Existence.ABSENT:
             return _NO_SURVEY
-        return survey_nodes(self._nodes.all(), self._fleet.index())
+        return check_cluster(self._nodes.all(), self._vms.index())
 
     async def _act(self, node: Node, plan: LifecyclePlan, memory: _Memory) -> Outcome:
-        memory.absence = plan.absence
+        memory.absences = plan.absences
         if plan.taints is not None:
             await self._write_taints(node, plan.taints)
         if plan.deletion is not None:

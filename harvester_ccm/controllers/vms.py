@@ -15,15 +15,15 @@ from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
-from harvester_ccm.plan.node.match import Match, find_machine
-from harvester_ccm.plan.node.node_identity import machine_identities, node_identities
+from harvester_ccm.plan.node.match import Match, find_vm
+from harvester_ccm.plan.node.node_identity import node_identities, vm_identities
 from harvester_ccm.plan.node.node_note import NodeNote, harvester_note
 from harvester_ccm.plan.node.vms import (
+    VM,
     GuestCluster,
-    Machine,
-    MachineIndex,
+    VMIndex,
     claims_of,
-    index_machines,
+    index_vms,
     usable_hostname,
 )
 
@@ -36,17 +36,17 @@ NodeWake = Callable[[str], None]
 """Called with the name of a Node that should be looked at."""
 
 
-def machine_uid(vm: VirtualMachine) -> Iterable[str]:
+def vm_uid(vm: VirtualMachine) -> Iterable[str]:
     """Return the UID, for the index UID."""
     return (vm.metadata.uid,)
 
 
 NODE_INDEXES: Final[Mapping[str, Callable[[Node], Iterable[str]]]] = {IDENTITY: node_identities}
-MACHINE_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {UID: machine_uid}
+VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {UID: vm_uid}
 
 
 @dataclass(frozen=True)
-class FleetCaches:
+class VMCaches:
     """What is joined."""
 
     nodes: Informer[Node]
@@ -62,16 +62,16 @@ class _Hostname:
     name: str
 
 
-class Fleet:
+class VMCache:
     """Nodes with their VMs."""
 
-    def __init__(self, caches: FleetCaches, cluster: GuestCluster) -> None:
+    def __init__(self, caches: VMCaches, cluster: GuestCluster) -> None:
         self.caches = caches
         self.cluster = cluster
         self.seekers: set[str] = set()
         """Names of new Nodes whose VM is not known by anything that was read so far."""
         self._hostnames: dict[str, _Hostname] = {}
-        self._index: MachineIndex | None = None
+        self._index: VMIndex | None = None
         self._claims_changed = False
         self._on_wake: list[NodeWake] = []
         self._on_machines: list[Callable[[], None]] = []
@@ -94,11 +94,11 @@ class Fleet:
         """Have ``callback`` called when another Node seeks its VM."""
         self._on_seek.append(callback)
 
-    def index(self) -> MachineIndex:
+    def index(self) -> VMIndex:
         """Return all VMs, findable by what a Node shows."""
         caches = self.caches
         if self._index is None:
-            self._index = index_machines(
+            self._index = index_vms(
                 caches.machines.all(),
                 caches.instances.all(),
                 cluster=self.cluster,
@@ -113,8 +113,8 @@ class Fleet:
 
     def match(self, node: Node) -> Match:
         """Return the Node's VM. While Harvester cannot be read, that is the reason why there is none."""
-        match = find_machine(node, self.index())
-        if match.machine is None and (problem := self.problem()) is not None:
+        match = find_vm(node, self.index())
+        if match.vm is None and (problem := self.problem()) is not None:
             return Match(problem=problem)
         return match
 
@@ -133,12 +133,12 @@ class Fleet:
                 return harvester_note(error, action=action, namespace=self.cluster.namespace)
         return None
 
-    def nodes_of(self, machine: Machine) -> tuple[str, ...]:
+    def nodes_of(self, machine: VM) -> tuple[str, ...]:
         """Return the names of the Nodes that can be this VM's."""
         nodes = self.caches.nodes
         found = {
             node.metadata.name: None
-            for identity in sorted(machine_identities(machine))
+            for identity in sorted(vm_identities(machine))
             for node in nodes.by_index(IDENTITY, identity)
         }
         return tuple(found)
@@ -173,7 +173,7 @@ class Fleet:
             identities: frozenset[str] = frozenset()
             for uid in {before, after} - {None}:
                 for vm in self.caches.machines.by_index(UID, uid or ""):
-                    identities |= machine_identities(self._machine(vm))
+                    identities |= vm_identities(self._machine(vm))
             self._claims_changed = True
             self._tell(identities)
         for name in {one.metadata.name for one in (old, new) if one is not None}:
@@ -185,7 +185,7 @@ class Fleet:
         if old is not None and new is not None and _alike(old, new) and old.status == new.status:
             return
         machines = [self._machine(vm) for vm in (old, new) if vm is not None]
-        self._machines_changed(frozenset().union(*(machine_identities(machine) for machine in machines)))
+        self._machines_changed(frozenset().union(*(vm_identities(machine) for machine in machines)))
 
     def _instance_changed(self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
         if old is not None and new is not None and _alike(old, new) and old.status == new.status:
@@ -198,12 +198,12 @@ class Fleet:
     def _identities(self, instance: VirtualMachineInstance) -> frozenset[str]:
         """Return the identities of the VM with this instance; none without a VM, because then no Node is its."""
         vm = self.caches.machines.get(instance.metadata.key)
-        return machine_identities(replace(self._machine(vm), instance=instance)) if vm else frozenset()
+        return vm_identities(replace(self._machine(vm), vmi=instance)) if vm else frozenset()
 
-    def _machine(self, vm: VirtualMachine) -> Machine:
+    def _machine(self, vm: VirtualMachine) -> VM:
         hostname = self._hostnames.get(vm.metadata.name)
         instance = self.caches.instances.get(vm.metadata.key)
-        return Machine(vm, instance, usable_hostname(hostname.name) if hostname else "")
+        return VM(vm, instance, usable_hostname(hostname.name) if hostname else "")
 
     def _machines_changed(self, identities: Iterable[str]) -> None:
         self._index = None

@@ -11,7 +11,7 @@ from harvester_ccm.errors import Answer, ApiError, error_from_answer
 from harvester_ccm.model.core import NODES, Node, NodeAddress
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.plan.node.addresses import AddressPlan
-from harvester_ccm.plan.node.vms import GuestCluster, MachineIndex, claims_of, index_machines
+from harvester_ccm.plan.node.vms import GuestCluster, VMIndex, claims_of, index_vms
 
 NAMESPACE = "prod"
 CLUSTER = GuestCluster(name="demo", namespace=NAMESPACE)
@@ -124,11 +124,9 @@ def index(
     nodes: Iterable[Node] = (),
     cluster: GuestCluster = CLUSTER,
     synced: bool = True,
-) -> MachineIndex:
+) -> VMIndex:
     """Return the index of all this."""
-    return index_machines(
-        vms, instances, cluster=cluster, hostnames=hostnames or {}, claims=claims_of(nodes), synced=synced
-    )
+    return index_vms(vms, instances, cluster=cluster, hostnames=hostnames or {}, claims=claims_of(nodes), synced=synced)
 
 
 def parsed(addresses: str) -> tuple[NodeAddress, ...]:

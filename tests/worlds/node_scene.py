@@ -13,7 +13,7 @@ from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.node import NodeController, NodePolicy
 from harvester_ccm.controllers.node_lifecycle import MonitorPolicy, NodeLifecycleController
 from harvester_ccm.controllers.virtual_ips import VirtualAddresses
-from harvester_ccm.controllers.vms import MACHINE_INDEXES, NODE_INDEXES, Fleet, FleetCaches
+from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache, VMCaches
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
@@ -62,28 +62,28 @@ class NodeScene:
         self.harvester = MemoryClient(self.harvester_server, cluster="harvester", namespace=NAMESPACE)
         vms = Selection(NAMESPACE)
         self.nodes = Informer(self.guest, NODES, indexes=NODE_INDEXES)
-        self.machines = Informer(self.harvester, VIRTUAL_MACHINES, vms, indexes=MACHINE_INDEXES)
+        self.machines = Informer(self.harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES)
         self.instances = Informer(self.harvester, INSTANCES, vms)
         self.services = Informer(self.guest, SERVICES)
         self.load_balancers = Informer(self.harvester, LOAD_BALANCERS, vms)
         self.config_maps = Informer(self.guest, CONFIG_MAPS, Selection("kube-system"))
         self.recorder = EventRecorder(self.guest, host="test")
-        self.fleet = Fleet(FleetCaches(self.nodes, self.machines, self.instances), GuestCluster(cluster, NAMESPACE))
+        self.vms = VMCache(VMCaches(self.nodes, self.machines, self.instances), GuestCluster(cluster, NAMESPACE))
         self.node = NodeController(
             self.guest,
-            self.fleet,
+            self.vms,
             VirtualAddresses(self.services, self.load_balancers),
             recorder=self.recorder,
             policy=NodePolicy(
                 AddressPolicy(), workers=workers, full_pass=300.0, tell_after=PERIOD, follow_topology=follow
             ),
         )
-        self.hostnames = GuestHostnames(self.harvester, self.fleet)
-        self.mapping = NetworkMapping(self.guest, self.fleet, self.config_maps)
+        self.hostnames = GuestHostnames(self.harvester, self.vms)
+        self.mapping = NetworkMapping(self.guest, self.vms, self.config_maps)
         self.lifecycle = NodeLifecycleController(
             self.guest,
             self.harvester,
-            self.fleet,
+            self.vms,
             recorder=self.recorder,
             policy=MonitorPolicy(policy or LifecyclePolicy(), PERIOD, workers),
         )

@@ -74,7 +74,7 @@ class AddressPlan:
 
 def plan_addresses(
     node: Node,
-    instance: VirtualMachineInstance,
+    vmi: VirtualMachineInstance,
     *,
     policy: AddressPolicy,
     virtual_ips: Set[IPAddress] = frozenset(),
@@ -83,17 +83,17 @@ def plan_addresses(
 
     ``virtual_ips`` are the addresses of load balancers; they must be complete when this is called.
     """
-    nic = management_nic(instance, policy.management_network)
+    nic = management_nic(vmi, policy.management_network)
     if nic is None:
-        return AddressPlan(problem=events.no_network(instance, policy.management_network))
-    reported, dropped = read_addresses(reported_addresses(instance, nic), virtual_ips)
+        return AddressPlan(problem=events.no_network(vmi, policy.management_network))
+    reported, dropped = read_addresses(reported_addresses(vmi, nic), virtual_ips)
     notes = [events.guessed_network(nic)] if nic.guessed_among else []
     provided, provided_notes = _provided(node, policy)
     notes += provided_notes
-    elsewhere = addresses_elsewhere(instance, nic)
+    elsewhere = addresses_elsewhere(vmi, nic)
     candidates = Candidates(reported, _stand_ins(node, reported, provided, elsewhere, virtual_ips))
     if not reported and (was_initialised(node) or not candidates.stand_ins):
-        problem = events.no_address(instance, nic, dropped)
+        problem = events.no_address(vmi, nic, dropped)
         return AddressPlan((), dropped, problem, tuple(notes))
     rules = InternalIPRules(provided, policy.node_ip_cidrs, policy.exclude_ranges, _present_internal_ips(node))
     choice = choose_internal_ips(candidates, rules)

@@ -7,7 +7,7 @@ plan says what it waits for. Differences from the Go framework, which removes th
 
 * A Node whose VM has no usable address, or does not run, stays tainted. Go lets workloads on it.
 * Addresses, zone and region of an initialised Node follow the VM at every look; Go puts the taint back to that end.
-* The VM's name is recorded on the Node, so that after a restart the very VM can be asked for (``machine_state``). It
+* The VM's name is recorded on the Node, so that after a restart the very VM can be asked for (``existence``). It
   comes with what is written anyway, and only while the provider ID shows that it is this VM.
 * The provider ID is written once, and only together with the initialisation, as in Go.
 """
@@ -36,7 +36,7 @@ from harvester_ccm.plan.node.patch import (
     was_initialised,
 )
 from harvester_ccm.plan.node.topology import plan_topology
-from harvester_ccm.plan.node.vms import Machine
+from harvester_ccm.plan.node.vms import VM
 
 _TOLD_AFTER_INIT: Final = frozenset(
     {
@@ -105,19 +105,19 @@ class NodePlan:
 
 def plan_node(view: NodeView) -> NodePlan:
     """Return the plan for the Node. Applying it and planning again gives a plan without writes."""
-    machine = view.match.machine
-    if machine is None:
+    vm = view.match.vm
+    if vm is None:
         return _waiting(view, AddressPlan(problem=view.match.problem))
-    addresses = _addresses(view, machine)
+    addresses = _addresses(view, vm)
     if uninitialized_taints(view.node) and not addresses.addresses and not was_initialised(view.node):
         return _waiting(view, addresses)
-    return _writing(view, machine, addresses)
+    return _writing(view, vm, addresses)
 
 
-def _addresses(view: NodeView, machine: Machine) -> AddressPlan:
-    if machine.instance is None:
-        return AddressPlan(problem=not_running(machine))
-    return plan_addresses(view.node, machine.instance, policy=view.policy, virtual_ips=view.virtual_ips)
+def _addresses(view: NodeView, vm: VM) -> AddressPlan:
+    if vm.vmi is None:
+        return AddressPlan(problem=not_running(vm))
+    return plan_addresses(view.node, vm.vmi, policy=view.policy, virtual_ips=view.virtual_ips)
 
 
 def _waiting(view: NodeView, addresses: AddressPlan) -> NodePlan:
@@ -128,14 +128,14 @@ def _waiting(view: NodeView, addresses: AddressPlan) -> NodePlan:
     return NodePlan(waiting=problem if tainted else None, notes=told, remarks=remarks, dropped=addresses.dropped)
 
 
-def _writing(view: NodeView, machine: Machine, addresses: AddressPlan) -> NodePlan:
+def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
     node = view.node
     tainted = bool(uninitialized_taints(node))
-    topology = plan_topology(node, machine.instance, follow=view.follow_topology)
-    provider_id = format_provider_id(machine.uid) if tainted and not node.spec.provider_id else None
+    topology = plan_topology(node, vm.vmi, follow=view.follow_topology)
+    provider_id = format_provider_id(vm.uid) if tainted and not node.spec.provider_id else None
     writes = (
         addresses_patch(node, addresses.addresses) if addresses.addresses else None,
-        identity_patch(node, provider_id, _with_record(node, machine, topology.change)),
+        identity_patch(node, provider_id, _with_record(node, vm, topology.change)),
     )
     problems = (addresses.problem,) if addresses.problem else ()
     told, remarks = _sorted_out(
@@ -151,13 +151,13 @@ def _writing(view: NodeView, machine: Machine, addresses: AddressPlan) -> NodePl
     )
 
 
-def _with_record(node: Node, machine: Machine, change: MetadataChange) -> MetadataChange:
+def _with_record(node: Node, vm: VM, change: MetadataChange) -> MetadataChange:
     """Return the change together with the record of the VM's name, where something is written anyway."""
     written = uninitialized_taints(node) or change.labels or change.annotations
-    proven = not node.spec.provider_id or parse_provider_id(node.spec.provider_id) == machine.uid
-    if not written or not proven or node.metadata.annotation(MACHINE_RECORD) == machine.name:
+    proven = not node.spec.provider_id or parse_provider_id(node.spec.provider_id) == vm.uid
+    if not written or not proven or node.metadata.annotation(MACHINE_RECORD) == vm.name:
         return change
-    return replace(change, annotations={**change.annotations, MACHINE_RECORD: machine.name})
+    return replace(change, annotations={**change.annotations, MACHINE_RECORD: vm.name})
 
 
 def _match_notes(match: Match) -> tuple[NodeNote, ...]:

@@ -34,7 +34,7 @@ class MappingPlan:
     value: str | None = None
     """Text to write; None: leave the ConfigMap as it is."""
     remembered: Mapping[str, Devices] = field(default_factory=dict)
-    """What each VM last said, by UID of its instance; pass it in next time."""
+    """What each VM last said, by UID of its VMI; pass it in next time."""
     unknown: tuple[str, ...] = ()
     """Names of VMs with a network whose device is not known, for the log."""
 
@@ -51,18 +51,18 @@ class _Report:
 
 
 def plan_nad_mapping(
-    instances: Iterable[VirtualMachineInstance],
+    vmis: Iterable[VirtualMachineInstance],
     config_map: ConfigMap | None,
     *,
     remembered: Mapping[str, Devices],
 ) -> MappingPlan:
-    """Return the mapping over the nodes' instances (``node_machine.own_instances``). ``config_map``: None if absent."""
+    """Return the mapping over the nodes' VMIs (``vms.own_vmis``). ``config_map``: None if absent."""
     published = _published(config_map)
     reports: dict[str, _Report] = {}
-    for instance in instances:
-        report = _report(instance, remembered.get(instance.metadata.uid, {}))
+    for vmi in vmis:
+        report = _report(vmi, remembered.get(vmi.metadata.uid, {}))
         if report is not None:
-            reports[instance.metadata.uid] = report
+            reports[vmi.metadata.uid] = report
     memory = {uid: report.devices for uid, report in reports.items()}
     unknown = tuple(sorted(report.name for report in reports.values() if not report.complete))
     if not reports:
@@ -102,18 +102,18 @@ def _published(config_map: ConfigMap | None) -> dict[str, str] | None:
     return value
 
 
-def _report(instance: VirtualMachineInstance, remembered: Devices) -> _Report | None:
+def _report(vmi: VirtualMachineInstance, remembered: Devices) -> _Report | None:
     """Return what a VM says, or None when it does not count: not running, or it has never reported an interface."""
-    if phase(instance) != "Running" or instance.status is None:
+    if phase(vmi) != "Running" or vmi.status is None:
         return None
-    networks = {n.name: n.multus.network_name for n in instance.spec.networks or () if n.multus is not None}
-    interfaces = () if migrating(instance) else instance.status.interfaces or ()
+    networks = {n.name: n.multus.network_name for n in vmi.spec.networks or () if n.multus is not None}
+    interfaces = () if migrating(vmi) else vmi.status.interfaces or ()
     now = {networks[i.name]: i.interface_name for i in interfaces if i.interface_name and i.name in networks}
     attached = frozenset(network for network in networks.values() if network)
     known = {network: device for network, device in remembered.items() if network in attached}
     if not interfaces and not known:
         return None
-    return _Report(instance.metadata.name, attached, known | now)
+    return _Report(vmi.metadata.name, attached, known | now)
 
 
 def _common(reports: tuple[_Report, ...], published: Devices) -> dict[str, str]:

@@ -10,23 +10,23 @@ from harvester_ccm.netip import IPAddress, IPNetwork
 from harvester_ccm.plan.node.interfaces import DroppedAddress, Nic
 from harvester_ccm.plan.node.internal_ip import Choice
 from harvester_ccm.plan.node.node_note import NodeNote
-from harvester_ccm.plan.node.vms import Machine, agent_connected
+from harvester_ccm.plan.node.vms import VM, agent_connected
 
 
-def not_running(machine: Machine) -> NodeNote:
-    """Return the note for a VM without a running instance."""
-    status = machine.vm.status.printable_status if machine.vm.status else ""
+def not_running(vm: VM) -> NodeNote:
+    """Return the note for a VM that has no VMI."""
+    status = vm.object.status.printable_status if vm.object.status else ""
     return NodeNote(
         NodeReason.VM_NOT_RUNNING,
-        f"VM {machine.vm.metadata.key} is not running (status {status or 'unknown'}), so it has no address yet",
+        f"VM {vm.object.metadata.key} is not running (status {status or 'unknown'}), so it has no address yet",
     )
 
 
-def no_network(instance: VirtualMachineInstance, network: str | None) -> NodeNote:
+def no_network(vmi: VirtualMachineInstance, network: str | None) -> NodeNote:
     """Return the note for a VM without an interface that counts."""
-    networks = instance.spec.networks or ()
+    networks = vmi.spec.networks or ()
     attached = ", ".join(n.multus.network_name for n in networks if n.multus is not None) or "none but the pod network"
-    name = instance.metadata.key
+    name = vmi.metadata.key
     if network:
         text = f"VM {name} has no interface in --management-network {network}; its networks: {attached}"
     else:
@@ -44,14 +44,14 @@ def guessed_network(nic: Nic) -> NodeNote:
     )
 
 
-def no_address(instance: VirtualMachineInstance, nic: Nic, dropped: Sequence[DroppedAddress]) -> NodeNote:
+def no_address(vmi: VirtualMachineInstance, nic: Nic, dropped: Sequence[DroppedAddress]) -> NodeNote:
     """Return the note for an interface without a usable address."""
-    where = f"VM {instance.metadata.key} has no address yet on network {nic.network}"
+    where = f"VM {vmi.metadata.key} has no address yet on network {nic.network}"
     if dropped:
         text = (
             f"{where}: unusable are {_listed(dropped)}. Does the guest get an address from DHCP or its configuration?"
         )
-    elif agent_connected(instance):
+    elif agent_connected(vmi):
         text = f"{where}: qemu-guest-agent is connected but reports none. Does the guest configure this interface?"
     else:
         text = f"{where}: is qemu-guest-agent installed and running in the guest?"

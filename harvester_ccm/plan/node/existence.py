@@ -12,8 +12,8 @@ from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import VirtualMachine
 from harvester_ccm.names import MACHINE_RECORD, NodeReason
-from harvester_ccm.plan.node.match import Match, find_machine
-from harvester_ccm.plan.node.vms import Machine, MachineIndex, phase
+from harvester_ccm.plan.node.match import Match, find_vm
+from harvester_ccm.plan.node.vms import VM, VMIndex, phase
 
 _RUNNING: Final = frozenset({"Paused", "Migrating"})
 _NOT_STARTING: Final = frozenset(
@@ -51,7 +51,7 @@ class Power(Enum):
 
 
 @dataclass(frozen=True)
-class Probe:
+class LiveGet:
     """Answer to a live GET of a VM by name. Exactly one of ``vm`` and ``error`` is set."""
 
     name: str
@@ -60,11 +60,11 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Sighting:
+class VMExistence:
     """What is certain about a Node's VM."""
 
     existence: Existence
-    machine: Machine | None = None
+    vm: VM | None = None
     """Set when it is present."""
     detail: str = ""
     """For logs: which answer it rests on."""
@@ -73,7 +73,7 @@ class Sighting:
 
 
 @dataclass(frozen=True)
-class Survey:
+class ClusterCheck:
     """How many Nodes have their VM: the measure for whether our view of Harvester can be right."""
 
     managed: int
@@ -84,21 +84,21 @@ class Survey:
     """Names of those without a VM that are ready nevertheless."""
 
 
-def survey_nodes(nodes: Iterable[Node], index: MachineIndex) -> Survey:
-    """Return the survey over all Nodes of the cluster."""
+def check_cluster(nodes: Iterable[Node], index: VMIndex) -> ClusterCheck:
+    """Return the check over all Nodes of the cluster."""
     managed = [n for n in nodes if parse_provider_id(n.spec.provider_id) and not n.metadata.deleting]
-    missing = [n for n in managed if find_machine(n, index).machine is None]
-    return Survey(
+    missing = [n for n in managed if find_vm(n, index).vm is None]
+    return ClusterCheck(
         managed=len(managed),
         missing=frozenset(n.metadata.name for n in missing),
         missing_ready=frozenset(n.metadata.name for n in missing if n.ready == "True"),
     )
 
 
-def needs_probe(node: Node, match: Match) -> bool:
+def needs_live_get(node: Node, match: Match) -> bool:
     """Return whether a live GET is worth its request: only for a Node that is not ready and whose VM was known."""
     return (
-        match.machine is None
+        match.vm is None
         and node.ready != "True"
         and parse_provider_id(node.spec.provider_id) is not None
         and match.problem is not None
@@ -130,22 +130,22 @@ def absence_doubt(node: Node, name: str | None, unread: Set[str]) -> str:
     return ""
 
 
-def judge_existence(node: Node, match: Match, probe: Probe | None, doubt: str = "") -> Sighting:
+def judge_existence(node: Node, match: Match, live_get: LiveGet | None, doubt: str = "") -> VMExistence:
     """Return what is certain, from the look-up in the lists and the live answer (None: not asked).
 
     ``doubt`` is of ``absence_doubt``.
     """
-    if match.machine is not None:
-        return Sighting(Existence.PRESENT, match.machine, f"found by {match.by}")
-    if doubt and needs_probe(node, match):
-        return Sighting(Existence.UNKNOWN, detail=doubt, doubtful=True)
-    if not needs_probe(node, match) or probe is None:
-        return Sighting(Existence.UNKNOWN, detail=match.problem.message if match.problem else "not asked")
-    if probe.vm is not None:
-        return Sighting(Existence.PRESENT, Machine(probe.vm), "found by a live request")
-    if probe.error is None or not is_certain_absence(probe.error, probe.name):
-        return Sighting(Existence.UNKNOWN, detail=str(probe.error))
-    return Sighting(Existence.ABSENT, detail=str(probe.error))
+    if match.vm is not None:
+        return VMExistence(Existence.PRESENT, match.vm, f"found by {match.by}")
+    if doubt and needs_live_get(node, match):
+        return VMExistence(Existence.UNKNOWN, detail=doubt, doubtful=True)
+    if not needs_live_get(node, match) or live_get is None:
+        return VMExistence(Existence.UNKNOWN, detail=match.problem.message if match.problem else "not asked")
+    if live_get.vm is not None:
+        return VMExistence(Existence.PRESENT, VM(live_get.vm), "found by a live request")
+    if live_get.error is None or not is_certain_absence(live_get.error, live_get.name):
+        return VMExistence(Existence.UNKNOWN, detail=str(live_get.error))
+    return VMExistence(Existence.ABSENT, detail=str(live_get.error))
 
 
 def is_certain_absence(error: CCMError, vm_name: str) -> bool:
@@ -158,18 +158,18 @@ def is_certain_absence(error: CCMError, vm_name: str) -> bool:
     return isinstance(error, NotFound) and error.answer.reason == "NotFound" and sentence in error.answer.message
 
 
-def power(machine: Machine) -> Power:
+def power(vm: VM) -> Power:
     """Return whether the guest runs.
 
     Running counts only together with the Ready flag: a VM whose host died is shown as running for a while.
     """
-    status, instance_phase = machine.vm.status, phase(machine.instance)
+    status, vmi_phase = vm.object.status, phase(vm.vmi)
     printable = status.printable_status if status else ""
-    gone = machine.instance is None or instance_phase in _FINAL_PHASES
+    gone = vm.vmi is None or vmi_phase in _FINAL_PHASES
     if printable in _RUNNING or (printable in {"Running", ""} and status is not None and status.ready):
         return Power.ON
     if printable in _NOT_STARTING:
-        return Power.OFF if instance_phase != "Running" else Power.UNKNOWN
+        return Power.OFF if vmi_phase != "Running" else Power.UNKNOWN
     if printable in _GOING_DOWN:
         return Power.OFF if gone else Power.UNKNOWN
     if not printable and status is not None and not status.created and gone:

@@ -55,14 +55,14 @@ class Nic:
     """Names of all candidates, when no network was asked for and there are several."""
 
 
-def management_nic(instance: VirtualMachineInstance, network: str | None) -> Nic | None:
+def management_nic(vmi: VirtualMachineInstance, network: str | None) -> Nic | None:
     """Return the first interface in the network ``namespace/name``, without a network the first one at all.
 
     Interfaces in the pod network never count. None: the VM has no such interface.
     """
-    attached = [(n.name, n.multus.network_name) for n in instance.spec.networks or () if n.multus is not None]
+    attached = [(n.name, n.multus.network_name) for n in vmi.spec.networks or () if n.multus is not None]
     if network:
-        namespace = instance.metadata.namespace
+        namespace = vmi.metadata.namespace
         wanted = _qualified(network, namespace)
         return next((Nic(name, net) for name, net in attached if _qualified(net, namespace) == wanted), None)
     if not attached:
@@ -71,18 +71,18 @@ def management_nic(instance: VirtualMachineInstance, network: str | None) -> Nic
     return Nic(name, net, tuple(nic for nic, _ in attached) if len(attached) > 1 else ())
 
 
-def reported_addresses(instance: VirtualMachineInstance, nic: Nic) -> tuple[str, ...]:
+def reported_addresses(vmi: VirtualMachineInstance, nic: Nic) -> tuple[str, ...]:
     """Return what Harvester reports for the interface now, in its order; later entries of the same name are ignored."""
-    interfaces = instance.status.interfaces if instance.status else None
+    interfaces = vmi.status.interfaces if vmi.status else None
     entry = next((i for i in interfaces or () if i.name == nic.name), None)
     if entry is None:
         return ()
     return entry.ip_addresses or ((entry.ip_address,) if entry.ip_address else ())
 
 
-def addresses_elsewhere(instance: VirtualMachineInstance, nic: Nic) -> dict[IPAddress, str]:
+def addresses_elsewhere(vmi: VirtualMachineInstance, nic: Nic) -> dict[IPAddress, str]:
     """Return the addresses that the VM's other interfaces have now, with the name of the interface."""
-    interfaces = instance.status.interfaces if instance.status else None
+    interfaces = vmi.status.interfaces if vmi.status else None
     found: dict[IPAddress, str] = {}
     for entry in interfaces or ():
         if entry.name != nic.name:

@@ -26,7 +26,7 @@ from typing import Final
 from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
 from harvester_ccm.model.core import Node, Taint, parse_provider_id
 from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
-from harvester_ccm.plan.node.existence import Existence, Power, Sighting, Survey, power
+from harvester_ccm.plan.node.existence import ClusterCheck, Existence, Power, VMExistence, power
 from harvester_ccm.plan.node.node_note import NodeNote
 from harvester_ccm.plan.node.patch import NodePatch, has_taint, taints_patch, without_taint
 
@@ -52,7 +52,7 @@ class LifecyclePolicy:
 
 
 @dataclass(frozen=True)
-class Absence:
+class AbsenceCount:
     """How often the VM of a Node was certainly gone. Kept by the caller between two plans, by Node name."""
 
     node_uid: str
@@ -63,15 +63,15 @@ class Absence:
 
 
 @dataclass(frozen=True)
-class NodeLifecycleView:
+class LifecycleView:
     """All that the decision depends on."""
 
     node: Node
-    sighting: Sighting
-    survey: Survey
+    existence: VMExistence
+    check: ClusterCheck
     now: float
     """Monotonic seconds."""
-    absence: Absence | None = None
+    absences: AbsenceCount | None = None
     """What the last plan for this Node returned."""
     deletions: tuple[float, ...] = ()
     """Monotonic seconds of the deletions that succeeded in this process; old ones may be left in."""
@@ -100,7 +100,7 @@ class LifecyclePlan:
 
     taints: NodePatch | None = None
     deletion: NodeDeletion | None = None
-    absence: Absence | None = None
+    absences: AbsenceCount | None = None
     """Pass it in next time; None forgets the earlier confirmations."""
     recheck_after: float | None = None
     """Seconds after which another look is due even without an event."""
@@ -108,19 +108,19 @@ class LifecyclePlan:
     """To be told as an Event, through ``node_note.news``."""
 
 
-def plan_lifecycle(view: NodeLifecycleView) -> LifecyclePlan:
+def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
     """Return what to do with the Node now."""
     node = view.node
     if node.metadata.deleting:
         return LifecyclePlan()
     if node.ready == "True":
         return LifecyclePlan(taints=_untainted(node))
-    match view.sighting.existence:
+    match view.existence.existence:
         case Existence.PRESENT:
-            machine = view.sighting.machine
-            return LifecyclePlan(taints=_by_power(node, power(machine)) if machine else None)
+            vm = view.existence.vm
+            return LifecyclePlan(taints=_by_power(node, power(vm)) if vm else None)
         case Existence.UNKNOWN:
-            return LifecyclePlan(absence=_same(view), recheck_after=view.policy.spacing, note=_doubt(view.sighting))
+            return LifecyclePlan(absences=_same(view), recheck_after=view.policy.spacing, note=_doubt(view.existence))
         case Existence.ABSENT:
             return _absent(view)
 
@@ -158,17 +158,17 @@ def _by_power(node: Node, state: Power) -> NodePatch | None:
     return taints_patch(node, (*node.spec.taints, _SHUTDOWN))
 
 
-def _absent(view: NodeLifecycleView) -> LifecyclePlan:
+def _absent(view: LifecycleView) -> LifecyclePlan:
     node, policy = view.node, view.policy
     known = parse_provider_id(node.spec.provider_id) is not None
     if not known or not any(condition.type == "Ready" for condition in node.status.conditions):
         return LifecyclePlan(recheck_after=policy.spacing)
-    absence = _counted(view)
-    if absence.count < max(policy.confirmations, 2):
-        return LifecyclePlan(absence=absence, recheck_after=max(absence.last + policy.spacing - view.now, 0.0))
+    absences = _counted(view)
+    if absences.count < max(policy.confirmations, 2):
+        return LifecyclePlan(absences=absences, recheck_after=max(absences.last + policy.spacing - view.now, 0.0))
     obstacle = _obstacle(view)
     if obstacle is not None:
-        return LifecyclePlan(absence=absence, recheck_after=policy.spacing, note=obstacle)
+        return LifecyclePlan(absences=absences, recheck_after=policy.spacing, note=obstacle)
     name = node.metadata.name
     done = NodeNote(
         NodeReason.DELETING,
@@ -176,45 +176,45 @@ def _absent(view: NodeLifecycleView) -> LifecyclePlan:
         type="Normal",
     )
     deletion = NodeDeletion(name, node.metadata.uid, node.metadata.resource_version, done)
-    return LifecyclePlan(deletion=deletion, absence=absence, recheck_after=policy.spacing)
+    return LifecyclePlan(deletion=deletion, absences=absences, recheck_after=policy.spacing)
 
 
-def _same(view: NodeLifecycleView) -> Absence | None:
-    absence, node = view.absence, view.node
-    if absence is None:
+def _same(view: LifecycleView) -> AbsenceCount | None:
+    absences, node = view.absences, view.node
+    if absences is None:
         return None
-    same = (absence.node_uid, absence.provider_id) == (node.metadata.uid, node.spec.provider_id)
-    return absence if same else None
+    same = (absences.node_uid, absences.provider_id) == (node.metadata.uid, node.spec.provider_id)
+    return absences if same else None
 
 
-def _counted(view: NodeLifecycleView) -> Absence:
-    absence = _same(view)
-    if absence is None:
-        return Absence(view.node.metadata.uid, view.node.spec.provider_id, 1, view.now)
-    if view.now - absence.last < view.policy.spacing:
-        return absence
-    return replace(absence, count=absence.count + 1, last=view.now)
+def _counted(view: LifecycleView) -> AbsenceCount:
+    absences = _same(view)
+    if absences is None:
+        return AbsenceCount(view.node.metadata.uid, view.node.spec.provider_id, 1, view.now)
+    if view.now - absences.last < view.policy.spacing:
+        return absences
+    return replace(absences, count=absences.count + 1, last=view.now)
 
 
-def _obstacle(view: NodeLifecycleView) -> NodeNote | None:
-    survey, policy = view.survey, view.policy
-    gone = f"The VM of this Node no longer exists in Harvester ({view.sighting.detail}), but the Node is not deleted"
+def _obstacle(view: LifecycleView) -> NodeNote | None:
+    check, policy = view.check, view.policy
+    gone = f"The VM of this Node no longer exists in Harvester ({view.existence.detail}), but the Node is not deleted"
     if policy.max_share <= 0:
         return _held(f"{gone}: the allowed share of Nodes is 0", "off")
-    if survey.missing_ready:
-        names = ", ".join(sorted(survey.missing_ready))
+    if check.missing_ready:
+        names = ", ".join(sorted(check.missing_ready))
         return _held(
             f"{gone}: ready Nodes have no VM either ({names}), so Harvester may not have shown all VMs. Check the "
             "namespace in the cloud-config",
             "ready",
         )
-    if survey.managed <= len(survey.missing):
+    if check.managed <= len(check.missing):
         return _held(f"{gone}: no VM of this cluster is found at all. Check the namespace in the cloud-config", "none")
     recent = sum(1 for at in view.deletions if view.now - at < policy.window)
-    total = survey.managed + recent
+    total = check.managed + recent
     # A tiny bit is added because a share such as 0.29 of 100 is 28.999… in floating point.
     allowed = max(1, int(policy.max_share * total + 1e-9))
-    without = len(survey.missing) + recent
+    without = len(check.missing) + recent
     if without > allowed:
         return _held(
             f"{gone}: {without} of {total} Nodes lost their VM, and {allowed} may at the same time. If they are gone "
@@ -224,10 +224,10 @@ def _obstacle(view: NodeLifecycleView) -> NodeNote | None:
     return None
 
 
-def _doubt(sighting: Sighting) -> NodeNote | None:
-    if not sighting.doubtful:
+def _doubt(existence: VMExistence) -> NodeNote | None:
+    if not existence.doubtful:
         return None
-    return _held(f"This Node has no VM in Harvester, but the Node is not deleted: {sighting.detail}", "doubt")
+    return _held(f"This Node has no VM in Harvester, but the Node is not deleted: {existence.detail}", "doubt")
 
 
 def _held(text: str, subject: str) -> NodeNote:

@@ -19,7 +19,7 @@ from enum import StrEnum
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.names import NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
 from harvester_ccm.plan.node.node_note import NodeNote
-from harvester_ccm.plan.node.vms import Machine, MachineIndex, Membership
+from harvester_ccm.plan.node.vms import VM, Membership, VMIndex
 
 
 class MatchedBy(StrEnum):
@@ -35,19 +35,19 @@ class MatchedBy(StrEnum):
 class Match:
     """The VM of a Node, or why there is none."""
 
-    machine: Machine | None = None
+    vm: VM | None = None
     by: MatchedBy | None = None
     problem: NodeNote | None = None
-    """Set exactly when there is no machine."""
+    """Set exactly when there is no VM."""
     note: NodeNote | None = None
-    """An oddity of a machine that was found."""
+    """An oddity of a VM that was found."""
 
 
-def find_machine(node: Node, index: MachineIndex) -> Match:
+def find_vm(node: Node, index: VMIndex) -> Match:
     """Return the Node's VM.
 
     A provider ID whose VM no longer exists does not end the search: a VM that was restored from a backup under its
-    old name has a new UID and is still the Node's machine, as it is for the Go provider. The match then has a note.
+    old name has a new UID and is still the Node's, as it is for the Go provider. The match then has a note.
     """
     uid = parse_provider_id(node.spec.provider_id)
     if uid is not None and uid in index.by_uid:
@@ -57,12 +57,12 @@ def find_machine(node: Node, index: MachineIndex) -> Match:
     match = _by_system_uuid(node, index) or _by_hostname(node, index) or _by_name(node, index)
     if match is None:
         return Match(problem=_not_found(node, index))
-    if match.machine is None or uid is None:
+    if match.vm is None or uid is None:
         return match
-    return Match(match.machine, match.by, note=_replaced(node, match.machine))
+    return Match(match.vm, match.by, note=_replaced(node, match.vm))
 
 
-def _by_system_uuid(node: Node, index: MachineIndex) -> Match | None:
+def _by_system_uuid(node: Node, index: VMIndex) -> Match | None:
     uuid = node.status.node_info.system_uuid.strip().lower()
     group = _best(index.by_firmware.get(uuid, ()), node, index) if uuid else ()
     if len(group) > 1:
@@ -72,36 +72,36 @@ def _by_system_uuid(node: Node, index: MachineIndex) -> Match | None:
     return _only(group, MatchedBy.SYSTEM_UUID, f"system UUID {uuid}")
 
 
-def _by_hostname(node: Node, index: MachineIndex) -> Match | None:
+def _by_hostname(node: Node, index: VMIndex) -> Match | None:
     name = node.metadata.name
     group = index.by_short_hostname.get(name.partition(".")[0], ())
     ours = [m for m in group if m.membership is not Membership.FOREIGN and _same_host(name, m.hostname)]
     free = [m for m in ours if not _claimed(m, node, index)]
     best = _best(free, node, index)
-    exact = tuple(machine for machine in best if machine.hostname == name)
+    exact = tuple(vm for vm in best if vm.hostname == name)
     return _only(exact or best, MatchedBy.HOSTNAME, f"guest host name {name}")
 
 
-def _by_name(node: Node, index: MachineIndex) -> Match | None:
-    machine = index.by_name.get(node.metadata.name)
-    if machine is None:
+def _by_name(node: Node, index: VMIndex) -> Match | None:
+    vm = index.by_name.get(node.metadata.name)
+    if vm is None:
         return None
-    if machine.membership is Membership.FOREIGN:
-        return Match(problem=_foreign(machine, index))
-    if _claimed(machine, node, index):
-        return Match(problem=_of_other_node(machine, index))
-    return Match(machine, MatchedBy.NAME)
+    if vm.membership is Membership.FOREIGN:
+        return Match(problem=_foreign(vm, index))
+    if _claimed(vm, node, index):
+        return Match(problem=_of_other_node(vm, index))
+    return Match(vm, MatchedBy.NAME)
 
 
-def _best(machines: Iterable[Machine], node: Node, index: MachineIndex) -> tuple[Machine, ...]:
-    """Return the machines that are equally likely ours, and more than all others."""
-    ranked = [((_claimed(machine, node, index), machine.membership), machine) for machine in machines]
+def _best(vms: Iterable[VM], node: Node, index: VMIndex) -> tuple[VM, ...]:
+    """Return the VMs that are equally likely ours, and more than all others."""
+    ranked = [((_claimed(vm, node, index), vm.membership), vm) for vm in vms]
     best = min((rank for rank, _ in ranked), default=None)
-    return tuple(machine for rank, machine in ranked if rank == best)
+    return tuple(vm for rank, vm in ranked if rank == best)
 
 
-def _claimed(machine: Machine, node: Node, index: MachineIndex) -> bool:
-    return index.claims.get(machine.uid, node.metadata.name) != node.metadata.name
+def _claimed(vm: VM, node: Node, index: VMIndex) -> bool:
+    return index.claims.get(vm.uid, node.metadata.name) != node.metadata.name
 
 
 def _same_host(node_name: str, hostname: str) -> bool:
@@ -111,12 +111,12 @@ def _same_host(node_name: str, hostname: str) -> bool:
     return short and node_name.partition(".")[0] == hostname.partition(".")[0]
 
 
-def _only(group: Sequence[Machine], by: MatchedBy, identity: str) -> Match | None:
+def _only(group: Sequence[VM], by: MatchedBy, identity: str) -> Match | None:
     if not group:
         return None
     if len(group) == 1:
         return Match(group[0], by)
-    names = ", ".join(sorted(machine.name for machine in group))
+    names = ", ".join(sorted(vm.name for vm in group))
     return Match(
         problem=NodeNote(
             NodeReason.VM_AMBIGUOUS,
@@ -127,12 +127,12 @@ def _only(group: Sequence[Machine], by: MatchedBy, identity: str) -> Match | Non
     )
 
 
-def _unsynced(index: MachineIndex) -> NodeNote:
+def _unsynced(index: VMIndex) -> NodeNote:
     text = f"The VMs in Harvester namespace {index.cluster.namespace} have not been read completely yet"
     return NodeNote(NodeReason.HARVESTER_UNAVAILABLE, text, subject="unsynced")
 
 
-def _not_found(node: Node, index: MachineIndex) -> NodeNote:
+def _not_found(node: Node, index: VMIndex) -> NodeNote:
     return NodeNote(
         NodeReason.VM_NOT_FOUND,
         f"No VM of that name in namespace {index.cluster.namespace} of Harvester, and none with this Node's provider "
@@ -141,34 +141,34 @@ def _not_found(node: Node, index: MachineIndex) -> NodeNote:
     )
 
 
-def _label_to_be_asked(index: MachineIndex) -> str:
+def _label_to_be_asked(index: VMIndex) -> str:
     """Return the label with which ``may_be_asked`` lets a guest agent be asked for its host name."""
     return f"{VM_CLUSTER}={index.cluster.name}" if index.cluster.named else f"{VM_CREATOR}={NODE_DRIVER}"
 
 
-def _foreign(machine: Machine, index: MachineIndex) -> NodeNote:
+def _foreign(vm: VM, index: VMIndex) -> NodeNote:
     return NodeNote(
         NodeReason.VM_OF_OTHER_CLUSTER,
-        f"VM {index.cluster.namespace}/{machine.name} has this Node's name but its label {VM_CLUSTER} is "
-        f"{machine.cluster_label!r}, and this cluster is {index.cluster.name!r}. Correct the label or --cluster-name",
-        subject=machine.cluster_label,
+        f"VM {index.cluster.namespace}/{vm.name} has this Node's name but its label {VM_CLUSTER} is "
+        f"{vm.cluster_label!r}, and this cluster is {index.cluster.name!r}. Correct the label or --cluster-name",
+        subject=vm.cluster_label,
     )
 
 
-def _of_other_node(machine: Machine, index: MachineIndex) -> NodeNote:
-    owner = index.claims[machine.uid]
+def _of_other_node(vm: VM, index: VMIndex) -> NodeNote:
+    owner = index.claims[vm.uid]
     return NodeNote(
         NodeReason.VM_OF_OTHER_NODE,
-        f"VM {index.cluster.namespace}/{machine.name} has this Node's name but is the machine of Node {owner} by its "
+        f"VM {index.cluster.namespace}/{vm.name} has this Node's name but is the machine of Node {owner} by its "
         f"provider ID. Delete Node {owner} if it is a left-over, or install qemu-guest-agent in this Node's VM",
         subject=owner,
     )
 
 
-def _replaced(node: Node, machine: Machine) -> NodeNote:
+def _replaced(node: Node, vm: VM) -> NodeNote:
     return NodeNote(
         NodeReason.VM_REPLACED,
-        f"The VM in the provider ID {node.spec.provider_id} no longer exists; VM {machine.name} with UID {machine.uid} "
+        f"The VM in the provider ID {node.spec.provider_id} no longer exists; VM {vm.name} with UID {vm.uid} "
         "is taken for this Node. A provider ID cannot be changed: delete the Node to let it join with the new one",
-        subject=machine.uid,
+        subject=vm.uid,
     )

@@ -6,7 +6,7 @@ A Node and a VM without a common identity are never matched by ``node_match``. T
 from __future__ import annotations
 
 from harvester_ccm.model.core import Node, parse_provider_id
-from harvester_ccm.plan.node.vms import Machine
+from harvester_ccm.plan.node.vms import VM
 
 
 def node_identities(node: Node) -> tuple[str, ...]:
@@ -16,13 +16,13 @@ def node_identities(node: Node) -> tuple[str, ...]:
     return (*([f"uid {uid}"] if uid else []), *([f"uuid {uuid}"] if uuid else []), _host(node.metadata.name))
 
 
-def machine_identities(machine: Machine) -> frozenset[str]:
+def vm_identities(vm: VM) -> frozenset[str]:
     """Return the identities of a VM: UID, firmware UUID, short name, short guest host name."""
-    found = {f"uid {machine.uid}", _host(machine.name)}
-    if machine.firmware_uuid:
-        found.add(f"uuid {machine.firmware_uuid}")
-    if machine.hostname:
-        found.add(_host(machine.hostname))
+    found = {f"uid {vm.uid}", _host(vm.name)}
+    if vm.firmware_uuid:
+        found.add(f"uuid {vm.firmware_uuid}")
+    if vm.hostname:
+        found.add(_host(vm.hostname))
     return frozenset(found)
 
 

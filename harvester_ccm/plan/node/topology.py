@@ -1,14 +1,14 @@
-"""Zone and region labels of a Node, from the annotations that Harvester copies from the host to the VM instance.
+"""Zone and region labels of a Node, from the annotations that Harvester copies from the host to the VMI.
 
-* Both the present label and the beta one are set, and overwritten, whenever the instance names a zone or region.
-* What was set is recorded in an annotation on the Node. When the instance loses its zone or region, the labels are
-  removed only if the record says that they came from an instance and they still have that value: a label that a user
-  put on a Node stays. They are removed only while the instance runs, its guest agent answers and the Node is ready: a
+* Both the present label and the beta one are set, and overwritten, whenever the VMI names a zone or region.
+* What was set is recorded in an annotation on the Node. When the VMI loses its zone or region, the labels are
+  removed only if the record says that they came from a VMI and they still have that value: a label that a user
+  put on a Node stays. They are removed only while the VMI runs, its guest agent answers and the Node is ready: a
   VM that starts has no annotations for a moment, and its Node counts as ready for most of a minute after its stop. The
   Go provider never removes a label and taints such a Node again and again.
 * During a live migration an initialised Node keeps its labels; the end of the migration is an event of its own.
 * A value that cannot be a label value is passed over with a note; the API server would refuse the whole patch.
-* On an initialised Node the framework's rule holds for what no instance decides: the beta label, where there is one,
+* On an initialised Node the framework's rule holds for what no VMI decides: the beta label, where there is one,
   is copied to the present one. The instance type is never set, and only copied by this rule.
 """
 
@@ -49,13 +49,13 @@ class TopologyPlan:
     notes: tuple[NodeNote, ...] = ()
 
 
-def plan_topology(node: Node, instance: VirtualMachineInstance | None, *, follow: bool = True) -> TopologyPlan:
+def plan_topology(node: Node, vmi: VirtualMachineInstance | None, *, follow: bool = True) -> TopologyPlan:
     """Return the changes of labels. ``follow`` False takes zone and region only at the initialisation."""
     labels: dict[str, str | None] = {}
     notes: list[NodeNote] = []
     tainted = bool(uninitialized_taints(node))
     record = _record(node)
-    followed = instance if instance and (tainted or (follow and not migrating(instance))) else None
+    followed = vmi if vmi and (tainted or (follow and not migrating(vmi))) else None
     for key in (ZONE, REGION):
         value = (followed.metadata.annotation(key) if followed else None) or ""
         if value and _LABEL_VALUE.fullmatch(value):
@@ -74,9 +74,9 @@ def plan_topology(node: Node, instance: VirtualMachineInstance | None, *, follow
     return TopologyPlan(MetadataChange(changed, _record_change(node, record)), tuple(notes))
 
 
-def _vanished(node: Node, instance: VirtualMachineInstance) -> bool:
-    booted = phase(instance) == "Running" and agent_connected(instance)
-    return booted and node.ready == "True" and not migrating(instance)
+def _vanished(node: Node, vmi: VirtualMachineInstance) -> bool:
+    booted = phase(vmi) == "Running" and agent_connected(vmi)
+    return booted and node.ready == "True" and not migrating(vmi)
 
 
 def _removals(node: Node, key: str, recorded: str | None) -> dict[str, str | None]:

@@ -1,14 +1,14 @@
 """The VMs of our Harvester namespace, and how one is known to belong to this cluster.
 
-Lists are joined here once (VM, running instance, guest host name, owner) so that looking a Node's VM up is cheap and
-no odd VM can stop it. Which VM is a Node's is decided in ``node_match``.
+Lists are joined here once (VM, VMI, guest host name, owner) so that looking a Node's VM up is cheap and
+no odd VM can stop it. Which VM is a Node's is decided in ``match``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final
 
@@ -33,11 +33,11 @@ class Membership(IntEnum):
 
 
 @dataclass(frozen=True)
-class Machine:
+class VM:
     """A VM with what belongs to it."""
 
-    vm: VirtualMachine
-    instance: VirtualMachineInstance | None = None
+    object: VirtualMachine
+    vmi: VirtualMachineInstance | None = None
     """Present only while the VM runs."""
     hostname: str = ""
     """What the guest agent says, in lower case; empty while it is unknown or no usable name."""
@@ -45,27 +45,27 @@ class Machine:
 
     @property
     def name(self) -> str:
-        """Name of the VM, and of its instance."""
-        return self.vm.metadata.name
+        """Name of the VM, and of its VMI."""
+        return self.object.metadata.name
 
     @property
     def uid(self) -> str:
         """UID of the VM: the identity in a provider ID."""
-        return self.vm.metadata.uid
+        return self.object.metadata.uid
 
     @property
     def firmware_uuid(self) -> str:
-        """The UUID the guest's firmware shows, in lower case; the running instance's value counts first."""
-        template = self.vm.spec.template
-        running = _firmware_uuid(self.instance.spec) if self.instance else ""
+        """The UUID the guest's firmware shows, in lower case; the VMI's value counts first."""
+        template = self.object.spec.template
+        running = _firmware_uuid(self.vmi.spec) if self.vmi else ""
         return running or _firmware_uuid(template.spec if template else None)
 
     @property
     def cluster_label(self) -> str:
         """Name of the cluster the VM is marked as a node of; empty without a mark."""
-        template = self.vm.spec.template
+        template = self.object.spec.template
         template_labels = template.metadata.labels if template and template.metadata else None
-        sources = (self.instance.metadata.labels if self.instance else None, self.vm.metadata.labels, template_labels)
+        sources = (self.vmi.metadata.labels if self.vmi else None, self.object.metadata.labels, template_labels)
         return next((labels[VM_CLUSTER] for labels in sources if labels and labels.get(VM_CLUSTER)), "")
 
 
@@ -85,46 +85,46 @@ class GuestCluster:
 
 
 @dataclass(frozen=True)
-class MachineIndex:
+class VMIndex:
     """All VMs of the namespace, findable by every identity a Node may show."""
 
     cluster: GuestCluster
     synced: bool
     """Whether the lists were complete. Until then nothing is concluded from a VM's absence."""
-    by_uid: Mapping[str, Machine] = field(default_factory=dict)
-    by_name: Mapping[str, Machine] = field(default_factory=dict)
-    by_firmware: Mapping[str, tuple[Machine, ...]] = field(default_factory=dict)
-    by_short_hostname: Mapping[str, tuple[Machine, ...]] = field(default_factory=dict)
+    by_uid: Mapping[str, VM] = field(default_factory=dict)
+    by_name: Mapping[str, VM] = field(default_factory=dict)
+    by_firmware: Mapping[str, tuple[VM, ...]] = field(default_factory=dict)
+    by_short_hostname: Mapping[str, tuple[VM, ...]] = field(default_factory=dict)
     claims: Mapping[str, str] = field(default_factory=dict)
     """VM UID to the name of the Node whose provider ID it is."""
 
 
-def index_machines(
+def index_vms(
     vms: Iterable[VirtualMachine],
-    instances: Iterable[VirtualMachineInstance],
+    vmis: Iterable[VirtualMachineInstance],
     *,
     cluster: GuestCluster,
     hostnames: Mapping[str, str],
     claims: Mapping[str, str],
     synced: bool = True,
-) -> MachineIndex:
+) -> VMIndex:
     """Return the index. ``hostnames`` maps VM names to what the guest agents said; ``claims`` is of ``claims_of``.
 
-    VMs of other namespaces, instances without a VM and unusable host names are passed over.
+    VMs of other namespaces, VMIs without a VM and unusable host names are passed over.
     """
-    running = {i.metadata.name: i for i in instances if i.metadata.namespace == cluster.namespace}
-    machines = [
-        _machine(vm, running.get(vm.metadata.name), hostnames.get(vm.metadata.name, ""), cluster)
+    running = {i.metadata.name: i for i in vmis if i.metadata.namespace == cluster.namespace}
+    joined = [
+        _joined(vm, running.get(vm.metadata.name), hostnames.get(vm.metadata.name, ""), cluster)
         for vm in vms
         if vm.metadata.namespace == cluster.namespace and vm.metadata.name and vm.metadata.uid
     ]
-    return MachineIndex(
+    return VMIndex(
         cluster=cluster,
         synced=synced,
-        by_uid={machine.uid: machine for machine in machines},
-        by_name={machine.name: machine for machine in machines},
-        by_firmware=_grouped((machine.firmware_uuid, machine) for machine in machines),
-        by_short_hostname=_grouped((machine.hostname.partition(".")[0], machine) for machine in machines),
+        by_uid={vm.uid: vm for vm in joined},
+        by_name={vm.name: vm for vm in joined},
+        by_firmware=_grouped((vm.firmware_uuid, vm) for vm in joined),
+        by_short_hostname=_grouped((vm.hostname.partition(".")[0], vm) for vm in joined),
         claims=dict(claims),
     )
 
@@ -145,56 +145,53 @@ def usable_hostname(hostname: str) -> str:
     return name if _HOSTNAME.fullmatch(name) and name not in _UNSET_HOSTNAMES else ""
 
 
-def own_instances(index: MachineIndex) -> tuple[VirtualMachineInstance, ...]:
-    """Return the instances that are nodes of this cluster: marked with its name, or bound to one of its Nodes.
+def own_vmis(index: VMIndex) -> tuple[VirtualMachineInstance, ...]:
+    """Return the VMIs that are nodes of this cluster: marked with its name, or bound to one of its Nodes.
 
     Differs from the Go provider, which knows only the mark: VMs that were not made by Rancher count too once they
     are Nodes, and a cluster without a name of its own is served as well.
     """
-    machines = (m for m in index.by_name.values() if m.membership is Membership.OWN or m.uid in index.claims)
-    return tuple(m.instance for m in machines if m.instance is not None and not m.instance.metadata.deleting)
+    vms = (m for m in index.by_name.values() if m.membership is Membership.OWN or m.uid in index.claims)
+    return tuple(m.vmi for m in vms if m.vmi is not None and not m.vmi.metadata.deleting)
 
 
-def may_be_asked(machine: Machine) -> bool:
+def may_be_asked(vm: VM) -> bool:
     """Return whether a guest agent may be asked for its host name.
 
     Only VMs that may be ours are asked (our mark, or no mark and made by Rancher's node driver), and only while they
     run with a connected agent: every other question is answered with an error.
     """
-    instance = machine.instance
-    if instance is None or phase(instance) != "Running" or not agent_connected(instance):
+    vmi = vm.vmi
+    if vmi is None or phase(vmi) != "Running" or not agent_connected(vmi):
         return False
-    labels = instance.metadata.labels or {}
-    unmarked = machine.membership is Membership.UNMARKED and labels.get(VM_CREATOR) == NODE_DRIVER
-    return machine.membership is Membership.OWN or unmarked
+    labels = vmi.metadata.labels or {}
+    unmarked = vm.membership is Membership.UNMARKED and labels.get(VM_CREATOR) == NODE_DRIVER
+    return vm.membership is Membership.OWN or unmarked
 
 
-def migrating(instance: VirtualMachineInstance) -> bool:
+def migrating(vmi: VirtualMachineInstance) -> bool:
     """Return whether a live migration is under way; the state of a finished one, failed ones too, stays."""
-    state = instance.status.migration_state if instance.status else None
+    state = vmi.status.migration_state if vmi.status else None
     return state is not None and not state.completed
 
 
-def agent_connected(instance: VirtualMachineInstance) -> bool:
+def agent_connected(vmi: VirtualMachineInstance) -> bool:
     """Return whether qemu-guest-agent in the guest answers."""
-    conditions = instance.status.conditions if instance.status else None
+    conditions = vmi.status.conditions if vmi.status else None
     return any((c.type, c.status) == ("AgentConnected", "True") for c in conditions or ())
 
 
-def phase(instance: VirtualMachineInstance | None) -> str:
-    """Return the phase, empty when there is no instance or it has none yet."""
-    return instance.status.phase if instance and instance.status else ""
+def phase(vmi: VirtualMachineInstance | None) -> str:
+    """Return the phase, empty when there is no VMI or it has none yet."""
+    return vmi.status.phase if vmi and vmi.status else ""
 
 
-def _machine(
-    vm: VirtualMachine, instance: VirtualMachineInstance | None, hostname: str, cluster: GuestCluster
-) -> Machine:
-    machine = Machine(vm, instance, usable_hostname(hostname))
-    mark = machine.cluster_label
+def _joined(vm: VirtualMachine, vmi: VirtualMachineInstance | None, hostname: str, cluster: GuestCluster) -> VM:
+    joined = VM(vm, vmi, usable_hostname(hostname))
+    mark = joined.cluster_label
     if not cluster.named or not mark:
-        return machine
-    membership = Membership.OWN if mark == cluster.name else Membership.FOREIGN
-    return Machine(vm, instance, machine.hostname, membership)
+        return joined
+    return replace(joined, membership=Membership.OWN if mark == cluster.name else Membership.FOREIGN)
 
 
 def _firmware_uuid(spec: InstanceSpec | None) -> str:
@@ -202,9 +199,9 @@ def _firmware_uuid(spec: InstanceSpec | None) -> str:
     return firmware.uuid.strip().lower() if firmware else ""
 
 
-def _grouped(pairs: Iterable[tuple[str, Machine]]) -> dict[str, tuple[Machine, ...]]:
-    groups: dict[str, tuple[Machine, ...]] = {}
-    for key, machine in pairs:
+def _grouped(pairs: Iterable[tuple[str, VM]]) -> dict[str, tuple[VM, ...]]:
+    groups: dict[str, tuple[VM, ...]] = {}
+    for key, vm in pairs:
         if key:
-            groups[key] = (*groups.get(key, ()), machine)
+            groups[key] = (*groups.get(key, ()), vm)
     return groups

@@ -139,11 +139,11 @@ async def test_name_of_a_guest_ends_with_its_instance() -> None:
     answers(scene.harvester_server, vm, "w2")
     async with scene.live():
         scene.join("w1")
-        await until(lambda: scene.fleet.index().by_short_hostname)
+        await until(lambda: scene.vms.index().by_short_hostname)
         scene.stop(vm)
         scene.start(vm)
         await asyncio.sleep(1)
-        assert scene.fleet.index().by_short_hostname == {}
+        assert scene.vms.index().by_short_hostname == {}
 
 
 @jumping_time

@@ -127,12 +127,12 @@ async def test_heartbeats_of_vms_wake_nobody() -> None:
         scene.join("w1", system_uuid=ZONED.system_uuid)
         await initialised(scene, ["w1"])
         await asyncio.sleep(1)
-        index = scene.fleet.index()
+        index = scene.vms.index()
         for beat in range(20):
             scene.harvester_server.change(VMI, f"{NAMESPACE}/w1", {"status": {"heartbeat": beat}})
             scene.harvester_server.change(VM, f"{NAMESPACE}/w1", {"status": {"heartbeat": beat}})
         await asyncio.sleep(1)
-        assert scene.fleet.index() is index
+        assert scene.vms.index() is index
 
 
 @jumping_time

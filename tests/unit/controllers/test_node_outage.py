@@ -194,7 +194,7 @@ async def _suffer(scene: NodeScene, outage: Outage, *, begun: bool = False) -> N
     outage.end(scene)
     for vm in VMS:
         scene.say_ready(vm.name, "True")
-    await until(lambda: scene.fleet.problem() is None and len(scene.machines) == COUNT, seconds=300)
+    await until(lambda: scene.vms.problem() is None and len(scene.machines) == COUNT, seconds=300)
     scene.report(VMS[0], "10.9.9.9")
     scene.boot(LATE, "10.0.0.99")
     await initialised(scene, [LATE.name], 300)

@@ -15,10 +15,10 @@ from harvester_ccm.netip import plain_address
 from harvester_ccm.plan.node.addresses import AddressPolicy
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
 from harvester_ccm.plan.node.interfaces import DroppedAddress, DropReason
-from harvester_ccm.plan.node.match import Match, MatchedBy, find_machine
+from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm
 from harvester_ccm.plan.node.node_note import NodeNote, harvester_note
 from harvester_ccm.plan.node.patch import NodePatch
-from harvester_ccm.plan.node.vms import Machine, MachineIndex
+from harvester_ccm.plan.node.vms import VM, VMIndex
 from tests.worlds.node_objects import (
     FOREIGN,
     OWN,
@@ -39,12 +39,12 @@ ZONES = {"topology.kubernetes.io/zone": "us-west-1a", "topology.kubernetes.io/re
 EXTRA = {"key": "ImproveCoverageTaint", "value": "true", "effect": "NoSchedule"}
 
 
-def machines(running: VirtualMachineInstance | None = None) -> MachineIndex:
+def machines(running: VirtualMachineInstance | None = None) -> VMIndex:
     return index([vm(labels=OWN)], [running or instance(ips=["10.0.0.1", "132.143.154.163"], labels=OWN)])
 
 
-def planned(target: Node, found: MachineIndex | None = None, policy: AddressPolicy | None = None) -> NodePlan:
-    match = find_machine(target, found or machines())
+def planned(target: Node, found: VMIndex | None = None, policy: AddressPolicy | None = None) -> NodePlan:
+    match = find_vm(target, found or machines())
     return plan_node(NodeView(target, match, policy or AddressPolicy()))
 
 
@@ -172,7 +172,7 @@ def test_other_taints_stay() -> None:
     assert [taint.key for taint in after.spec.taints] == ["ImproveCoverageTaint"]
 
 
-WAITS: Mapping[str, tuple[MachineIndex, str, str]] = {
+WAITS: Mapping[str, tuple[VMIndex, str, str]] = {
     "no VM": (index([vm("other")]), "VM_NOT_FOUND", "No VM of that name in namespace prod"),
     "foreign VM": (index([vm(labels=FOREIGN)]), "VM_OF_OTHER_CLUSTER", "Correct the label or --cluster-name"),
     "VM stopped": (
@@ -240,7 +240,7 @@ def test_restored_vm_is_told_and_served() -> None:
 
 def test_virtual_ip_is_subtracted_and_named() -> None:
     target = node(taints=[UNINITIALIZED])
-    view = NodeView(target, find_machine(target, machines()), AddressPolicy(), frozenset({plain_address("10.0.0.1")}))
+    view = NodeView(target, find_vm(target, machines()), AddressPolicy(), frozenset({plain_address("10.0.0.1")}))
     plan = plan_node(view)
     assert shown(applied(target, plan).status.addresses) == "I 132.143.154.163, H w1"
     assert plan.dropped == (DroppedAddress("10.0.0.1", DropReason.VIRTUAL_IP),)
@@ -299,7 +299,7 @@ RECORD = "cloudprovider.harvesterhci.io/virtual-machine"
 def test_name_of_the_vm_is_recorded_with_what_is_written_anyway(
     target: Node, labels: dict[str, str], recorded: str | None
 ) -> None:
-    machine = Machine(vm("vm-1"), instance("vm-1", ips=["10.0.0.1"], annotations=labels))
+    machine = VM(vm("vm-1"), instance("vm-1", ips=["10.0.0.1"], annotations=labels))
     plan = plan_node(NodeView(target, Match(machine, MatchedBy.PROVIDER_ID), AddressPolicy()))
     after = target
     for write in plan.writes:

@@ -11,27 +11,27 @@ from hypothesis import strategies as st
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import Node
 from harvester_ccm.plan.node.existence import (
+    ClusterCheck,
     Existence,
-    Probe,
-    Sighting,
-    Survey,
+    LiveGet,
+    VMExistence,
     absence_doubt,
+    check_cluster,
     judge_existence,
-    needs_probe,
+    needs_live_get,
     proven_name,
-    survey_nodes,
 )
 from harvester_ccm.plan.node.lifecycle import (
-    Absence,
+    AbsenceCount,
     LifecyclePlan,
     LifecyclePolicy,
-    NodeLifecycleView,
+    LifecycleView,
     deletion_refused,
     plan_lifecycle,
 )
-from harvester_ccm.plan.node.match import find_machine
+from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.patch import NodePatch
-from harvester_ccm.plan.node.vms import Machine
+from harvester_ccm.plan.node.vms import VM
 from tests.worlds.node_objects import (
     FOREIGN,
     SHUTDOWN,
@@ -45,26 +45,26 @@ from tests.worlds.node_objects import (
 )
 
 OURS = "harvester://uid-w1"
-GONE = Sighting(Existence.ABSENT, detail="404")
-UNSURE = Sighting(Existence.UNKNOWN, detail="timed out")
-RUNNING = Sighting(Existence.PRESENT, Machine(vm(), instance()))
-STOPPED = Sighting(Existence.PRESENT, Machine(vm(printable="Stopped", ready=False, created=False)))
-TEN = Survey(managed=10, missing=frozenset({"w1"}), missing_ready=frozenset())
+GONE = VMExistence(Existence.ABSENT, detail="404")
+UNSURE = VMExistence(Existence.UNKNOWN, detail="timed out")
+RUNNING = VMExistence(Existence.PRESENT, VM(vm(), instance()))
+STOPPED = VMExistence(Existence.PRESENT, VM(vm(printable="Stopped", ready=False, created=False)))
+TEN = ClusterCheck(managed=10, missing=frozenset({"w1"}), missing_ready=frozenset())
 EXTRA = {"key": "other", "effect": "NoExecute"}
-CONFIRMED = Absence("node-uid", OURS, 2, 10.0)
+CONFIRMED = AbsenceCount("node-uid", OURS, 2, 10.0)
 
 
 def view(
     target: Node | None = None,
-    sighting: Sighting = GONE,
+    sighting: VMExistence = GONE,
     *,
     now: float = 20.0,
-    absence: Absence | None = CONFIRMED,
-    survey: Survey = TEN,
+    absences: AbsenceCount | None = CONFIRMED,
+    survey: ClusterCheck = TEN,
     deletions: tuple[float, ...] = (),
-) -> NodeLifecycleView:
+) -> LifecycleView:
     target = target or node(provider_id=OURS, ready="Unknown")
-    return NodeLifecycleView(target, sighting, survey, now, absence, deletions)
+    return LifecycleView(target, sighting, survey, now, absences, deletions)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def view(
         pytest.param(None, STOPPED, "tainted", id="never ready, VM shut down"),
     ],
 )
-def test_outcome(ready: str | None, sighting: Sighting, outcome: str) -> None:
+def test_outcome(ready: str | None, sighting: VMExistence, outcome: str) -> None:
     plan = plan_lifecycle(view(node(provider_id=OURS, ready=ready), sighting))
     seen = "deleted" if plan.deletion else "tainted" if plan.taints else "kept"
     assert seen == outcome
@@ -117,11 +117,11 @@ def test_shutdown_taint_follows_the_power(
     printable: str, phase: str | None, flags: tuple[bool, bool], before: bool, after: bool
 ) -> None:
     ready, created = flags
-    machine = Machine(
+    machine = VM(
         vm(printable=printable, ready=ready, created=created), instance(phase=phase) if phase is not None else None
     )
     target = node(provider_id=OURS, ready="False", taints=[EXTRA, *([SHUTDOWN] if before else [])], version="42")
-    plan = plan_lifecycle(view(target, Sighting(Existence.PRESENT, machine)))
+    plan = plan_lifecycle(view(target, VMExistence(Existence.PRESENT, machine)))
     wanted = [EXTRA, SHUTDOWN] if after else [EXTRA]
     patch = {"metadata": {"uid": "node-uid", "resourceVersion": "42"}, "spec": {"taints": wanted}}
     assert plan == LifecyclePlan(taints=NodePatch(patch) if before != after else None)
@@ -156,17 +156,17 @@ def test_deletion_is_bound_to_the_very_node() -> None:
 
 
 def test_deletion_needs_several_confirmations_with_time_between() -> None:
-    absence: Absence | None = None
+    absences: AbsenceCount | None = None
     outcomes = []
     for now in (0.0, 1.0, 10.0, 12.0, 20.0):
-        plan = plan_lifecycle(view(absence=absence, now=now))
-        absence = plan.absence
-        outcomes.append((absence.count if absence else 0, plan.recheck_after, plan.deletion is not None))
+        plan = plan_lifecycle(view(absences=absences, now=now))
+        absences = plan.absences
+        outcomes.append((absences.count if absences else 0, plan.recheck_after, plan.deletion is not None))
     assert outcomes == [(1, 10.0, False), (1, 9.0, False), (2, 10.0, False), (2, 8.0, False), (3, 10.0, True)]
 
 
 @pytest.mark.parametrize(
-    ("absence", "sighting", "count"),
+    ("absences", "sighting", "count"),
     [
         pytest.param(CONFIRMED, UNSURE, 2, id="no answer does not count"),
         pytest.param(CONFIRMED, RUNNING, 0, id="VM seen again"),
@@ -175,14 +175,14 @@ def test_deletion_needs_several_confirmations_with_time_between() -> None:
         pytest.param(replace(CONFIRMED, node_uid="before"), UNSURE, 0, id="another Node, no answer"),
     ],
 )
-def test_confirmations_are_of_one_node_in_a_row(absence: Absence, sighting: Sighting, count: int) -> None:
-    plan = plan_lifecycle(view(absence=absence, sighting=sighting))
+def test_confirmations_are_of_one_node_in_a_row(absences: AbsenceCount, sighting: VMExistence, count: int) -> None:
+    plan = plan_lifecycle(view(absences=absences, sighting=sighting))
     assert plan.deletion is None
-    assert (plan.absence.count if plan.absence else 0) == count
+    assert (plan.absences.count if plan.absences else 0) == count
 
 
 def test_once_is_never_enough() -> None:
-    eager = replace(view(absence=None), policy=LifecyclePolicy(confirmations=1))
+    eager = replace(view(absences=None), policy=LifecyclePolicy(confirmations=1))
     assert plan_lifecycle(eager).deletion is None
 
 
@@ -193,19 +193,19 @@ def named(*names: str) -> frozenset[str]:
 @pytest.mark.parametrize(
     ("survey", "deletions", "share", "held"),
     [
-        pytest.param(Survey(3, named("w1"), named()), (), 0.34, "", id="one of three"),
-        pytest.param(Survey(2, named("w1"), named()), (), 0.1, "", id="one is always allowed"),
-        pytest.param(Survey(10, named("w1", "w2", "w3"), named()), (), 0.34, "", id="three of ten"),
-        pytest.param(Survey(10, named("w1", "w2", "w3", "w4"), named()), (), 0.34, "share", id="four of ten"),
-        pytest.param(Survey(9, named("w1"), named()), (0.0,), 0.1, "share", id="another one deleted just now"),
-        pytest.param(Survey(9, named("w1"), named()), (-600.0,), 0.1, "", id="another one deleted long ago"),
-        pytest.param(Survey(1, named("w1"), named()), (), 1.0, "none", id="no VM of the cluster found"),
-        pytest.param(Survey(3, named("w1", "w2"), named("w2")), (), 1.0, "ready", id="a ready Node has no VM"),
-        pytest.param(Survey(10, named("w1"), named()), (), 0.0, "off", id="switched off"),
-        pytest.param(Survey(3, named("w1", "w2"), named()), (), 1.0, "", id="no limit"),
+        pytest.param(ClusterCheck(3, named("w1"), named()), (), 0.34, "", id="one of three"),
+        pytest.param(ClusterCheck(2, named("w1"), named()), (), 0.1, "", id="one is always allowed"),
+        pytest.param(ClusterCheck(10, named("w1", "w2", "w3"), named()), (), 0.34, "", id="three of ten"),
+        pytest.param(ClusterCheck(10, named("w1", "w2", "w3", "w4"), named()), (), 0.34, "share", id="four of ten"),
+        pytest.param(ClusterCheck(9, named("w1"), named()), (0.0,), 0.1, "share", id="another one deleted just now"),
+        pytest.param(ClusterCheck(9, named("w1"), named()), (-600.0,), 0.1, "", id="another one deleted long ago"),
+        pytest.param(ClusterCheck(1, named("w1"), named()), (), 1.0, "none", id="no VM of the cluster found"),
+        pytest.param(ClusterCheck(3, named("w1", "w2"), named("w2")), (), 1.0, "ready", id="a ready Node has no VM"),
+        pytest.param(ClusterCheck(10, named("w1"), named()), (), 0.0, "off", id="switched off"),
+        pytest.param(ClusterCheck(3, named("w1", "w2"), named()), (), 1.0, "", id="no limit"),
     ],
 )
-def test_never_many_at_once(survey: Survey, deletions: tuple[float, ...], share: float, held: str) -> None:
+def test_never_many_at_once(survey: ClusterCheck, deletions: tuple[float, ...], share: float, held: str) -> None:
     policy = LifecyclePolicy(max_share=share)
     plan = plan_lifecycle(replace(view(survey=survey, deletions=deletions), policy=policy))
     assert (plan.deletion is None) == bool(held)
@@ -225,11 +225,11 @@ def test_node_that_is_being_deleted_is_left_alone() -> None:
 
 @given(st.sampled_from([GONE, UNSURE, RUNNING, STOPPED]), st.integers(0, 5), st.integers(0, 5), st.floats(0, 1))
 def test_deletion_only_after_certain_absence_and_within_the_share(
-    sighting: Sighting, missing: int, count: int, share: float
+    sighting: VMExistence, missing: int, count: int, share: float
 ) -> None:
     names = frozenset(f"w{number}" for number in range(1, missing + 1))
     current = replace(
-        view(sighting=sighting, survey=Survey(6, names, named()), absence=replace(CONFIRMED, count=count)),
+        view(sighting=sighting, survey=ClusterCheck(6, names, named()), absences=replace(CONFIRMED, count=count)),
         policy=LifecyclePolicy(max_share=share),
     )
     plan = plan_lifecycle(current)
@@ -264,8 +264,8 @@ CERTAIN = vm_not_found()
 )
 def test_only_a_certain_404_means_gone(error: CCMError, existence: Existence) -> None:
     target = node(provider_id=OURS, ready="Unknown")
-    match = find_machine(target, index([vm("w2")]))
-    assert judge_existence(target, match, Probe("w1", error=error)).existence is existence
+    match = find_vm(target, index([vm("w2")]))
+    assert judge_existence(target, match, LiveGet("w1", error=error)).existence is existence
 
 
 @pytest.mark.parametrize(
@@ -275,15 +275,15 @@ def test_only_a_certain_404_means_gone(error: CCMError, existence: Existence) ->
             node(provider_id=OURS, ready="False"), ["w1"], True, None, Existence.PRESENT, id="in the list"
         ),
         pytest.param(
-            node(provider_id=OURS, ready="False"), [], False, Probe("w1", error=CERTAIN), Existence.UNKNOWN,
+            node(provider_id=OURS, ready="False"), [], False, LiveGet("w1", error=CERTAIN), Existence.UNKNOWN,
             id="list not complete",
         ),
         pytest.param(node(provider_id=OURS, ready="False"), [], True, None, Existence.UNKNOWN, id="not asked"),
         pytest.param(
-            node(ready="False"), [], True, Probe("w1", error=CERTAIN), Existence.UNKNOWN, id="VM was never known"
+            node(ready="False"), [], True, LiveGet("w1", error=CERTAIN), Existence.UNKNOWN, id="VM was never known"
         ),
         pytest.param(
-            node(provider_id=OURS, ready="False"), [], True, Probe("w1", vm=vm(uid="after")), Existence.PRESENT,
+            node(provider_id=OURS, ready="False"), [], True, LiveGet("w1", vm=vm(uid="after")), Existence.PRESENT,
             id="list behind: made again meanwhile",
         ),
         pytest.param(
@@ -292,27 +292,27 @@ def test_only_a_certain_404_means_gone(error: CCMError, existence: Existence) ->
         ),
     ],
 )  # fmt: skip
-def test_existence(target: Node, vms: list[str], synced: bool, probe: Probe | None, existence: Existence) -> None:
-    match = find_machine(target, index([vm(name) for name in vms], synced=synced))
+def test_existence(target: Node, vms: list[str], synced: bool, probe: LiveGet | None, existence: Existence) -> None:
+    match = find_vm(target, index([vm(name) for name in vms], synced=synced))
     assert judge_existence(target, match, probe).existence is existence
 
 
 def test_foreign_vm_in_the_place_of_ours_is_no_certain_absence() -> None:
     target = node(provider_id="harvester://gone", ready="False")
-    match = find_machine(target, index([vm(labels=FOREIGN)]))
-    assert judge_existence(target, match, Probe("w1", error=CERTAIN)).existence is Existence.UNKNOWN
+    match = find_vm(target, index([vm(labels=FOREIGN)]))
+    assert judge_existence(target, match, LiveGet("w1", error=CERTAIN)).existence is Existence.UNKNOWN
 
 
 def test_probe_is_asked_for_only_where_it_can_decide() -> None:
     machines = index([vm("w2")])
     lost = node(provider_id=OURS, ready="Unknown")
-    assert needs_probe(lost, find_machine(lost, machines))
+    assert needs_live_get(lost, find_vm(lost, machines))
     for target in (
         node(provider_id=OURS),
         node(ready="Unknown"),
         node("w2", provider_id="harvester://uid-w2", ready="False"),
     ):
-        assert not needs_probe(target, find_machine(target, machines))
+        assert not needs_live_get(target, find_vm(target, machines))
 
 
 RECORD = "cloudprovider.harvesterhci.io/virtual-machine"
@@ -356,13 +356,13 @@ def test_name_that_is_asked_for(recorded: str | None, remembered: str | None, na
 )
 def test_absence_that_cannot_be_proven_is_told(name: str | None, unread: frozenset[str], told: str) -> None:
     target = node(provider_id=OURS, ready="Unknown")
-    match = find_machine(target, index([vm("w2")]))
+    match = find_vm(target, index([vm("w2")]))
     doubt = absence_doubt(target, name, unread)
-    sighting = judge_existence(target, match, Probe("w1", error=CERTAIN), doubt)
+    sighting = judge_existence(target, match, LiveGet("w1", error=CERTAIN), doubt)
     plan = plan_lifecycle(view(target, sighting))
     assert (plan.deletion is None) == bool(told)
     assert (plan.note.message if plan.note else "") == told
-    present = judge_existence(target, find_machine(target, index([vm("w1")])), None, doubt)
+    present = judge_existence(target, find_vm(target, index([vm("w1")])), None, doubt)
     assert present.existence is Existence.PRESENT
 
 
@@ -375,7 +375,7 @@ def test_survey_counts_our_nodes_only() -> None:
         node("e"),
         node("f", provider_id="k3s://f"),
     ]
-    assert survey_nodes(nodes, index([vm("a")])) == Survey(3, frozenset({"b", "c"}), frozenset({"c"}))
+    assert check_cluster(nodes, index([vm("a")])) == ClusterCheck(3, frozenset({"b", "c"}), frozenset({"c"}))
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,19 @@ import pytest
 
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
-from harvester_ccm.plan.node.match import find_machine
+from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.vms import (
     GuestCluster,
-    MachineIndex,
+    VMIndex,
     claims_of,
     may_be_asked,
-    own_instances,
+    own_vmis,
     usable_hostname,
 )
 from tests.worlds.node_objects import CLUSTER, FOREIGN, OWN, index, instance, node, vm
 
 UUID = "5F3C0000-0000-4000-8000-00000000000A"
-MACHINES: Mapping[str, MachineIndex] = {
+MACHINES: Mapping[str, VMIndex] = {
     "own": index([vm("w1", labels=OWN), vm("w2", labels=OWN)]),
     "foreign": index([vm("w1", labels=FOREIGN)]),
     "renamed": index([vm("vm-1", labels=OWN, firmware=UUID.lower())]),
@@ -39,9 +39,9 @@ MACHINES: Mapping[str, MachineIndex] = {
     ],
 )
 def test_evidence_in_its_order(machines: str, provider_id: str, expected: tuple[str, str]) -> None:
-    match = find_machine(node(provider_id=provider_id, system_uuid=UUID), MACHINES[machines])
-    assert match.machine is not None
-    assert (match.machine.name, match.by) == expected
+    match = find_vm(node(provider_id=provider_id, system_uuid=UUID), MACHINES[machines])
+    assert match.vm is not None
+    assert (match.vm.name, match.by) == expected
     assert match.problem is None
 
 
@@ -60,8 +60,8 @@ def test_evidence_in_its_order(machines: str, provider_id: str, expected: tuple[
     ],
 )
 def test_host_name(node_name: str, hostnames: dict[str, str], expected: str | None) -> None:
-    match = find_machine(node(node_name), index([vm("vm-1", labels=OWN), vm("vm-2", labels=OWN)], hostnames=hostnames))
-    assert (match.machine.name if match.machine else None) == expected
+    match = find_vm(node(node_name), index([vm("vm-1", labels=OWN), vm("vm-2", labels=OWN)], hostnames=hostnames))
+    assert (match.vm.name if match.vm else None) == expected
 
 
 @pytest.mark.parametrize(
@@ -78,20 +78,20 @@ def test_host_name(node_name: str, hostnames: dict[str, str], expected: str | No
 def test_mark_of_another_cluster(labels: dict[str, str], cluster: GuestCluster, reason: str | None, where: str) -> None:
     machine = vm("w1", labels=labels if where == "VM" else {})
     running = instance("w1", labels=labels if where == "instance" else {})
-    match = find_machine(node(), index([machine], [running], cluster=cluster))
+    match = find_vm(node(), index([machine], [running], cluster=cluster))
     assert (match.problem.reason.name if match.problem else None) == reason
 
 
 def test_foreign_vm_with_our_host_name_does_not_take_the_node_over() -> None:
     machines = index([vm("vm-1", labels=OWN), vm("theirs", labels=FOREIGN)], hostnames={"vm-1": "w1", "theirs": "w1"})
-    match = find_machine(node(), machines)
-    assert match.machine is not None
-    assert match.machine.name == "vm-1"
+    match = find_vm(node(), machines)
+    assert match.vm is not None
+    assert match.vm.name == "vm-1"
 
 
 def test_two_vms_with_one_host_name_are_both_named() -> None:
     machines = index([vm("vm-b", labels=OWN), vm("vm-a", labels=OWN)], hostnames={"vm-a": "w1", "vm-b": "w1"})
-    problem = find_machine(node(), machines).problem
+    problem = find_vm(node(), machines).problem
     assert problem is not None
     assert (problem.reason.name, problem.subject) == ("VM_AMBIGUOUS", "vm-a, vm-b")
     assert "Several VMs have the guest host name w1: vm-a, vm-b." in problem.message
@@ -106,14 +106,14 @@ def test_two_vms_with_one_host_name_are_both_named() -> None:
 )
 def test_copies_of_a_vm_with_one_system_uuid(names: Sequence[str], expected: str | None) -> None:
     machines = index([vm(name, labels=OWN, firmware=UUID) for name in names])
-    match = find_machine(node(system_uuid=UUID), machines)
-    assert (match.machine.name if match.machine else None) == expected
+    match = find_vm(node(system_uuid=UUID), machines)
+    assert (match.vm.name if match.vm else None) == expected
 
 
 def test_uuid_of_the_running_instance_counts_before_the_template() -> None:
     machines = index([vm("vm-1", firmware="changed-since")], [instance("vm-1", firmware=UUID)])
-    match = find_machine(node(system_uuid=UUID), machines)
-    assert match.machine is not None
+    match = find_vm(node(system_uuid=UUID), machines)
+    assert match.vm is not None
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_uuid_of_the_running_instance_counts_before_the_template() -> None:
 )
 def test_vm_of_another_node_is_not_taken(hostnames: dict[str, str], reason: str) -> None:
     other = node("w9", provider_id="harvester://uid-w1")
-    match = find_machine(node("w1"), index([vm("w1", labels=OWN)], hostnames=hostnames, nodes=[other]))
+    match = find_vm(node("w1"), index([vm("w1", labels=OWN)], hostnames=hostnames, nodes=[other]))
     assert match.problem is not None
     assert match.problem.reason.name == reason
     assert "Node w9" in match.problem.message
@@ -133,20 +133,20 @@ def test_vm_of_another_node_is_not_taken(hostnames: dict[str, str], reason: str)
 
 def test_node_that_joined_again_under_its_name_gets_its_vm() -> None:
     stale = node("w1", uid="before", provider_id="harvester://uid-w1")
-    assert find_machine(node("w1", uid="after"), index([vm("w1")], nodes=[stale])).machine is not None
+    assert find_vm(node("w1", uid="after"), index([vm("w1")], nodes=[stale])).vm is not None
 
 
 def test_restored_vm_is_found_and_said() -> None:
-    match = find_machine(node(provider_id="harvester://before"), index([vm("w1", uid="after", labels=OWN)]))
-    assert match.machine is not None
+    match = find_vm(node(provider_id="harvester://before"), index([vm("w1", uid="after", labels=OWN)]))
+    assert match.vm is not None
     assert match.note is not None
     assert (match.note.reason.name, match.note.subject) == ("VM_REPLACED", "after")
 
 
 def test_nothing_is_concluded_from_half_a_list() -> None:
     machines = index([vm("w1"), vm("w2")], synced=False)
-    assert find_machine(node("w1", provider_id="harvester://uid-w1"), machines).machine is not None
-    problem = find_machine(node("w2"), machines).problem
+    assert find_vm(node("w1", provider_id="harvester://uid-w1"), machines).vm is not None
+    problem = find_vm(node("w2"), machines).problem
     assert problem is not None
     assert problem.reason.name == "HARVESTER_UNAVAILABLE"
 
@@ -160,7 +160,7 @@ def test_nothing_is_concluded_from_half_a_list() -> None:
 )
 def test_missing_vm_is_told_with_what_its_agent_needs(cluster: str, label: dict[str, str]) -> None:
     guest = GuestCluster(cluster, "prod")
-    problem = find_machine(node("w7"), index([vm("w1")], cluster=guest)).problem
+    problem = find_vm(node("w7"), index([vm("w1")], cluster=guest)).problem
     ((key, value),) = label.items()
     assert problem is not None
     assert problem.reason.name == "VM_NOT_FOUND"
@@ -202,7 +202,7 @@ def test_agents_that_are_asked(machine: VirtualMachine, running: VirtualMachineI
 )
 def test_instances_that_are_our_nodes(labels: dict[str, str], nodes: list[Node], ours: bool) -> None:
     machines = index([vm(labels=labels)], [instance()], nodes=nodes)
-    assert bool(own_instances(machines)) == ours
+    assert bool(own_vmis(machines)) == ours
 
 
 def test_odd_objects_stop_nothing() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harvester_ccm.plan.node.match import find_machine
-from harvester_ccm.plan.node.node_identity import machine_identities, node_identities
+from harvester_ccm.plan.node.match import find_vm
+from harvester_ccm.plan.node.node_identity import node_identities, vm_identities
 from tests.worlds.node_objects import OWN, index, node, vm
 
 NAMES = st.sampled_from(["w1", "w2", "w1.example.com", "w2.example.com"])
@@ -22,6 +22,6 @@ UUIDS = st.sampled_from(["", "AA-1", "bb-2"])
 def test_matched_means_woken(name: str, uuid: str, provider: str, machines: list[tuple[str, str, str]]) -> None:
     vms = [vm(own, firmware=firmware, labels=OWN) for own, firmware, _ in machines]
     target = node(name, system_uuid=uuid, provider_id=provider)
-    match = find_machine(target, index(vms, hostnames={own: hostname for own, _, hostname in machines}))
-    if match.machine is not None:
-        assert not machine_identities(match.machine).isdisjoint(node_identities(target))
+    match = find_vm(target, index(vms, hostnames={own: hostname for own, _, hostname in machines}))
+    if match.vm is not None:
+        assert not vm_identities(match.vm).isdisjoint(node_identities(target))
