@@ -137,7 +137,7 @@ def _obstacles(service: Service, load_balancer: LoadBalancer, inventory: Invento
     if load_balancer.metadata.deleting:
         yield "the load balancer is being deleted"
     wanted = read_request(service).workload_type
-    if not load_balancer.v1alpha1 and wanted not in {None, load_balancer.spec.workload_type}:
+    if load_balancer.capabilities.has_cluster_type and wanted not in {None, load_balancer.spec.workload_type}:
         yield (
             f"the Service asks for a {wanted} load balancer and this is a {load_balancer.spec.workload_type} one, so "
             "it would be deleted and created again"

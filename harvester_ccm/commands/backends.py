@@ -36,7 +36,7 @@ class Backends:
     """The VMs behind a load balancer."""
 
     selected: tuple[str, ...]
-    """Names of the VMs that the load balancer selects; before Harvester 1.2 it selects addresses."""
+    """Names of the VMs that the load balancer selects; addresses for want of names, where it selects those."""
     found: tuple[Backend, ...]
     checked: bool
     """Whether Harvester checks their health; without it every one counts as ready."""
@@ -77,7 +77,7 @@ def backends_of(load_balancer: LoadBalancer, inventory: Inventory) -> Backends |
     check = load_balancer.spec.health_check
     checked = check is not None and check.port > 0
     selected = tuple(selector.get(VM_NAME) or ())
-    if load_balancer.v1alpha1:
+    if not load_balancer.capabilities.selects_backends_by_label:
         selected = tuple(names.get(address, address) for address in load_balancer.backends)
     note = backend_note(load_balancer)
     problem = note.message if note else ""

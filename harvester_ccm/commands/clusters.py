@@ -18,9 +18,10 @@ from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import (
     INSTANCES,
     LOAD_BALANCERS,
-    LOAD_BALANCERS_V1ALPHA1,
+    SINCE_1_2,
     VIRTUAL_MACHINES,
     LoadBalancer,
+    capabilities_of,
     load_balancers_in,
 )
 from harvester_ccm.model.meta import Resource
@@ -144,7 +145,7 @@ async def read_inventory(clusters: Clusters) -> Inventory:
         config_maps=(mapping.answer,) if mapping.answer else (),
         namespaces=(home.answer,) if home.answer else (),
         load_balancers=balancers.answer.items if balancers.answer else (),
-        v1alpha1=balancers.answer is not None and balancers.answer.resource == LOAD_BALANCERS_V1ALPHA1,
+        capabilities=capabilities_of(balancers.answer.resource.api_version) if balancers.answer else SINCE_1_2,
         machines=machines.answer.items if machines.answer else (),
         instances=instances.answer.items if instances.answer else (),
         unread=frozenset().union(*(one.answer.unread for one in (machines, instances) if one.answer)),

@@ -19,7 +19,7 @@ import yaml
 from harvester_ccm.commands.call import refuse
 from harvester_ccm.commands.inventory import ENDPOINT_SLICES, Inventory
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
-from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, VIRTUAL_MACHINES
+from harvester_ccm.model.harvester import BEFORE_1_2, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.meta import Object, Resource
 
 STANDARD_INPUT: Final = "-"
@@ -105,11 +105,9 @@ def read_files(names: Sequence[str], *, namespace: str) -> FileContents:
             assumptions.append(f"{one.title} is left out: the namespace in Harvester is {chosen}")
     contents: dict[str, Any] = {field: tuple(items) for field, items in collected.items()}
     inventory = Inventory(**contents)
-    if any(one.v1alpha1 for one in inventory.load_balancers):
-        inventory = replace(inventory, v1alpha1=True)
-        assumptions.append(
-            f"Harvester is one before 1.2: a load balancer in the files is {LOAD_BALANCERS_V1ALPHA1.api_version}"
-        )
+    if any(one.capabilities == BEFORE_1_2 for one in inventory.load_balancers):
+        inventory = replace(inventory, capabilities=BEFORE_1_2)
+        assumptions.append(f"Harvester is one before 1.2: a load balancer in the files is {BEFORE_1_2.api_version}")
     return FileContents(inventory.assuming(*assumptions), chosen)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import ConfigMap, Namespace, Node, Service
-from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine, VirtualMachineInstance
+from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.model.meta import Model, Object, Resource, decoder
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.service.load_balancer import ClusterIdentity
@@ -56,8 +56,8 @@ class Inventory:
     config_maps: tuple[ConfigMap, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     load_balancers: tuple[LoadBalancer, ...] = ()
-    v1alpha1: bool = False
-    """Whether Harvester is one before 1.2."""
+    capabilities: Capabilities = SINCE_1_2
+    """What Harvester's load balancers can do."""
     machines: tuple[VirtualMachine, ...] = ()
     instances: tuple[VirtualMachineInstance, ...] = ()
     unread: frozenset[str] = frozenset()

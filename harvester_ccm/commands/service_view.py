@@ -39,7 +39,7 @@ class ServiceView:
 def situation_of(service: Service, inventory: Inventory, view: ServiceView) -> Situation:
     """Return what the plan is made from: equal to the running program's ``ServiceController.situation``."""
     own_key, primary = service.metadata.key, primary_reference(service)
-    shared = primary or own_key
+    shared, can = primary or own_key, inventory.capabilities
     others = [one for one in inventory.services if one.metadata.key != own_key]
     problem: CCMError | None = inventory.problems.get(LOAD_BALANCERS.plural)
     named = inventory.service(primary) if primary else None
@@ -54,9 +54,8 @@ def situation_of(service: Service, inventory: Inventory, view: ServiceView) -> S
         dependants=tuple(one for one in others if own_key in sharer_index(one)),
         backends=backend_names(inventory.nodes, inventory.machines),
         backends_known=VIRTUAL_MACHINES.plural not in inventory.problems,
-        # Followed on Harvester before 1.2 only.
-        backend_addresses=backend_addresses(inventory.nodes) if inventory.v1alpha1 else (),
-        v1alpha1=inventory.v1alpha1,
+        backend_addresses=() if can.selects_backends_by_label else backend_addresses(inventory.nodes),
+        capabilities=can,
         network_devices=network_devices(inventory.mapping),
         class_only=view.class_only,
         harvester_known=problem is None,

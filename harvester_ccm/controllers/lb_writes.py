@@ -43,18 +43,16 @@ class BalancerWrites:
         if current is None:
             return None
         await self._check(current.api_version, name)
-        document = changed_document(current, change)
+        resource, document = load_balancers_in(current.api_version), changed_document(current, change)
         try:
-            written = await self._harvester.replace(
-                load_balancers_in(current.api_version), name, document, namespace=self._namespace
-            )
+            written = await self._harvester.replace(resource, name, document, namespace=self._namespace)
         except NotFound as error:
             if not error.names_object:
                 raise
             self._cache.forget(current)
             return None
-        if current.v1alpha1 and changed_document(written, change) != written.document():
-            raise _conflict(name, "Harvester did not take a change of it in v1alpha1; is it being upgraded?")
+        if resource != LOAD_BALANCERS and changed_document(written, change) != written.document():
+            raise _conflict(name, f"Harvester did not take a change of it in {resource.version}; is it being upgraded?")
         self._observe(written)
         return written
 

@@ -23,7 +23,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import SERVICES, ConfigMap, Node, Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS_V1ALPHA1, LoadBalancer, VirtualMachine
+from harvester_ccm.model.harvester import Capabilities, LoadBalancer, VirtualMachine, capabilities_of
 from harvester_ccm.model.outcome import Done, Outcome
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.service.backends import backend_addresses, backend_names
@@ -192,7 +192,7 @@ class ServiceController:
             backends=self._backends,
             backends_known=self._backends_known,
             backend_addresses=self._backend_addresses,
-            v1alpha1=self._v1alpha1,
+            capabilities=self._capabilities,
             network_devices=network_devices(mapping),
             mapping_known=self._caches.config_maps.synced or self._caches.config_maps.problem is not None,
             class_only=self._policy.class_only,
@@ -342,12 +342,12 @@ class ServiceController:
         return machines.synced or isinstance(machines.problem, Forbidden)
 
     @property
-    def _v1alpha1(self) -> bool:
-        return self._load_balancers.resource == LOAD_BALANCERS_V1ALPHA1
+    def _capabilities(self) -> Capabilities:
+        return capabilities_of(self._load_balancers.resource.api_version)
 
     def _refresh_addresses(self) -> None:
-        """Follow the addresses of the nodes, by which Harvester before 1.2 sends traffic to them."""
-        if self._v1alpha1 and self._caches.nodes.synced:
+        """Follow the addresses of the nodes, where they are what load balancers send traffic to."""
+        if not self._capabilities.selects_backends_by_label and self._caches.nodes.synced:
             before, self._backend_addresses = self._backend_addresses, backend_addresses(self._caches.nodes.all())
             if before != self._backend_addresses:
                 self._enqueue_hosted()

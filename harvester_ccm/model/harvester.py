@@ -2,16 +2,24 @@
 
 A LoadBalancer keeps the bytes it was decoded from. Harvester has neither a patch verb nor a status subresource for
 it, so a change is a PUT of the whole object, and fields that this program does not know must survive it.
+
+Harvester before 1.2 has another version of it. It is converted here, as Harvester's own upgrade does: read into the
+same view, and written by ``Capabilities.encode``. Everybody else asks what a load balancer can do.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, cast
 
 import msgspec
 
 from harvester_ccm.model.meta import Model, Object, Resource, decoder
+from harvester_ccm.names import LB_SERVICE_UID, LB_SERVICE_UUID
+
+_V1BETA1: Final = "loadbalancer.harvesterhci.io/v1beta1"
+_V1ALPHA1: Final = "loadbalancer.harvesterhci.io/v1alpha1"
 
 
 class Listener(Model, frozen=True, kw_only=True):
@@ -37,13 +45,11 @@ class LoadBalancerSpec(Model, frozen=True, kw_only=True):
     """``spec`` of a LoadBalancer. An absent ``ipam`` means ``pool``."""
 
     named_workload_type: str = msgspec.field(default="", name="workloadType")
-    """Empty where it is absent: in v1alpha1, and on what Harvester converted from it."""
+    """Empty where it is absent: on what Harvester has converted from v1alpha1."""
     ipam: str = "pool"
     ip_pool: str = ""
     listeners: tuple[Listener, ...] | None = None
     backend_server_selector: dict[str, tuple[str, ...] | None] | None = None
-    backend_servers: tuple[str, ...] | None = None
-    """Addresses of the backends; in v1alpha1 only."""
     health_check: HealthCheck | None = None
 
     @property
@@ -76,8 +82,68 @@ class LoadBalancerStatus(Model, frozen=True, kw_only=True):
     conditions: tuple[LoadBalancerCondition, ...] | None = None
 
 
+@dataclass(frozen=True)
+class Capabilities:
+    """What load balancers can do in one version of Harvester's API: what plans ask instead of the version."""
+
+    api_version: str
+    """``apiVersion`` of what is written."""
+    has_cluster_type: bool
+    """Whether there are cluster load balancers; without them Harvester announces every address itself."""
+    has_ip_pools: bool
+    """Whether addresses are allocated from IP pools that can be chosen, and noted on the load balancer."""
+    selects_backends_by_label: bool
+    """Whether backends are VMs, found by their labels; they are the addresses of nodes otherwise."""
+    has_description: bool
+
+    def encode_spec(self, fields: Mapping[str, object]) -> dict[str, object]:
+        """Return these fields of ``spec`` as they are written; those that this version does not have are left out."""
+        absent = {
+            "workloadType": not self.has_cluster_type,
+            "ipPool": not self.has_ip_pools,
+            "backendServerSelector": not self.selects_backends_by_label,
+            "backendServers": self.selects_backends_by_label,
+            "description": not self.has_description,
+        }
+        written = {key: value for key, value in fields.items() if not absent.get(key)}
+        check = written.get("healthCheck")
+        if self.api_version == _V1ALPHA1 and isinstance(check, dict):
+            # The capital letter is Harvester's.
+            written["healthCheck"] = {_V1ALPHA1_CHECK.get(key, key): value for key, value in check.items()}
+        return written
+
+    def encode(self, body: Mapping[str, object]) -> dict[str, object]:
+        """Return a new load balancer as it is created, from ``metadata`` and a ``spec`` with the fields of any version.
+
+        Annotations of newer versions mean nothing to older ones, and are in place when Harvester is upgraded.
+        """
+        spec = self.encode_spec(cast("dict[str, object]", body["spec"]))
+        encoded = {"apiVersion": self.api_version, "kind": LOAD_BALANCERS.kind, **body, "spec": spec}
+        if self.api_version == _V1ALPHA1:
+            metadata = cast("dict[str, dict[str, object]]", body["metadata"])
+            annotations = metadata["annotations"]
+            annotations = {**annotations, LB_SERVICE_UUID: annotations[LB_SERVICE_UID]}
+            # Without a status the conversion of the newer version fails, and with it every list of load balancers.
+            encoded |= {"metadata": {**metadata, "annotations": annotations}, "status": {}}
+        return encoded
+
+
+_V1ALPHA1_CHECK: Final = {"periodSeconds": "PeriodSeconds"}
+SINCE_1_2: Final = Capabilities(
+    _V1BETA1, has_cluster_type=True, has_ip_pools=True, selects_backends_by_label=True, has_description=False
+)
+BEFORE_1_2: Final = Capabilities(
+    _V1ALPHA1, has_cluster_type=False, has_ip_pools=False, selects_backends_by_label=False, has_description=True
+)
+
+
+def capabilities_of(api_version: str) -> Capabilities:
+    """Return what load balancers of this ``apiVersion`` can do."""
+    return BEFORE_1_2 if api_version == _V1ALPHA1 else SINCE_1_2
+
+
 class LoadBalancer(Object, frozen=True, kw_only=True):
-    """A LoadBalancer of Harvester, of either version of the API."""
+    """A LoadBalancer of Harvester, whatever the version of the API that it was read in."""
 
     api_version: str = ""
     spec: LoadBalancerSpec = LoadBalancerSpec()
@@ -103,15 +169,18 @@ class LoadBalancer(Object, frozen=True, kw_only=True):
         return self.status.address if self.status else ""
 
     @property
-    def v1alpha1(self) -> bool:
-        """Whether it was read in the version of Harvester before 1.2, and has to be written in it."""
-        return self.api_version == LOAD_BALANCERS_V1ALPHA1.api_version
+    def capabilities(self) -> Capabilities:
+        """What it can do, and how it has to be written."""
+        return capabilities_of(self.api_version)
+
+    @property
+    def awaits_allocation(self) -> bool:
+        """Whether it is to get an address from a pool and has none; never so where there are no pools."""
+        return self.capabilities.has_ip_pools and not self.allocated_ip
 
     @property
     def backends(self) -> tuple[str, ...]:
         """The addresses that Harvester sends traffic to."""
-        if self.v1alpha1:
-            return self.spec.backend_servers or ()
         return (self.status.backend_servers if self.status else None) or ()
 
     @property
@@ -131,37 +200,40 @@ class _SourcelessLoadBalancer(Object, frozen=True, kw_only=True):
     status: LoadBalancerStatus | None = None
 
 
-class _OldHealthCheck(msgspec.Struct):
-    period_seconds: int = msgspec.field(default=0, name="PeriodSeconds")
+class _V1Alpha1HealthCheck(Model, frozen=True, kw_only=True):
+    period_seconds: int = msgspec.field(default=0, name=_V1ALPHA1_CHECK["periodSeconds"])
 
 
-class _OldSpec(Model, frozen=True, kw_only=True):
-    health_check: _OldHealthCheck | None = None
+class _V1Alpha1Spec(Model, frozen=True, kw_only=True):
+    backend_servers: tuple[str, ...] | None = None
+    health_check: _V1Alpha1HealthCheck | None = None
 
 
-class _OldLoadBalancer(msgspec.Struct):
-    """What v1alpha1 names otherwise."""
+class _V1Alpha1LoadBalancer(Model, frozen=True, kw_only=True):
+    """What v1alpha1 has elsewhere, or names otherwise."""
 
-    spec: _OldSpec = _OldSpec()
+    spec: _V1Alpha1Spec = _V1Alpha1Spec()
 
 
 _decode_fields = msgspec.json.Decoder(_SourcelessLoadBalancer, strict=False).decode
-_decode_old_names = msgspec.json.Decoder(_OldLoadBalancer, strict=False).decode
+_decode_v1alpha1 = msgspec.json.Decoder(_V1Alpha1LoadBalancer, strict=False).decode
 
 
 def decode_load_balancer(source: bytes) -> LoadBalancer:
     """Decode a LoadBalancer of either version and keep its document. Raises msgspec.DecodeError."""
     fields = _decode_fields(source)
-    spec, check = fields.spec, fields.spec.health_check
-    if check is not None and fields.api_version == LOAD_BALANCERS_V1ALPHA1.api_version:
-        old = _decode_old_names(source).spec.health_check
-        check = msgspec.structs.replace(check, period_seconds=old.period_seconds if old else 0)
-        spec = msgspec.structs.replace(spec, health_check=check)
+    spec, status = fields.spec, fields.status
+    if fields.api_version == _V1ALPHA1:
+        own, check = _decode_v1alpha1(source).spec, spec.health_check
+        if check is not None and own.health_check is not None:
+            check = msgspec.structs.replace(check, period_seconds=own.health_check.period_seconds)
+        spec = msgspec.structs.replace(spec, named_workload_type="vm", health_check=check)
+        status = msgspec.structs.replace(status or LoadBalancerStatus(), backend_servers=own.backend_servers)
     return LoadBalancer(
         api_version=fields.api_version,
         metadata=fields.metadata,
         spec=spec,
-        status=fields.status,
+        status=status,
         source=bytes(source),
     )
 

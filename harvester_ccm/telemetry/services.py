@@ -100,9 +100,9 @@ def state_of(load_balancer: LoadBalancer) -> str:
         return "deleting"
     condition = load_balancer.ready
     is_ready = condition is not None and condition.status == "True"
-    if load_balancer.v1alpha1 and not load_balancer.address:
+    if not load_balancer.capabilities.has_ip_pools and not load_balancer.address:
         # Harvester before 1.2 calls it ready all the same.
         return "pending"
     if is_ready:
         return "ready"
-    return "unhealthy" if load_balancer.allocated_ip or load_balancer.v1alpha1 else "pending"
+    return "pending" if load_balancer.awaits_allocation else "unhealthy"

@@ -1,7 +1,8 @@
 """The Harvester-hosted side of a VM load balancer: listeners, backends, health check.
 
 Every Service port is mapped to its node port on every VM of the cluster that may get traffic. Harvester finds the VMs
-by their labels; before 1.2 it was given addresses.
+by their labels; before 1.2 it was given addresses. What is
+written of both is a matter of its ``Capabilities``.
 """
 
 from __future__ import annotations
@@ -97,29 +98,25 @@ def selector(backends: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     return {VM_NAME: backends or (NO_BACKEND,)}
 
 
-def vm_spec(front: tuple[Listener, ...], backends: tuple[str, ...], check: HealthCheck | None) -> Document:
-    """Return the fields of ``spec`` that follow the Service and the nodes."""
-    return {
-        "listeners": _listener_documents(front),
-        "backendServerSelector": {key: list(values) for key, values in selector(backends).items()},
-        "healthCheck": None if check is None else health_check_document(check),
-    }
-
-
-def v1alpha1_spec(
-    service: Service, front: tuple[Listener, ...], addresses: tuple[str, ...], *, check: HealthCheck | None
+def vm_spec(
+    service: Service,
+    front: tuple[Listener, ...],
+    *,
+    names: tuple[str, ...],
+    addresses: tuple[str, ...],
+    check: HealthCheck | None,
 ) -> Document:
-    """Return the same in the version of Harvester before 1.2, where it was filled from one more annotation."""
-    document = None if check is None else health_check_document(check)
-    if document is not None:
-        # The capital letter is Harvester's.
-        document["PeriodSeconds"] = document.pop("periodSeconds")
+    """Return the fields of ``spec`` that follow the Service and the nodes.
+
+    ``names`` are those of the nodes' VMs, ``addresses`` those of the nodes.
+    """
     description = service.metadata.annotation(DESCRIPTION)
     return {
         **({"description": description} if description else {}),
         "listeners": _listener_documents(front),
+        "backendServerSelector": {key: list(values) for key, values in selector(names).items()},
         "backendServers": list(addresses),
-        "healthCheck": document,
+        "healthCheck": None if check is None else health_check_document(check),
     }
 
 

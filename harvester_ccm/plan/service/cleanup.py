@@ -173,7 +173,7 @@ def safe_to_delete(load_balancer: LoadBalancer) -> bool:
     A refused allocation has booked nothing. Before 1.2 Harvester booked nothing on the load balancer: what kube-vip has
     given goes with the Service that Harvester made.
     """
-    if load_balancer.v1alpha1:
+    if not load_balancer.capabilities.has_ip_pools:
         return True
     if not load_balancer.metadata.has_finalizer(LB_CONTROLLER_FINALIZER):
         return False

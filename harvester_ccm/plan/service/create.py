@@ -10,7 +10,7 @@ from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_TOUCH, REQUESTED_ADDRESS,
 from harvester_ccm.plan.service.cluster_lb import CONTROLLER_PATIENCE
 from harvester_ccm.plan.service.ignored import ignored_settings, obstacle
 from harvester_ccm.plan.service.kube_vip import hand_over, parked, taken_on
-from harvester_ccm.plan.service.load_balancer import Document, Former, for_v1alpha1, new_load_balancer
+from harvester_ccm.plan.service.load_balancer import Document, Former, new_load_balancer
 from harvester_ccm.plan.service.ownership import name_for
 from harvester_ccm.plan.service.patch import ServiceChange
 from harvester_ccm.plan.service.pending import Note
@@ -38,8 +38,9 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     service = situation.service
     move = read_move(service)
     former = move if move is not None else _vanished(situation)
-    old = situation.v1alpha1
-    vm = old or request.workload_type == "vm" or (request.workload_type is None and request.wants_health_check)
+    can = situation.capabilities
+    wants_vm = request.workload_type == "vm" or (request.workload_type is None and request.wants_health_check)
+    vm = wants_vm or not can.has_cluster_type
     # Harvester collects the parts of a VM load balancer after it is gone, and those of a new one of its name with them.
     returns = situation.since_hosted is not None and situation.since_hosted < COLLECTED_AFTER
     replaces = move is not None or returns or (vm and bool(service.addresses))
@@ -51,17 +52,17 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     hindrance = obstacle(service, vm=vm)
     if hindrance is not None or ipam is None:
         return ServicePlan((*tell(hindrance), *_given_up(service)), Refused("not_servable"))
-    spec: Document = {"ipam": ipam} if old else _v1beta1_spec("vm" if vm else "cluster", ipam, request, former)
+    spec = _front_spec("vm" if vm else "cluster", ipam, request, former)
     if vm:
-        hosted = wanted_spec(situation, request, v1alpha1=old)
-        if not hosted or not (old or situation.backends_known):
+        hosted = wanted_spec(situation, request)
+        if not hosted or (can.selects_backends_by_label and not situation.backends_known):
             waiting = change_service(service, ServiceChange(annotations=parked(service)))
             return ServicePlan(waiting, Wait("node_ports" if not hosted else "machines"))
         spec.update(hosted)
     name = former.name if former is not None else name_for(service, situation.cluster)
     network = former.network if former is not None else None
     create = CreateLoadBalancer(name, _body(situation, name, spec, network=network, touched=replaces and vm))
-    ignored = tell(ignored_settings(service, vm=vm, v1alpha1=old))
+    ignored = tell(ignored_settings(service, can, vm=vm))
     lost = former is not None or (_was_served(service) and not _shows_wish(service))
     note = _recreation_note(service, name, former) if lost and move is None else _ENSURING
     steps: tuple[Step, ...] = (*ignored, *_prepared(service, vm=vm), create, Tell(note))
@@ -88,7 +89,7 @@ def _vanished(situation: Situation) -> Former | None:
     return None if any(one.metadata.name == former.name for one in situation.load_balancers) else former
 
 
-def _v1beta1_spec(workload_type: str, ipam: str, request: Request, former: Former | None) -> Document:
+def _front_spec(workload_type: str, ipam: str, request: Request, former: Former | None) -> Document:
     spec: Document = {"workloadType": workload_type, "ipam": ipam}
     pool = (former.pool if former is not None else "") or request.ip_pool
     if pool and ipam == "pool":
@@ -111,9 +112,14 @@ def _prepared(service: Service, *, vm: bool) -> tuple[ChangeService, ...]:
 
 
 def _body(situation: Situation, name: str, spec: Document, *, network: str | None, touched: bool) -> Document:
-    body = new_load_balancer(situation.service, name, situation.cluster, spec=spec, network=network)
-    if situation.v1alpha1:
-        body = for_v1alpha1(body, situation.service)
+    body = new_load_balancer(
+        situation.service,
+        name,
+        situation.cluster,
+        spec=spec,
+        network=network,
+        capabilities=situation.capabilities,
+    )
     if touched:
         metadata = cast("dict[str, Document]", body["metadata"])
         metadata["annotations"][LB_TOUCH] = "true"

@@ -139,8 +139,7 @@ def _plan_present(situation: Situation, request: Request, current: LoadBalancer)
     """Return the plan for a load balancer that exists: keep it right, or switch it to the other workload type."""
     service, wanted = situation.service, request.workload_type
     vm = current.spec.workload_type == "vm"
-    # Before 1.2 Harvester has one type only.
-    if current.v1alpha1 or wanted in {None, current.spec.workload_type}:
+    if not current.capabilities.has_cluster_type or wanted in {None, current.spec.workload_type}:
         hindrance = obstacle(service, vm=vm)
     else:
         # What could not be created again is not deleted.
@@ -153,7 +152,7 @@ def _plan_present(situation: Situation, request: Request, current: LoadBalancer)
         hindrance,
         adoption_note(current, service, situation.cluster),
         converted(request, current),
-        ignored_settings(service, vm=vm, v1alpha1=current.v1alpha1),
+        ignored_settings(service, current.capabilities, vm=vm),
         *refused_changes(service, request, current),
     )
     return ServicePlan((*tell(*told), *plan.steps), plan.outcome)

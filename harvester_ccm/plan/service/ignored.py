@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.harvester import Capabilities, LoadBalancer
 from harvester_ccm.names import (
     DESCRIPTION,
     HEALTH_CHECK_FAILURE_THRESHOLD,
@@ -54,18 +54,10 @@ def obstacle(service: Service, *, vm: bool) -> Note | None:
     return None
 
 
-def ignored_settings(service: Service, *, vm: bool, v1alpha1: bool = False) -> Note | None:
-    """Return one note about all settings that have no effect on this kind of load balancer, or None.
-
-    ``v1alpha1``: Harvester is one before 1.2.
-    """
-    ignored = [*_ignored_anywhere(service), *(_ignored_on_vm(service) if vm else _ignored_on_cluster(service))]
-    if v1alpha1:
-        ignored = [*_ignored_anywhere(service), *_fields_ignored_on_vm(service), *_ignored_details(service)]
-        ignored += _ignored_before_1_2(service)
-    else:
-        ignored += _ignored_since_1_2(service)
-    return without_effect(ignored)
+def ignored_settings(service: Service, can: Capabilities, *, vm: bool) -> Note | None:
+    """Return one note about all settings that have no effect on this kind of load balancer, or None."""
+    of_type = _ignored_on_vm(service, can) if vm else _ignored_on_cluster(service)
+    return without_effect([*_ignored_anywhere(service), *of_type, *_ignored_for_want_of(can, service)])
 
 
 def without_effect(ignored: list[str]) -> Note | None:
@@ -88,48 +80,41 @@ def _ignored_on_cluster(service: Service) -> Iterator[str]:
         yield f"{names} (health checks need a VM load balancer; set annotation {WORKLOAD_TYPE} to vm)"
 
 
-def _ignored_on_vm(service: Service) -> Iterator[str]:
+def _ignored_on_vm(service: Service, can: Capabilities) -> Iterator[str]:
     yield from _fields_ignored_on_vm(service)
-    if service.metadata.annotation(NETWORK):
+    if can.has_ip_pools and service.metadata.annotation(NETWORK):
         yield (
             f"annotation {NETWORK}, beyond the choice of a pool (Harvester announces the address in the network of its "
             "hosts; an address of another network cannot be reached)"
         )
-    yield from _ignored_details(service)
-
-
-def _ignored_details(service: Service) -> Iterator[str]:
     details = _health_check_annotations(service)
     if details and HEALTH_CHECK_PORT not in details:
         yield f"{', '.join(details)} (nodes are checked only with annotation {HEALTH_CHECK_PORT})"
 
 
-def _ignored_before_1_2(service: Service) -> Iterator[str]:
+def _ignored_for_want_of(can: Capabilities, service: Service) -> Iterator[str]:
     choosing = [key for key in (IP_POOL, NETWORK, PROJECT, POOL_NAMESPACE) if service.metadata.annotation(key)]
-    if choosing:
+    if choosing and not can.has_ip_pools:
         yield (
             f"annotations {', '.join(choosing)} (Harvester before 1.2 gives addresses by the namespace of the VMs, "
             "from its setting vip-pools)"
         )
-    if service.metadata.annotation(WORKLOAD_TYPE) == "cluster":
+    if service.metadata.annotation(WORKLOAD_TYPE) == "cluster" and not can.has_cluster_type:
         yield (
             f"annotation {WORKLOAD_TYPE} cluster (Harvester before 1.2 announces every address itself; the load "
             "balancer is recreated as a cluster load balancer once Harvester is upgraded. Remove the annotation to "
             "keep it then)"
         )
-
-
-def _ignored_since_1_2(service: Service) -> Iterator[str]:
-    if service.metadata.annotation(IPAM) == "dhcp" and service.metadata.annotation(IP_POOL):
+    if can.has_ip_pools and service.metadata.annotation(IPAM) == "dhcp" and IP_POOL in choosing:
         yield f"annotation {IP_POOL} (the address comes from DHCP)"
-    if service.metadata.annotation(DESCRIPTION):
+    if service.metadata.annotation(DESCRIPTION) and not can.has_description:
         yield f"annotation {DESCRIPTION} (load balancers have a description on Harvester before 1.2 only)"
 
 
 def converted(request: Request, load_balancer: LoadBalancer) -> Note | None:
     """Return what to tell when a load balancer of Harvester before 1.2 lives on and new ones would be otherwise."""
     spec = load_balancer.spec
-    if load_balancer.v1alpha1 or spec.named_workload_type or request.workload_type or request.wants_health_check:
+    if spec.named_workload_type or request.workload_type or request.wants_health_check:
         return None
     text = (
         f"Load balancer {load_balancer.metadata.name} was made for Harvester before 1.2 and goes on serving as a VM "
@@ -233,7 +218,7 @@ def not_as_requested(service: Service, request: Request, load_balancer: LoadBala
         text = (
             f"address {request.address} was asked for and {address} was given. Harvester cannot be asked for an address"
         )
-        if not load_balancer.v1alpha1:
+        if load_balancer.capabilities.has_ip_pools:
             text += (
                 "; to pin one, make an IP pool with that single address and name it in annotation "
                 f"{IP_POOL} when the Service is created"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, LoadBalancer
+from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer
 from harvester_ccm.names import (
     IP_POOL,
     LB_CLUSTER,
@@ -28,7 +28,6 @@ from harvester_ccm.names import (
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
     LB_SERVICE_UID,
-    LB_SERVICE_UUID,
     MOVING,
     NETWORK,
     POOL_NAMESPACE,
@@ -97,6 +96,7 @@ def new_load_balancer(
     *,
     spec: Mapping[str, object],
     network: str | None = None,
+    capabilities: Capabilities = SINCE_1_2,
 ) -> Document:
     """Return the object to create with this ``spec``; ``network`` holds instead of the one that the Service names."""
     if network is None:
@@ -108,9 +108,7 @@ def new_load_balancer(
         LB_SELECT_NAMESPACE: service.metadata.annotation(POOL_NAMESPACE) or "",
         **_kept_annotations(service, cluster),
     }
-    return {
-        "apiVersion": LOAD_BALANCERS.api_version,
-        "kind": LOAD_BALANCERS.kind,
+    body = {
         "metadata": {
             "name": name,
             "namespace": cluster.namespace,
@@ -119,17 +117,7 @@ def new_load_balancer(
         },
         "spec": {key: value for key, value in spec.items() if value not in (None, "")},
     }
-
-
-def for_v1alpha1(body: Document, service: Service) -> Document:
-    """Return a new load balancer of the Service as it is created on Harvester before 1.2.
-
-    The annotations of newer versions mean nothing there, and are in place when Harvester is upgraded.
-    """
-    metadata = cast("dict[str, Document]", body["metadata"])
-    metadata["annotations"][LB_SERVICE_UUID] = service.metadata.uid
-    # Without a status the conversion of the newer version fails, and with it every list of load balancers.
-    return {**body, "apiVersion": LOAD_BALANCERS_V1ALPHA1.api_version, "status": {}}
+    return capabilities.encode(body)
 
 
 def network_of(current: LoadBalancer, wanted: str) -> str:
@@ -158,9 +146,9 @@ def load_balancer_change(
     """
     meta = current.metadata
     annotations = _kept_annotations(service, cluster)
-    wanted = dict(spec or {})
-    as_made = as_made or current.v1alpha1 or service.metadata.annotation(MOVING) is not None
-    if not as_made and not current.allocated_ip:
+    wanted = current.capabilities.encode_spec(spec or {})
+    as_made = as_made or service.metadata.annotation(MOVING) is not None
+    if not as_made and current.awaits_allocation:
         annotations |= _network_annotations(current, service)
         wanted |= _pool(current, service)
     present = cast("Document", current.document().get("spec") or {}) if wanted else {}
@@ -220,7 +208,7 @@ def changed_document(current: LoadBalancer, change: LoadBalancerChange) -> Docum
     status = cast("Document", document.get("status") or {})
     if change.address is not None:
         document["status"] = {**status, "address": change.address}
-    elif not (current.allocated_ip or current.v1alpha1) and _moves_search(change):
+    elif current.awaits_allocation and _moves_search(change):
         document["status"] = {key: value for key, value in status.items() if key != "conditions"}
     return document
 

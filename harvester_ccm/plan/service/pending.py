@@ -85,7 +85,7 @@ def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
     message = condition.message
     if any(words in message for words in _ANNOUNCING):
         return PendingCause("announcing", None, _pending(_NOT_ANNOUNCED, message))
-    if load_balancer.v1alpha1 and not message:
+    if not message and not load_balancer.capabilities.has_ip_pools:
         return PendingCause("announcing", None, Note("Warning", Reason.ADDRESS_PENDING, _NOT_GIVEN))
     if not message or any(words in message for words in _TRANSIENT):
         return PendingCause("allocating", None, _pending(_SLOW, message or "(nothing)"))

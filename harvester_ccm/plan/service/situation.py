@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome
 from harvester_ccm.plan.service.load_balancer import ClusterIdentity, Document, Former, LoadBalancerChange
 from harvester_ccm.plan.service.patch import ServiceChange, service_patch
@@ -84,9 +84,9 @@ class Situation:
     backends_known: bool = True
     """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
     backend_addresses: tuple[str, ...] = ()
-    """Their addresses, which Harvester before 1.2 wants instead of their names."""
-    v1alpha1: bool = False
-    """Whether a new load balancer is made in the version of Harvester before 1.2."""
+    """Their addresses; followed only where load balancers do not select backends by label."""
+    capabilities: Capabilities = SINCE_1_2
+    """What a new load balancer can do."""
     network_devices: Mapping[str, str] | None = None
     """Network to device in the nodes; None while there is none."""
     mapping_known: bool = True

@@ -7,7 +7,7 @@ from typing import Final
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import LB_TOUCH, MOVING, Reason
-from harvester_ccm.plan.service.backends import Document, listeners, v1alpha1_spec, vm_spec
+from harvester_ccm.plan.service.backends import Document, listeners, vm_spec
 from harvester_ccm.plan.service.cluster_lb import is_being_answered, plan_pending, told_address
 from harvester_ccm.plan.service.ignored import not_as_requested
 from harvester_ccm.plan.service.kube_vip import hand_over
@@ -32,16 +32,20 @@ FIRST_CHECKS: Final = 10.0
 """Seconds that a new load balancer gets for its first checks, beside the time that these take by themselves."""
 
 
-def wanted_spec(situation: Situation, request: Request, *, v1alpha1: bool = False) -> Document:
+def wanted_spec(situation: Situation, request: Request) -> Document:
     """Return the fields of ``spec`` that follow the Service, its sharers and the nodes; empty without node ports."""
     service = situation.service
     sharers = approved(service, situation.sharers, class_only=situation.class_only)
     front = listeners(service, sharers)
     if not front:
         return {}
-    if v1alpha1:
-        return v1alpha1_spec(service, front, situation.backend_addresses, check=request.health_check)
-    spec = vm_spec(front, situation.backends, request.health_check)
+    spec = vm_spec(
+        service,
+        front,
+        names=situation.backends,
+        addresses=situation.backend_addresses,
+        check=request.health_check,
+    )
     if not situation.backends_known:
         del spec["backendServerSelector"]
     return spec
@@ -50,7 +54,7 @@ def wanted_spec(situation: Situation, request: Request, *, v1alpha1: bool = Fals
 def plan_vm(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:
     """Return what to do for a Service whose VM load balancer exists."""
     service, address = situation.service, load_balancer.address
-    spec = wanted_spec(situation, request, v1alpha1=load_balancer.v1alpha1)
+    spec = wanted_spec(situation, request)
     as_made = is_being_answered(load_balancer)
     change = load_balancer_change(load_balancer, service, situation.cluster, spec=spec, as_made=as_made)
     change, touch_in = _touch(load_balancer, change, situation.waited)
@@ -103,7 +107,7 @@ def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[Note | N
 
 def _has_backends(situation: Situation, load_balancer: LoadBalancer) -> bool:
     """Return whether nodes may get traffic; assumed while the VMs behind them are not known."""
-    if load_balancer.v1alpha1:
+    if not load_balancer.capabilities.selects_backends_by_label:
         return bool(situation.backend_addresses)
     return bool(situation.backends) or not situation.backends_known
 

@@ -35,11 +35,14 @@ from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
 from harvester_ccm.model.harvester import (
+    BEFORE_1_2,
     INSTANCES,
     LOAD_BALANCERS,
-    LOAD_BALANCERS_V1ALPHA1,
+    SINCE_1_2,
     VIRTUAL_MACHINES,
+    Capabilities,
     LoadBalancer,
+    load_balancers_in,
 )
 from harvester_ccm.names import LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
 from harvester_ccm.netip import parse_address
@@ -75,8 +78,8 @@ def services() -> tuple[Service, ...]:
     return tuple(decoded(document) for document in documents)
 
 
-@pytest.mark.parametrize("v1alpha1", [False, True], ids=["today", "Harvester before 1.2"])
-async def test_the_situation_is_the_controllers(v1alpha1: bool) -> None:
+@pytest.mark.parametrize("capabilities", [SINCE_1_2, BEFORE_1_2], ids=["today", "Harvester before 1.2"])
+async def test_the_situation_is_the_controllers(capabilities: Capabilities) -> None:
     balancers = tuple(
         load_balancer(document)
         for document in (
@@ -92,7 +95,7 @@ async def test_the_situation_is_the_controllers(v1alpha1: bool) -> None:
         services=services(),
         nodes=(NODES.decode(msgspec.json.encode(node)),),
         load_balancers=balancers,
-        v1alpha1=v1alpha1,
+        capabilities=capabilities,
         machines=(VIRTUAL_MACHINES.decode(msgspec.json.encode(objects.machine())),),
     )
     controller = controller_on(inventory)
@@ -105,7 +108,7 @@ def controller_on(inventory: Inventory) -> ServiceController:
     """Return a controller whose caches hold the inventory, as after their first list."""
     credentials = Credentials("http://127.0.0.1:1", "", None, FixedToken(None))
     client = ApiClient(credentials, cluster="none")
-    resource = LOAD_BALANCERS_V1ALPHA1 if inventory.v1alpha1 else LOAD_BALANCERS
+    resource = load_balancers_in(inventory.capabilities.api_version)
     caches = ServiceCaches(
         services=Informer(client, SERVICES, indexes={SHARERS: sharer_index}),
         load_balancers=Informer(client, resource, indexes={OF_SERVICE: service_index}),

@@ -13,7 +13,7 @@ from harvester_ccm.controllers.lb_version import follow_load_balancers
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.collection import WatchEvent
 from harvester_ccm.kube.informer import SECOND_CHOICE_SECONDS, WATCH_MINUTES, Informer, Selection
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, LoadBalancer
+from harvester_ccm.model.harvester import BEFORE_1_2, LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, LoadBalancer
 from harvester_ccm.model.meta import Resource
 from tests.worlds.builders import ADDRESS
 from tests.worlds.clock import jumping_time
@@ -91,6 +91,10 @@ class Client(MemoryClient):
             end.cancel()
 
 
+def _is_old(load_balancer: LoadBalancer) -> bool:
+    return load_balancer.capabilities == BEFORE_1_2
+
+
 class Scene:
     """A server and the cache of its load balancers."""
 
@@ -104,7 +108,7 @@ class Scene:
         self.informer.on_state(self._state_changed)
 
     def _changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        self.changes.append((old.v1alpha1 if old else None, new.v1alpha1 if new else None))
+        self.changes.append((_is_old(old) if old else None, _is_old(new) if new else None))
 
     def _state_changed(self) -> None:
         self.states += 1
@@ -158,7 +162,7 @@ async def test_todays_harvester_costs_no_question() -> None:
             await asyncio.sleep(3600)
     assert scene.server.asked == ["/v1beta1/namespaces/vms/loadbalancers"]
     assert chosen(logs) == ["v1beta1"]
-    assert not scene.found.v1alpha1
+    assert not _is_old(scene.found)
     assert scene.informer.resource == LOAD_BALANCERS
 
 
@@ -242,7 +246,7 @@ async def test_change_after_the_switch_is_followed_in_the_new_version() -> None:
         await asyncio.sleep(25)
         scene.server.change(NEW, "vms/web", {"status": {"address": "192.168.100.77"}})
         await asyncio.sleep(1)
-        assert (scene.found.v1alpha1, scene.found.address) == (False, "192.168.100.77")
+        assert (_is_old(scene.found), scene.found.address) == (False, "192.168.100.77")
         scene.server.remove(NEW, "vms/web")
         await asyncio.sleep(1)
     assert scene.informer.all() == ()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.model.harvester import SINCE_1_2
 from harvester_ccm.names import (
     DESCRIPTION,
     HEALTH_CHECK_PERIOD,
@@ -85,7 +86,7 @@ IGNORED: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize(("made_of", "cluster", "vm"), IGNORED.values(), ids=IGNORED.keys())
 def test_ignored_settings(made_of: dict[str, Any], cluster: str, vm: str) -> None:
     for text, hosted in ((cluster, False), (vm, True)):
-        note = ignored_settings(service(**made_of), vm=hosted)
+        note = ignored_settings(service(**made_of), SINCE_1_2, vm=hosted)
         assert (note is None) == (not text)
         assert note is None or text in note.message
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from harvester_ccm.model.core import NODES
-from harvester_ccm.model.harvester import LOAD_BALANCERS_V1ALPHA1, HealthCheck, Listener, LoadBalancer
+from harvester_ccm.model.harvester import BEFORE_1_2, LOAD_BALANCERS_V1ALPHA1, HealthCheck, Listener, LoadBalancer
 from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
     EXCLUDE_NODE_LABEL,
@@ -37,7 +37,7 @@ from tests.unit.plan.service.plans import OURS, outline, plan, said
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, marked, service
 
 Document = dict[str, Any]
-OLD = {"v1alpha1": True, "backend_addresses": ("10.1.0.1", "10.1.0.2")}
+OLD = {"capabilities": BEFORE_1_2, "backend_addresses": ("10.1.0.1", "10.1.0.2")}
 UUID = "cloudprovider.harvesterhci.io/service-uuid"
 PREFIX = "cloudprovider.harvesterhci.io/"
 HANDS_OFF = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
@@ -263,7 +263,7 @@ def test_waiting_for_an_address(found: LoadBalancer, waited: float, words: str) 
 
 def test_decoded() -> None:
     found = old({**SPEC, "healthCheck": CHECK})
-    assert found.v1alpha1
+    assert found.capabilities == BEFORE_1_2
     assert found.spec.workload_type == "vm"
     assert found.spec.listeners == (Listener(name="http", port=80, protocol="TCP", backend_port=30080),)
     assert found.spec.health_check == HealthCheck(
@@ -276,7 +276,7 @@ def test_decoded() -> None:
 def test_one_without_a_status_is_decoded() -> None:
     document = {"apiVersion": LOAD_BALANCERS_V1ALPHA1.api_version, "metadata": {"name": "x"}, "spec": {"ipam": "dhcp"}}
     found = LOAD_BALANCERS_V1ALPHA1.decode(msgspec.json.encode(document))
-    assert (found.v1alpha1, found.address, found.spec.health_check) == (True, "", None)
+    assert (found.capabilities, found.address, found.spec.health_check) == (BEFORE_1_2, "", None)
 
 
 @pytest.mark.parametrize(
