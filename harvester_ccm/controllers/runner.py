@@ -1,8 +1,10 @@
 """The queue behind every reconciler: one worker per key, many keys at once.
 
 A key is pending at most once and is never worked on twice at the same time; a key that is enqueued while it is being
-worked on runs again afterwards. A reconcile never sleeps: it returns one of the four answers below or raises, and this
-module alone turns that into another try. Time is the event loop's, so tests may advance it.
+worked on runs again afterwards. Keys of one serial group are worked on one at a time, in the order in which they came
+to the head of the line. Those that wait for that hold no worker: the group goes back in line when it is free again, and
+every other key goes on as if there were no group. A reconcile never sleeps: it returns one of the four answers below or
+raises, and this module alone turns that into another try. Time is the event loop's, so tests may advance it.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ QUICK_CONFLICTS: Final = 5
 log = structlog.get_logger(__name__)
 
 Reconcile = Callable[[str], Awaitable[Outcome]]
+SerialGroup = Callable[[str], str | None]
+"""Returns the group of a key, None for none. Asked when the key is at the head of the line: what it depends on may have
+changed while the key waited. Never raises."""
 
 
 class QueueObserver(Protocol):
@@ -58,16 +63,27 @@ class _Failures:
     conflicts: int = 0
 
 
+@dataclass(frozen=True)
+class _Turn:
+    """The place in line of a group: the first of its keys that wait is next."""
+
+    group: str
+
+
 class Runner:
     """Runs ``reconcile`` for every enqueued key."""
 
-    def __init__(self, name: str, reconcile: Reconcile, *, workers: int) -> None:
+    def __init__(self, name: str, reconcile: Reconcile, *, workers: int, serial: SerialGroup | None = None) -> None:
+        """Build it; ``serial`` tells of which keys only one at a time is worked on."""
         self.name = name
         self._reconcile = reconcile
+        self._serial: SerialGroup = serial or (lambda _key: None)
         self._workers = workers
         self.observer: QueueObserver | None = None
         """To be told what happens; set it before there is work."""
-        self._ready: deque[str] = deque()
+        self._line: deque[str | _Turn] = deque()
+        self._waiting: dict[str, deque[str]] = {}
+        """By group that is being worked on or in line: its keys that wait for their turn."""
         self._pending: set[str] = set()
         self._active: set[str] = set()
         self._again: set[str] = set()
@@ -80,7 +96,7 @@ class Runner:
     @property
     def depth(self) -> int:
         """Keys that wait for a worker."""
-        return len(self._ready)
+        return len(self._pending)
 
     @property
     def busy(self) -> int:
@@ -100,7 +116,7 @@ class Runner:
             return
         self._cancel_timer(key)
         self._pending.add(key)
-        self._ready.append(key)
+        self._line.append(key)
         if self.observer is not None:
             self.observer.added(key)
         self._call_worker()
@@ -124,7 +140,9 @@ class Runner:
     async def drain(self, seconds: float) -> None:
         """Take no more keys and give those being worked on ``seconds`` to finish."""
         self._stopping = True
-        self._ready.clear()
+        self._line.clear()
+        self._waiting.clear()
+        self._pending.clear()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -154,18 +172,45 @@ class Runner:
                 worker.set_result(None)
                 return
 
-    async def _next(self) -> str:
-        while not self._ready:
+    async def _next(self) -> tuple[str, str | None]:
+        """Return the next key to work on and its group, which is its own until ``_leave``."""
+        while (taken := self._take()) is None:
             idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle_workers.append(idle)
             await idle
-        key = self._ready.popleft()
-        self._pending.discard(key)
-        return key
+        return taken
+
+    def _take(self) -> tuple[str, str | None] | None:
+        """Return the first key in line whose turn it is; the ones before it wait for theirs."""
+        while self._line:
+            head = self._line.popleft()
+            if isinstance(head, _Turn):
+                key, called_by = self._waiting[head.group].popleft(), head.group
+            else:
+                key, called_by = head, None
+            group = self._serial(key)
+            if called_by is not None and called_by != group:
+                self._leave(called_by)
+            if group is not None and group != called_by:
+                if group in self._waiting:
+                    self._waiting[group].append(key)
+                    continue
+                self._waiting[group] = deque()
+            self._pending.discard(key)
+            return key, group
+        return None
+
+    def _leave(self, group: str) -> None:
+        """Let the next key of the group have its turn."""
+        if self._waiting.get(group):
+            self._line.append(_Turn(group))
+            self._call_worker()
+        else:
+            self._waiting.pop(group, None)
 
     async def _work(self) -> None:
         while True:
-            key = await self._next()
+            key, group = await self._next()
             self._active.add(key)
             if self.observer is not None:
                 self.observer.started(key)
@@ -177,6 +222,8 @@ class Runner:
                     self.observer.finished(key)
                 if self._waiter is not None and not self._waiter.done():
                     self._waiter.set_result(None)
+                if group is not None:
+                    self._leave(group)
                 if key in self._again:
                     self._again.discard(key)
                     self.enqueue(key)

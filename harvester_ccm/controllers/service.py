@@ -1,17 +1,16 @@
 """The Service side: read from caches, ask ``plan_service``, take the steps it returned.
 
 Woken by every change of a Service, of a Service that shares its address, of a load balancer that carries its labels,
-and of the nodes behind a VM load balancer. Nothing here decides; nothing here waits. Answers to writes go into the
-caches at once, so that the next plan is made on what is, not on what was.
+and of the nodes behind a VM load balancer. Services that share an address are looked at one after the other, which is a
+matter of the queue; nothing here waits. Answers to writes go into the caches at once, so that the next plan is made on
+what is, not on what was.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
-from weakref import WeakValueDictionary
 
 import structlog
 
@@ -114,12 +113,10 @@ class ServiceController:
         self._cluster = cluster
         self._policy = policy
         self._memories = Recollection()
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By primary: whose turn it is among those who share its address."""
         self._backends: tuple[str, ...] = ()
         self._backend_addresses: tuple[str, ...] = ()
         self._backends_were_known = False
-        self.runner = Runner("service", self.reconcile, workers=policy.workers)
+        self.runner = Runner("service", self.reconcile, workers=policy.workers, serial=self._shared_address)
         caches.services.on_change(self._service_changed)
         caches.load_balancers.on_change(self._load_balancer_changed)
         caches.load_balancers.on_state(self._refresh_backends)
@@ -147,17 +144,6 @@ class ServiceController:
         if service is None:
             self._memories.forget(key)
             return Done()
-        primary = primary_reference(service)
-        if primary is None:
-            return await self._reconcile(service)
-        # One after the other: what one takes of the address, the next has to see.
-        turn = self._turns.setdefault(primary, asyncio.Lock())
-        async with turn:
-            present = self._services.get(key)
-            return Done() if present is None else await self._reconcile(present)
-
-    async def _reconcile(self, service: Service) -> Outcome:
-        key = service.metadata.key
         if not self._concerns_us(service):
             return Done()
         situation = self.situation(service)
@@ -167,6 +153,11 @@ class ServiceController:
         await self._take(key, plan.steps, memory, told)
         memory.told &= told
         return plan.outcome
+
+    def _shared_address(self, key: str) -> str:
+        """Return the primary whose address the Service wants: what one takes of it, the next one has to see."""
+        service = self._services.get(key)
+        return (primary_reference(service) if service is not None else None) or key
 
     def _concerns_us(self, service: Service) -> bool:
         found = claim(self._candidates(service), service, self._cluster)

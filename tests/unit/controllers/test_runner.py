@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -22,13 +22,15 @@ DONE = Done()
 class Work:
     """A reconciler that does what the test says and notes when it was called."""
 
-    def __init__(self, *script: Outcome | Exception, workers: int = 2) -> None:
+    def __init__(
+        self, *script: Outcome | Exception, workers: int = 2, serial: Callable[[str], str | None] | None = None
+    ) -> None:
         self.script = list(script)
         self.calls: list[tuple[str, float]] = []
         self.busy = 0
         self.busiest = 0
         self.gates: dict[str, asyncio.Event] = {}
-        self.runner = Runner("test", self.reconcile, workers=workers)
+        self.runner = Runner("test", self.reconcile, workers=workers, serial=serial)
 
     async def reconcile(self, key: str) -> Outcome:
         """Return or raise the next entry of the script; Done when it is used up."""
@@ -295,3 +297,198 @@ async def test_drain_ends_at_its_time_limit() -> None:
 
         assert (loop.time(), runner.busy) == (11, 1)
     assert work.keys == ["a"]
+
+
+def letter(key: str) -> str | None:
+    """Return the group of ``a-1``; a key without a hyphen has none."""
+    return key.partition("-")[0] if "-" in key else None
+
+
+class SlowWork(Work):
+    """Every key takes a second, and which were worked on at once is on record."""
+
+    def __init__(self, *script: Outcome | Exception, workers: int = 16, serial: Callable[[str], str | None] = letter):
+        super().__init__(*script, workers=workers, serial=serial)
+        self.active: set[str] = set()
+        self.together: set[frozenset[str]] = set()
+
+    async def reconcile(self, key: str) -> Outcome:
+        """Work on the key for a second."""
+        self.active.add(key)
+        self.together.add(frozenset(self.active))
+        try:
+            await asyncio.sleep(1)
+            return await super().reconcile(key)
+        finally:
+            self.active.discard(key)
+
+
+@jumping_time
+async def test_keys_of_a_group_are_worked_on_one_at_a_time_and_in_order() -> None:
+    work = SlowWork()
+    keys = [f"a-{number}" for number in range(40)]
+    async with work.running() as runner:
+        for key in keys:
+            runner.enqueue(key)
+        await asyncio.sleep(0.5)
+        assert (runner.busy, runner.depth) == (1, 39)
+        await asyncio.sleep(60)
+        assert (runner.busy, runner.depth) == (0, 0)
+
+    assert work.calls == [(key, number + 1) for number, key in enumerate(keys)]
+
+
+@jumping_time
+async def test_keys_that_wait_for_their_turn_hold_no_worker() -> None:
+    work = SlowWork(workers=2)
+    async with work.running() as runner:
+        for number in range(40):
+            runner.enqueue(f"a-{number}")
+        await asyncio.sleep(0.5)
+        for key in ("single", "b-0", "c-0"):
+            runner.enqueue(key)
+        await asyncio.sleep(100)
+
+    # The second worker was free at once for the first of them, and the groups take turns with everybody else.
+    assert [key for key in work.keys[:6] if not key.startswith("a-")] == ["single", "b-0", "c-0"]
+    assert [key for key in work.keys if key.startswith("a-")] == [f"a-{number}" for number in range(40)]
+
+
+@jumping_time
+async def test_groups_as_many_as_workers_do_not_keep_the_others_out() -> None:
+    work = SlowWork(workers=2)
+    async with work.running() as runner:
+        for group in "ab":
+            for number in range(10):
+                runner.enqueue(f"{group}-{number}")
+        await asyncio.sleep(5.5)
+        runner.enqueue("single")
+        await asyncio.sleep(100)
+
+    assert dict(work.calls)["single"] == 7, "it waits for one round, not for the end of the groups"
+    for group in "ab":
+        assert [key for key in work.keys if key[0] == group] == [f"{group}-{number}" for number in range(10)]
+    assert all(len({key[0] for key in active}) == len(active) for active in work.together)
+
+
+@jumping_time
+async def test_key_of_a_group_that_is_enqueued_while_active_waits_behind_the_others() -> None:
+    work = SlowWork()
+    async with work.running() as runner:
+        runner.enqueue("a-1")
+        runner.enqueue("a-2")
+        await asyncio.sleep(0.5)
+        for key in ("a-1", "a-2", "a-3", "a-1"):
+            runner.enqueue(key)
+        await asyncio.sleep(100)
+
+    assert work.keys == ["a-1", "a-2", "a-3", "a-1"]
+
+
+@jumping_time
+async def test_failure_gives_the_turn_to_the_next_key() -> None:
+    work = SlowWork(Unreachable("down"), KeyError("spec"), CONFLICT)
+    async with work.running() as runner:
+        for number in range(4):
+            runner.enqueue(f"a-{number}")
+        await asyncio.sleep(100)
+
+    assert work.keys[:4] == [f"a-{number}" for number in range(4)]
+    assert sorted(work.keys[4:]) == ["a-0", "a-1", "a-2"]
+    assert all(len(active) == 1 for active in work.together)
+
+
+@pytest.mark.parametrize("wave", [1, 2, 3, 7])
+def test_group_is_asked_for_when_the_key_is_taken(wave: int) -> None:
+    @jumping_time
+    async def scenario() -> None:
+        """The groups of keys change while they wait; none is lost, and none runs beside one of its group."""
+        groups = {f"key-{number}": "left" for number in range(12)}
+        broken: list[frozenset[str]] = []
+
+        class Watched(SlowWork):
+            async def reconcile(self, key: str) -> Outcome:
+                started_in[key] = groups[key]
+                together = [started_in[one] for one in (*self.active, key)]
+                if len(set(together)) < len(together):
+                    broken.append(frozenset((*self.active, key)))
+                return await super().reconcile(key)
+
+        started_in: dict[str, str] = {}
+        work = Watched(serial=groups.__getitem__)
+        async with work.running() as runner:
+            for key in groups:
+                runner.enqueue(key)
+            await asyncio.sleep(0.5)
+            for number, key in enumerate(groups):
+                if number % wave == 0:
+                    groups[key] = "right"
+            await asyncio.sleep(3)
+            groups.update({"key-9": "alone", "key-10": "left"})
+            await asyncio.sleep(100)
+            assert (runner.busy, runner.depth) == (0, 0)
+            runner.enqueue("key-0")
+            await asyncio.sleep(2)
+
+        assert sorted(work.keys) == sorted([*groups, "key-0"])
+        assert broken == []
+
+    scenario()
+
+
+@jumping_time
+async def test_key_that_leaves_its_group_goes_on_without_it() -> None:
+    groups: dict[str, str | None] = {"first": "a", "second": "a", "third": "a"}
+    work = SlowWork(serial=groups.__getitem__)
+    async with work.running() as runner:
+        for key in groups:
+            runner.enqueue(key)
+        await asyncio.sleep(0.5)
+        groups["second"] = None
+        await asyncio.sleep(100)
+
+    assert work.calls == [("first", 1), ("second", 2), ("third", 2)]
+
+
+@jumping_time
+async def test_drain_forgets_who_waits_for_a_turn() -> None:
+    work = SlowWork()
+    async with work.running() as runner:
+        for number in range(5):
+            runner.enqueue(f"a-{number}")
+        await asyncio.sleep(0.5)
+
+        await runner.drain(10)
+
+        assert (asyncio.get_running_loop().time(), runner.depth) == (1, 0)
+        await asyncio.sleep(100)
+    assert work.keys == ["a-0"]
+
+
+@jumping_time
+async def test_a_thousand_keys_of_a_group_are_asked_about_a_few_times_each() -> None:
+    asked = 0
+
+    def serial(_key: str) -> str:
+        nonlocal asked
+        asked += 1
+        return "a"
+
+    work = Work(workers=16, serial=serial)
+    async with work.running() as runner:
+        for number in range(1000):
+            runner.enqueue(f"key-{number}")
+        await asyncio.sleep(1)
+
+    assert len(work.keys) == 1000
+    assert asked <= 2000
+
+
+@jumping_time
+async def test_end_while_keys_wait_for_their_turn() -> None:
+    work = SlowWork()
+    async with work.running() as runner:
+        for number in range(5):
+            runner.enqueue(f"a-{number}")
+        await asyncio.sleep(0.5)
+    assert (work.keys, work.active) == ([], set())

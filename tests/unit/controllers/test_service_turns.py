@@ -1,0 +1,224 @@
+"""Services that share an address: looked at one after the other, and nobody else waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from harvester_ccm.controllers.service import (
+    OF_SERVICE,
+    SHARERS,
+    ServiceCaches,
+    ServiceController,
+    ServicePolicy,
+    service_index,
+    sharer_index,
+)
+from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.informer import Informer, Selection
+from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_CONTROLLER_FINALIZER, PRIMARY_SERVICE
+from tests.worlds.builders import ADDRESS, CLUSTER, DELETED_AT, allocated, served, service
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer
+
+SERVICE, BALANCER = "v1/services", "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
+SLOW = 10.0
+WORKERS = 16
+SHARERS_OF_ONE = [f"share-{number:02}" for number in range(30)]
+
+
+def document(item: Any) -> Document:
+    """Return an object as a server stores it."""
+    plain: Document = msgspec.json.decode(msgspec.json.encode(item))
+    plain.pop("source", None)
+    return plain
+
+
+class ControllerWorld:
+    """The Service controller on two API servers in memory; Harvester gives addresses."""
+
+    def __init__(self) -> None:
+        self.guest, self.harvester = MemoryServer(), MemoryServer()
+        guest = MemoryClient(self.guest, cluster="guest")
+        harvester = MemoryClient(self.harvester, cluster="harvester", namespace=CLUSTER.namespace)
+        vms = Selection(CLUSTER.namespace)
+        self.caches = ServiceCaches(
+            services=Informer(guest, SERVICES, indexes={SHARERS: sharer_index}),
+            load_balancers=Informer(harvester, LOAD_BALANCERS, vms, indexes={OF_SERVICE: service_index}),
+            nodes=Informer(guest, NODES),
+            machines=Informer(harvester, VIRTUAL_MACHINES, vms),
+            config_maps=Informer(guest, CONFIG_MAPS),
+        )
+        self.recorder = EventRecorder(guest, host="test")
+        self.controller = ServiceController(
+            guest,
+            harvester,
+            self.caches,
+            recorder=self.recorder,
+            cluster=CLUSTER,
+            policy=ServicePolicy(workers=WORKERS),
+        )
+
+    @asynccontextmanager
+    async def live(self) -> AsyncIterator[None]:
+        """Run everything for the time of the block."""
+        caches = self.caches
+        informers = (caches.services, caches.load_balancers, caches.nodes, caches.machines, caches.config_maps)
+        async with asyncio.TaskGroup() as group:
+            work = [informer.run() for informer in informers]
+            work += [self.recorder.run(), self.controller.run(), self._give_addresses()]
+            tasks = [group.create_task(one, name="world") for one in work]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    async def _give_addresses(self) -> None:
+        given = 100
+        while True:
+            for key, stored in list(self.harvester.objects.get(BALANCER, {}).items()):
+                if not stored.get("status"):
+                    given += 1
+                    address = {"ip": f"192.168.100.{given}", "ipPool": "vlan100"}
+                    status = {"allocatedAddress": address, "conditions": [{"type": "Ready", "status": "True"}]}
+                    metadata = {"finalizers": [LB_CONTROLLER_FINALIZER]}
+                    self.harvester.change(BALANCER, key, {"metadata": metadata, "status": status})
+            await asyncio.sleep(0.05)
+
+    def address(self, name: str) -> str:
+        """Return the address that a Service shows."""
+        stored = self.guest.objects[SERVICE].get(f"shop/{name}", {})
+        ingress = stored.get("status", {}).get("loadBalancer", {}).get("ingress") or [{}]
+        return str(ingress[0].get("ip", ""))
+
+    def slow_down(self, server: MemoryServer, verb: str, path: str) -> None:
+        """Have the requests take long from now on that have the path in them."""
+        usual = server.delay
+        server.delay = lambda call: SLOW if call.verb == verb and path in call.path else usual(call)
+
+    def under_way(self, server: MemoryServer, verb: str, path: str) -> Callable[[], int]:
+        """Return what tells how many such requests have come and are not answered yet."""
+
+        def is_one(call: Call) -> bool:
+            return call.verb == verb and path in call.path
+
+        return lambda: sum(is_one(call) and call.at > asyncio.get_running_loop().time() - SLOW for call in server.calls)
+
+    def writes(self, server: MemoryServer, path: str) -> list[str]:
+        """Return the writes with the path in them, in order."""
+        writes = (call for call in server.calls if call.verb not in {"GET", "WATCH"} and path in call.path)
+        return [f"{call.verb} {call.path}" for call in writes]
+
+
+def with_primary(*, own: bool) -> ControllerWorld:
+    """Return a world with a served primary, and with Services that have an address of their own each."""
+    world = ControllerWorld()
+    world.guest.put(SERVICE, document(served()))
+    world.harvester.put(BALANCER, document(allocated()))
+    for number, name in enumerate(SHARERS_OF_ONE if own else ()):
+        ip = f"192.168.100.{30 + number}"
+        announced, ports = {KUBE_VIP_ADDRESSES: ip}, [{"port": 1000 + number}]
+        one = served(name, uid=f"uid-of-{name}", ports=ports, annotations=announced, address=ip)
+        world.guest.put(SERVICE, document(one))
+        balancer = allocated(one, f"lb-of-{name}", uid=f"lb-uid-{name}", ip=ip, address=ip)
+        world.harvester.put(BALANCER, document(balancer))
+    return world
+
+
+async def until(condition: Callable[[], object], *, within: float) -> float:
+    """Return how many seconds it took until the condition held."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    while not condition():
+        assert loop.time() - started < within, f"did not come about within {within} s"
+        await asyncio.sleep(0.01)
+    return loop.time() - started
+
+
+async def unrelated_is_served(world: ControllerWorld, name: str) -> float:
+    """Create a Service that shares nothing and return in how many seconds it has its address."""
+    world.guest.put(SERVICE, document(service(name, uid=f"uid-of-{name}")))
+    return await until(lambda: world.address(name), within=200)
+
+
+@pytest.mark.parametrize(
+    ("server", "verb", "path", "own"),
+    [
+        pytest.param("guest", "PATCH", "/services/share-", False, id="PATCH of those who want it"),
+        pytest.param("harvester", "DELETE", "/loadbalancers/lb-of-share-", True, id="DELETE of what they had"),
+    ],
+)
+def test_bystander_is_served_in_the_usual_time(server: str, verb: str, path: str, own: bool) -> None:
+    @jumping_time
+    async def scenario() -> None:
+        world = with_primary(own=own)
+        async with world.live():
+            usual = await unrelated_is_served(world, "before")
+            slow_server: MemoryServer = getattr(world, server)
+            world.slow_down(slow_server, verb, path)
+            for number, name in enumerate(SHARERS_OF_ONE):
+                if own:
+                    patch = {"metadata": {"annotations": {PRIMARY_SERVICE: "shop/web"}}}
+                    world.guest.change(SERVICE, f"shop/{name}", patch)
+                    continue
+                one = service(
+                    name,
+                    uid=f"uid-of-{name}",
+                    annotations={PRIMARY_SERVICE: "shop/web"},
+                    ports=[{"port": 1000 + number}],
+                )
+                world.guest.put(SERVICE, document(one))
+            under_way = world.under_way(slow_server, verb, path)
+            await until(under_way, within=5)
+            for number in range(3):
+                assert await unrelated_is_served(world, f"bystander-{number}") < 2 * usual
+                assert under_way() == 1, "what is slow goes on, one after the other"
+                await asyncio.sleep(SLOW)
+            # All of them come to an end, too.
+            await until(lambda: all(world.address(name) == ADDRESS for name in SHARERS_OF_ONE), within=100 * SLOW)
+
+    scenario()
+
+
+@jumping_time
+async def test_what_one_takes_of_the_address_the_next_has_to_see() -> None:
+    """The newer one is being given the port, slowly, when the older one comes, which would be preferred."""
+    world = with_primary(own=False)
+    ask: Any = {"annotations": {PRIMARY_SERVICE: "shop/web"}, "ports": [{"port": 9}]}
+    async with world.live():
+        await asyncio.sleep(1)
+        world.slow_down(world.guest, "PATCH", "/services/newer")
+        world.guest.put(SERVICE, document(service("newer", uid="2", created="2026-01-02T00:00:00Z", **ask)))
+        await asyncio.sleep(1)
+        world.guest.put(SERVICE, document(service("older", uid="1", created="2026-01-01T00:00:00Z", **ask)))
+        await asyncio.sleep(100)
+        assert (world.address("newer"), world.address("older")) == (ADDRESS, "")
+        assert [event["reason"] for event in world.guest.events() if event["involvedObject"]["name"] == "older"] == [
+            "SharingRefused"
+        ]
+
+
+@jumping_time
+async def test_primary_takes_its_turn_before_it_gives_the_address_back() -> None:
+    """It is deleted while a secondary is being given its address: that one is seen, and the address is kept."""
+    world = with_primary(own=False)
+    async with world.live():
+        await asyncio.sleep(1)
+        world.slow_down(world.guest, "PATCH", "/services/other")
+        other = service("other", uid="2", annotations={PRIMARY_SERVICE: "shop/web"}, ports=[{"port": 9}])
+        world.guest.put(SERVICE, document(other))
+        await asyncio.sleep(1)
+        world.guest.change(SERVICE, "shop/web", {"metadata": {"deletionTimestamp": DELETED_AT}})
+        await asyncio.sleep(100)
+        assert world.address("other") == ADDRESS
+        assert world.writes(world.harvester, "/loadbalancers/") == []
+        told = [event["reason"] for event in world.guest.events() if event["involvedObject"]["name"] == "web"]
+        assert told == ["DeletionPending"]
