@@ -22,6 +22,18 @@ def parse_address(text: str) -> IPAddress:
     return ipaddress.ip_address(text)
 
 
+def ipv4_text(text: str) -> str:
+    """Return the IPv4 address that a text is, or an empty one.
+
+    >>> ipv4_text(" 10.0.0.7 "), ipv4_text("fd00::1")
+    ('10.0.0.7', '')
+    """
+    try:
+        return str(ipaddress.IPv4Address(text.strip()))
+    except ValueError:
+        return ""
+
+
 def plain_address(text: str) -> IPAddress:
     """Return the address without a zone, an IPv4-mapped one as IPv4. Raises ValueError.
 

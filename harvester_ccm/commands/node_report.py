@@ -49,7 +49,7 @@ from harvester_ccm.plan.node.vms import (
     index_vms,
     phase,
 )
-from harvester_ccm.plan.service.virtual_ips import virtual_ips
+from harvester_ccm.plan.service.kube_vip import virtual_ips
 
 Document = dict[str, object]
 _NOT_REMEMBERED: Final = "what the running program remembers of the Node's VM is not known here"

@@ -18,8 +18,9 @@ from harvester_ccm.commands.service_view import ServiceView, situation_of, why_n
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Refused
-from harvester_ccm.names import KUBE_VIP_HOST, SERVICE_FINALIZER
+from harvester_ccm.names import SERVICE_FINALIZER
 from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 from harvester_ccm.plan.service.ownership import name_for
 from harvester_ccm.plan.service.request import primary_reference, read_request
@@ -122,9 +123,9 @@ def _state(service: Service) -> Iterator[str]:
     yield f"asks to share the address of {primary}" if primary else f"asks for {_wishes(service)}"
     if meta.has_finalizer(SERVICE_FINALIZER):
         yield "our finalizer is on it"
-    host = meta.annotation(KUBE_VIP_HOST)
-    if host:
-        yield f"kube-vip announces it on node {host}"
+    node = Announcement.of(service).node
+    if node:
+        yield f"kube-vip announces it on node {node}"
 
 
 def _wishes(service: Service) -> str:

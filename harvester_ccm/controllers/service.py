@@ -27,7 +27,7 @@ from harvester_ccm.model.outcome import Done, Outcome
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.service.backends import backend_addresses, backend_names
 from harvester_ccm.plan.service.decision import concerns_us, plan_service
-from harvester_ccm.plan.service.kube_vip_notes import same_but_for_notes
+from harvester_ccm.plan.service.kube_vip import same_but_for_notes
 from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 from harvester_ccm.plan.service.network_device import network_devices
 from harvester_ccm.plan.service.ownership import claim, given_addresses, name_for, service_key, service_uuid

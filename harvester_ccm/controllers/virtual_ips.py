@@ -16,7 +16,7 @@ from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.netip import IPAddress
-from harvester_ccm.plan.service.virtual_ips import virtual_ips
+from harvester_ccm.plan.service.kube_vip import virtual_ips
 
 LINGER_SECONDS: Final = 120.0
 

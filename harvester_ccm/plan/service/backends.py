@@ -7,13 +7,13 @@ written of both is a matter of its ``Capabilities``.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable
 from typing import Final
 
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.harvester import HealthCheck, Listener, VirtualMachine
 from harvester_ccm.names import DESCRIPTION, EXCLUDE_NODE_LABEL, PROVIDER_NAME, VM_NAME
+from harvester_ccm.netip import ipv4_text
 
 NO_BACKEND: Final = "no-node-of-this-cluster"
 """Stands for an empty backend list: Harvester keeps the old backends when the list itself is empty."""
@@ -58,14 +58,7 @@ def backend_addresses(nodes: Iterable[Node]) -> tuple[str, ...]:
     """
     chosen = sorted((node for node in nodes if takes_traffic(node)), key=lambda node: node.metadata.name)
     internal = (entry.address for node in chosen for entry in node.status.addresses if entry.type == "InternalIP")
-    return tuple(dict.fromkeys(address for address in internal if _is_ipv4(address)))
-
-
-def _is_ipv4(address: str) -> bool:
-    try:
-        return bool(ipaddress.IPv4Address(address))
-    except ValueError:
-        return False
+    return tuple(dict.fromkeys(address for address in internal if ipv4_text(address)))
 
 
 def listeners(service: Service, sharers: Iterable[Service]) -> tuple[Listener, ...]:

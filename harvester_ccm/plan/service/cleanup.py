@@ -12,19 +12,13 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import (
-    DHCP_ADDRESS,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_HOST,
-    KUBE_VIP_IGNORE,
-    KUBE_VIP_INTERFACE,
     LB_CONTROLLER_FINALIZER,
     MOVING,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
-    USER_IGNORE,
     Reason,
 )
-from harvester_ccm.plan.service.kube_vip import taken_down
+from harvester_ccm.plan.service.kube_vip import Annotations, Announcement, release, still_announced, withdraw
 from harvester_ccm.plan.service.load_balancer import network_of
 from harvester_ccm.plan.service.network_device import device_for
 from harvester_ccm.plan.service.ownership import given_addresses
@@ -41,6 +35,7 @@ from harvester_ccm.plan.service.situation import (
     Step,
     Tell,
     change_service,
+    tell,
 )
 
 DELETION_PATIENCE: Final = 300.0
@@ -58,34 +53,15 @@ def plan_cleanup(situation: Situation, own: tuple[LoadBalancer, ...]) -> Service
             "deleted or no longer name this one as their primary"
         )
         return ServicePlan((Tell(Note("Warning", Reason.DELETION_PENDING, text)),), Wait("secondaries"))
-    steps, wait = plan_removal(situation, own, withdraw=_announced_by_us(situation.service, own))
+    steps, wait = plan_removal(situation, own, withdrawing=_announced_by_us(situation.service, own))
     if wait is not None:
         return ServicePlan(tuple(steps), wait)
     if own:
         # Before the Service is let go: it is gone then, and nothing can be told of it.
         steps.append(Tell(Note("Normal", Reason.DELETED, "Deleted load balancer")))
-    steps += _left_up(situation.service, own)
+    steps += tell(still_announced(situation.service, given_addresses(own)))
     steps.append(ChangeService(_farewell(situation, own)))
     return ServicePlan(tuple(steps), Done())
-
-
-def _left_up(service: Service, own: tuple[LoadBalancer, ...]) -> tuple[Step, ...]:
-    """Return what to tell of an address that kube-vip does not take down, as it looks at no Service of another type.
-
-    The API server empties the status with the change of the type.
-    """
-    meta, host = service.metadata, service.metadata.annotation(KUBE_VIP_HOST)
-    ignored = meta.annotation(KUBE_VIP_IGNORE) == "true"
-    if meta.deleting or service.spec.type == "LoadBalancer" or ignored or host is None:
-        return ()
-    held = {*given_addresses(own), *service.addresses, meta.annotation(KUBE_VIP_ADDRESSES) or ""} - {"", DHCP_ADDRESS}
-    address = ", ".join(sorted(held)) or "its address"
-    text = (
-        f"kube-vip does not take an address down when a Service is no longer of type LoadBalancer: {address} may stay "
-        f"up on node {host} until kube-vip restarts there, while Harvester may give it to another Service. Restart it, "
-        "for example by: kubectl --namespace kube-system rollout restart daemonset kube-vip"
-    )
-    return (Tell(Note("Warning", Reason.STILL_ANNOUNCED, text)),)
 
 
 def users_of_address(situation: Situation, own: tuple[LoadBalancer, ...]) -> list[str]:
@@ -100,9 +76,9 @@ def users_of_address(situation: Situation, own: tuple[LoadBalancer, ...]) -> lis
 
 def _announced_by_us(service: Service, own: tuple[LoadBalancer, ...]) -> bool:
     """Return whether kube-vip was told by us what to announce; for a Service of another class that one may have."""
-    announced = service.metadata.annotation(KUBE_VIP_ADDRESSES)
-    shown = {*service.addresses, *([announced] if announced else [])}
-    return not of_other_class(service) or announced == "" or not given_addresses(own).isdisjoint(shown)
+    found = Announcement.of(service)
+    shown = {*found.status, found.address}
+    return not of_other_class(service) or found.withdrawn or not given_addresses(own).isdisjoint(shown)
 
 
 def _is_served(secondary: Service, label: str) -> bool:
@@ -115,19 +91,14 @@ def _is_served(secondary: Service, label: str) -> bool:
 def _farewell(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServiceChange:
     """Return the last change: a Service that stays loses all that we put on it, and nothing of another controller's."""
     service = situation.service
-    annotations: dict[str, str | None] = {}
+    annotations: Annotations = {}
     labels: dict[str, str | None] = {}
     if not service.metadata.deleting:
-        annotations = {MOVING: None, USER_IGNORE: None}
-        if _announced_by_us(service, own):
-            annotations[KUBE_VIP_ADDRESSES] = None
-            if service.metadata.annotation(USER_IGNORE) is None:
-                annotations[KUBE_VIP_IGNORE] = None
         wanted = read_request(service).network
         network = network_of(own[0], wanted) if own else wanted
         device = device_for(network, situation.network_devices).name
-        if device and service.metadata.annotation(KUBE_VIP_INTERFACE) == device:
-            annotations[KUBE_VIP_INTERFACE] = None
+        released = release(service, device=device, announced_by_us=_announced_by_us(service, own))
+        annotations = {MOVING: None, **released}
         labels = {PRIMARY_SERVICE_LABEL: None}
     ours = not of_other_class(service) or not given_addresses(own).isdisjoint(service.addresses)
     served = service.metadata.has_finalizer(SERVICE_FINALIZER)
@@ -136,15 +107,14 @@ def _farewell(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServiceCha
 
 
 def plan_removal(
-    situation: Situation, own: tuple[LoadBalancer, ...], *, withdraw: bool
+    situation: Situation, own: tuple[LoadBalancer, ...], *, withdrawing: bool
 ) -> tuple[list[Step], Wait | None]:
     """Return the steps that end the announcement and delete the load balancers, and what must be waited for first."""
     service = situation.service
     steps: list[Step] = []
-    announced = service.metadata.annotation(KUBE_VIP_ADDRESSES)
-    if withdraw and (announced or (announced is None and service.addresses)):
+    if withdrawing and Announcement.of(service).shown:
         # First, so that the address is not given to another Service while it is still announced.
-        steps += change_service(service, ServiceChange(annotations={KUBE_VIP_ADDRESSES: "", **taken_down(service)}))
+        steps += change_service(service, ServiceChange(annotations=withdraw(service)))
     alive = [one for one in own if not one.metadata.deleting]
     if not all(safe_to_delete(one) for one in alive) and situation.waited < DELETION_PATIENCE:
         return steps, _wait(situation, steps)

@@ -7,9 +7,19 @@ from typing import Final
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Wait
-from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, KUBE_VIP_ADDRESSES, KUBE_VIP_INTERFACE, MOVING, Reason
+from harvester_ccm.names import DHCP_ADDRESS, MOVING, Reason
 from harvester_ccm.plan.service.ignored import not_as_requested
-from harvester_ccm.plan.service.kube_vip import announced, late_announcement, parked, taken_down, taken_on
+from harvester_ccm.plan.service.kube_vip import (
+    WITHDRAWN,
+    Annotations,
+    Announcement,
+    announce,
+    edited,
+    hold_and_withdraw,
+    hold_or_leave_requested,
+    late_announcement,
+    needs_endpoint_change,
+)
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, network_of
 from harvester_ccm.plan.service.network_device import Device, device_for
 from harvester_ccm.plan.service.patch import ServiceChange, virtual_ip_ingress
@@ -39,20 +49,20 @@ def plan_cluster(situation: Situation, request: Request, load_balancer: LoadBala
     """Return what to do for a Service whose cluster load balancer exists."""
     if not load_balancer.allocated_ip:
         service, soon = situation.service, _is_due(situation, load_balancer)
-        waiting = taken_on(service) if soon else {**parked(service), **taken_down(service)}
+        waiting = hold_or_leave_requested(service) if soon else hold_and_withdraw(service)
         return plan_pending(situation, load_balancer, waiting)
     if load_balancer.allocated_ip == DHCP_ADDRESS:
         return _plan_dhcp(situation, request, load_balancer)
     return _plan_pool(situation, request, load_balancer)
 
 
-def plan_pending(situation: Situation, load_balancer: LoadBalancer, annotations: dict[str, str | None]) -> ServicePlan:
+def plan_pending(situation: Situation, load_balancer: LoadBalancer, annotations: Annotations) -> ServicePlan:
     """Return what to do while Harvester has not given an address: keep the object right, and say why it takes time."""
     service, cause = situation.service, pending_cause(load_balancer)
     prepared = ServiceChange(annotations=annotations, finalizer=True)
     if cause.code in NO_ADDRESS and service.addresses:
         # The one in the status is somebody else's, or may be at any moment.
-        prepared = ServiceChange(annotations={**annotations, KUBE_VIP_ADDRESSES: ""}, finalizer=True, ingress=())
+        prepared = ServiceChange(annotations={**annotations, **WITHDRAWN}, finalizer=True, ingress=())
     steps: list[Step] = [*change_service(service, prepared)]
     as_made = is_being_answered(load_balancer)
     change = load_balancer_change(load_balancer, service, situation.cluster, as_made=as_made)
@@ -84,9 +94,9 @@ def is_being_answered(load_balancer: LoadBalancer) -> bool:
 def _plan_pool(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:
     service, address = situation.service, load_balancer.allocated_ip
     device = _device(situation, request, load_balancer)
-    annotations = {**announced(service, address), **_common(service, device.name)}
+    annotations = {**announce(service, address, device=device.name), **_replacement_over(service)}
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=virtual_ip_ingress(address, service))
-    told = tell(device.note, not_as_requested(service, request, load_balancer, address), _edited(service, address))
+    told = tell(device.note, not_as_requested(service, request, load_balancer, address), edited(service, address))
     steps: list[Step] = [*told, *change_service(service, wanted)]
     # Told before the load balancer is written: that write often meets Harvester's own, and the next plan finds the
     # address in the status already.
@@ -104,25 +114,9 @@ def _device(situation: Situation, request: Request, load_balancer: LoadBalancer)
     return device_for(network_of(load_balancer, request.network), situation.network_devices)
 
 
-def _common(service: Service, device: str) -> dict[str, str | None]:
-    """Return the annotations that both address modes set."""
-    annotations: dict[str, str | None] = {KUBE_VIP_INTERFACE: device} if device else {}
-    if service.metadata.annotation(MOVING) is not None:
-        annotations[MOVING] = None
-    return annotations
-
-
-def _edited(service: Service, address: str) -> Note | None:
-    """Return what to tell when somebody wrote another address for kube-vip on a Service that is served."""
-    found = service.metadata.annotation(KUBE_VIP_ADDRESSES)
-    if not found or not service.addresses or found in {address, DHCP_ADDRESS, *service.addresses}:
-        return None
-    text = (
-        f"Annotation {KUBE_VIP_ADDRESSES} was changed to {found} and is set back to {address}, the address that "
-        f"Harvester gave. To pin an address, make an IP pool with that single address and name it in annotation "
-        f"{IP_POOL} when the Service is created{late_announcement(service)}"
-    )
-    return Note("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, text)
+def _replacement_over(service: Service) -> Annotations:
+    """Return what to take from a Service whose load balancer has taken the place of one of the other workload type."""
+    return {MOVING: None} if service.metadata.annotation(MOVING) is not None else {}
 
 
 def told_address(service: Service, load_balancer: LoadBalancer, address: str) -> tuple[Step, ...]:
@@ -135,7 +129,7 @@ def told_address(service: Service, load_balancer: LoadBalancer, address: str) ->
     if service.metadata.annotation(MOVING) is not None:
         text = f"The load balancer is one of workload type {kind} now, address {address}{caveat}"
         return (Tell(Note("Normal", Reason.SWITCHED, text)),)
-    known = load_balancer.address == address or service.metadata.annotation(KUBE_VIP_ADDRESSES)
+    known = load_balancer.address == address or Announcement.of(service).address
     if before and (kind != "cluster" or known):
         # Else kube-vip has followed a wish of the user before we came.
         return ()
@@ -148,7 +142,7 @@ def _plan_dhcp(situation: Situation, request: Request, load_balancer: LoadBalanc
     service = situation.service
     lease = service.addresses[0] if service.addresses else None
     device = _device(situation, request, load_balancer)
-    annotations = {**announced(service, DHCP_ADDRESS), **_common(service, device.name)}
+    annotations = {**announce(service, DHCP_ADDRESS, device=device.name), **_replacement_over(service)}
     # kube-vip writes the lease with the ports of that moment and does not follow them.
     ingress = virtual_ip_ingress(lease, service) if lease and len(service.addresses) == 1 else None
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=ingress)
@@ -168,7 +162,7 @@ def _plan_dhcp(situation: Situation, request: Request, load_balancer: LoadBalanc
 
 def _no_lease(service: Service) -> Note:
     """Return what to tell of a lease that does not come; kube-vip may not have asked for it."""
-    if not late_announcement(service):
+    if not needs_endpoint_change(service):
         return NO_DHCP_ANSWER
     text = (
         f"{NO_DHCP_ANSWER.message}. kube-vip has announced this Service before and may ask for an address again only "

@@ -6,10 +6,10 @@ from typing import Final, cast
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.outcome import Refused, Wait
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_TOUCH, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
+from harvester_ccm.names import LB_TOUCH, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cluster_lb import CONTROLLER_PATIENCE
 from harvester_ccm.plan.service.ignored import ignored_settings, obstacle
-from harvester_ccm.plan.service.kube_vip import hand_over, parked, taken_on
+from harvester_ccm.plan.service.kube_vip import WITHDRAWN, hold, hold_or_leave_requested
 from harvester_ccm.plan.service.load_balancer import Document, Former, new_load_balancer
 from harvester_ccm.plan.service.ownership import name_for
 from harvester_ccm.plan.service.patch import ServiceChange
@@ -23,6 +23,7 @@ from harvester_ccm.plan.service.situation import (
     Step,
     Tell,
     change_service,
+    hand_to_harvester,
     tell,
 )
 from harvester_ccm.plan.service.switch import SWITCH_PAUSE, read_move
@@ -46,7 +47,7 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     replaces = move is not None or returns or (vm and bool(service.addresses))
     gone_for = max(situation.waited, situation.since_hosted or 0.0)
     if replaces and gone_for < SWITCH_PAUSE:
-        waiting = change_service(service, ServiceChange(annotations=parked(service)))
+        waiting = change_service(service, ServiceChange(annotations=hold(service)))
         return ServicePlan(waiting, Wait("switching", SWITCH_PAUSE - gone_for))
     ipam = (former.ipam if former is not None else "") or request.ipam
     hindrance = obstacle(service, vm=vm)
@@ -56,7 +57,7 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     if vm:
         hosted = wanted_spec(situation, request)
         if not hosted or (can.selects_backends_by_label and not situation.backends_known):
-            waiting = change_service(service, ServiceChange(annotations=parked(service)))
+            waiting = change_service(service, ServiceChange(annotations=hold(service)))
             return ServicePlan(waiting, Wait("node_ports" if not hosted else "machines"))
         spec.update(hosted)
     name = former.name if former is not None else name_for(service, situation.cluster)
@@ -100,15 +101,15 @@ def _front_spec(workload_type: str, ipam: str, request: Request, former: Former 
 def _given_up(service: Service) -> tuple[ChangeService, ...]:
     """Return the steps for a Service that cannot have a load balancer: the address of the one it had is not its own."""
     if service.addresses and service.metadata.has_finalizer(SERVICE_FINALIZER):
-        return change_service(service, ServiceChange(annotations={KUBE_VIP_ADDRESSES: ""}, ingress=()))
-    return change_service(service, ServiceChange(annotations=parked(service)))
+        return change_service(service, ServiceChange(annotations=WITHDRAWN, ingress=()))
+    return change_service(service, ServiceChange(annotations=hold(service)))
 
 
 def _prepared(service: Service, *, vm: bool) -> tuple[ChangeService, ...]:
     """Return the steps that put our finalizer on the Service and keep kube-vip from it until there is an address."""
     if vm:
-        return hand_over(service)
-    return change_service(service, ServiceChange(annotations=taken_on(service), finalizer=True))
+        return hand_to_harvester(service)
+    return change_service(service, ServiceChange(annotations=hold_or_leave_requested(service), finalizer=True))
 
 
 def _body(situation: Situation, name: str, spec: Document, *, network: str | None, touched: bool) -> Document:

@@ -21,7 +21,7 @@ from harvester_ccm.plan.service.cleanup import plan_cleanup, safe_to_delete
 from harvester_ccm.plan.service.cluster_lb import UNAVAILABLE_PATIENCE, plan_cluster
 from harvester_ccm.plan.service.create import plan_creation
 from harvester_ccm.plan.service.ignored import converted, ignored_settings, obstacle, refused_changes
-from harvester_ccm.plan.service.kube_vip import parked
+from harvester_ccm.plan.service.kube_vip import hold
 from harvester_ccm.plan.service.ownership import Claim, adoption_note, claim, foreign_note, name_for
 from harvester_ccm.plan.service.patch import ServiceChange
 from harvester_ccm.plan.service.pending import Note, harvester_unavailable
@@ -85,7 +85,7 @@ def _plan_unavailable(situation: Situation) -> ServicePlan:
     service = situation.service
     waiting: tuple[Step, ...] = ()
     if not service.metadata.has_finalizer(SERVICE_FINALIZER):
-        waiting = change_service(service, ServiceChange(annotations=parked(service)))
+        waiting = change_service(service, ServiceChange(annotations=hold(service)))
     if situation.harvester_problem is None and situation.waited < UNAVAILABLE_PATIENCE:
         return ServicePlan(waiting, Wait("harvester_unavailable", UNAVAILABLE_PATIENCE - situation.waited))
     told = tell(harvester_unavailable(situation.harvester_problem))
@@ -102,7 +102,7 @@ def _plan_own(situation: Situation, found: Claim) -> ServicePlan:
     elif current is not None and not _may_be_left_behind(situation, current):
         plan = _plan_going(situation, current)
     elif any(one.metadata.name == name_for(service, situation.cluster) for one in found.foreign):
-        waiting = change_service(service, ServiceChange(annotations=parked(service)))
+        waiting = change_service(service, ServiceChange(annotations=hold(service)))
         plan = ServicePlan(waiting, Refused("foreign_load_balancer"))
     else:
         plan = plan_creation(situation, request)
@@ -124,7 +124,7 @@ def _may_be_left_behind(situation: Situation, going: LoadBalancer) -> bool:
 def _plan_going(situation: Situation, going: LoadBalancer) -> ServicePlan:
     """Return the plan while the old load balancer is being deleted; its name and address are free after that."""
     service = situation.service
-    waiting = change_service(service, ServiceChange(annotations=parked(service)))
+    waiting = change_service(service, ServiceChange(annotations=hold(service)))
     if situation.waited < GONE_PATIENCE:
         return ServicePlan(waiting, Wait("old_load_balancer", GONE_PATIENCE - situation.waited))
     text = (

@@ -1,4 +1,4 @@
-"""How a Service of ours is kept from kube-vip in the guest, while it waits and when Harvester announces its address.
+"""kube-vip in the guest: what it finds on a Service, what it has noted there, and how we have it announce or be silent.
 
 kube-vip announces whatever address it finds on a Service and stalls on one that has none; an empty annotation makes it
 withdraw and pass over. The empty annotation replaces a user's own one, so the wish in that is moved to an annotation
@@ -7,128 +7,335 @@ of ours.
 kube-vip handles its events one after another, and while it waits for an address it looks ahead. With the empty
 annotation alone it may announce the address that follows, meet the empty annotation after that, withdraw, and stay
 silent; v0.9 and v1.0 never announce a Service that they met so. It passes over the events of a Service that it is to
-ignore, whenever it meets them.
+ignore, whenever it meets them; but it withdraws nothing of it either.
+
+Each verb returns annotations to write; None removes the key.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
 from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
+    DHCP_ADDRESS,
+    IP_POOL,
+    IPAM,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
+    KUBE_VIP_INTERFACE,
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
     USER_IGNORE,
+    Reason,
 )
-from harvester_ccm.plan.service.patch import ServiceChange
-from harvester_ccm.plan.service.request import preset_address
-from harvester_ccm.plan.service.selection import is_kept_from_kube_vip, is_parked
-from harvester_ccm.plan.service.situation import ChangeService, change_service
+from harvester_ccm.netip import IPAddress, ipv4_text, plain_address
+from harvester_ccm.plan.service.pending import Note
+
+Annotations = dict[str, str | None]
+
+WITHDRAWN: Final[Mapping[str, str | None]] = {KUBE_VIP_ADDRESSES: ""}
+"""Have kube-vip announce nothing, unless it ignores the Service."""
+
+_PREFIX: Final = "kube-vip.io/"
+_NOT_NOTES: Final = frozenset({KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE})
+_ONLY_LATER: Final = (
+    ". kube-vip may announce it only after the endpoints of the Service change or kube-vip restarts; check that it "
+    "answers"
+)
 
 
-def parked(service: Service) -> dict[str, str | None]:
-    """Return the annotations of a Service that waits for an address; nothing if it has one already.
+@dataclass(frozen=True)
+class Announcement:
+    """What kube-vip finds on a Service, and where it announces it.
+
+    What it is told to announce and whether it looks at the Service at all are two annotations, each with its own
+    history: any pair of their values is met.
+    """
+
+    address: str | None
+    """What it is told to announce: an address, ``0.0.0.0`` for one from DHCP, or nothing (empty). None when it is told
+    nothing: then it takes the address in the status or, where that has none, the one in the specification."""
+    status: tuple[str, ...]
+    specified: str
+    """``spec.loadBalancerIP``."""
+    ignored: bool
+    """Whether it is to leave the Service alone; on a Service of ours Harvester announces the address then."""
+    ignored_by_user: bool
+    """Whether that was on the Service before we were, by our own record."""
+    device: str | None
+    """Device in the nodes on which it is told to announce the address."""
+    node: str | None
+    """The node that announces the address, as kube-vip has noted; None when it never has."""
+
+    @classmethod
+    def of(cls, service: Service) -> Announcement:
+        """Return what is on the Service now."""
+        annotation = service.metadata.annotation
+        return cls(
+            address=annotation(KUBE_VIP_ADDRESSES),
+            status=service.addresses,
+            specified=service.spec.load_balancer_ip,
+            ignored=annotation(KUBE_VIP_IGNORE) == "true",
+            ignored_by_user=annotation(USER_IGNORE) is not None,
+            device=annotation(KUBE_VIP_INTERFACE),
+            node=annotation(KUBE_VIP_HOST),
+        )
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whether it is told to announce nothing."""
+        return self.address == ""
+
+    @property
+    def ignored_for_us(self) -> bool:
+        """Whether it leaves the Service alone, and not because the user said so."""
+        return self.ignored and not self.ignored_by_user
+
+    @property
+    def held(self) -> bool:
+        """Whether we keep it from the Service, and nobody has written an address for it since."""
+        return self.withdrawn and self.ignored_for_us
+
+    @property
+    def shown(self) -> bool:
+        """Whether it is told to announce an address, or may announce the one in the status."""
+        return bool(self.status) if self.address is None else bool(self.address)
+
+    @property
+    def wished(self) -> str:
+        """The address that it finds where the status has none; empty when there is none."""
+        return self.specified if self.address is None else self.address
+
+
+def hold(service: Service) -> Annotations:
+    """Keep kube-vip from a Service that waits for an address; nothing if it has one already.
 
     One that kube-vip may announce is not ignored: kube-vip would not withdraw it then.
     """
-    if service.addresses:
+    found = Announcement.of(service)
+    if found.status:
         return {}
-    unmet = service.metadata.annotation(KUBE_VIP_ADDRESSES) is None and not _is_wished(service)
-    ignored: dict[str, str | None] = {KUBE_VIP_IGNORE: "true"} if unmet else {}
+    ignored: Annotations = {} if found.address is not None or found.wished else {KUBE_VIP_IGNORE: "true"}
     return {KUBE_VIP_ADDRESSES: "", **ignored, **_kept_wishes(service)}
 
 
-def taken_on(service: Service) -> dict[str, str | None]:
-    """Return the annotations of a Service whose address Harvester is about to give.
+def hold_or_leave_requested(service: Service) -> Annotations:
+    """Keep kube-vip from a Service whose address Harvester is about to give, unless it announces the user's wish.
 
-    kube-vip has been first to see the Service, and announces what its user wrote. It goes on until Harvester has
-    decided: most often that is the address given, and once kube-vip has withdrawn one it may not announce it again.
+    kube-vip has been first to see the Service then. It goes on until Harvester has decided: most often that is the
+    address given, and once kube-vip has withdrawn one it may not announce it again.
     """
-    if service.metadata.annotation(KUBE_VIP_IGNORE) != "true" and _is_wished(service):
+    found = Announcement.of(service)
+    if found.wished and not found.ignored:
         return _kept_wishes(service)
-    return {**_kept_wishes(service), **parked(service), **taken_down(service)}
+    return {**_kept_wishes(service), **hold_and_withdraw(service)}
 
 
-def taken_down(service: Service) -> dict[str, str | None]:
-    """Return the annotations that make kube-vip look again at a Service of ours that it ignores, and withdraw.
+def hold_and_withdraw(service: Service) -> Annotations:
+    """Keep kube-vip from a Service that waits for an address, and have it withdraw one that it may announce."""
+    return {**hold(service), **_look_again(service)}
+
+
+def withdraw(service: Service) -> Annotations:
+    """Have kube-vip announce nothing, even if it ignores the Service now."""
+    return {**WITHDRAWN, **_look_again(service)}
+
+
+def _look_again(service: Service) -> Annotations:
+    """Return what makes kube-vip withdraw from a Service of ours that it ignores, if an address is written there.
 
     While it waited for an address it may have found one that somebody wrote after it was told to ignore the Service.
     """
-    meta = service.metadata
-    ours = meta.has_finalizer(SERVICE_FINALIZER) and is_kept_from_kube_vip(service)
-    return {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None} if ours and meta.annotation(KUBE_VIP_ADDRESSES) else {}
+    found = Announcement.of(service)
+    ours = service.metadata.has_finalizer(SERVICE_FINALIZER) and found.ignored_for_us
+    return {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None} if ours and found.address else {}
 
 
-def hand_over(service: Service) -> tuple[ChangeService, ...]:
-    """Return the steps after which kube-vip leaves the Service, which then has our finalizer, to Harvester.
+def hand_to_harvester(service: Service) -> tuple[Annotations, ...]:
+    """Have kube-vip leave a Service to Harvester, in one patch or two, which put our finalizer on it as well.
 
     Both annotations come in one patch, before any status, so that kube-vip cannot be in between. If it may announce
     the Service already, it is made to withdraw first: it does not once it ignores the Service. An address that somebody
     wrote later may have reached it while it still waited for one, and then it has to look at the Service once more.
     """
-    meta = service.metadata
-    found, ignored = meta.annotation(KUBE_VIP_ADDRESSES), meta.annotation(KUBE_VIP_IGNORE) == "true"
-    maybe_announced = found or (found is None and (service.addresses or service.spec.load_balancer_ip))
-    withdrawn: dict[str, str | None] = {KUBE_VIP_ADDRESSES: "", **_kept_wishes(service)}
-    first: tuple[ChangeService, ...] = ()
-    if found and ignored and meta.has_finalizer(SERVICE_FINALIZER):
-        first = change_service(service, ServiceChange(annotations={**withdrawn, KUBE_VIP_IGNORE: None}))
-    elif maybe_announced and not ignored:
-        first = change_service(service, ServiceChange(annotations=withdrawn, finalizer=True))
-    ignoring = ServiceChange(annotations={**withdrawn, KUBE_VIP_IGNORE: "true"}, finalizer=True)
-    return (*first, *change_service(service, ignoring))
+    found = Announcement.of(service)
+    withdrawn: Annotations = {KUBE_VIP_ADDRESSES: "", **_kept_wishes(service)}
+    first: tuple[Annotations, ...] = ()
+    if found.address and found.ignored and service.metadata.has_finalizer(SERVICE_FINALIZER):
+        first = ({**withdrawn, KUBE_VIP_IGNORE: None},)
+    elif not found.ignored and (found.shown or (found.address is None and found.specified)):
+        first = (withdrawn,)
+    return (*first, {**withdrawn, KUBE_VIP_IGNORE: "true"})
 
 
-def taken_back(service: Service) -> dict[str, str | None]:
-    """Return the annotation that gives a Service to kube-vip with its address, if it was us who had it ignored."""
-    return {KUBE_VIP_IGNORE: None} if is_parked(service) else {}
+def announce(service: Service, address: str, *, device: str = "") -> Annotations:
+    """Have kube-vip announce an address; on its default device, unless one is named.
 
-
-def announced(service: Service, address: str) -> dict[str, str | None]:
-    """Return the annotations that have kube-vip announce an address.
-
-    None where it takes the address from the specification: from an annotation it would take it for another one,
-    withdraw, and stay silent.
+    The annotation is left away where it takes the address from the specification: from an annotation it would take it
+    for another one, withdraw, and stay silent.
     """
-    if service.metadata.annotation(KUBE_VIP_ADDRESSES) is None and service.spec.load_balancer_ip == address:
-        return taken_back(service)
-    return {KUBE_VIP_ADDRESSES: address, **taken_back(service)}
+    found = Announcement.of(service)
+    annotations: Annotations = {}
+    if found.address is not None or found.specified != address:
+        annotations[KUBE_VIP_ADDRESSES] = address
+    if found.held:
+        annotations[KUBE_VIP_IGNORE] = None
+    if device:
+        annotations[KUBE_VIP_INTERFACE] = device
+    return annotations
 
 
-def late_announcement(service: Service, address: str = "") -> str:
-    """Return what to add to word of an address that kube-vip is to announce; empty where it does so at once.
+def announce_like(primary: Service, service: Service, address: str) -> Annotations:
+    """Have kube-vip announce the address that a Service shares with its primary as it announces that one's.
 
-    Once it has let go of an address of a Service it waits for a change of the endpoints before it announces another,
-    or the same.
+    Where Harvester announces the address, the Service has been handed to it before.
     """
-    met = service.addresses or service.metadata.annotation(KUBE_VIP_HOST) is not None
-    shows = bool(address) and _shown(service) == address
-    if not met or (shows and service.addresses in ((), (address,))):
-        return ""
-    return (
-        ". kube-vip may announce it only after the endpoints of the Service change or kube-vip restarts; check that it "
-        "answers"
-    )
+    found = Announcement.of(primary)
+    default_device: Annotations = {KUBE_VIP_INTERFACE: None}
+    if found.ignored:
+        return default_device
+    return {**(WITHDRAWN if found.withdrawn else announce(service, address)), **default_device}
 
 
-def _kept_wishes(service: Service) -> dict[str, str | None]:
-    """Return the annotations that keep what the user said to kube-vip before we did."""
-    meta, preset = service.metadata, preset_address(service)
-    already_said = service.spec.load_balancer_ip or meta.annotation(REQUESTED_ADDRESS)
-    kept: dict[str, str | None] = {REQUESTED_ADDRESS: preset} if preset and not already_said else {}
-    ignored = meta.annotation(KUBE_VIP_IGNORE) == "true" and meta.annotation(KUBE_VIP_ADDRESSES) != ""
-    if ignored and not meta.has_finalizer(SERVICE_FINALIZER):
+def release(service: Service, *, device: str, announced_by_us: bool) -> Annotations:
+    """Take everything of ours from a Service that stays: another controller's announcement and the user's word do not.
+
+    ``device`` is the one that we write for the Service.
+    """
+    found = Announcement.of(service)
+    annotations: Annotations = {USER_IGNORE: None}
+    if announced_by_us:
+        annotations[KUBE_VIP_ADDRESSES] = None
+        if not found.ignored_by_user:
+            annotations[KUBE_VIP_IGNORE] = None
+    if device and found.device == device:
+        annotations[KUBE_VIP_INTERFACE] = None
+    return annotations
+
+
+def has_ignored(annotations: Mapping[str, str | None]) -> bool:
+    """Return whether annotations to be written make kube-vip ignore the Service."""
+    return annotations.get(KUBE_VIP_IGNORE) is not None
+
+
+def requested_address(service: Service) -> dict[str, str]:
+    """Return what a user wrote for kube-vip before we touched the Service, by the annotation that it stands in.
+
+    kube-vip's own word for DHCP is no address where one from DHCP is asked for.
+    """
+    value = Announcement.of(service).address or ""
+    dhcp = value.strip() == DHCP_ADDRESS and service.metadata.annotation(IPAM) == "dhcp"
+    return {} if dhcp or service.metadata.has_finalizer(SERVICE_FINALIZER) else {KUBE_VIP_ADDRESSES: value}
+
+
+def _kept_wishes(service: Service) -> Annotations:
+    """Return the annotations that keep what the user said to kube-vip before we did.
+
+    Where the Service is ours and has an address, the annotation is ours too.
+    """
+    meta, found = service.metadata, Announcement.of(service)
+    ours = meta.has_finalizer(SERVICE_FINALIZER)
+    kept: Annotations = {}
+    address = "" if ours and found.status else ipv4_text(found.address or "")
+    if address not in {"", DHCP_ADDRESS} and not (found.specified or meta.annotation(REQUESTED_ADDRESS)):
+        kept[REQUESTED_ADDRESS] = address
+    if found.ignored and not found.withdrawn and not ours:
         kept[USER_IGNORE] = "true"
     return kept
 
 
-def _is_wished(service: Service) -> bool:
-    """Return whether kube-vip finds an address that the user wrote on a Service."""
-    return bool(_shown(service))
+def needs_endpoint_change(service: Service, address: str = "") -> bool:
+    """Return whether kube-vip may announce an address only when the endpoints change, and not at once.
+
+    So it does once it has let go of an address of the Service, be the other one another or the same. ``address`` is
+    the one to be announced, empty when that is not known.
+    """
+    found = Announcement.of(service)
+    announced = bool(address) and found.wished == address and found.status in ((), (address,))
+    return bool(found.status or found.node is not None) and not announced
 
 
-def _shown(service: Service) -> str:
-    """Return the address that kube-vip finds on a Service whose status has none."""
-    found = service.metadata.annotation(KUBE_VIP_ADDRESSES)
-    return (service.spec.load_balancer_ip or "") if found is None else found
+def late_announcement(service: Service, address: str = "") -> str:
+    """Return what to add to word of an address that kube-vip is to announce; empty where it does so at once."""
+    return _ONLY_LATER if needs_endpoint_change(service, address) else ""
+
+
+def edited(service: Service, address: str) -> Note | None:
+    """Return what to tell when somebody wrote another address for kube-vip on a Service that is served."""
+    found = Announcement.of(service)
+    if not found.address or not found.status or found.address in {address, DHCP_ADDRESS, *found.status}:
+        return None
+    text = (
+        f"Annotation {KUBE_VIP_ADDRESSES} was changed to {found.address} and is set back to {address}, the address "
+        "that Harvester gave. To pin an address, make an IP pool with that single address and name it in annotation "
+        f"{IP_POOL} when the Service is created{late_announcement(service)}"
+    )
+    return Note("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, text)
+
+
+def still_announced(service: Service, allocated: Iterable[str]) -> Note | None:
+    """Return what to tell of an address that kube-vip does not take down, as it looks at no Service of another type.
+
+    ``allocated`` are the addresses that Harvester gave for it: the API server empties the status with the change of
+    the type.
+    """
+    found = Announcement.of(service)
+    if service.metadata.deleting or service.spec.type == "LoadBalancer" or found.ignored or found.node is None:
+        return None
+    addresses = {*allocated, *found.status, found.address or ""} - {"", DHCP_ADDRESS}
+    text = (
+        "kube-vip does not take an address down when a Service is no longer of type LoadBalancer: "
+        f"{', '.join(sorted(addresses)) or 'its address'} may stay up on node {found.node} until kube-vip restarts "
+        "there, while Harvester may give it to another Service. Restart it, for example by: kubectl --namespace "
+        "kube-system rollout restart daemonset kube-vip"
+    )
+    return Note("Warning", Reason.STILL_ANNOUNCED, text)
+
+
+def same_but_for_notes(old: Service, new: Service) -> bool:
+    """Return whether a Service is what it was, but for kube-vip's notes and the fields that nobody here reads.
+
+    kube-vip notes the node that announces it, the MAC and the lease of DHCP; they follow every move of the address, and
+    none of them alone calls for a change.
+    """
+    return _without_notes(old) == _without_notes(new)
+
+
+def _without_notes(service: Service) -> Service:
+    annotations = {
+        key: value
+        for key, value in (service.metadata.annotations or {}).items()
+        if key in _NOT_NOTES or not key.startswith(_PREFIX)
+    }
+    meta = msgspec.structs.replace(service.metadata, resource_version="", annotations=annotations)
+    return msgspec.structs.replace(service, metadata=meta)
+
+
+def virtual_ips(services: Iterable[Service], load_balancers: Iterable[LoadBalancer]) -> frozenset[IPAddress]:
+    """Return the addresses of load balancers, which kube-vip binds to the nodes' devices and which are no node's own.
+
+    A Service counts when kube-vip's annotations are on it. The status of other Services is not believed: a load
+    balancer that answers on the nodes' own addresses (K3s ServiceLB) writes exactly those there.
+    """
+    texts: list[str] = []
+    for found in map(Announcement.of, services):
+        if found.address or found.node:
+            texts += (*(found.address or "").split(","), *found.status)
+    for balancer in load_balancers:
+        texts += (balancer.address, balancer.allocated_ip)
+    return frozenset(address for address in _addresses(texts) if not address.is_unspecified)
+
+
+def _addresses(texts: Iterable[str]) -> Iterator[IPAddress]:
+    for text in texts:
+        try:
+            yield plain_address(text.strip())
+        except ValueError:
+            continue

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harvester_ccm.model.core import Ingress, PortStatus, Service
-from harvester_ccm.names import KUBE_VIP_IGNORE, SERVICE_FINALIZER
+from harvester_ccm.names import SERVICE_FINALIZER
+from harvester_ccm.plan.service.kube_vip import has_ignored
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def service_patch(service: Service, change: ServiceChange) -> dict[str, object]:
     """
     metadata: dict[str, object] = {}
     annotations = _differing(service.metadata.annotations, change.annotations)
-    if annotations.get(KUBE_VIP_IGNORE) is not None:
+    if has_ignored(annotations):
         metadata["resourceVersion"] = service.metadata.resource_version
     labels = _differing(service.metadata.labels, change.labels)
     if annotations:

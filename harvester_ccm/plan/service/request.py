@@ -7,7 +7,6 @@ value and what was expected, and never hides the others.
 from __future__ import annotations
 
 import difflib
-import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -24,15 +23,15 @@ from harvester_ccm.names import (
     HEALTH_CHECK_TIMEOUT,
     IP_POOL,
     IPAM,
-    KUBE_VIP_ADDRESSES,
     NETWORK,
     PREFIX,
     PRIMARY_SERVICE,
     REQUESTED_ADDRESS,
-    SERVICE_FINALIZER,
     WORKLOAD_TYPE,
     Reason,
 )
+from harvester_ccm.netip import ipv4_text
+from harvester_ccm.plan.service.kube_vip import requested_address
 from harvester_ccm.plan.service.pending import Note
 
 Ipam = Literal["pool", "dhcp"]
@@ -118,35 +117,15 @@ def _address(service: Service, problems: list[Note]) -> str:
         "spec.loadBalancerIP": service.spec.load_balancer_ip,
         REQUESTED_ADDRESS: service.metadata.annotation(REQUESTED_ADDRESS) or "",
     }
-    if not service.metadata.has_finalizer(SERVICE_FINALIZER):
-        sources[KUBE_VIP_ADDRESSES] = service.metadata.annotation(KUBE_VIP_ADDRESSES) or ""
-    for key, value in sources.items():
-        asks_dhcp = key == KUBE_VIP_ADDRESSES and service.metadata.annotation(IPAM) == "dhcp"
-        if not value.strip() or (value.strip() == DHCP_ADDRESS and asks_dhcp):
+    for key, value in (sources | requested_address(service)).items():
+        if not value.strip():
             continue
-        address = _ipv4(value)
+        address = ipv4_text(value)
         if address and address != DHCP_ADDRESS:
             return address
         expected = f"one IPv4 address; for one from DHCP, set annotation {IPAM} to dhcp"
         problems.append(invalid(key, value, expected))
     return ""
-
-
-def preset_address(service: Service) -> str:
-    """Return the address that a user wrote for kube-vip on a Service; empty when there is none.
-
-    Where the Service is ours and has an address, the annotation is ours too.
-    """
-    address = _ipv4(service.metadata.annotation(KUBE_VIP_ADDRESSES) or "")
-    served = service.addresses and service.metadata.has_finalizer(SERVICE_FINALIZER)
-    return "" if served or address == DHCP_ADDRESS else address
-
-
-def _ipv4(text: str) -> str:
-    try:
-        return str(ipaddress.IPv4Address(text.strip()))
-    except ValueError:
-        return ""
 
 
 def read_health_check(service: Service, problems: list[Note]) -> HealthCheck | None:

@@ -10,9 +10,6 @@ from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     IPAM,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
-    KUBE_VIP_INTERFACE,
     MOVING,
     NETWORK,
     PRIMARY_SERVICE_LABEL,
@@ -20,13 +17,22 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.cleanup import plan_removal, users_of_address
 from harvester_ccm.plan.service.ignored import ignored_on_secondary, obstacle
-from harvester_ccm.plan.service.kube_vip import announced, hand_over, late_announcement, parked
+from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, announce_like, hold, late_announcement
 from harvester_ccm.plan.service.patch import ServiceChange, virtual_ip_ingress
 from harvester_ccm.plan.service.pending import Note
 from harvester_ccm.plan.service.request import unknown_annotations
 from harvester_ccm.plan.service.selection import was_secondary
 from harvester_ccm.plan.service.sharing import primary_label, share
-from harvester_ccm.plan.service.situation import ChangeService, ServicePlan, Situation, Step, Tell, change_service, tell
+from harvester_ccm.plan.service.situation import (
+    ChangeService,
+    ServicePlan,
+    Situation,
+    Step,
+    Tell,
+    change_service,
+    hand_to_harvester,
+    tell,
+)
 
 
 def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: ServicePlan | None) -> ServicePlan:
@@ -41,7 +47,7 @@ def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: Se
         told = tell(sharing.note)
         rest = keep if keep is not None else _plan_without_address(situation, outranked=sharing.outranked)
         return ServicePlan((*told, *rest.steps), rest.outcome)
-    hindrance = obstacle(service, vm=_is_hosted(primary))
+    hindrance = obstacle(service, vm=Announcement.of(primary).ignored)
     if hindrance is not None:
         rest = keep or replace(_plan_without_address(situation), outcome=Refused("not_servable"))
         return ServicePlan((*tell(hindrance), *rest.steps), rest.outcome)
@@ -53,10 +59,10 @@ def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: Se
         )
         kept_steps = keep.steps if keep is not None else ()
         return ServicePlan((Tell(Note("Warning", Reason.SHARING_REFUSED, text)), *kept_steps), Wait("secondaries"))
-    ignored = ignored_on_secondary(service, primary, vm=_is_hosted(primary))
+    ignored = ignored_on_secondary(service, primary, vm=Announcement.of(primary).ignored)
     told = tell(ignored, *unknown_annotations(service))
-    changes = service.metadata.annotation(KUBE_VIP_ADDRESSES) != sharing.address
-    removal, wait = plan_removal(situation, own, withdraw=bool(own) and changes)
+    changes = Announcement.of(service).address != sharing.address
+    removal, wait = plan_removal(situation, own, withdrawing=bool(own) and changes)
     if wait is not None:
         return ServicePlan((*told, *removal), wait)
     steps: list[Step] = [*told, *removal, *_attached(service, primary, sharing.address)]
@@ -67,7 +73,7 @@ def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: Se
 
 def plan_leaving(service: Service) -> ServicePlan:
     """Return the plan by which a former secondary gives up the shared address, before it gets one of its own."""
-    change = ServiceChange(annotations={KUBE_VIP_ADDRESSES: ""}, labels={PRIMARY_SERVICE_LABEL: None}, ingress=())
+    change = ServiceChange(annotations=WITHDRAWN, labels={PRIMARY_SERVICE_LABEL: None}, ingress=())
     return ServicePlan(change_service(service, change), Wait("leaving_primary", 1.0))
 
 
@@ -81,8 +87,8 @@ def _plan_without_address(situation: Situation, *, outranked: bool = False) -> S
         # Its own load balancer is gone, or the Service that it shared with is gone or no longer named: nobody holds
         # the address for it. Or both would be on one port, and where its traffic goes would be chance.
         return ServicePlan(plan_leaving(service).steps, Wait("primary"))
-    withdrawn = service.addresses and primary is not None and _is_withdrawn(primary)
-    annotations = {KUBE_VIP_ADDRESSES: ""} if withdrawn else parked(service)
+    withdrawn = service.addresses and primary is not None and Announcement.of(primary).withdrawn
+    annotations = WITHDRAWN if withdrawn else hold(service)
     change = ServiceChange(annotations=annotations, finalizer=True)
     return ServicePlan(change_service(service, change), Wait("primary"))
 
@@ -91,16 +97,6 @@ def _is_given(situation: Situation, address: str) -> bool:
     """Return whether the primary's address is from Harvester; kube-vip may show there what its user asked for."""
     given = situation.primary_given
     return given is None or not given.isdisjoint({address, DHCP_ADDRESS})
-
-
-def _is_withdrawn(primary: Service) -> bool:
-    """Return whether nobody may announce the primary's address, because its load balancer is being replaced."""
-    return primary.metadata.annotation(KUBE_VIP_ADDRESSES) == ""
-
-
-def _is_hosted(primary: Service) -> bool:
-    """Return whether Harvester announces the primary's address."""
-    return primary.metadata.annotation(KUBE_VIP_IGNORE) == "true"
 
 
 def _is_of(service: Service, primary: Service | None) -> bool:
@@ -112,18 +108,12 @@ def _is_of(service: Service, primary: Service | None) -> bool:
 
 def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeService, ...]:
     """Return the steps that give the Service the primary's address, announced like the primary's."""
-    announcement = announced(service, address)
-    first: tuple[ChangeService, ...] = ()
-    if _is_hosted(primary):
-        announcement, first = {}, hand_over(service)
-    elif _is_withdrawn(primary):
-        announcement = {KUBE_VIP_ADDRESSES: ""}
+    first = hand_to_harvester(service) if Announcement.of(primary).ignored else ()
     network = primary.metadata.annotation(NETWORK)
     change = ServiceChange(
         annotations={
-            **announcement,
+            **announce_like(primary, service, address),
             **({NETWORK: network} if network else {}),
-            KUBE_VIP_INTERFACE: None,
             IPAM: None,
             MOVING: None,
         },
@@ -136,7 +126,7 @@ def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeS
 
 def _ensured(service: Service, primary: Service, address: str) -> Note:
     shared = f"shared with {primary.metadata.key}"
-    if not _is_hosted(primary):
+    if not Announcement.of(primary).ignored:
         shared += late_announcement(service, address)
     if service.addresses:
         text = f"The address changed from {service.addresses[0]} to {address}, {shared}"

@@ -6,14 +6,12 @@ from typing import Final
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import (
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
     LOAD_BALANCER_CLASS,
     MOVING,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
-    USER_IGNORE,
 )
+from harvester_ccm.plan.service.kube_vip import Announcement
 
 FOREIGN_MARKS: Final = (
     "metallb.io/",
@@ -68,7 +66,7 @@ def served_by_others(service: Service) -> bool:
 def carries_our_marks(service: Service) -> bool:
     """Return whether something is on the Service that only this program writes; a served one need not have any."""
     meta = service.metadata
-    ours = meta.annotation(KUBE_VIP_ADDRESSES) == "" or meta.annotation(MOVING) is not None or was_secondary(service)
+    ours = Announcement.of(service).withdrawn or meta.annotation(MOVING) is not None or was_secondary(service)
     return ours and meta.has_finalizer(SERVICE_FINALIZER)
 
 
@@ -82,7 +80,7 @@ def needs_cleanup(service: Service, *, class_only: bool = False, owned: bool = F
     meta = service.metadata
     if not meta.has_finalizer(SERVICE_FINALIZER):
         wanted = wants_load_balancer(service, class_only=class_only, owned=owned)
-        return is_parked(service) and not wanted and not meta.deleting
+        return Announcement.of(service).held and not wanted and not meta.deleting
     if of_other_class(service):
         return owned or carries_our_marks(service)
     if not meta.deleting and service.spec.type == "LoadBalancer":
@@ -90,17 +88,6 @@ def needs_cleanup(service: Service, *, class_only: bool = False, owned: bool = F
     if service.spec.load_balancer_class is not None:
         return True
     return owned or carries_our_marks(service) or not (class_only or served_by_others(service))
-
-
-def is_kept_from_kube_vip(service: Service) -> bool:
-    """Return whether kube-vip ignores the Service, and not because its user said so."""
-    meta = service.metadata
-    return meta.annotation(KUBE_VIP_IGNORE) == "true" and meta.annotation(USER_IGNORE) is None
-
-
-def is_parked(service: Service) -> bool:
-    """Return whether we had kube-vip ignore the Service, and nobody has written an address for it since."""
-    return is_kept_from_kube_vip(service) and service.metadata.annotation(KUBE_VIP_ADDRESSES) == ""
 
 
 def was_secondary(service: Service) -> bool:

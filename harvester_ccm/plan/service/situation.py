@@ -9,6 +9,7 @@ from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome
+from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.load_balancer import ClusterIdentity, Document, Former, LoadBalancerChange
 from harvester_ccm.plan.service.patch import ServiceChange, service_patch
 from harvester_ccm.plan.service.pending import Note
@@ -108,6 +109,12 @@ class Situation:
 def change_service(service: Service, change: ServiceChange) -> tuple[ChangeService, ...]:
     """Return the step for a change, or nothing if the Service is that way already."""
     return (ChangeService(change),) if service_patch(service, change) else ()
+
+
+def hand_to_harvester(service: Service) -> tuple[ChangeService, ...]:
+    """Return the steps after which kube-vip leaves the Service, which then has our finalizer, to Harvester."""
+    patches = (ServiceChange(annotations=one, finalizer=True) for one in kube_vip.hand_to_harvester(service))
+    return tuple(step for change in patches for step in change_service(service, change))
 
 
 def tell(*notes: Note | None) -> tuple[Tell, ...]:

@@ -11,8 +11,9 @@ import msgspec
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Wait
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, MOVING, Reason
+from harvester_ccm.names import MOVING, Reason
 from harvester_ccm.plan.service.cleanup import plan_removal
+from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.load_balancer import Former, former_of
 from harvester_ccm.plan.service.patch import ServiceChange
 from harvester_ccm.plan.service.pending import Note
@@ -28,7 +29,7 @@ def plan_switch(situation: Situation, load_balancer: LoadBalancer, wanted: str) 
     spec = load_balancer.spec
     note = msgspec.json.encode(former_of(load_balancer)).decode()
     steps: list[Step] = [*change_service(service, ServiceChange(annotations={MOVING: note}, finalizer=True))]
-    removal, wait = plan_removal(situation, (load_balancer,), withdraw=True)
+    removal, wait = plan_removal(situation, (load_balancer,), withdrawing=True)
     if wait is not None:
         return ServicePlan((*steps, *removal), wait)
     if _announced_by_secondaries(situation, load_balancer):
@@ -49,12 +50,8 @@ def plan_switch(situation: Situation, load_balancer: LoadBalancer, wanted: str) 
 
 def _announced_by_secondaries(situation: Situation, load_balancer: LoadBalancer) -> bool:
     held = {*situation.service.addresses, load_balancer.allocated_ip, load_balancer.address}
-    return any(
-        one.metadata.annotation(KUBE_VIP_ADDRESSES) != ""
-        and one.metadata.annotation(KUBE_VIP_IGNORE) != "true"
-        and held.intersection(one.addresses)
-        for one in situation.dependants
-    )
+    announced = (one for one in map(Announcement.of, situation.dependants) if one.shown and not one.ignored)
+    return any(held.intersection(one.status) for one in announced)
 
 
 def read_move(service: Service) -> Former | None:

@@ -10,7 +10,6 @@ from harvester_ccm.names import LB_TOUCH, MOVING, Reason
 from harvester_ccm.plan.service.backends import Document, listeners, vm_spec
 from harvester_ccm.plan.service.cluster_lb import is_being_answered, plan_pending, told_address
 from harvester_ccm.plan.service.ignored import not_as_requested
-from harvester_ccm.plan.service.kube_vip import hand_over
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, load_balancer_change
 from harvester_ccm.plan.service.patch import ServiceChange, virtual_ip_ingress
 from harvester_ccm.plan.service.pending import Note, backend_note
@@ -22,6 +21,7 @@ from harvester_ccm.plan.service.situation import (
     Situation,
     Step,
     change_service,
+    hand_to_harvester,
     tell,
 )
 
@@ -58,7 +58,7 @@ def plan_vm(situation: Situation, request: Request, load_balancer: LoadBalancer)
     as_made = is_being_answered(load_balancer)
     change = load_balancer_change(load_balancer, service, situation.cluster, spec=spec, as_made=as_made)
     change, touch_in = _touch(load_balancer, change, situation.waited)
-    steps: list[Step] = [*hand_over(service)]
+    steps: list[Step] = [*hand_to_harvester(service)]
     if not change.empty:
         steps.append(ChangeLoadBalancer(load_balancer.metadata.name, change))
     if not address:

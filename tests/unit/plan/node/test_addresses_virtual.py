@@ -9,7 +9,7 @@ from harvester_ccm.model.harvester import AllocatedAddress, LoadBalancer
 from harvester_ccm.model.harvester import LoadBalancerStatus as HarvesterStatus
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.names import DHCP_ADDRESS
-from harvester_ccm.plan.service.virtual_ips import virtual_ips
+from harvester_ccm.plan.service.kube_vip import virtual_ips
 
 
 def service(annotations: dict[str, str], *addresses: str) -> Service:
