@@ -49,13 +49,13 @@ from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.reload import CredentialReloader
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NAMESPACES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.node.addresses import AddressPolicy
 from harvester_ccm.plan.node.lifecycle import LifecyclePolicy
 from harvester_ccm.plan.node.vms import GuestCluster
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 from harvester_ccm.telemetry.vitals import Vitals
 
 DRAIN_SECONDS: Final = 0.2

@@ -23,10 +23,11 @@ from harvester_ccm.commands.service_report import differences
 from harvester_ccm.commands.service_view import ServiceView, candidates, why_not_served
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import CCMError
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer, load_balancers_in
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity, changed_document, load_balancer_change
+from harvester_ccm.plan.service.load_balancer import changed_document, load_balancer_change
 from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.request import primary_reference, read_request
 

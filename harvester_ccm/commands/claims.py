@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
+from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
 from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
 from harvester_ccm.plan.service.ownership import Owner, claim, name_for, owner_of, service_key
 
@@ -111,7 +111,7 @@ def _doubt(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> str
             "kube-system is not"
         )
     command = f"harvester-ccm adopt {service.metadata.key} {meta.name}"
-    if cluster.name in ("", DEFAULT_CLUSTER_NAME):
+    if not cluster.named:
         return (
             f"it was made for a Service of this name with another UID, by a cluster called {made_for!r}; "
             f"{cluster.name!r} is no cluster's own name, so that may be another cluster. If it is this one: {command}"

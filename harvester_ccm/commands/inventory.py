@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from harvester_ccm.errors import CCMError
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import ConfigMap, Namespace, Node, Service
 from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.model.meta import Model, Object, Resource, decoder
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 
 IDENTITY_NAMESPACE: Final = "kube-system"
 """Namespace of the guest whose UID marks a cluster's load balancers."""

@@ -38,10 +38,10 @@ from harvester_ccm.kube.access import guest_credentials, harvester_credentials
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.collection import Page
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import NAMESPACES, NODES
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
 from harvester_ccm.plan.node.vms import GuestCluster
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 
 MANUAL: Final = Manual(
     usages=("preflight [flags]",),

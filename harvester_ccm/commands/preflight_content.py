@@ -14,6 +14,7 @@ from harvester_ccm.commands.permissions import HARVESTER, Collection
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.versions import served_versions
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import LEASES, Node
 from harvester_ccm.model.harvester import (
     GUEST_OS_INFO,
@@ -27,7 +28,6 @@ from harvester_ccm.model.harvester import (
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.match import Match, find_vm
 from harvester_ccm.plan.node.vms import GuestCluster, VMIndex, claims_of, index_vms
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 
 NO_ANSWER: Final = (
     "The program does not work while this server is like that. Check its health and its load, and try again"

@@ -11,17 +11,18 @@ from typing import Final, cast
 
 import msgspec
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity, changed_document
+from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.patch import service_patch
 from harvester_ccm.plan.service.situation import (
     ChangeLoadBalancer,
     ChangeService,
     CreateLoadBalancer,
     DeleteLoadBalancer,
+    EmitEvent,
     Step,
-    Tell,
 )
 
 AFTER_WRITE: Final = "(of the answer to the write before)"
@@ -54,7 +55,7 @@ def rehearse(
             case DeleteLoadBalancer(name=name, uid=uid):
                 target = {"namespace": cluster.namespace, "name": name, "uid": uid}
                 taken.append({"loadBalancer": {"delete": target}})
-            case Tell(note=note):
+            case EmitEvent(event=note):
                 told = {"type": note.type, "reason": str(note.reason), "message": note.message}
                 taken.append({"event": told})
     return taken

@@ -15,13 +15,13 @@ from harvester_ccm.commands.outcomes import outcome_document, outcome_sentence
 from harvester_ccm.commands.output import Output
 from harvester_ccm.commands.rehearsal import rehearse
 from harvester_ccm.commands.service_view import ServiceView, situation_of, why_not_served
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Refused
 from harvester_ccm.names import SERVICE_FINALIZER
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 from harvester_ccm.plan.service.ownership import name_for
 from harvester_ccm.plan.service.request import primary_reference, read_request
 from harvester_ccm.plan.service.situation import ServicePlan

@@ -9,12 +9,12 @@ from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.controllers.service import service_index, sharer_index
 from harvester_ccm.errors import CCMError
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer
 from harvester_ccm.names import LOAD_BALANCER_CLASS
 from harvester_ccm.plan.service.backends import backend_addresses, backend_names
 from harvester_ccm.plan.service.decision import concerns_us
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 from harvester_ccm.plan.service.network_device import network_devices
 from harvester_ccm.plan.service.ownership import claim, given_addresses, name_for
 from harvester_ccm.plan.service.request import primary_reference

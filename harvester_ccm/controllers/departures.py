@@ -17,12 +17,12 @@ from harvester_ccm.controllers.live_service import live_service
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.names import LB_SERVICE_UID
 from harvester_ccm.plan.service.departure import Departure, plan_departure
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 from harvester_ccm.plan.service.ownership import address_in_use, service_key
 
 MEMORY_SECONDS: Final = 600.0

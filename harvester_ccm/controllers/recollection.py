@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.service.decision import phase
 from harvester_ccm.plan.service.load_balancer import Former, former_of
 from harvester_ccm.plan.service.ownership import claim, service_key
-from harvester_ccm.plan.service.pending import Note
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.switch import SWITCH_PAUSE
 
@@ -28,7 +28,7 @@ class Memory:
     """When a VM load balancer of the Service was last there."""
     former: Former | None = None
     """Its last load balancer that had an address."""
-    told: set[Note] = field(default_factory=set)
+    emitted: set[EventMessage] = field(default_factory=set)
 
     def complete(self, situation: Situation) -> Situation:
         """Return the situation with what is remembered in it."""
@@ -39,7 +39,7 @@ class Memory:
             waited=now - self.since,
             since_hosted=hosted,
             former=self.former,
-            told=frozenset(self.told),
+            emitted=frozenset(self.emitted),
         )
 
 

@@ -21,18 +21,18 @@ from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, ConfigMap, Node, Service
 from harvester_ccm.model.harvester import Capabilities, LoadBalancer, VirtualMachine, capabilities_of
-from harvester_ccm.model.outcome import Done, Outcome
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.service.backends import backend_addresses, backend_names
 from harvester_ccm.plan.service.decision import concerns_us, plan_service
 from harvester_ccm.plan.service.kube_vip import same_but_for_notes
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 from harvester_ccm.plan.service.network_device import network_devices
 from harvester_ccm.plan.service.ownership import claim, given_addresses, name_for, service_key, service_uuid
 from harvester_ccm.plan.service.patch import ServiceChange, service_patch
-from harvester_ccm.plan.service.pending import Note, failure_note, is_permanent
+from harvester_ccm.plan.service.pending import failure_note, is_permanent
 from harvester_ccm.plan.service.request import primary_reference
 from harvester_ccm.plan.service.sharing import labelled_primary
 from harvester_ccm.plan.service.situation import (
@@ -40,9 +40,9 @@ from harvester_ccm.plan.service.situation import (
     ChangeService,
     CreateLoadBalancer,
     DeleteLoadBalancer,
+    EmitEvent,
     Situation,
     Step,
-    Tell,
 )
 
 COMPONENT: Final = "service-controller"
@@ -149,9 +149,9 @@ class ServiceController:
         situation = self.situation(service)
         memory = self._memories.remember(situation)
         plan = plan_service(memory.complete(situation))
-        told: set[Note] = set()
-        await self._take(key, plan.steps, memory, told)
-        memory.told &= told
+        emitted: set[EventMessage] = set()
+        await self._take(key, plan.steps, memory, emitted)
+        memory.emitted &= emitted
         return plan.outcome
 
     def _shared_address(self, key: str) -> str:
@@ -207,12 +207,12 @@ class ServiceController:
             return labelled
         return (*labelled, named)
 
-    async def _take(self, key: str, steps: tuple[Step, ...], memory: Memory, told: set[Note]) -> None:
+    async def _take(self, key: str, steps: tuple[Step, ...], memory: Memory, emitted: set[EventMessage]) -> None:
         for step in steps:
             match step:
-                case Tell(note=note):
-                    told.add(note)
-                    self._tell(key, note, memory)
+                case EmitEvent(event=event):
+                    emitted.add(event)
+                    self._emit(key, event, memory)
                 case ChangeService(change=change):
                     await self._change_service(key, change)
                 case _:
@@ -252,7 +252,7 @@ class ServiceController:
             raise
         except CCMError as error:
             if is_permanent(error) or self.runner.failures(key) + 1 >= TELL_AFTER_FAILURES:
-                self._tell(key, failure_note(error), memory)
+                self._emit(key, failure_note(error), memory)
             raise
 
     def _is_held(self, key: str, uid: str) -> bool:
@@ -278,17 +278,17 @@ class ServiceController:
         else:
             log.info("load balancer was gone already", service=key, lb=step.name)
 
-    def _tell(self, key: str, note: Note, memory: Memory) -> None:
-        if note in memory.told:
+    def _emit(self, key: str, event: EventMessage, memory: Memory) -> None:
+        if event in memory.emitted:
             return
-        memory.told.add(note)
+        memory.emitted.add(event)
         service = self._services.get(key)
         if service is None:
             return
         reference = ObjectReference.of(SERVICES, service)
-        self._recorder.record(reference, note.type, note.reason, note.message, component=COMPONENT)
-        level = log.warning if note.type == "Warning" else log.debug
-        level("told the user", service=key, reason=str(note.reason), message=note.message)
+        self._recorder.record(reference, event.type, event.reason, event.message, component=COMPONENT)
+        level = log.warning if event.type == "Warning" else log.debug
+        level("told the user", service=key, reason=str(event.reason), message=event.message)
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
         if old is not None and new is not None and same_but_for_notes(old, new):

@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Final
 
 import structlog
 
@@ -21,6 +21,7 @@ from harvester_ccm.kube.backoff import backoff
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import EVENTS
 from harvester_ccm.model.meta import ObjectT, Resource
+from harvester_ccm.model.outcome import EventType
 from harvester_ccm.redaction import redact_text
 
 QUEUE_LENGTH: Final = 1000
@@ -33,8 +34,6 @@ LONGEST_PAUSE: Final = 10.0
 """Pauses in seconds between two tries."""
 BURST: Final = 25
 REFILL_SECONDS: Final = 300.0
-
-EventType = Literal["Normal", "Warning"]
 
 log = structlog.get_logger(__name__)
 

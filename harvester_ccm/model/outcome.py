@@ -1,8 +1,85 @@
-"""The four answers of a reconcile. A fifth way out is to raise an error: that is a retry with growing pauses."""
+"""What a reconcile answers, what a Service waits for, and what is said of it.
+
+There are four answers. A fifth way out is to raise an error: that is a retry with growing pauses.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, Self
+
+from harvester_ccm.names import NodeReason, Reason
+
+EventType = Literal["Normal", "Warning"]
+
+
+class WaitReason(StrEnum):
+    """What a Service waits for; the value is the label ``reason`` of metrics and of what scripts read."""
+
+    meaning: str
+    """The same for people: goes on after "waits for"."""
+
+    def __new__(cls, value: str, meaning: str = "") -> Self:
+        """Return a member with its meaning."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+    QUEUED = "queued", "its turn to be looked at"
+    NOT_PROCESSED = "not_processed", "Harvester's load balancer controller to look at the load balancer"
+    ALLOCATING = "allocating", "Harvester to finish booking an address, which takes moments"
+    ANNOUNCING = "announcing", "the kube-vip of Harvester itself to announce the address"
+    NO_MATCHING_POOL = "no_matching_pool", "an IP pool in Harvester that fits this Service"
+    NO_SUCH_POOL = "no_such_pool", "the IP pool that the load balancer names to be there and ready"
+    POOL_EXHAUSTED = "pool_exhausted", "a free address in the IP pool"
+    DHCP = "dhcp", "kube-vip in this cluster to get an address from DHCP"
+    HARVESTER_UNAVAILABLE = (
+        "harvester_unavailable",
+        "Harvester to answer; nothing is decided while its load balancers cannot be read",
+    )
+    PRIMARY = "primary", "the primary Service, whose address it shares"
+    SECONDARIES = "secondaries", "the Services that share its address to let it go"
+    LEAVING_PRIMARY = "leaving_primary", "the shared address to be given up, before it gets one of its own"
+    FOREIGN_LOAD_BALANCER = (
+        "foreign_load_balancer",
+        "the name of its load balancer, which another cluster's load balancer has",
+    )
+    NODE_PORTS = "node_ports", "Kubernetes to allocate node ports for the Service"
+    MACHINES = "machines", "Harvester to list the VMs, which are the backends"
+    OLD_LOAD_BALANCER = "old_load_balancer", "the old load balancer to be gone in Harvester"
+    SWITCHING = (
+        "switching",
+        "the old load balancer and its parts to be gone, before one of the other workload type is created",
+    )
+    TOUCH = (
+        "touch",
+        "the moment to write the recreated load balancer once more, so that Harvester restores its parts",
+    )
+    BACKENDS = "backends", "the nodes to answer Harvester's health check, before anybody is told that they do not"
+    BOOKING = "booking", "Harvester to finish booking the address, so that the deletion does not lose it"
+    NOT_SERVABLE = (
+        "not_servable",
+        "a change of the Service: as it is, no load balancer of Harvester can serve it",
+    )
+    OTHER = "other", "Harvester to give an address; its message is in the Event"
+
+
+@dataclass(frozen=True)
+class EventMessage:
+    """What an Event says. It is emitted when it begins to hold, and not again until it has stopped holding."""
+
+    type: EventType
+    reason: Reason | NodeReason
+    message: str
+    subject: str = ""
+    """What it is about, where one reason can have several: an annotation's value, the VMs that clash."""
+
+    @property
+    def key(self) -> str:
+        """What must change for an Event to be emitted again, where its message may carry volatile detail."""
+        return f"{self.reason} {self.subject}"
 
 
 @dataclass(frozen=True)
@@ -15,6 +92,7 @@ class Wait:
     """Something else must happen first; its event wakes us. Look again after ``at_most`` seconds in any case."""
 
     reason: str
+    """A ``WaitReason`` where a Service waits; any short word elsewhere."""
     at_most: float | None = None
 
 
@@ -30,6 +108,7 @@ class Refused:
     """The user must change something; the object's next change wakes us."""
 
     reason: str
+    """As of ``Wait``."""
 
 
 Outcome = Done | Wait | Retry | Refused

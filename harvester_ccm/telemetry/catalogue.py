@@ -6,7 +6,6 @@ that dashboards made for those show this program too. Names of our own start wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -189,26 +188,3 @@ HEALTHCHECK: Final = _metric(
 )  # fmt: skip
 
 CATALOGUE: Final = tuple(_catalogue)
-
-REASONS: Final[Mapping[str, str]] = {
-    "queued": "was not looked at yet",
-    "not_processed": "Harvester's load balancer controller has not looked at the load balancer",
-    "allocating": "Harvester is choosing an address",
-    "announcing": "Harvester has not put the address on one of its hosts",
-    "no_matching_pool": "no IP pool of Harvester fits",
-    "no_such_pool": "the IP pool that was named does not exist or is not ready",
-    "pool_exhausted": "the IP pool has no free address",
-    "dhcp": "kube-vip has not got an address from DHCP",
-    "harvester_unavailable": "Harvester cannot be reached or does not accept the credential",
-    "primary": "the Service whose address is to be shared has none",
-    "secondaries": "Services that share its address have to give it up first",
-    "leaving_primary": "it is giving up the address that it shared, before it gets its own",
-    "foreign_load_balancer": "another cluster owns a load balancer of the name that it would get",
-    "node_ports": "Kubernetes has not given the Service node ports",
-    "old_load_balancer": "an earlier load balancer of the Service is still being deleted",
-    "switching": "the load balancer is being recreated with another workload type",
-    "touch": "Harvester is being asked to look for nodes again",
-    "not_servable": "the Service asks for something that cannot be served; its Events say what",
-    "other": "Harvester gives another reason, which is in the Events of the Service",
-}
-"""What a Service without an address waits for. Besides these, the name of the error that keeps coming back."""

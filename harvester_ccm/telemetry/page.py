@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from harvester_ccm.telemetry.catalogue import CATALOGUE, REASONS, Group, Kind, Metric
+from harvester_ccm.model.outcome import WaitReason
+from harvester_ccm.telemetry.catalogue import CATALOGUE, Group, Kind, Metric
 
 _HEAD = """\
 # Metrics
@@ -20,14 +21,14 @@ _REASONS_HEAD = """\
 Values of the label `reason` of Services without an address. The name of an error, such as `forbidden` or `unreachable`,
 means that a request for the Service keeps failing with it.
 
-| Reason | The Service |
+| Reason | The Service waits for |
 | --- | --- |"""
 
 
 def metrics_page() -> str:
     """Return the reference page of all metrics in Markdown."""
     sections = [_section(group) for group in Group]
-    reasons = "\n".join([_REASONS_HEAD, *(f"| `{reason}` | {meaning} |" for reason, meaning in REASONS.items())])
+    reasons = "\n".join([_REASONS_HEAD, *(f"| `{reason}` | {reason.meaning} |" for reason in WaitReason)])
     return "\n".join([_HEAD, *sections, reasons]) + "\n"
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import WaitReason
 from harvester_ccm.names import LB_CLUSTER
 from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.selection import wants_load_balancer
@@ -48,7 +49,7 @@ class ServiceReport:
         """Return the number of Services without an address by reason; ``reason_of`` gets a key, "" is unknown."""
         if not self._reporting.leading():
             return {}
-        return Counter((reason_of(key) or "queued",) for key in self._pending)
+        return Counter((reason_of(key) or WaitReason.QUEUED,) for key in self._pending)
 
     def longest(self, reason_of: Callable[[str], str]) -> Mapping[tuple[str, ...], float]:
         """Return for how many seconds the one that waits longest has waited, by reason."""
@@ -57,7 +58,7 @@ class ServiceReport:
         now = self._reporting.clock()
         longest: dict[tuple[str, ...], float] = {}
         for key, since in self._pending.items():
-            reason = (reason_of(key) or "queued",)
+            reason = (reason_of(key) or WaitReason.QUEUED,)
             longest[reason] = max(longest.get(reason, 0.0), now - since)
         return longest
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import (
@@ -21,7 +22,6 @@ from harvester_ccm.names import (
     LB_SERVICE_UID,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 
 UID = "6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12"
 DELETED_AT = "2026-11-21T08:00:00Z"

@@ -15,12 +15,12 @@ import msgspec
 
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, LB_CONTROLLER_FINALIZER
 from harvester_ccm.plan.service.decision import phase, plan_service
 from harvester_ccm.plan.service.load_balancer import Former, changed_document, former_of
 from harvester_ccm.plan.service.ownership import claim, name_for, service_key
 from harvester_ccm.plan.service.patch import ServiceChange, service_patch, virtual_ip_ingress
-from harvester_ccm.plan.service.pending import Note
 from harvester_ccm.plan.service.request import primary_reference
 from harvester_ccm.plan.service.sharing import labelled_primary
 from harvester_ccm.plan.service.situation import (
@@ -28,10 +28,10 @@ from harvester_ccm.plan.service.situation import (
     ChangeService,
     CreateLoadBalancer,
     DeleteLoadBalancer,
+    EmitEvent,
     ServicePlan,
     Situation,
     Step,
-    Tell,
 )
 from tests.worlds.builders import CLUSTER, DELETED_AT
 
@@ -44,7 +44,7 @@ EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in r
 class _Memory:
     phase: str
     since: float
-    told: frozenset[Note] = frozenset()
+    emitted: frozenset[EventMessage] = frozenset()
     former: Former | None = None
 
 
@@ -100,14 +100,16 @@ class World:
         serving = claim(situation.load_balancers, situation.service, CLUSTER).chosen
         if serving is not None and serving.allocated_ip:
             known.former = former_of(serving)
-        plan = plan_service(replace(situation, waited=self.now - known.since, told=known.told, former=known.former))
-        known.told = frozenset(step.note for step in plan.steps if isinstance(step, Tell))
+        plan = plan_service(
+            replace(situation, waited=self.now - known.since, emitted=known.emitted, former=known.former)
+        )
+        known.emitted = frozenset(step.event for step in plan.steps if isinstance(step, EmitEvent))
         return plan
 
     def reconcile(self, key: str, *, at_most: int = 99) -> bool:
         """Take the first ``at_most`` writing steps of the plan, as if the next one failed; return whether any."""
         wrote = False
-        steps = [step for step in self.plan(key).steps if not isinstance(step, Tell)]
+        steps = [step for step in self.plan(key).steps if not isinstance(step, EmitEvent)]
         for step in steps[:at_most]:
             if not self._take(key, step):
                 break
@@ -119,7 +121,7 @@ class World:
         plans = [(key, self.plan(key).steps) for key in keys if key in self.services]
         for key, steps in plans:
             for step in steps:
-                if not isinstance(step, Tell) and not self._take(key, step):
+                if not isinstance(step, EmitEvent) and not self._take(key, step):
                     break
 
     def _take(self, key: str, step: Step) -> bool:

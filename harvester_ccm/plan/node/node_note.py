@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from harvester_ccm.errors import CCMError, CredentialError, Forbidden, NotFound, Unauthorized, Unreachable
+from harvester_ccm.model.outcome import EventType
 from harvester_ccm.names import NodeReason
-
-EventType = Literal["Normal", "Warning"]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Final
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import (
     LB_CONTROLLER_FINALIZER,
     MOVING,
@@ -23,19 +23,19 @@ from harvester_ccm.plan.service.load_balancer import network_of
 from harvester_ccm.plan.service.network_device import device_for
 from harvester_ccm.plan.service.ownership import given_addresses
 from harvester_ccm.plan.service.patch import ServiceChange
-from harvester_ccm.plan.service.pending import Note, pending_cause
+from harvester_ccm.plan.service.pending import pending_cause
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.plan.service.selection import of_other_class
 from harvester_ccm.plan.service.sharing import primary_label
 from harvester_ccm.plan.service.situation import (
     ChangeService,
     DeleteLoadBalancer,
+    EmitEvent,
     ServicePlan,
     Situation,
     Step,
-    Tell,
     change_service,
-    tell,
+    emit,
 )
 
 DELETION_PATIENCE: Final = 300.0
@@ -52,14 +52,16 @@ def plan_cleanup(situation: Situation, own: tuple[LoadBalancer, ...]) -> Service
             f"The address is still shared by {', '.join(users)}. The load balancer is deleted when those Services are "
             "deleted or no longer name this one as their primary"
         )
-        return ServicePlan((Tell(Note("Warning", Reason.DELETION_PENDING, text)),), Wait("secondaries"))
+        return ServicePlan(
+            (EmitEvent(EventMessage("Warning", Reason.DELETION_PENDING, text)),), Wait(WaitReason.SECONDARIES)
+        )
     steps, wait = plan_removal(situation, own, withdrawing=_announced_by_us(situation.service, own))
     if wait is not None:
         return ServicePlan(tuple(steps), wait)
     if own:
         # Before the Service is let go: it is gone then, and nothing can be told of it.
-        steps.append(Tell(Note("Normal", Reason.DELETED, "Deleted load balancer")))
-    steps += tell(still_announced(situation.service, given_addresses(own)))
+        steps.append(EmitEvent(EventMessage("Normal", Reason.DELETED, "Deleted load balancer")))
+    steps += emit(still_announced(situation.service, given_addresses(own)))
     steps.append(ChangeService(_farewell(situation, own)))
     return ServicePlan(tuple(steps), Done())
 
@@ -119,22 +121,22 @@ def plan_removal(
     if not all(safe_to_delete(one) for one in alive) and situation.waited < DELETION_PATIENCE:
         return steps, _wait(situation, steps)
     if alive:
-        steps.append(Tell(Note("Normal", Reason.DELETING, "Deleting load balancer")))
+        steps.append(EmitEvent(EventMessage("Normal", Reason.DELETING, "Deleting load balancer")))
     steps += [DeleteLoadBalancer(one.metadata.name, one.metadata.uid) for one in alive]
     return steps, None
 
 
 def _wait(situation: Situation, steps: list[Step]) -> Wait:
     if situation.waited < TELL_DELETION_AFTER:
-        return Wait("booking", TELL_DELETION_AFTER - situation.waited)
+        return Wait(WaitReason.BOOKING, TELL_DELETION_AFTER - situation.waited)
     left = DELETION_PATIENCE - situation.waited
     text = (
         "Harvester has not finished booking the address of the load balancer; deleting it now would lose the address. "
         "Check that harvester-load-balancer in namespace harvester-system runs. It is deleted in any case after "
         f"{DELETION_PATIENCE:.0f} s"
     )
-    steps.append(Tell(Note("Warning", Reason.DELETION_PENDING, text)))
-    return Wait("booking", left)
+    steps.append(EmitEvent(EventMessage("Warning", Reason.DELETION_PENDING, text)))
+    return Wait(WaitReason.BOOKING, left)
 
 
 def safe_to_delete(load_balancer: LoadBalancer) -> bool:

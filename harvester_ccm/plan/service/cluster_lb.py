@@ -6,7 +6,7 @@ from typing import Final
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import DHCP_ADDRESS, MOVING, Reason
 from harvester_ccm.plan.service.ignored import not_as_requested
 from harvester_ccm.plan.service.kube_vip import (
@@ -23,16 +23,16 @@ from harvester_ccm.plan.service.kube_vip import (
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, network_of
 from harvester_ccm.plan.service.network_device import Device, device_for
 from harvester_ccm.plan.service.patch import ServiceChange, virtual_ip_ingress
-from harvester_ccm.plan.service.pending import NO_DHCP_ANSWER, Note, harvester_unavailable, pending_cause
+from harvester_ccm.plan.service.pending import NO_DHCP_ANSWER, harvester_unavailable, pending_cause
 from harvester_ccm.plan.service.request import Request
 from harvester_ccm.plan.service.situation import (
     ChangeLoadBalancer,
+    EmitEvent,
     ServicePlan,
     Situation,
     Step,
-    Tell,
     change_service,
-    tell,
+    emit,
 )
 
 CONTROLLER_PATIENCE: Final = 30.0
@@ -60,7 +60,7 @@ def plan_pending(situation: Situation, load_balancer: LoadBalancer, annotations:
     """Return what to do while Harvester has not given an address: keep the object right, and say why it takes time."""
     service, cause = situation.service, pending_cause(load_balancer)
     prepared = ServiceChange(annotations=annotations, finalizer=True)
-    if cause.code in NO_ADDRESS and service.addresses:
+    if cause.reason in NO_ADDRESS and service.addresses:
         # The one in the status is somebody else's, or may be at any moment.
         prepared = ServiceChange(annotations={**annotations, **WITHDRAWN}, finalizer=True, ingress=())
     steps: list[Step] = [*change_service(service, prepared)]
@@ -69,12 +69,12 @@ def plan_pending(situation: Situation, load_balancer: LoadBalancer, annotations:
     if not change.empty:
         steps.append(ChangeLoadBalancer(load_balancer.metadata.name, change))
     if situation.harvester_problem is not None and situation.waited >= UNAVAILABLE_PATIENCE:
-        steps.append(Tell(harvester_unavailable(situation.harvester_problem)))
-        return ServicePlan(tuple(steps), Wait("harvester_unavailable"))
+        steps.append(EmitEvent(harvester_unavailable(situation.harvester_problem)))
+        return ServicePlan(tuple(steps), Wait(WaitReason.HARVESTER_UNAVAILABLE))
     if _is_due(situation, load_balancer):
-        return ServicePlan(tuple(steps), Wait(cause.code, CONTROLLER_PATIENCE - situation.waited))
-    steps += tell(cause.note or cause.late)
-    return ServicePlan(tuple(steps), Wait(cause.code))
+        return ServicePlan(tuple(steps), Wait(cause.reason, CONTROLLER_PATIENCE - situation.waited))
+    steps += emit(cause.note or cause.late)
+    return ServicePlan(tuple(steps), Wait(cause.reason))
 
 
 def _is_due(situation: Situation, load_balancer: LoadBalancer) -> bool:
@@ -96,7 +96,7 @@ def _plan_pool(situation: Situation, request: Request, load_balancer: LoadBalanc
     device = _device(situation, request, load_balancer)
     annotations = {**announce(service, address, device=device.name), **_replacement_over(service)}
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=virtual_ip_ingress(address, service))
-    told = tell(device.note, not_as_requested(service, request, load_balancer, address), edited(service, address))
+    told = emit(device.note, not_as_requested(service, request, load_balancer, address), edited(service, address))
     steps: list[Step] = [*told, *change_service(service, wanted)]
     # Told before the load balancer is written: that write often meets Harvester's own, and the next plan finds the
     # address in the status already.
@@ -125,16 +125,20 @@ def told_address(service: Service, load_balancer: LoadBalancer, address: str) ->
     caveat = late_announcement(service, address) if kind == "cluster" else ""
     if before and before != (address,):
         text = f"The address changed from {before[0]} to {address}{caveat}"
-        return (Tell(Note("Warning", Reason.ADDRESS_CHANGED, text)),)
+        return (EmitEvent(EventMessage("Warning", Reason.ADDRESS_CHANGED, text)),)
     if service.metadata.annotation(MOVING) is not None:
         text = f"The load balancer is one of workload type {kind} now, address {address}{caveat}"
-        return (Tell(Note("Normal", Reason.SWITCHED, text)),)
+        return (EmitEvent(EventMessage("Normal", Reason.SWITCHED, text)),)
     known = load_balancer.address == address or Announcement.of(service).address
     if before and (kind != "cluster" or known):
         # Else kube-vip has followed a wish of the user before we came.
         return ()
     backends = f", backends {', '.join(sorted(load_balancer.backends))}" if load_balancer.backends else ""
-    return (Tell(Note("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{backends}{caveat}")),)
+    return (
+        EmitEvent(
+            EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{backends}{caveat}")
+        ),
+    )
 
 
 def _plan_dhcp(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:
@@ -147,20 +151,20 @@ def _plan_dhcp(situation: Situation, request: Request, load_balancer: LoadBalanc
     ingress = virtual_ip_ingress(lease, service) if lease and len(service.addresses) == 1 else None
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=ingress)
     differences = not_as_requested(service, request, load_balancer, lease or "")
-    steps: list[Step] = [*tell(device.note, differences), *change_service(service, wanted)]
+    steps: list[Step] = [*emit(device.note, differences), *change_service(service, wanted)]
     change = load_balancer_change(load_balancer, service, situation.cluster, address=lease)
     if not change.empty:
         steps.append(ChangeLoadBalancer(load_balancer.metadata.name, change))
     if lease is None:
         if situation.waited < DHCP_PATIENCE:
-            return ServicePlan(tuple(steps), Wait("dhcp", DHCP_PATIENCE - situation.waited))
-        return ServicePlan((*steps, Tell(_no_lease(service))), Wait("dhcp"))
+            return ServicePlan(tuple(steps), Wait(WaitReason.DHCP, DHCP_PATIENCE - situation.waited))
+        return ServicePlan((*steps, EmitEvent(_no_lease(service))), Wait(WaitReason.DHCP))
     if change.address is not None:
         steps.append(_told_lease(load_balancer.address, lease))
     return ServicePlan(tuple(steps), Done())
 
 
-def _no_lease(service: Service) -> Note:
+def _no_lease(service: Service) -> EventMessage:
     """Return what to tell of a lease that does not come; kube-vip may not have asked for it."""
     if not needs_endpoint_change(service):
         return NO_DHCP_ANSWER
@@ -168,7 +172,7 @@ def _no_lease(service: Service) -> Note:
         f"{NO_DHCP_ANSWER.message}. kube-vip has announced this Service before and may ask for an address again only "
         "after the endpoints of the Service change or kube-vip restarts"
     )
-    return Note(NO_DHCP_ANSWER.type, NO_DHCP_ANSWER.reason, text)
+    return EventMessage(NO_DHCP_ANSWER.type, NO_DHCP_ANSWER.reason, text)
 
 
 def _told_lease(before: str, lease: str) -> Step:
@@ -176,5 +180,5 @@ def _told_lease(before: str, lease: str) -> Step:
         text = (
             f"The DHCP server gave another address: {lease} instead of {before}. Clients that know the old one lose it"
         )
-        return Tell(Note("Warning", Reason.ADDRESS_CHANGED, text))
-    return Tell(Note("Normal", Reason.ENSURED, f"Ensured load balancer, address {lease} from DHCP"))
+        return EmitEvent(EventMessage("Warning", Reason.ADDRESS_CHANGED, text))
+    return EmitEvent(EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {lease} from DHCP"))

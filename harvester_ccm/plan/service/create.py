@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.outcome import Refused, Wait
+from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import LB_TOUCH, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cluster_lb import CONTROLLER_PATIENCE
 from harvester_ccm.plan.service.ignored import ignored_settings, obstacle
@@ -13,25 +13,24 @@ from harvester_ccm.plan.service.kube_vip import WITHDRAWN, hold, hold_or_leave_r
 from harvester_ccm.plan.service.load_balancer import Document, Former, new_load_balancer
 from harvester_ccm.plan.service.ownership import name_for
 from harvester_ccm.plan.service.patch import ServiceChange
-from harvester_ccm.plan.service.pending import Note
 from harvester_ccm.plan.service.request import Request
 from harvester_ccm.plan.service.situation import (
     ChangeService,
     CreateLoadBalancer,
+    EmitEvent,
     ServicePlan,
     Situation,
     Step,
-    Tell,
     change_service,
+    emit,
     hand_to_harvester,
-    tell,
 )
 from harvester_ccm.plan.service.switch import SWITCH_PAUSE, read_move
 from harvester_ccm.plan.service.vm_lb import wanted_spec
 
 COLLECTED_AFTER: Final = 60.0
 """Seconds after which all parts of a VM load balancer that is gone are certainly collected."""
-_ENSURING: Final = Note("Normal", Reason.ENSURING, "Ensuring load balancer")
+_ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balancer")
 
 
 def plan_creation(situation: Situation, request: Request) -> ServicePlan:
@@ -48,26 +47,26 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     gone_for = max(situation.waited, situation.since_hosted or 0.0)
     if replaces and gone_for < SWITCH_PAUSE:
         waiting = change_service(service, ServiceChange(annotations=hold(service)))
-        return ServicePlan(waiting, Wait("switching", SWITCH_PAUSE - gone_for))
+        return ServicePlan(waiting, Wait(WaitReason.SWITCHING, SWITCH_PAUSE - gone_for))
     ipam = (former.ipam if former is not None else "") or request.ipam
     hindrance = obstacle(service, vm=vm)
     if hindrance is not None or ipam is None:
-        return ServicePlan((*tell(hindrance), *_given_up(service)), Refused("not_servable"))
+        return ServicePlan((*emit(hindrance), *_given_up(service)), Refused(WaitReason.NOT_SERVABLE))
     spec = _front_spec("vm" if vm else "cluster", ipam, request, former)
     if vm:
         hosted = wanted_spec(situation, request)
         if not hosted or (can.selects_backends_by_label and not situation.backends_known):
             waiting = change_service(service, ServiceChange(annotations=hold(service)))
-            return ServicePlan(waiting, Wait("node_ports" if not hosted else "machines"))
+            return ServicePlan(waiting, Wait(WaitReason.NODE_PORTS if not hosted else WaitReason.MACHINES))
         spec.update(hosted)
     name = former.name if former is not None else name_for(service, situation.cluster)
     network = former.network if former is not None else None
     create = CreateLoadBalancer(name, _body(situation, name, spec, network=network, touched=replaces and vm))
-    ignored = tell(ignored_settings(service, can, vm=vm))
+    ignored = emit(ignored_settings(service, can, vm=vm))
     lost = former is not None or (_was_served(service) and not _shows_wish(service))
     note = _recreation_note(service, name, former) if lost and move is None else _ENSURING
-    steps: tuple[Step, ...] = (*ignored, *_prepared(service, vm=vm), create, Tell(note))
-    return ServicePlan(steps, Wait("not_processed", CONTROLLER_PATIENCE))
+    steps: tuple[Step, ...] = (*ignored, *_prepared(service, vm=vm), create, EmitEvent(note))
+    return ServicePlan(steps, Wait(WaitReason.NOT_PROCESSED, CONTROLLER_PATIENCE))
 
 
 def _was_served(service: Service) -> bool:
@@ -127,7 +126,7 @@ def _body(situation: Situation, name: str, spec: Document, *, network: str | Non
     return body
 
 
-def _recreation_note(service: Service, name: str, former: Former | None) -> Note:
+def _recreation_note(service: Service, name: str, former: Former | None) -> EventMessage:
     """Return what to tell when a load balancer vanished; Harvester knows by the name which address it had."""
     gone = f"The load balancer with address {service.addresses[0]} is gone in Harvester; it is created again"
     if former is not None:
@@ -137,4 +136,4 @@ def _recreation_note(service: Service, name: str, former: Former | None) -> Note
             f"{gone} as {name}. If that was its name, Harvester gives the same address unless somebody else took it; "
             "otherwise the address changes"
         )
-    return Note("Warning", Reason.RECREATING, text)
+    return EventMessage("Warning", Reason.RECREATING, text)

@@ -15,7 +15,7 @@ from typing import Final
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import Refused, Wait
+from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cleanup import plan_cleanup, safe_to_delete
 from harvester_ccm.plan.service.cluster_lb import UNAVAILABLE_PATIENCE, plan_cluster
@@ -24,18 +24,18 @@ from harvester_ccm.plan.service.ignored import converted, ignored_settings, obst
 from harvester_ccm.plan.service.kube_vip import hold
 from harvester_ccm.plan.service.ownership import Claim, adoption_note, claim, foreign_note, name_for
 from harvester_ccm.plan.service.patch import ServiceChange
-from harvester_ccm.plan.service.pending import Note, harvester_unavailable
+from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.request import Request, primary_reference, read_request
 from harvester_ccm.plan.service.secondary import plan_leaving, plan_secondary
 from harvester_ccm.plan.service.selection import needs_cleanup, wants_load_balancer, was_secondary
 from harvester_ccm.plan.service.situation import (
     DeleteLoadBalancer,
+    EmitEvent,
     ServicePlan,
     Situation,
     Step,
-    Tell,
     change_service,
-    tell,
+    emit,
 )
 from harvester_ccm.plan.service.switch import plan_switch, read_move
 from harvester_ccm.plan.service.vm_lb import plan_vm, wanted_spec
@@ -87,9 +87,9 @@ def _plan_unavailable(situation: Situation) -> ServicePlan:
     if not service.metadata.has_finalizer(SERVICE_FINALIZER):
         waiting = change_service(service, ServiceChange(annotations=hold(service)))
     if situation.harvester_problem is None and situation.waited < UNAVAILABLE_PATIENCE:
-        return ServicePlan(waiting, Wait("harvester_unavailable", UNAVAILABLE_PATIENCE - situation.waited))
-    told = tell(harvester_unavailable(situation.harvester_problem))
-    return ServicePlan((*told, *waiting), Wait("harvester_unavailable"))
+        return ServicePlan(waiting, Wait(WaitReason.HARVESTER_UNAVAILABLE, UNAVAILABLE_PATIENCE - situation.waited))
+    told = emit(harvester_unavailable(situation.harvester_problem))
+    return ServicePlan((*told, *waiting), Wait(WaitReason.HARVESTER_UNAVAILABLE))
 
 
 def _plan_own(situation: Situation, found: Claim) -> ServicePlan:
@@ -103,7 +103,7 @@ def _plan_own(situation: Situation, found: Claim) -> ServicePlan:
         plan = _plan_going(situation, current)
     elif any(one.metadata.name == name_for(service, situation.cluster) for one in found.foreign):
         waiting = change_service(service, ServiceChange(annotations=hold(service)))
-        plan = ServicePlan(waiting, Refused("foreign_load_balancer"))
+        plan = ServicePlan(waiting, Refused(WaitReason.FOREIGN_LOAD_BALANCER))
     else:
         plan = plan_creation(situation, request)
     left_over = [
@@ -111,7 +111,7 @@ def _plan_own(situation: Situation, found: Claim) -> ServicePlan:
         for one in found.duplicates
         if not one.metadata.deleting and safe_to_delete(one)
     ]
-    return ServicePlan((*tell(*notes), *plan.steps, *left_over), plan.outcome)
+    return ServicePlan((*emit(*notes), *plan.steps, *left_over), plan.outcome)
 
 
 def _may_be_left_behind(situation: Situation, going: LoadBalancer) -> bool:
@@ -126,13 +126,15 @@ def _plan_going(situation: Situation, going: LoadBalancer) -> ServicePlan:
     service = situation.service
     waiting = change_service(service, ServiceChange(annotations=hold(service)))
     if situation.waited < GONE_PATIENCE:
-        return ServicePlan(waiting, Wait("old_load_balancer", GONE_PATIENCE - situation.waited))
+        return ServicePlan(waiting, Wait(WaitReason.OLD_LOAD_BALANCER, GONE_PATIENCE - situation.waited))
     text = (
         f"Load balancer {going.metadata.name} is being deleted in Harvester and not gone after {GONE_PATIENCE:.0f} s; "
         "a new one is created when it is. Check that harvester-load-balancer and its webhook run in namespace "
         "harvester-system"
     )
-    return ServicePlan((Tell(Note("Warning", Reason.ADDRESS_PENDING, text)), *waiting), Wait("old_load_balancer"))
+    return ServicePlan(
+        (EmitEvent(EventMessage("Warning", Reason.ADDRESS_PENDING, text)), *waiting), Wait(WaitReason.OLD_LOAD_BALANCER)
+    )
 
 
 def _plan_present(situation: Situation, request: Request, current: LoadBalancer) -> ServicePlan:
@@ -155,4 +157,4 @@ def _plan_present(situation: Situation, request: Request, current: LoadBalancer)
         ignored_settings(service, current.capabilities, vm=vm),
         *refused_changes(service, request, current),
     )
-    return ServicePlan((*tell(*told), *plan.steps), plan.outcome)
+    return ServicePlan((*emit(*told), *plan.steps), plan.outcome)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from enum import Enum
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import LB_OWNER, LB_SERVICE_UID
 from harvester_ccm.plan.service.cleanup import safe_to_delete
 from harvester_ccm.plan.service.decision import concerns_us
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 from harvester_ccm.plan.service.ownership import claim
 
 

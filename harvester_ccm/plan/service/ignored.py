@@ -7,6 +7,7 @@ from typing import Final
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import Capabilities, LoadBalancer
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     DESCRIPTION,
     HEALTH_CHECK_FAILURE_THRESHOLD,
@@ -27,7 +28,6 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.pending import Note
 from harvester_ccm.plan.service.request import Request, normal_network
 
 HEALTH_CHECK_DETAILS: Final = (
@@ -38,11 +38,11 @@ HEALTH_CHECK_DETAILS: Final = (
 )
 
 
-def obstacle(service: Service, *, vm: bool) -> Note | None:
+def obstacle(service: Service, *, vm: bool) -> EventMessage | None:
     """Return why no load balancer can serve the Service at all, or None."""
     if service.spec.ip_families and "IPv4" not in service.spec.ip_families:
         text = "Harvester's load balancers have IPv4 addresses only, and spec.ipFamilies of this Service has no IPv4"
-        return Note("Warning", Reason.SYNC_FAILED, text)
+        return EventMessage("Warning", Reason.SYNC_FAILED, text)
     if not vm:
         return None
     if service.spec.allocate_load_balancer_node_ports is False and not any(p.node_port for p in service.spec.ports):
@@ -50,21 +50,21 @@ def obstacle(service: Service, *, vm: bool) -> Note | None:
             "A VM load balancer sends traffic to node ports, but spec.allocateLoadBalancerNodePorts is false. Set it "
             f"to true, or set annotation {WORKLOAD_TYPE} to cluster"
         )
-        return Note("Warning", Reason.SYNC_FAILED, text)
+        return EventMessage("Warning", Reason.SYNC_FAILED, text)
     return None
 
 
-def ignored_settings(service: Service, can: Capabilities, *, vm: bool) -> Note | None:
+def ignored_settings(service: Service, can: Capabilities, *, vm: bool) -> EventMessage | None:
     """Return one note about all settings that have no effect on this kind of load balancer, or None."""
     of_type = _ignored_on_vm(service, can) if vm else _ignored_on_cluster(service)
     return without_effect([*_ignored_anywhere(service), *of_type, *_ignored_for_want_of(can, service)])
 
 
-def without_effect(ignored: list[str]) -> Note | None:
+def without_effect(ignored: list[str]) -> EventMessage | None:
     """Return the note about settings without effect, each with its reason, or None if there are none."""
     if not ignored:
         return None
-    return Note("Warning", Reason.IGNORED, f"Without effect on this load balancer: {'; '.join(ignored)}")
+    return EventMessage("Warning", Reason.IGNORED, f"Without effect on this load balancer: {'; '.join(ignored)}")
 
 
 def _ignored_anywhere(service: Service) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _ignored_for_want_of(can: Capabilities, service: Service) -> Iterator[str]:
         yield f"annotation {DESCRIPTION} (load balancers have a description on Harvester before 1.2 only)"
 
 
-def converted(request: Request, load_balancer: LoadBalancer) -> Note | None:
+def converted(request: Request, load_balancer: LoadBalancer) -> EventMessage | None:
     """Return what to tell when a load balancer of Harvester before 1.2 lives on and new ones would be otherwise."""
     spec = load_balancer.spec
     if spec.named_workload_type or request.workload_type or request.wants_health_check:
@@ -122,7 +122,7 @@ def converted(request: Request, load_balancer: LoadBalancer) -> Note | None:
         "one without further notice, or to cluster to have it recreated; the address is kept where Harvester allows "
         "it, and traffic stops for some seconds"
     )
-    return Note("Normal", Reason.ADOPTED, text)
+    return EventMessage("Normal", Reason.ADOPTED, text)
 
 
 def _fields_ignored_on_vm(service: Service) -> Iterator[str]:
@@ -148,7 +148,7 @@ def _health_check_annotations(service: Service) -> list[str]:
     return [key for key in keys if service.metadata.annotation(key) is not None]
 
 
-def ignored_on_secondary(service: Service, primary: Service, *, vm: bool) -> Note | None:
+def ignored_on_secondary(service: Service, primary: Service, *, vm: bool) -> EventMessage | None:
     """Return one note about all that a Service asks for and cannot have with the address of another one, or None."""
     keys = (IP_POOL, WORKLOAD_TYPE, PROJECT, POOL_NAMESPACE)
     present = [key for key in keys if service.metadata.annotation(key)] + _health_check_annotations(service)
@@ -175,7 +175,7 @@ def ignored_on_secondary(service: Service, primary: Service, *, vm: bool) -> Not
     return without_effect(ignored)
 
 
-def refused_changes(service: Service, request: Request, load_balancer: LoadBalancer) -> tuple[Note, ...]:
+def refused_changes(service: Service, request: Request, load_balancer: LoadBalancer) -> tuple[EventMessage, ...]:
     """Return what to tell about wishes that were changed after the load balancer was created."""
     notes = []
     spec = load_balancer.spec
@@ -196,11 +196,11 @@ def refused_changes(service: Service, request: Request, load_balancer: LoadBalan
             f"and this one was created as a cluster load balancer. Set annotation {WORKLOAD_TYPE} to vm to have it "
             "recreated as one; the address is kept where Harvester allows it, and traffic stops for some seconds"
         )
-        notes.append(Note("Warning", Reason.IGNORED, text))
+        notes.append(EventMessage("Warning", Reason.IGNORED, text))
     return tuple(notes)
 
 
-def _fixed(key: str, asked: str, has: str) -> Note:
+def _fixed(key: str, asked: str, has: str) -> EventMessage:
     wish = f"is {asked!r}" if asked else "was removed"
     made_with = f"with {has!r}" if has else "without one"
     remedy = "Set the annotation back" if has else "Remove the annotation"
@@ -208,10 +208,12 @@ def _fixed(key: str, asked: str, has: str) -> Note:
         f"Annotation {key} {wish}, but the load balancer was created {made_with} and keeps it so, because a change "
         f"would cost the address. {remedy}, or delete the Service and create it anew"
     )
-    return Note("Warning", Reason.IMMUTABLE, text)
+    return EventMessage("Warning", Reason.IMMUTABLE, text)
 
 
-def not_as_requested(service: Service, request: Request, load_balancer: LoadBalancer, address: str) -> Note | None:
+def not_as_requested(
+    service: Service, request: Request, load_balancer: LoadBalancer, address: str
+) -> EventMessage | None:
     """Return what to tell when the address, or how it was chosen, is not as asked for, or None."""
     differences = []
     if request.address and address and request.address != address:
@@ -230,7 +232,7 @@ def not_as_requested(service: Service, request: Request, load_balancer: LoadBala
     differences += _chosen_otherwise(service, request, load_balancer)
     if not differences:
         return None
-    return Note("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, f"Not as requested: {'; '.join(differences)}")
+    return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, f"Not as requested: {'; '.join(differences)}")
 
 
 def _chosen_otherwise(service: Service, request: Request, load_balancer: LoadBalancer) -> Iterator[str]:

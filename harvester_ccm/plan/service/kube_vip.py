@@ -22,6 +22,7 @@ import msgspec
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     IP_POOL,
@@ -36,7 +37,6 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.netip import IPAddress, ipv4_text, plain_address
-from harvester_ccm.plan.service.pending import Note
 
 Annotations = dict[str, str | None]
 
@@ -267,7 +267,7 @@ def late_announcement(service: Service, address: str = "") -> str:
     return _ONLY_LATER if needs_endpoint_change(service, address) else ""
 
 
-def edited(service: Service, address: str) -> Note | None:
+def edited(service: Service, address: str) -> EventMessage | None:
     """Return what to tell when somebody wrote another address for kube-vip on a Service that is served."""
     found = Announcement.of(service)
     if not found.address or not found.status or found.address in {address, DHCP_ADDRESS, *found.status}:
@@ -277,10 +277,10 @@ def edited(service: Service, address: str) -> Note | None:
         "that Harvester gave. To pin an address, make an IP pool with that single address and name it in annotation "
         f"{IP_POOL} when the Service is created{late_announcement(service)}"
     )
-    return Note("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, text)
+    return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, text)
 
 
-def still_announced(service: Service, allocated: Iterable[str]) -> Note | None:
+def still_announced(service: Service, allocated: Iterable[str]) -> EventMessage | None:
     """Return what to tell of an address that kube-vip does not take down, as it looks at no Service of another type.
 
     ``allocated`` are the addresses that Harvester gave for it: the API server empties the status with the change of
@@ -296,7 +296,7 @@ def still_announced(service: Service, allocated: Iterable[str]) -> Note | None:
         "there, while Harvester may give it to another Service. Restart it, for example by: kubectl --namespace "
         "kube-system rollout restart daemonset kube-vip"
     )
-    return Note("Warning", Reason.STILL_ANNOUNCED, text)
+    return EventMessage("Warning", Reason.STILL_ANNOUNCED, text)
 
 
 def same_but_for_notes(old: Service, new: Service) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer
 from harvester_ccm.names import (
@@ -40,19 +41,6 @@ _POOL_CHOICE: Final = frozenset(
     {LB_MANAGEMENT_NETWORK, LB_SELECT_CLUSTER, LB_SELECT_NAMESPACE, LB_SELECT_NETWORK, LB_SELECT_PROJECT}
 )
 """Annotations by which Harvester chooses a pool."""
-
-
-@dataclass(frozen=True)
-class ClusterIdentity:
-    """Who we are towards Harvester."""
-
-    name: str
-    """Value of --cluster-name."""
-    namespace: str
-    """Namespace in Harvester: that of the cloud-config's context."""
-    uid: str = ""
-    """UID of the guest's kube-system namespace; empty when it may not be read."""
-    management_network: str = ""
 
 
 @dataclass(frozen=True)

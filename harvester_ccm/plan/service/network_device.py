@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import msgspec
 
 from harvester_ccm.model.core import ConfigMap
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, NETWORK, Reason
-from harvester_ccm.plan.service.pending import Note
 from harvester_ccm.plan.service.request import normal_network
 
 
@@ -18,7 +18,7 @@ class Device:
     """The device for kube-vip, or why there is none."""
 
     name: str = ""
-    note: Note | None = None
+    note: EventMessage | None = None
 
 
 def network_devices(config_map: ConfigMap | None) -> Mapping[str, str] | None:
@@ -53,5 +53,5 @@ def device_for(network: str, devices: Mapping[str, str] | None) -> Device:
     return Device(note=_note(why))
 
 
-def _note(why: str) -> Note:
-    return Note("Warning", Reason.NO_DEVICE, f"kube-vip announces the address on its default device: {why}")
+def _note(why: str) -> EventMessage:
+    return EventMessage("Warning", Reason.NO_DEVICE, f"kube-vip announces the address on its default device: {why}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.plan.service.cleanup import safe_to_delete
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 from harvester_ccm.plan.service.ownership import ORPHAN_GRACE, Orphan, orphan_state
 
 LOOK_AGAIN = 30.0

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
-    DEFAULT_CLUSTER_NAME,
     DHCP_ADDRESS,
     LB_CLUSTER,
     LB_OWNER,
@@ -25,9 +26,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
-from harvester_ccm.plan.service.pending import Note
 from harvester_ccm.plan.service.selection import wants_load_balancer
 
 ORPHAN_GRACE: Final = 30.0
@@ -88,8 +87,7 @@ def owner_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIden
     target = service.metadata
     if any(meta.name == load_balancer_name(n, target.namespace, target.name, target.uid) for n in made_for):
         return Owner.OURS
-    distinct = cluster.name not in ("", DEFAULT_CLUSTER_NAME)
-    return Owner.OURS if not mark and distinct and label == cluster.name else Owner.UNKNOWN
+    return Owner.OURS if not mark and cluster.named and label == cluster.name else Owner.UNKNOWN
 
 
 def claim(load_balancers: Iterable[LoadBalancer], service: Service, cluster: ClusterIdentity) -> Claim:
@@ -123,23 +121,23 @@ def _preference(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -
     )
 
 
-def adoption_note(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Note | None:
+def adoption_note(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> EventMessage | None:
     """Return what to tell when a load balancer made under other circumstances starts to serve the Service."""
     meta = load_balancer.metadata
     before = meta.label(LB_CLUSTER)
     if before is not None and before != cluster.name:
         text = f"Load balancer {meta.name}, made for cluster name {before!r}, goes on serving under {cluster.name!r}"
-        return Note("Normal", Reason.ADOPTED, text)
+        return EventMessage("Normal", Reason.ADOPTED, text)
     made_for = meta.annotation(LB_SERVICE_UID) or meta.annotation(LB_SERVICE_UUID)
     if made_for is None and meta.name == name_for(service, cluster):
         return None
     if made_for != service.metadata.uid:
         text = f"Load balancer {meta.name}, made for an earlier Service of this name, goes on serving with its address"
-        return Note("Normal", Reason.ADOPTED, text)
+        return EventMessage("Normal", Reason.ADOPTED, text)
     return None
 
 
-def foreign_note(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> Note:
+def foreign_note(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> EventMessage:
     """Return what to tell about another cluster's load balancer that carries the labels of our Service."""
     name, label = load_balancer.metadata.name, load_balancer.metadata.label(LB_CLUSTER)
     text = (
@@ -147,7 +145,7 @@ def foreign_note(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> Note:
         f"belongs to another cluster, also called {label!r}. It is left alone. Give each cluster its own "
         "--cluster-name; if that cluster does not exist any more, delete the load balancer in Harvester"
     )
-    return Note("Warning", Reason.FOREIGN_LOAD_BALANCER, text)
+    return EventMessage("Warning", Reason.FOREIGN_LOAD_BALANCER, text)
 
 
 def service_key(load_balancer: LoadBalancer) -> str:
@@ -193,5 +191,5 @@ def orphan_state(
     mark = meta.annotation(LB_OWNER)
     if mark and cluster.uid and labelled:
         return Orphan.CERTAIN if mark == cluster.uid else Orphan.NO
-    named = meta.label(LB_CLUSTER) == cluster.name and cluster.name not in ("", DEFAULT_CLUSTER_NAME)
+    named = meta.label(LB_CLUSTER) == cluster.name and cluster.named
     return Orphan.LIKELY if named and not mark else Orphan.NO

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from harvester_ccm.errors import (
     AdmissionDenied,
@@ -23,29 +23,18 @@ from harvester_ccm.errors import (
     Unreachable,
 )
 from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import EventMessage, WaitReason
 from harvester_ccm.names import Reason
-
-EventType = Literal["Normal", "Warning"]
-
-
-@dataclass(frozen=True)
-class Note:
-    """An Event to be told once, until its text changes."""
-
-    type: EventType
-    reason: Reason
-    message: str
 
 
 @dataclass(frozen=True)
 class PendingCause:
     """Why a load balancer has no address yet."""
 
-    code: str
-    """Short word for metrics."""
-    note: Note | None
+    reason: WaitReason
+    note: EventMessage | None
     """What to tell the user at once; None while the cause should heal by itself within moments."""
-    late: Note | None = None
+    late: EventMessage | None = None
     """What to tell when it has not."""
 
 
@@ -69,7 +58,7 @@ _NOT_GIVEN: Final = (
     "vip-pools has a free address for the namespace of the VMs; for ipam dhcp, that a DHCP server answers in the "
     "network of Harvester's hosts; and that kube-vip runs in namespace harvester-system"
 )
-NO_CONTROLLER_ANSWER: Final = Note(
+NO_CONTROLLER_ANSWER: Final = EventMessage(
     "Warning",
     Reason.ADDRESS_PENDING,
     "Harvester has not looked at the load balancer yet; it serves about one new load balancer per second. If this "
@@ -81,33 +70,33 @@ def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
     """Return why Harvester has not given the load balancer an address, from its Ready condition."""
     condition = load_balancer.ready
     if condition is None:
-        return PendingCause("not_processed", None, NO_CONTROLLER_ANSWER)
+        return PendingCause(WaitReason.NOT_PROCESSED, None, NO_CONTROLLER_ANSWER)
     message = condition.message
     if any(words in message for words in _ANNOUNCING):
-        return PendingCause("announcing", None, _pending(_NOT_ANNOUNCED, message))
+        return PendingCause(WaitReason.ANNOUNCING, None, _pending(_NOT_ANNOUNCED, message))
     if not message and not load_balancer.capabilities.has_ip_pools:
-        return PendingCause("announcing", None, Note("Warning", Reason.ADDRESS_PENDING, _NOT_GIVEN))
+        return PendingCause(WaitReason.ANNOUNCING, None, EventMessage("Warning", Reason.ADDRESS_PENDING, _NOT_GIVEN))
     if not message or any(words in message for words in _TRANSIENT):
-        return PendingCause("allocating", None, _pending(_SLOW, message or "(nothing)"))
+        return PendingCause(WaitReason.ALLOCATING, None, _pending(_SLOW, message or "(nothing)"))
     return _refused_address(load_balancer, message)
 
 
 def _refused_address(load_balancer: LoadBalancer, message: str) -> PendingCause:
     if "no match" in message.lower():
-        return PendingCause("no_matching_pool", _pending(_no_pool(message), message))
+        return PendingCause(WaitReason.NO_MATCHING_POOL, _pending(_no_pool(message), message))
     if "no IP addresses available" in message:
-        return PendingCause("pool_exhausted", _pending(_exhausted(message), message))
+        return PendingCause(WaitReason.POOL_EXHAUSTED, _pending(_exhausted(message), message))
     if "fail to get allocator" in message or "could not get the allocator" in message:
         pool = load_balancer.spec.ip_pool
         return PendingCause(
-            "no_such_pool",
+            WaitReason.NO_SUCH_POOL,
             _pending(f"Harvester has no ready IP pool {pool!r}. Create it, or name another one", message),
         )
-    return PendingCause("other", _pending("Harvester cannot give this Service an address", message))
+    return PendingCause(WaitReason.OTHER, _pending("Harvester cannot give this Service an address", message))
 
 
-def _pending(text: str, harvester_says: str) -> Note:
-    return Note("Warning", Reason.ADDRESS_PENDING, f"{text}. Harvester says: {harvester_says}")
+def _pending(text: str, harvester_says: str) -> EventMessage:
+    return EventMessage("Warning", Reason.ADDRESS_PENDING, f"{text}. Harvester says: {harvester_says}")
 
 
 def _no_pool(message: str) -> str:
@@ -128,7 +117,7 @@ def _exhausted(message: str) -> str:
     return f"IP pool{name} has no free address. Add a range to it or delete a load balancer that uses it"
 
 
-NO_DHCP_ANSWER: Final = Note(
+NO_DHCP_ANSWER: Final = EventMessage(
     "Warning",
     Reason.ADDRESS_PENDING,
     "kube-vip has not got an address from DHCP yet. Check that a DHCP server answers in the network of the nodes, that "
@@ -146,7 +135,7 @@ _NO_BACKENDS: Final = {
 }
 
 
-def backend_note(load_balancer: LoadBalancer) -> Note | None:
+def backend_note(load_balancer: LoadBalancer) -> EventMessage | None:
     """Return what to tell about a VM load balancer without any usable backend, from its Ready condition.
 
     The state of single backends is not in the object; it is never guessed.
@@ -157,13 +146,13 @@ def backend_note(load_balancer: LoadBalancer) -> Note | None:
     for words, meaning in _NO_BACKENDS.items():
         if words in condition.message:
             text = f"Harvester sends no traffic to the nodes: {meaning}. Harvester says: {condition.message}"
-            return Note("Warning", Reason.BACKENDS_UNHEALTHY, text)
+            return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, text)
     return None
 
 
-def harvester_unavailable(error: CCMError | None) -> Note:
+def harvester_unavailable(error: CCMError | None) -> EventMessage:
     """Return what to tell the Services that wait while Harvester's load balancers cannot be read."""
-    return Note("Warning", Reason.HARVESTER_UNAVAILABLE, _unavailable_text(error))
+    return EventMessage("Warning", Reason.HARVESTER_UNAVAILABLE, _unavailable_text(error))
 
 
 def _unavailable_text(error: CCMError | None) -> str:
@@ -207,12 +196,12 @@ def _fault(error: CCMError) -> str:
             return "Harvester cannot serve requests at the moment"
 
 
-def failure_note(error: CCMError) -> Note:
+def failure_note(error: CCMError) -> EventMessage:
     """Return what to tell a Service whose load balancer could not be written in Harvester."""
     match error:
         case AdmissionDenied() | Invalid() | BadRequest():
             text = " ".join(filter(None, ("Harvester refused the load balancer.", remedy(str(error)))))
-            return Note("Warning", Reason.SYNC_FAILED, f"{text} Harvester says: {error}")
+            return EventMessage("Warning", Reason.SYNC_FAILED, f"{text} Harvester says: {error}")
         case _:
             return harvester_unavailable(error)
 

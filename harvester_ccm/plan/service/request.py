@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from harvester_ccm.model.core import Service, ServicePort
 from harvester_ccm.model.harvester import HealthCheck
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     CATALOGUE,
     DHCP_ADDRESS,
@@ -32,7 +33,6 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.netip import ipv4_text
 from harvester_ccm.plan.service.kube_vip import requested_address
-from harvester_ccm.plan.service.pending import Note
 
 Ipam = Literal["pool", "dhcp"]
 WorkloadType = Literal["cluster", "vm"]
@@ -63,12 +63,12 @@ class Request:
     health_check: HealthCheck | None
     wants_health_check: bool
     """Whether a health check is asked for, be it valid or not."""
-    problems: tuple[Note, ...]
+    problems: tuple[EventMessage, ...]
 
 
 def read_request(service: Service) -> Request:
     """Return what the Service asks for."""
-    problems: list[Note] = []
+    problems: list[EventMessage] = []
     ipam = _choice(service, IPAM, ("pool", "dhcp"), problems)
     workload = _choice(service, WORKLOAD_TYPE, ("cluster", "vm"), problems)
     health_check = read_health_check(service, problems)
@@ -90,15 +90,15 @@ def normal_network(name: str) -> str:
     return name if not name or "/" in name else f"default/{name}"
 
 
-def invalid(key: str, value: str, expected: str) -> Note:
+def invalid(key: str, value: str, expected: str) -> EventMessage:
     """Return the note about a wrong annotation."""
     kind = "" if key.startswith("spec.") else "Annotation "
     # An Event has 1024 characters, and what was expected stands at its end.
     shown = value if len(value) <= LONGEST_SHOWN else f"{value[:LONGEST_SHOWN]}..."
-    return Note("Warning", Reason.INVALID_ANNOTATION, f"{kind}{key} is {shown!r}; expected {expected}")
+    return EventMessage("Warning", Reason.INVALID_ANNOTATION, f"{kind}{key} is {shown!r}; expected {expected}")
 
 
-def _choice(service: Service, key: str, choices: tuple[str, ...], problems: list[Note]) -> str | None:
+def _choice(service: Service, key: str, choices: tuple[str, ...], problems: list[EventMessage]) -> str | None:
     value = service.metadata.annotation(key)
     if value is None or not value.strip():
         return None
@@ -108,7 +108,7 @@ def _choice(service: Service, key: str, choices: tuple[str, ...], problems: list
     return ""
 
 
-def _address(service: Service, problems: list[Note]) -> str:
+def _address(service: Service, problems: list[EventMessage]) -> str:
     """Return the wished address: the field, our annotation, or kube-vip's before we first touched the Service.
 
     Anything but one address there is a mistake, except kube-vip's own word for DHCP.
@@ -128,7 +128,7 @@ def _address(service: Service, problems: list[Note]) -> str:
     return ""
 
 
-def read_health_check(service: Service, problems: list[Note]) -> HealthCheck | None:
+def read_health_check(service: Service, problems: list[EventMessage]) -> HealthCheck | None:
     """Return the health check the annotations ask for, or None without a usable port."""
     value = service.metadata.annotation(HEALTH_CHECK_PORT)
     if value is None:
@@ -168,7 +168,7 @@ def _describe(port: ServicePort) -> str:
     return f"{port.port}{name}"
 
 
-def _number(service: Service, key: str, problems: list[Note]) -> int:
+def _number(service: Service, key: str, problems: list[EventMessage]) -> int:
     default = HEALTH_CHECK_DEFAULTS[key]
     value = service.metadata.annotation(key)
     if value is None:
@@ -187,7 +187,7 @@ _KNOWN: Final = frozenset(
 )
 
 
-def unknown_annotations(service: Service) -> tuple[Note, ...]:
+def unknown_annotations(service: Service) -> tuple[EventMessage, ...]:
     """Return one note about all annotations of our prefix that mean nothing, each with the nearest known one."""
     unknown = sorted(key for key in service.metadata.annotations or {} if key.startswith(PREFIX) and key not in _KNOWN)
     if not unknown:
@@ -198,7 +198,7 @@ def unknown_annotations(service: Service) -> tuple[Note, ...]:
         names = sorted(name.removeprefix(PREFIX) for name in _KNOWN)
         nearest = difflib.get_close_matches(key.removeprefix(PREFIX).lower(), names, 1, 0.7)
         described.append(f"{key} (did you mean {PREFIX}{nearest[0]}?)" if nearest else key)
-    return (Note("Warning", Reason.IGNORED, f"Unknown annotations have no effect: {', '.join(described)}"),)
+    return (EventMessage("Warning", Reason.IGNORED, f"Unknown annotations have no effect: {', '.join(described)}"),)
 
 
 def primary_reference(service: Service) -> str | None:

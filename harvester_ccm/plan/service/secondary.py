@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import Done, Refused, Wait
+from harvester_ccm.model.outcome import Done, EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     IPAM,
@@ -19,19 +19,18 @@ from harvester_ccm.plan.service.cleanup import plan_removal, users_of_address
 from harvester_ccm.plan.service.ignored import ignored_on_secondary, obstacle
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, announce_like, hold, late_announcement
 from harvester_ccm.plan.service.patch import ServiceChange, virtual_ip_ingress
-from harvester_ccm.plan.service.pending import Note
 from harvester_ccm.plan.service.request import unknown_annotations
 from harvester_ccm.plan.service.selection import was_secondary
 from harvester_ccm.plan.service.sharing import primary_label, share
 from harvester_ccm.plan.service.situation import (
     ChangeService,
+    EmitEvent,
     ServicePlan,
     Situation,
     Step,
-    Tell,
     change_service,
+    emit,
     hand_to_harvester,
-    tell,
 )
 
 
@@ -44,13 +43,13 @@ def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: Se
     service, primary = situation.service, situation.primary
     sharing = share(service, primary, situation.sharers, class_only=situation.class_only)
     if primary is None or not sharing.address or not _is_given(situation, sharing.address):
-        told = tell(sharing.note)
+        told = emit(sharing.note)
         rest = keep if keep is not None else _plan_without_address(situation, outranked=sharing.outranked)
         return ServicePlan((*told, *rest.steps), rest.outcome)
     hindrance = obstacle(service, vm=Announcement.of(primary).ignored)
     if hindrance is not None:
-        rest = keep or replace(_plan_without_address(situation), outcome=Refused("not_servable"))
-        return ServicePlan((*tell(hindrance), *rest.steps), rest.outcome)
+        rest = keep or replace(_plan_without_address(situation), outcome=Refused(WaitReason.NOT_SERVABLE))
+        return ServicePlan((*emit(hindrance), *rest.steps), rest.outcome)
     users = users_of_address(situation, own)
     if users:
         text = (
@@ -58,23 +57,26 @@ def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: Se
             f"{', '.join(users)} shares it. Name {primary.metadata.key} as primary there, too"
         )
         kept_steps = keep.steps if keep is not None else ()
-        return ServicePlan((Tell(Note("Warning", Reason.SHARING_REFUSED, text)), *kept_steps), Wait("secondaries"))
+        return ServicePlan(
+            (EmitEvent(EventMessage("Warning", Reason.SHARING_REFUSED, text)), *kept_steps),
+            Wait(WaitReason.SECONDARIES),
+        )
     ignored = ignored_on_secondary(service, primary, vm=Announcement.of(primary).ignored)
-    told = tell(ignored, *unknown_annotations(service))
+    told = emit(ignored, *unknown_annotations(service))
     changes = Announcement.of(service).address != sharing.address
     removal, wait = plan_removal(situation, own, withdrawing=bool(own) and changes)
     if wait is not None:
         return ServicePlan((*told, *removal), wait)
     steps: list[Step] = [*told, *removal, *_attached(service, primary, sharing.address)]
     if service.addresses != (sharing.address,):
-        steps.append(Tell(_ensured(service, primary, sharing.address)))
+        steps.append(EmitEvent(_ensured(service, primary, sharing.address)))
     return ServicePlan(tuple(steps), Done())
 
 
 def plan_leaving(service: Service) -> ServicePlan:
     """Return the plan by which a former secondary gives up the shared address, before it gets one of its own."""
     change = ServiceChange(annotations=WITHDRAWN, labels={PRIMARY_SERVICE_LABEL: None}, ingress=())
-    return ServicePlan(change_service(service, change), Wait("leaving_primary", 1.0))
+    return ServicePlan(change_service(service, change), Wait(WaitReason.LEAVING_PRIMARY, 1.0))
 
 
 def _plan_without_address(situation: Situation, *, outranked: bool = False) -> ServicePlan:
@@ -86,11 +88,11 @@ def _plan_without_address(situation: Situation, *, outranked: bool = False) -> S
     if (was_secondary(service) or service.addresses) and (outranked or not _is_of(service, primary)):
         # Its own load balancer is gone, or the Service that it shared with is gone or no longer named: nobody holds
         # the address for it. Or both would be on one port, and where its traffic goes would be chance.
-        return ServicePlan(plan_leaving(service).steps, Wait("primary"))
+        return ServicePlan(plan_leaving(service).steps, Wait(WaitReason.PRIMARY))
     withdrawn = service.addresses and primary is not None and Announcement.of(primary).withdrawn
     annotations = WITHDRAWN if withdrawn else hold(service)
     change = ServiceChange(annotations=annotations, finalizer=True)
-    return ServicePlan(change_service(service, change), Wait("primary"))
+    return ServicePlan(change_service(service, change), Wait(WaitReason.PRIMARY))
 
 
 def _is_given(situation: Situation, address: str) -> bool:
@@ -124,12 +126,12 @@ def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeS
     return (*first, *change_service(service, change))
 
 
-def _ensured(service: Service, primary: Service, address: str) -> Note:
+def _ensured(service: Service, primary: Service, address: str) -> EventMessage:
     shared = f"shared with {primary.metadata.key}"
     if not Announcement.of(primary).ignored:
         shared += late_announcement(service, address)
     if service.addresses:
         text = f"The address changed from {service.addresses[0]} to {address}, {shared}"
-        return Note("Warning", Reason.ADDRESS_CHANGED, text)
+        return EventMessage("Warning", Reason.ADDRESS_CHANGED, text)
     text = f"Ensured load balancer, address {address} {shared}"
-    return Note("Normal", Reason.ENSURED, text)
+    return EventMessage("Normal", Reason.ENSURED, text)

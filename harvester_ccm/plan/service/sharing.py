@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from harvester_ccm.model.core import Service
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
-from harvester_ccm.plan.service.pending import Note
 from harvester_ccm.plan.service.request import invalid, primary_reference
 from harvester_ccm.plan.service.selection import wants_load_balancer
 
@@ -29,7 +29,7 @@ class Sharing:
 
     address: str = ""
     """The shared address, when it may and there is one."""
-    note: Note | None = None
+    note: EventMessage | None = None
     """Why not, for the user."""
     waiting: bool = False
     """Whether the obstacle is expected to pass by itself."""
@@ -84,7 +84,7 @@ def _is_served_by_us(service: Service, *, class_only: bool) -> bool:
 
 
 def _refuse(why: str) -> Sharing:
-    return Sharing(note=Note("Warning", Reason.SHARING_REFUSED, f"The address cannot be shared. {why}"))
+    return Sharing(note=EventMessage("Warning", Reason.SHARING_REFUSED, f"The address cannot be shared. {why}"))
 
 
 def port_clashes(primary: Service, sharers: Iterable[Service], *, class_only: bool) -> dict[str, Clash | None]:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harvester_ccm.errors import CCMError
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer
-from harvester_ccm.model.outcome import Done, Outcome
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome
 from harvester_ccm.plan.service import kube_vip
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity, Document, Former, LoadBalancerChange
+from harvester_ccm.plan.service.load_balancer import Document, Former, LoadBalancerChange
 from harvester_ccm.plan.service.patch import ServiceChange, service_patch
-from harvester_ccm.plan.service.pending import Note
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class DeleteLoadBalancer:
 
 
 @dataclass(frozen=True)
-class Tell:
-    """Write an Event on the Service, unless the plan before told the same."""
+class EmitEvent:
+    """Write an Event on the Service, unless the plan before emitted the same."""
 
-    note: Note
+    event: EventMessage
 
 
-Step = ChangeService | CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer | Tell
+Step = ChangeService | CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer | EmitEvent
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class Situation:
     """Seconds since a VM load balancer of the Service was last there; None when none was."""
     former: Former | None = None
     """The last load balancer of the Service that had an address, if it was seen."""
-    told: frozenset[Note] = frozenset()
-    """The Events that the last plan told."""
+    emitted: frozenset[EventMessage] = frozenset()
+    """The Events of the plan before."""
 
 
 def change_service(service: Service, change: ServiceChange) -> tuple[ChangeService, ...]:
@@ -117,6 +117,6 @@ def hand_to_harvester(service: Service) -> tuple[ChangeService, ...]:
     return tuple(step for change in patches for step in change_service(service, change))
 
 
-def tell(*notes: Note | None) -> tuple[Tell, ...]:
+def emit(*notes: EventMessage | None) -> tuple[EmitEvent, ...]:
     """Return a step for each note that there is."""
-    return tuple(Tell(note) for note in notes if note is not None)
+    return tuple(EmitEvent(note) for note in notes if note is not None)

@@ -10,14 +10,13 @@ import msgspec
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import Wait
+from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
 from harvester_ccm.names import MOVING, Reason
 from harvester_ccm.plan.service.cleanup import plan_removal
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.load_balancer import Former, former_of
 from harvester_ccm.plan.service.patch import ServiceChange
-from harvester_ccm.plan.service.pending import Note
-from harvester_ccm.plan.service.situation import ChangeService, ServicePlan, Situation, Step, Tell, change_service
+from harvester_ccm.plan.service.situation import ChangeService, EmitEvent, ServicePlan, Situation, Step, change_service
 
 SWITCH_PAUSE = 5.0
 """Seconds between the end of the old load balancer and the new one: Harvester collects the old one's parts then."""
@@ -35,7 +34,7 @@ def plan_switch(situation: Situation, load_balancer: LoadBalancer, wanted: str) 
     if _announced_by_secondaries(situation, load_balancer):
         # They withdraw as soon as they see that this Service has.
         withdrawal = (step for step in removal if isinstance(step, ChangeService))
-        return ServicePlan((*steps, *withdrawal), Wait("secondaries", 5.0))
+        return ServicePlan((*steps, *withdrawal), Wait(WaitReason.SECONDARIES, 5.0))
     if spec.ipam == "dhcp":
         # Another machine asks for the next lease, so the address is another one.
         removal += change_service(service, ServiceChange(ingress=()))
@@ -43,9 +42,9 @@ def plan_switch(situation: Situation, load_balancer: LoadBalancer, wanted: str) 
         f"The load balancer becomes one of workload type {wanted}: it is deleted now and created again within about "
         f"{SWITCH_PAUSE:.0f} s. Its address is kept where Harvester allows it"
     )
-    steps.append(Tell(Note("Normal", Reason.SWITCHING, text)))
-    kept = [step for step in removal if not (isinstance(step, Tell) and step.note.reason is Reason.DELETING)]
-    return ServicePlan((*steps, *kept), Wait("switching", SWITCH_PAUSE))
+    steps.append(EmitEvent(EventMessage("Normal", Reason.SWITCHING, text)))
+    kept = [step for step in removal if not (isinstance(step, EmitEvent) and step.event.reason is Reason.DELETING)]
+    return ServicePlan((*steps, *kept), Wait(WaitReason.SWITCHING, SWITCH_PAUSE))
 
 
 def _announced_by_secondaries(situation: Situation, load_balancer: LoadBalancer) -> bool:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import LB_TOUCH, MOVING, Reason
 from harvester_ccm.plan.service.backends import Document, listeners, vm_spec
 from harvester_ccm.plan.service.cluster_lb import is_being_answered, plan_pending, told_address
 from harvester_ccm.plan.service.ignored import not_as_requested
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, load_balancer_change
 from harvester_ccm.plan.service.patch import ServiceChange, virtual_ip_ingress
-from harvester_ccm.plan.service.pending import Note, backend_note
+from harvester_ccm.plan.service.pending import backend_note
 from harvester_ccm.plan.service.request import Request
 from harvester_ccm.plan.service.sharing import approved
 from harvester_ccm.plan.service.situation import (
@@ -21,8 +21,8 @@ from harvester_ccm.plan.service.situation import (
     Situation,
     Step,
     change_service,
+    emit,
     hand_to_harvester,
-    tell,
 )
 
 TOUCH_AFTER: Final = 10.0
@@ -71,23 +71,23 @@ def plan_vm(situation: Situation, request: Request, load_balancer: LoadBalancer)
     )
     health, told_in = _health(situation, load_balancer)
     differences = not_as_requested(service, request, load_balancer, address)
-    steps = [*tell(health, differences), *steps]
+    steps = [*emit(health, differences), *steps]
     steps += change_service(service, served)
     steps += told_address(service, load_balancer, address)
-    waits = [("touch", touch_in), ("backends", told_in)]
+    waits = [(WaitReason.TOUCH, touch_in), (WaitReason.BACKENDS, told_in)]
     due = min(((reason, seconds) for reason, seconds in waits if seconds is not None), key=lambda w: w[1], default=None)
     return ServicePlan(tuple(steps), Done() if due is None else Wait(*due))
 
 
-def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[Note | None, float | None]:
+def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[EventMessage | None, float | None]:
     """Return what to tell about the backends, and in how long to look again.
 
     A load balancer that is new, or new to us, is not called unhealthy before its first checks are over.
     """
     if not _has_backends(situation, load_balancer):
         text = "No node of this cluster may get traffic: all are excluded, being deleted, or there is none"
-        return Note("Warning", Reason.BACKENDS_UNHEALTHY, text), None
-    told_before = next((note for note in situation.told if note.reason is Reason.BACKENDS_UNHEALTHY), None)
+        return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, text), None
+    told_before = next((note for note in situation.emitted if note.reason is Reason.BACKENDS_UNHEALTHY), None)
     note = backend_note(load_balancer)
     if note is not None:
         check = load_balancer.spec.health_check
@@ -102,7 +102,7 @@ def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[Note | N
         return told_before, None
     servers = sorted(load_balancer.backends)
     text = f"Harvester sends traffic to the nodes again; it knows {', '.join(servers) or 'them'} as backends"
-    return Note("Normal", Reason.BACKENDS_HEALTHY, text), None
+    return EventMessage("Normal", Reason.BACKENDS_HEALTHY, text), None
 
 
 def _has_backends(situation: Situation, load_balancer: LoadBalancer) -> bool:

@@ -9,10 +9,10 @@ from harvester_ccm.commands.adopt import Adoption, propose
 from harvester_ccm.commands.cleanup import judge_remains
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.service_view import ServiceView
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, VirtualMachine
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_UID, VM_CLUSTER
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 from harvester_ccm.plan.service.ownership import claim
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import Json, Runner

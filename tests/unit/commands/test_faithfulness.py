@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import harvester_ccm
 from harvester_ccm.commands.address_report import report_addresses
 from harvester_ccm.commands.claims import Verdict, judge
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.outcomes import MEANINGS
 from harvester_ccm.commands.permissions import GUEST, HARVESTER, collections_of
 from harvester_ccm.commands.service_view import ServiceView, situation_of
 from harvester_ccm.controllers.service import (
@@ -33,6 +29,7 @@ from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.tokens import FixedToken
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
 from harvester_ccm.model.harvester import (
     BEFORE_1_2,
@@ -47,11 +44,9 @@ from harvester_ccm.model.harvester import (
 from harvester_ccm.names import LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
 from harvester_ccm.netip import parse_address
 from harvester_ccm.plan.node.addresses import AddressPolicy, plan_addresses
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 from harvester_ccm.plan.service.ownership import Owner, claim, owner_of
 from tests.unit.commands import objects
 
-SOURCES = Path(harvester_ccm.__file__).parent
 CLUSTER = ClusterIdentity("demo", objects.VMS, objects.CLUSTER_UID)
 
 
@@ -212,16 +207,6 @@ def test_every_reported_address_is_judged_as_the_plan_says(
     assert all(one.because for one in verdicts)
     reported = [one.address for one in verdicts if one.interface]
     assert sorted(reported) == sorted([*first, *second])
-
-
-def test_every_reason_to_wait_has_words() -> None:
-    calls = re.compile(
-        r"\b(?:Wait|Refused|PendingCause)\(\s*\"([a-z_]+)\"|Wait\(\"([a-z_]+)\" if .*? else \"([a-z_]+)\""
-    )
-    texts = [path.read_text() for path in (SOURCES / "plan").rglob("*.py")]
-    codes = {code for text in texts for groups in calls.findall(text) for code in groups if code}
-    assert codes
-    assert codes - MEANINGS.keys() == set()
 
 
 def test_every_verb_that_is_sent_is_checked() -> None:

@@ -19,11 +19,11 @@ from harvester_ccm.commands.preflight_content import (
 )
 from harvester_ccm.errors import Answer, Forbidden, Unreachable
 from harvester_ccm.kube.jwt import token_end
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.vms import GuestCluster
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 from tests.unit.commands import objects
 
 DEMO = GuestCluster("demo", objects.VMS)

@@ -7,7 +7,7 @@ from typing import Any
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import Outcome
+from harvester_ccm.model.outcome import Outcome, WaitReason
 from harvester_ccm.names import SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.patch import service_patch
@@ -16,9 +16,9 @@ from harvester_ccm.plan.service.situation import (
     ChangeService,
     CreateLoadBalancer,
     DeleteLoadBalancer,
+    EmitEvent,
     ServicePlan,
     Situation,
-    Tell,
 )
 from tests.worlds.builders import CLUSTER
 
@@ -29,7 +29,9 @@ OURS = [SERVICE_FINALIZER]
 def plan(service: Service, *load_balancers: LoadBalancer, **more: Any) -> ServicePlan:
     """Return the plan for a Service in ``CLUSTER``; ``more`` are further fields of the situation."""
     known: Document = {"cluster": CLUSTER, "backends": ("vm-1", "vm-2"), **more}
-    return plan_service(Situation(service=service, load_balancers=load_balancers, **known))
+    made = plan_service(Situation(service=service, load_balancers=load_balancers, **known))
+    assert isinstance(getattr(made.outcome, "reason", WaitReason.OTHER), WaitReason), made.outcome
+    return made
 
 
 def outline(service: Service, *load_balancers: LoadBalancer, **more: Any) -> tuple[list[object], Outcome]:
@@ -40,7 +42,7 @@ def outline(service: Service, *load_balancers: LoadBalancer, **more: Any) -> tup
 
 def _short(step: object, service: Service) -> object:
     match step:
-        case Tell(note=note):
+        case EmitEvent(event=note):
             return f"{note.type} {note.reason}"
         case ChangeService(change=change):
             patch = service_patch(service, change)
@@ -70,14 +72,16 @@ def _entry(ingress: Document) -> str:
 
 def told(made: ServicePlan) -> list[str]:
     """Return the types and reasons of the Events."""
-    return [f"{step.note.type} {step.note.reason}" for step in made.steps if isinstance(step, Tell)]
+    return [f"{step.event.type} {step.event.reason}" for step in made.steps if isinstance(step, EmitEvent)]
 
 
 def said(made: ServicePlan, reason: Reason) -> str:
     """Return the texts of the Events with this reason, one per line."""
-    return "\n".join(step.note.message for step in made.steps if isinstance(step, Tell) and step.note.reason == reason)
+    return "\n".join(
+        step.event.message for step in made.steps if isinstance(step, EmitEvent) and step.event.reason == reason
+    )
 
 
 def writes(made: ServicePlan) -> list[object]:
     """Return the steps that write something."""
-    return [step for step in made.steps if not isinstance(step, Tell)]
+    return [step for step in made.steps if not isinstance(step, EmitEvent)]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.names import LB_OWNER, SERVICE_FINALIZER
 from harvester_ccm.plan.service.departure import Departure, plan_departure
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 from tests.worlds.builders import CLUSTER, allocated, marked, service
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.model.cluster import ClusterIdentity
+from harvester_ccm.model.outcome import Done, EventMessage, Wait
 from harvester_ccm.names import IPAM, KUBE_VIP_HOST, LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, Reason
 from harvester_ccm.plan.service.decision import plan_service
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
-from harvester_ccm.plan.service.pending import Note
-from harvester_ccm.plan.service.situation import ServicePlan, Situation, Tell
+from harvester_ccm.plan.service.situation import EmitEvent, ServicePlan, Situation
 from tests.worlds.builders import load_balancer, service
 
 CLUSTER = ClusterIdentity("demo", "vms", uid="cluster-uid")
@@ -28,8 +27,8 @@ def plan_after(waited: float, *, address: str | None = None, announced_before: b
     return plan_service(Situation(asked, CLUSTER, load_balancers=(balancer,), waited=waited))
 
 
-def told(plan: ServicePlan, reason: Reason = Reason.ADDRESS_PENDING) -> list[Note]:
-    return [step.note for step in plan.steps if isinstance(step, Tell) and step.note.reason == reason]
+def told(plan: ServicePlan, reason: Reason = Reason.ADDRESS_PENDING) -> list[EventMessage]:
+    return [step.event for step in plan.steps if isinstance(step, EmitEvent) and step.event.reason == reason]
 
 
 @pytest.mark.parametrize("waited", [0.0, 29.9])

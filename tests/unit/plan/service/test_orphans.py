@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, SERVICE_FINALIZER
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 from harvester_ccm.plan.service.orphans import LOOK_AGAIN, OrphanPlan, Suspicion, plan_orphan
 from harvester_ccm.plan.service.ownership import ORPHAN_GRACE
 from tests.worlds.builders import CLUSTER, allocated, load_balancer, marked, service

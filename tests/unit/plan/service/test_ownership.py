@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
@@ -17,7 +18,6 @@ from harvester_ccm.names import (
     LOAD_BALANCER_CLASS,
     Reason,
 )
-from harvester_ccm.plan.service.load_balancer import ClusterIdentity
 from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
 from harvester_ccm.plan.service.ownership import Orphan, Owner, orphan_state, owner_of
 from tests.unit.plan.service.plans import outline, plan, said

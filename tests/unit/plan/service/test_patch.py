@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
@@ -18,12 +19,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
 )
 from harvester_ccm.plan.service.cleanup import safe_to_delete
-from harvester_ccm.plan.service.load_balancer import (
-    ClusterIdentity,
-    LoadBalancerChange,
-    changed_document,
-    load_balancer_change,
-)
+from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, changed_document, load_balancer_change
 from harvester_ccm.plan.service.patch import ServiceChange, same_ingress, service_patch, virtual_ip_ingress
 from harvester_ccm.plan.service.pending import pending_cause
 from tests.worlds.builders import ADDRESS, CLUSTER, UID, allocated, load_balancer, marked, served, service
@@ -222,7 +218,7 @@ SEARCHES: dict[str, LoadBalancerChange] = {
 @pytest.mark.parametrize("change", SEARCHES.values(), ids=SEARCHES.keys())
 def test_a_refusal_of_one_pool_says_nothing_of_another(change: LoadBalancerChange) -> None:
     refused = marked(message="fail to get allocator no-such-pool")
-    assert pending_cause(refused).code == "no_such_pool"
+    assert pending_cause(refused).reason == "no_such_pool"
     document: Any = changed_document(refused, change)
     assert document["status"] == {"allocatedAddress": {}}
     assert not safe_to_delete(LOAD_BALANCERS.decode(msgspec.json.encode(document)))

@@ -179,7 +179,7 @@ CAUSES: dict[str, tuple[str, str, list[str]]] = {
 @pytest.mark.parametrize(("message", "code", "texts"), CAUSES.values(), ids=CAUSES.keys())
 def test_why_an_address_is_pending(message: str, code: str, texts: list[str]) -> None:
     cause = pending_cause(marked(message=message, spec={"ipPool": "lab"}))
-    assert cause.code == code
+    assert cause.reason == code
     assert cause.note is not None
     assert all(text in cause.note.message for text in texts)
     assert cause.note.message.endswith(f"Harvester says: {message}")
@@ -206,7 +206,7 @@ PASSING: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize(("made_of", "code", "late"), PASSING.values(), ids=PASSING.keys())
 def test_what_passes_by_itself_is_told_only_late(made_of: dict[str, Any], code: str, late: str) -> None:
     cause = pending_cause(marked(**made_of))
-    assert (cause.code, cause.note) == (code, None)
+    assert (cause.reason, cause.note) == (code, None)
     assert cause.late is not None
     assert late in cause.late.message
 

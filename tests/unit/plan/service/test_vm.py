@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from harvester_ccm.model.outcome import Done, Refused, Wait
+from harvester_ccm.model.outcome import Done, EventMessage, Refused, Wait
 from harvester_ccm.names import (
     HEALTH_CHECK_FAILURE_THRESHOLD,
     HEALTH_CHECK_PERIOD,
@@ -20,7 +20,6 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.pending import Note
 from tests.unit.plan.service.plans import OURS, outline, plan, said, told, writes
 from tests.worlds.builders import ADDRESS, LB_NAME, marked, service
 
@@ -361,8 +360,8 @@ HEALTH: dict[str, tuple[Any, float, tuple[Reason, ...], dict[str, Any], list[str
 def test_health_reaches_the_user(
     found: Any, waited: float, before: tuple[Reason, ...], more: dict[str, Any], events: list[str], outcome: object
 ) -> None:
-    said_before = frozenset(Note("Warning", reason, "said before") for reason in before)
-    made = plan(hosted(CHECKED_80), found, waited=waited, told=said_before, **more)
+    said_before = frozenset(EventMessage("Warning", reason, "said before") for reason in before)
+    made = plan(hosted(CHECKED_80), found, waited=waited, emitted=said_before, **more)
     assert (told(made), made.outcome) == (events, outcome)
 
 

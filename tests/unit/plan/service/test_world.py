@@ -22,7 +22,7 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.request import primary_reference
 from harvester_ccm.plan.service.sharing import labelled_primary, share
-from harvester_ccm.plan.service.situation import Tell
+from harvester_ccm.plan.service.situation import EmitEvent
 from tests.worlds.service_world import Document, World
 
 KEYS = ("shop/a", "shop/b", "shop/c")
@@ -211,7 +211,7 @@ class ServiceLife(RuleBasedStateMachine):
         check_rest(self.world)
         self.world.memory.clear()
         for key in list(self.world.services):
-            writes = [step for step in self.world.plan(key).steps if not isinstance(step, Tell)]
+            writes = [step for step in self.world.plan(key).steps if not isinstance(step, EmitEvent)]
             assert not writes, f"after a restart {key} is written again: {writes}"
 
 
