@@ -21,6 +21,7 @@ from typing import Final
 import structlog
 
 from harvester_ccm import __version__
+from harvester_ccm.access import both_credentials, load_guest_file
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, NodeSettings, Settings
 from harvester_ccm.controllers.departures import Departures
 from harvester_ccm.controllers.device_mapping import NetworkMapping
@@ -42,7 +43,6 @@ from harvester_ccm.controllers.service import (
 from harvester_ccm.controllers.virtual_ips import VirtualAddresses
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache, VMCaches
 from harvester_ccm.errors import CCMError, Forbidden
-from harvester_ccm.kube.access import both_credentials, load_guest_file
 from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from harvester_ccm.access import harvester_credentials
 from harvester_ccm.commands.call import Call, Manual, expect_arguments, perform, refuse
 from harvester_ccm.commands.clusters import ask_all, read_load_balancers, unusable_cloud_config
 from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, Invocation
@@ -18,7 +19,6 @@ from harvester_ccm.commands.output import Output
 from harvester_ccm.commands.ownflags import CLUSTER, CLUSTER_UID, FORCE, NAMESPACE, OUTPUT, YES
 from harvester_ccm.errors import CCMError, CredentialError, NotFound
 from harvester_ccm.flags.cluster_name import read_cluster_name
-from harvester_ccm.kube.access import harvester_credentials
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, LoadBalancer, VirtualMachine, load_balancers_in
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER

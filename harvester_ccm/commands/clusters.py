@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from harvester_ccm.access import both_credentials
 from harvester_ccm.commands.inventory import ENDPOINT_SLICES, IDENTITY_NAMESPACE, EndpointSlice, Inventory
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, CredentialError, NotFound, Unreachable
-from harvester_ccm.kube.access import both_credentials
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.versions import versions_serving
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from harvester_ccm.access import guest_credentials, harvester_credentials
 from harvester_ccm.commands.accessreview import review
 from harvester_ccm.commands.call import Call, Manual, expect_arguments, perform
 from harvester_ccm.commands.check import FLAGS, Check, Result, failed, ok, skipped, warning
@@ -34,7 +35,6 @@ from harvester_ccm.commands.preflight_content import (
 )
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CredentialError
-from harvester_ccm.kube.access import guest_credentials, harvester_credentials
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.collection import Page
 from harvester_ccm.kube.credentials import Credentials
