@@ -32,12 +32,10 @@ from harvester_ccm.errors import (
     Unreachable,
     error_from_response,
 )
-from harvester_ccm.kube.collection import Page, Unread, WatchEvent
-from harvester_ccm.kube.connection import describe_connection_error
+from harvester_ccm.kube.collection import Page, Unread, WatchEvent, watch_lines
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.fence import Writes
-from harvester_ccm.kube.session import Session
-from harvester_ccm.kube.watchlines import watch_lines
+from harvester_ccm.kube.session import Session, describe_connection_error
 from harvester_ccm.model.meta import Resource
 
 T = TypeVar("T")

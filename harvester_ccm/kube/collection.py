@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar
+
+import aiohttp
+
+from harvester_ccm.errors import Unreachable, WatchSilent
 
 T = TypeVar("T")
+
+READ_LIMIT: Final = 4 * 1024 * 1024
+"""Largest watch event that is accepted, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -34,3 +43,24 @@ class Unread:
     """An object that could not be decoded."""
 
     key: str
+
+
+async def watch_lines(stream: aiohttp.StreamReader, silence: float) -> AsyncIterator[bytes]:
+    """Yield the documents of a watch, one on a line; raise WatchSilent after ``silence`` seconds without any byte."""
+    pending = bytearray()
+    while True:
+        try:
+            async with asyncio.timeout(silence):
+                chunk = await stream.readany()
+        except TimeoutError:
+            raise WatchSilent(f"watch silent for {silence:g} s") from None
+        if not chunk:
+            return
+        pending += chunk
+        if len(pending) > READ_LIMIT:
+            raise Unreachable("watch event larger than accepted")
+        while (end := pending.find(b"\n")) >= 0:
+            line = bytes(pending[:end])
+            del pending[: end + 1]
+            if line.strip():
+                yield line
