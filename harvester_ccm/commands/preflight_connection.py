@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -204,6 +203,6 @@ def _is_fixed(credentials: Credentials) -> bool:
 
 async def _token(credentials: Credentials) -> str | None:
     async def read() -> str | None:
-        return await asyncio.to_thread(credentials.token) if credentials.blocking else credentials.token()
+        return await credentials.token.fetch()
 
     return (await ask(read())).answer

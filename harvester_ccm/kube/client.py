@@ -277,7 +277,7 @@ class ApiClient:
             async with response:
                 raise await self._refusal(response, f"{method} {path}", request_id)
         except Unauthorized:
-            credentials.forget_token()
+            credentials.token.forget()
             raise
         finally:
             if self._observer is not None:
@@ -288,8 +288,8 @@ class ApiClient:
         """Return the credentials in use and the headers that show them."""
         while True:
             credentials = self._credentials
-            token = await asyncio.to_thread(credentials.token) if credentials.blocking else credentials.token()
-            await self._show(credentials.certificate_number())
+            token = await credentials.token.fetch()
+            await self._show(credentials.token.certificates)
             # A token must not go to another server than its own when they were switched meanwhile.
             if credentials is self._credentials:
                 return credentials, {"Authorization": f"Bearer {token}"} if token else {}

@@ -11,7 +11,7 @@ import base64
 import binascii
 import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
@@ -20,9 +20,10 @@ from urllib.parse import urlsplit
 import yaml
 
 from harvester_ccm.errors import CredentialError
+from harvester_ccm.kube.credential_files import load_certificate, read_text
 from harvester_ccm.kube.execplugin import ExecToken
 from harvester_ccm.kube.proxy import proxy_for
-from harvester_ccm.kube.tokens import FileToken, FixedToken, Section, TokenSource, read_text
+from harvester_ccm.kube.tokens import FileToken, FixedToken, Section, TokenSource
 from harvester_ccm.redaction import redact_text
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -39,13 +40,6 @@ class Credentials:
     tls: ssl.SSLContext | None
     """None for plain http."""
     token: TokenSource = field(repr=False)
-    """Returns the bearer token to send now; may read a file or run a plugin, so call it outside the event loop
-    when ``blocking`` is set."""
-    blocking: bool = False
-    forget_token: Callable[[], None] = field(default=lambda: None, repr=False)
-    """To be called when the server refused the token: the next one is read or asked for anew."""
-    certificate_number: Callable[[], int] = field(default=lambda: 0, repr=False)
-    """Counts the client certificates that the plugin has handed out; a connection keeps the one it was opened with."""
     tls_server_name: str | None = None
     proxy: str | None = field(default=None, repr=False)
     """URL of the HTTP proxy to go through; may hold a password."""
@@ -78,15 +72,11 @@ def load_kubeconfig(path: Path, environment: Mapping[str, str] = os.environ) -> 
     if proxy and not _is_web_address(proxy):
         raise CredentialError(f"{path}: the proxy for {server} is not an http:// or https:// address with a host")
     tls = _tls(path, cluster, user) if urlsplit(server).scheme == "https" else None
-    token = _token_source(path, user, cluster, tls)
     return Credentials(
         server=server,
         namespace=_text(context, "namespace"),
         tls=tls,
-        token=token,
-        blocking=isinstance(token, ExecToken),
-        forget_token=token.forget,
-        certificate_number=(lambda: token.certificates) if isinstance(token, ExecToken) else (lambda: 0),
+        token=_token_source(path, user, cluster, tls),
         tls_server_name=_text(cluster, "tls-server-name") or None,
         proxy=proxy,
         origin=str(path),
@@ -104,14 +94,13 @@ def load_in_cluster(environment: Mapping[str, str], directory: Path = SERVICE_AC
         )
     namespace_file = directory / "namespace"
     token = FileToken(directory / "token")
-    token()
+    token.get()
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return Credentials(
         server=server,
         namespace=read_text(namespace_file).strip() if namespace_file.exists() else "",
         tls=_trusting(read_text(directory / "ca.crt"), f"{directory / 'ca.crt'}: the file"),
         token=token,
-        forget_token=token.forget,
         proxy=proxy_for(server, environment),
         origin=str(directory),
     )
@@ -219,21 +208,13 @@ def _trusting(authority: str | None, what: str) -> ssl.SSLContext:
 
 
 def _load_client_certificate(path: Path, context: ssl.SSLContext, pem: bytes) -> None:
-    # OpenSSL only reads certificates from files: an anonymous one in memory never touches a disk.
-    descriptor = os.memfd_create("client-certificate")
     try:
-        with os.fdopen(os.dup(descriptor), "wb") as stream:
-            stream.write(pem)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+        load_certificate(context, pem)
     except ssl.SSLError:
         raise CredentialError(f"{path}: client-certificate and client-key do not form a valid PEM pair") from None
-    finally:
-        os.close(descriptor)
 
 
-def _token_source(
-    path: Path, user: Section, cluster: Section, tls: ssl.SSLContext | None
-) -> FixedToken | FileToken | ExecToken:
+def _token_source(path: Path, user: Section, cluster: Section, tls: ssl.SSLContext | None) -> TokenSource:
     plugin = user.get("exec")
     if isinstance(plugin, dict):
         take = None if tls is None else lambda pem: _load_client_certificate(path, tls, pem.encode())

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from harvester_ccm.errors import CredentialError
-from harvester_ccm.kube.tokens import Section
+from harvester_ccm.kube.tokens import Section, TokenSource
 
 PLUGIN_SECONDS: Final = 20.0
 """Time limit for a run of a plugin; it is killed then."""
@@ -30,8 +30,10 @@ TakeCertificate = Callable[[str], None]
 """Called with a client certificate and its key in PEM, to be used for new connections. Raises CredentialError."""
 
 
-class ExecToken:
-    """A token, a client certificate, or both, that a plugin prints. May be called from many threads."""
+class ExecToken(TokenSource):
+    """A token, a client certificate, or both, that a plugin prints. May be asked from many threads."""
+
+    blocking = True
 
     def __init__(
         self, path: Path, plugin: Section, cluster: Section, *, take_certificate: TakeCertificate | None = None
@@ -44,10 +46,8 @@ class ExecToken:
         self._lock = threading.Lock()
         self._token: str | None = None
         self._valid_until = float("-inf")
-        self.certificates = 0
-        """How many client certificates it has printed."""
 
-    def __call__(self) -> str | None:
+    def get(self) -> str | None:
         with self._lock:
             if time.time() >= self._valid_until:
                 status = self._ask()

@@ -17,14 +17,13 @@ import structlog
 
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credential_files import Fingerprint, fingerprint
 from harvester_ccm.kube.credentials import Credentials, load_kubeconfig
 
 PERIOD: Final = 2.0
 """Seconds between two looks at the file."""
 
 log = structlog.get_logger(__name__)
-
-Fingerprint = tuple[tuple[int, int, int], ...]
 
 
 class CredentialReloader:
@@ -90,14 +89,5 @@ class CredentialReloader:
                 "and VMs are looked for in one namespace only, so restart the program to move"
             )
 
-    def _fingerprint(self) -> Fingerprint:
-        return tuple(fingerprint(path) for path in (self._path, *self._client.credentials.files))
-
-
-def fingerprint(path: Path) -> tuple[int, int, int]:
-    """Return what changes when the file, or what a link points to, is replaced; zeros when it cannot be read."""
-    try:
-        status = path.stat()
-    except OSError:
-        return (0, 0, 0)
-    return (status.st_ino, status.st_mtime_ns, status.st_size)
+    def _fingerprint(self) -> tuple[Fingerprint, ...]:
+        return fingerprint(self._path, *self._client.credentials.files)

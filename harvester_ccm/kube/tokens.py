@@ -1,59 +1,58 @@
 """Where a bearer token comes from: a fixed text or a file that is rotated (plugins: ``execplugin``).
 
-A source is called for every request and keeps what it got for as long as it is good; ``forget`` makes it fetch a new
-one. Every problem is a CredentialError. Nothing read here is ever logged.
+A source is asked for every request and keeps what it got for as long as it is good. Nothing read here is ever logged.
 """
 
 from __future__ import annotations
 
-import os
+import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from harvester_ccm.errors import CredentialError
+from harvester_ccm.kube.credential_files import read_text
 
 TOKEN_FILE_LIFETIME: Final = 60.0
 """Seconds for which a token read from a file is used before the file is read again."""
 
 Section = Mapping[str, object]
 """A mapping of a kubeconfig as it was read."""
-TokenSource = Callable[[], str | None]
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a file. Raises CredentialError with a sentence that says why it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise CredentialError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise CredentialError(
-            f"{path}: is a directory, not a file; the host path probably did not exist when it was mounted"
-        ) from None
-    except PermissionError:
-        raise CredentialError(
-            f"{path}: not readable by user {os.geteuid()}; check owner, mode and SELinux label"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise CredentialError(f"{path}: cannot be read: {error.__class__.__name__}") from error
+class TokenSource(Protocol):
+    """What gives the bearer token of a credential."""
+
+    blocking: bool = False
+    """Whether ``get`` may take long, so that it has to be called outside the event loop."""
+    certificates: int = 0
+    """How many client certificates came with the tokens; a connection keeps the one it was opened with."""
+
+    def get(self) -> str | None:
+        """Return the token to send now, None for none. Raises CredentialError."""
+
+    def forget(self) -> None:
+        """Fetch a new one next time: the server refused this one."""
+
+    async def fetch(self) -> str | None:
+        """Return the token to send now without blocking the event loop. Raises CredentialError."""
+        return await asyncio.to_thread(self.get) if self.blocking else self.get()
 
 
-class FixedToken:
+class FixedToken(TokenSource):
     """A token that never changes, or none."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
 
-    def __call__(self) -> str | None:
+    def get(self) -> str | None:
         return self._token
 
     def forget(self) -> None:
         """There is no other one."""
 
 
-class FileToken:
+class FileToken(TokenSource):
     """A token that the kubelet rotates in place."""
 
     def __init__(self, path: Path) -> None:
@@ -61,7 +60,7 @@ class FileToken:
         self._token = ""
         self._read_at = float("-inf")
 
-    def __call__(self) -> str:
+    def get(self) -> str:
         now = time.monotonic()
         if now - self._read_at >= TOKEN_FILE_LIFETIME:
             self._token = read_text(self._path).strip()

@@ -1,13 +1,11 @@
 """The serving certificate: from files, which are read again when they change, or self-signed and in memory only.
 
-A private key made here never touches a disk: it comes through a pipe and goes through an anonymous file in memory,
-because OpenSSL only reads certificates from files.
+A private key made here never touches a disk: it comes through a pipe.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import ssl
 import subprocess
@@ -21,6 +19,7 @@ import structlog
 
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
+from harvester_ccm.kube.credential_files import Fingerprint, fingerprint, load_certificate
 
 LOOK_SECONDS: Final = 10.0
 """Shortest time between two looks whether the files have changed."""
@@ -37,7 +36,7 @@ class ServingCertificate:
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self._version: tuple[object, ...] = ()
+        self._loaded: tuple[Fingerprint, ...] = ()
         self._looked_at = float("-inf")
         self.context = _context(settings)
         """To be used for every connection; stays the same object."""
@@ -46,10 +45,10 @@ class ServingCertificate:
         """Have a certificate. Raises ConfigurationError when the files cannot be used, or none could be made."""
         settings = self._settings
         if settings.certificate is None or settings.key is None:
-            _install(self.context, await asyncio.to_thread(_issue, _hosts(settings.bind_address)))
+            load_certificate(self.context, await asyncio.to_thread(_issue, _hosts(settings.bind_address)))
             return
         try:
-            self._version = _version(settings.certificate, settings.key)
+            self._loaded = fingerprint(settings.certificate, settings.key)
             self._load_files(settings.certificate, settings.key)
         except (OSError, ssl.SSLError) as error:
             raise ConfigurationError([f"--tls-cert-file, --tls-private-key-file: {_explain(error)}"]) from error
@@ -61,11 +60,11 @@ class ServingCertificate:
         if certificate is None or key is None or now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
+        current = fingerprint(certificate, key)
+        if current == self._loaded:
+            return
+        self._loaded = current
         try:
-            version = _version(certificate, key)
-            if version == self._version:
-                return
-            self._version = version
             self._load_files(certificate, key)
         except (OSError, ssl.SSLError) as error:
             log.warning("serving certificate not reloaded, the old one is used", error=_explain(error))
@@ -75,8 +74,8 @@ class ServingCertificate:
     def _load_files(self, certificate: Path, key: Path) -> None:
         pem = certificate.read_bytes() + b"\n" + key.read_bytes()
         # A pair that does not fit would leave half of it in the context that is in use.
-        _install(_context(self._settings), pem)
-        _install(self.context, pem)
+        load_certificate(_context(self._settings), pem)
+        load_certificate(self.context, pem)
 
 
 def _context(settings: ServerSettings) -> ssl.SSLContext:
@@ -84,20 +83,6 @@ def _context(settings: ServerSettings) -> ssl.SSLContext:
     context.minimum_version = _VERSIONS[settings.min_tls]
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-def _install(context: ssl.SSLContext, pem: bytes) -> None:
-    with open(os.memfd_create("serving-certificate"), "wb") as stream:
-        stream.write(pem)
-        stream.flush()
-        # Without a password function OpenSSL would ask on the terminal for that of an encrypted key.
-        context.load_cert_chain(f"/proc/self/fd/{stream.fileno()}", password=lambda: b"")
-
-
-def _version(*files: Path) -> tuple[object, ...]:
-    """Return what changes when one of the files is written, replaced or mounted anew."""
-    states = [file.stat() for file in files]
-    return tuple((state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size) for state in states)
 
 
 def _explain(error: OSError) -> str:

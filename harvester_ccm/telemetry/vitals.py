@@ -182,10 +182,10 @@ def _now() -> float:
 
 
 def _expiry(client: ApiClient) -> float | None:
-    credentials = client.credentials
-    if credentials.blocking:
+    token = client.credentials.token
+    if token.blocking:
         return None
     try:
-        return token_expiry(credentials.token())
+        return token_expiry(token.get())
     except CredentialError:
         return None

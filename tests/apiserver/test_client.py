@@ -33,6 +33,7 @@ from harvester_ccm.errors import (
 )
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, SERVICES
 from harvester_ccm.model.meta import Object, Resource, decoder
 from tests.apiserver.odd_servers import deaf_server
@@ -130,14 +131,23 @@ async def test_object_against_its_schema_is_invalid(client: ApiClient, namespace
         await client.create(SERVICES, body, namespace=namespace)
 
 
+class WrongToken(FixedToken):
+    """A token that no server takes, and how often it was refused."""
+
+    refusals = 0
+
+    def forget(self) -> None:
+        self.refusals += 1
+
+
 async def test_wrong_token_is_unauthorized_and_forgotten(client: ApiClient) -> None:
-    forgotten: list[bool] = []
-    wrong = replace(client.credentials, token=lambda: "wrong", forget_token=lambda: forgotten.append(True))
+    token = WrongToken("wrong")
+    wrong = replace(client.credentials, token=token)
     await client.use(wrong)
 
     with pytest.raises(Unauthorized) as caught:
         await client.get(NAMESPACES, "default")
-    assert forgotten == [True]
+    assert token.refusals == 1
     assert str(caught.value) == f"{wrong.server} does not accept the credential of {wrong.origin}: Unauthorized"
 
 

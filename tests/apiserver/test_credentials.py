@@ -102,7 +102,7 @@ async def test_plugin_is_asked_once_and_again_when_its_token_is_refused(
     good, first = printing({"token": token_of(admin_kubeconfig)}), printing({"token": "expired"})
     path = plugin(f"if [ $(wc -l < {tmp_path / 'calls'}) = 1 ]; then\n{first}\nelse\n{good}\nfi")
     credentials = load_kubeconfig(path)
-    assert credentials.blocking
+    assert credentials.token.blocking
     async with ApiClient(credentials, cluster="guest") as client:
         with pytest.raises(Unauthorized):
             await client.get(NAMESPACES, "default")
@@ -139,7 +139,7 @@ def test_plugin_is_told_about_the_cluster(plugin: Callable[..., Path], guest: Co
         provideClusterInfo=True,
     )
 
-    assert load_kubeconfig(path).token() == "a"
+    assert load_kubeconfig(path).token.get() == "a"
 
     assert json.loads((tmp_path / "info").read_text())["spec"]["cluster"]["server"] == guest.url
     assert (tmp_path / "arguments").read_text() == "get-token more\n"
@@ -152,7 +152,7 @@ def test_plugin_is_asked_again_a_little_before_its_token_expires(
     expiry = (datetime.now(UTC) + left).strftime("%Y-%m-%dT%H:%M:%SZ")
     credentials = load_kubeconfig(plugin(printing({"token": "a", "expirationTimestamp": expiry})))
 
-    assert [credentials.token(), credentials.token()] == ["a", "a"]
+    assert [credentials.token.get(), credentials.token.get()] == ["a", "a"]
     assert calls(tmp_path) == times_asked
 
 
@@ -171,7 +171,7 @@ def test_plugin_that_fails_is_explained(plugin: Callable[..., Path], tmp_path: P
     path = plugin(script)
 
     with pytest.raises(CredentialError) as caught:
-        load_kubeconfig(path).token()
+        load_kubeconfig(path).token.get()
 
     assert str(caught.value) == f"{path}: credential plugin '{tmp_path / 'plugin.sh'}' failed: {why}"
 
@@ -180,19 +180,19 @@ def test_plugin_that_is_absent_is_explained(plugin: Callable[..., Path]) -> None
     path = plugin("", command="/no/such/plugin")
 
     with pytest.raises(CredentialError, match="credential plugin '/no/such/plugin' failed: No such file or directory"):
-        load_kubeconfig(path).token()
+        load_kubeconfig(path).token.get()
 
 
 def test_plugin_that_does_not_end_is_killed(plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harvester_ccm.kube.execplugin.PLUGIN_SECONDS", 0.3)
 
     with pytest.raises(CredentialError, match=r"failed: it did not end within 0\.3 s"):
-        load_kubeconfig(plugin("exec sleep 600")).token()
+        load_kubeconfig(plugin("exec sleep 600")).token.get()
 
 
 def test_plugin_that_wants_a_terminal_is_not_run(plugin: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(CredentialError, match=r"failed: it wants a terminal \(interactiveMode is Always\)"):
-        load_kubeconfig(plugin("exit 0", interactiveMode="Always")).token()
+        load_kubeconfig(plugin("exit 0", interactiveMode="Always")).token.get()
 
     assert not (tmp_path / "calls").exists()
 

@@ -19,6 +19,7 @@ from harvester_ccm.errors import Answer, CCMError, Unreachable, WatchSilent, err
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.collection import Unread, WatchEvent
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.model.meta import Resource
 
 T = TypeVar("T")
@@ -234,7 +235,7 @@ class MemoryClient(ApiClient):
     """The product's client, with a server in memory in the place of the network."""
 
     def __init__(self, server: MemoryServer, *, cluster: str, namespace: str = "") -> None:
-        credentials = Credentials("memory", namespace, None, lambda: "")
+        credentials = Credentials("memory", namespace, None, FixedToken(None))
         super().__init__(credentials, cluster=cluster)
         self.server = server
 

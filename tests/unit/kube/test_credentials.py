@@ -77,11 +77,11 @@ def test_kubeconfig_that_is_in_order(document: Document, path: Path) -> None:
 
     found = load_kubeconfig(path, {})
 
-    assert (found.server, found.namespace, found.token(), found.origin) == (SERVER, "vms", "secret", str(path))
+    assert (found.server, found.namespace, found.token.get(), found.origin) == (SERVER, "vms", "secret", str(path))
     assert found.tls is not None
     assert found.tls.verify_mode is ssl.CERT_REQUIRED
     assert not found.tls.verify_flags & ssl.VERIFY_X509_STRICT
-    assert (found.blocking, found.proxy, found.tls_server_name) == (False, None, None)
+    assert (found.token.blocking, found.proxy, found.tls_server_name) == (False, None, None)
     assert "secret" not in repr(found)
 
 
@@ -222,7 +222,7 @@ def test_plain_http_and_no_user(document: Document, path: Path) -> None:
 
     found = load_kubeconfig(path, {})
 
-    assert (found.tls, found.token()) == (None, None)
+    assert (found.tls, found.token.get()) == (None, None)
 
 
 def test_files_are_found_beside_the_kubeconfig(document: Document, path: Path, authority: Authority) -> None:
@@ -234,7 +234,7 @@ def test_files_are_found_beside_the_kubeconfig(document: Document, path: Path, a
     document["users"][0]["user"] = {"client-certificate": "me.crt", "client-key": "me.key"}
     path.write_text(yaml.safe_dump(document))
 
-    assert load_kubeconfig(path, {}).token() is None
+    assert load_kubeconfig(path, {}).token.get() is None
     (path.parent / "me.key").unlink()
     with pytest.raises(CredentialError, match=r"me\.key: no such file"):
         load_kubeconfig(path, {})
@@ -250,21 +250,21 @@ def test_token_file_is_read_again_after_a_while_and_when_the_token_is_refused(
     token_file = path.parent / "token"
     token_file.write_text("first\n")
     found = load_kubeconfig(path, {})
-    assert found.token() == "first"
+    assert found.token.get() == "first"
 
     token_file.write_text("second\n")
-    assert found.token() == "first"
-    found.forget_token()
-    assert found.token() == "second"
+    assert found.token.get() == "first"
+    found.token.forget()
+    assert found.token.get() == "second"
 
     token_file.write_text("third\n")
     now += tokens.TOKEN_FILE_LIFETIME
-    assert found.token() == "third"
+    assert found.token.get() == "third"
 
     token_file.unlink()
-    found.forget_token()
+    found.token.forget()
     with pytest.raises(CredentialError, match="token: no such file"):
-        found.token()
+        found.token.get()
 
 
 def test_service_account_of_a_pod(tmp_path: Path, authority: Authority) -> None:
@@ -276,7 +276,7 @@ def test_service_account_of_a_pod(tmp_path: Path, authority: Authority) -> None:
     found = load_in_cluster(POD | {"KUBERNETES_SERVICE_HOST": "fd00::1"}, tmp_path)
 
     assert (without_namespace.server, without_namespace.namespace) == ("https://10.43.0.1:443", "")
-    assert (found.server, found.namespace, found.token()) == ("https://[fd00::1]:443", "kube-system", "secret")
+    assert (found.server, found.namespace, found.token.get()) == ("https://[fd00::1]:443", "kube-system", "secret")
     assert found.origin == str(tmp_path)
 
 

@@ -7,12 +7,13 @@ import asyncio
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.events import BURST, QUEUE_LENGTH, REFILL_SECONDS, EventRecorder, ObjectReference
+from harvester_ccm.kube.tokens import FixedToken
 from tests.worlds.clock import jumping_time
 
 
 def offline_recorder() -> EventRecorder:
     """Return a recorder that writes nothing, because it is never run."""
-    nowhere = Credentials(server="https://192.0.2.1", namespace="", tls=None, token=lambda: None)
+    nowhere = Credentials(server="https://192.0.2.1", namespace="", tls=None, token=FixedToken(None))
     return EventRecorder(ApiClient(nowhere, cluster="guest"), host="node-1")
 
 

@@ -12,6 +12,7 @@ import pytest
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, LoadBalancer
 from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
@@ -26,7 +27,7 @@ class Scene:
     """Caches that are filled by hand, and a report on them under a clock that is set by hand."""
 
     def __init__(self) -> None:
-        nowhere = ApiClient(Credentials("https://127.0.0.1:1", "", None, lambda: None), cluster="guest")
+        nowhere = ApiClient(Credentials("https://127.0.0.1:1", "", None, FixedToken(None)), cluster="guest")
         self.services: Informer[Service] = Informer(nowhere, SERVICES)
         self.load_balancers: Informer[LoadBalancer] = Informer(nowhere, LOAD_BALANCERS)
         self.now = NOW

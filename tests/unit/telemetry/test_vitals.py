@@ -65,8 +65,8 @@ def json_web_token(claims: object) -> str:
     return ".".join([*parts, "signature"])
 
 
-def client(cluster: str, token: TokenSource, *, blocking: bool = False) -> ApiClient:
-    return ApiClient(Credentials("https://127.0.0.1:1", "", None, token, blocking), cluster=cluster)
+def client(cluster: str, token: TokenSource) -> ApiClient:
+    return ApiClient(Credentials("https://127.0.0.1:1", "", None, token), cluster=cluster)
 
 
 def problems(vitals: Vitals, aspect: Aspect) -> dict[str, str]:
@@ -95,16 +95,20 @@ def test_a_token_may_say_when_it_expires(token: str | None, expiry: float | None
 
 
 async def test_expiry_is_shown_where_it_is_known() -> None:
-    def broken() -> str:
-        raise CredentialError("/token: no such file")
+    class Broken(FixedToken):
+        def get(self) -> str:
+            raise CredentialError("/token: no such file")
 
-    expiring = FixedToken(json_web_token({"exp": 1800000000}))
+    class Plugin(FixedToken):
+        blocking = True
+
+    expiring = json_web_token({"exp": 1800000000})
     vitals = Vitals("1")
     vitals.follow_clients(
-        client("harvester", expiring),
-        client("guest", broken),
+        client("harvester", FixedToken(expiring)),
+        client("guest", Broken(None)),
         client("opaque", FixedToken("token-abc:xyz")),
-        client("plugin", expiring, blocking=True),
+        client("plugin", Plugin(expiring)),
     )
 
     shown = samples(vitals.telemetry)["harvester_ccm_credential_expiry_timestamp_seconds"]

@@ -1,0 +1,57 @@
+"""Files that hold credentials: read with a sentence about what is wrong, seen to change, and shown to OpenSSL."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+
+from harvester_ccm.errors import CredentialError
+
+Fingerprint = tuple[int, int, int, int]
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file. Raises CredentialError with a sentence that says why it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise CredentialError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise CredentialError(
+            f"{path}: is a directory, not a file; the host path probably did not exist when it was mounted"
+        ) from None
+    except PermissionError:
+        raise CredentialError(
+            f"{path}: not readable by user {os.geteuid()}; check owner, mode and SELinux label"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CredentialError(f"{path}: cannot be read: {error.__class__.__name__}") from error
+
+
+def fingerprint(*paths: Path) -> tuple[Fingerprint, ...]:
+    """Return what changes when one of the files, or what a link points to, is written, replaced or mounted anew.
+
+    A file that cannot be read is told by zeros.
+    """
+    return tuple(_state(path) for path in paths)
+
+
+def _state(path: Path) -> Fingerprint:
+    try:
+        status = path.stat()
+    except OSError:
+        return (0, 0, 0, 0)
+    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
+    """Have a context show a certificate with its unencrypted key. Raises ssl.SSLError.
+
+    OpenSSL only reads certificates from files: an anonymous one in memory never touches a disk.
+    """
+    with open(os.memfd_create("certificate"), "wb") as stream:
+        stream.write(pem)
+        stream.flush()
+        # Without a password function OpenSSL would ask on the terminal for that of an encrypted key.
+        context.load_cert_chain(f"/proc/self/fd/{stream.fileno()}", password=lambda: b"")
