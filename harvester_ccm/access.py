@@ -1,14 +1,17 @@
-"""Which credentials the settings name, for both clusters: the same ones for the program and for its commands."""
+"""Which credentials the settings name, for both clusters, and how they are followed while the program runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from harvester_ccm.config import GuestSettings, HarvesterSettings, Settings
 from harvester_ccm.errors import ConfigurationError, CredentialError
+from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
+from harvester_ccm.kube.reload import CredentialReloader
 
 
 def harvester_credentials(settings: HarvesterSettings, environment: Mapping[str, str]) -> Credentials:
@@ -21,13 +24,8 @@ def harvester_credentials(settings: HarvesterSettings, environment: Mapping[str,
 def guest_credentials(settings: GuestSettings, environment: Mapping[str, str]) -> Credentials:
     """Return the credentials for the guest: --kubeconfig, KUBECONFIG or the pod's. Raises CredentialError."""
     if settings.kubeconfig is not None:
-        return load_guest_file(settings, environment, settings.kubeconfig)
+        return _guest_file(settings, environment, settings.kubeconfig)
     return _at_master(load_in_cluster(environment), settings)
-
-
-def load_guest_file(settings: GuestSettings, environment: Mapping[str, str], path: Path) -> Credentials:
-    """Return the credentials that a kubeconfig for the guest holds. Raises CredentialError."""
-    return _at_master(load_kubeconfig(path, environment), settings)
 
 
 def both_credentials(settings: Settings, environment: Mapping[str, str]) -> tuple[Credentials, Credentials]:
@@ -50,6 +48,28 @@ def both_credentials(settings: Settings, environment: Mapping[str, str]) -> tupl
     if problem:
         raise ConfigurationError([problem])
     return guest, harvester
+
+
+def credential_reloaders(
+    settings: Settings, environment: Mapping[str, str], *, guest: ApiClient, harvester: ApiClient
+) -> list[CredentialReloader]:
+    """Return what keeps the credentials of the two clients as their files have them."""
+    reloaders = []
+    if settings.harvester.cloud_config is not None:
+        load = partial(load_kubeconfig, environment=environment)
+        # Load balancers and VMs are looked for in one namespace; of the guest's, no use is made.
+        reloaders.append(
+            CredentialReloader(harvester, settings.harvester.cloud_config, load=load, fixed_namespace=True)
+        )
+    if settings.guest.kubeconfig is not None:
+        load = partial(_guest_file, settings.guest, environment)
+        reloaders.append(CredentialReloader(guest, settings.guest.kubeconfig, load=load))
+    return reloaders
+
+
+def _guest_file(settings: GuestSettings, environment: Mapping[str, str], path: Path) -> Credentials:
+    """Return the credentials that a kubeconfig for the guest holds. Raises CredentialError."""
+    return _at_master(load_kubeconfig(path, environment), settings)
 
 
 def _at_master(credentials: Credentials, settings: GuestSettings) -> Credentials:

@@ -10,18 +10,16 @@ stopped, the Lease is released, the last Events are written, exit 0. A lost Leas
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Final
 
 import structlog
 
 from harvester_ccm import __version__
-from harvester_ccm.access import both_credentials, load_guest_file
+from harvester_ccm.access import both_credentials, credential_reloaders
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, NodeSettings, Settings
 from harvester_ccm.controllers.departures import Departures
 from harvester_ccm.controllers.device_mapping import NetworkMapping
@@ -72,16 +70,16 @@ class _Stop(Exception):
     """Raised inside the task group when a signal asks for the end."""
 
 
-def run(settings: Settings) -> int:
+def run(settings: Settings, environment: Mapping[str, str]) -> int:
     """Run until a signal or the loss of the Lease; return the exit code.
 
     Raises CredentialError when the cloud-config, and ConfigurationError when the guest's kubeconfig, cannot be used.
     """
-    return asyncio.run(_run(settings))
+    return asyncio.run(_run(settings, environment))
 
 
-async def _run(settings: Settings) -> int:
-    guest_credentials, harvester_credentials = both_credentials(settings, os.environ)
+async def _run(settings: Settings, environment: Mapping[str, str]) -> int:
+    guest_credentials, harvester_credentials = both_credentials(settings, environment)
     log.info(
         "starting",
         version=__version__,
@@ -96,7 +94,8 @@ async def _run(settings: Settings) -> int:
         ApiClient(guest_credentials, cluster="guest", observer=observer) as guest,
         ApiClient(harvester_credentials, cluster="harvester", observer=observer) as harvester,
     ):
-        application = Application(settings, guest, harvester, vitals=vitals)
+        reloaders = credential_reloaders(settings, environment, guest=guest, harvester=harvester)
+        application = Application(settings, guest, harvester, reloaders=reloaders, vitals=vitals)
         async with vitals.served(settings.server, guest):
             return await application.run()
 
@@ -104,7 +103,15 @@ async def _run(settings: Settings) -> int:
 class Application:
     """One process's worth of objects, wired together."""
 
-    def __init__(self, settings: Settings, guest: ApiClient, harvester: ApiClient, *, vitals: Vitals) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        guest: ApiClient,
+        harvester: ApiClient,
+        *,
+        reloaders: Sequence[CredentialReloader],
+        vitals: Vitals,
+    ) -> None:
         self._settings = settings
         self._vitals = vitals
         self._guest = guest
@@ -122,7 +129,7 @@ class Application:
         )
         self._instances = Informer(harvester, INSTANCES, vms)
         self._elector = self._make_elector(f"{host}_{uuid.uuid4()}")
-        self._reloaders = self._make_reloaders()
+        self._reloaders = reloaders
         self._runners: list[Runner] = []
         self._tell_vitals()
 
@@ -148,17 +155,6 @@ class Application:
             for client in (self._guest, self._harvester):
                 client.writes.permitted = lambda: self._elector.in_force
             vitals.follow_election(self._elector, settings.leader_election)
-
-    def _make_reloaders(self) -> list[CredentialReloader]:
-        reloaders = []
-        if self._settings.harvester.cloud_config is not None:
-            cloud_config = self._settings.harvester.cloud_config
-            # Load balancers and VMs are looked for in one namespace; of the guest's, no use is made.
-            reloaders.append(CredentialReloader(self._harvester, cloud_config, fixed_namespace=True))
-        if self._settings.guest.kubeconfig is not None:
-            load = partial(load_guest_file, self._settings.guest, os.environ)
-            reloaders.append(CredentialReloader(self._guest, self._settings.guest.kubeconfig, load=load))
-        return reloaders
 
     def _make_elector(self, identity: str) -> LeaderElector:
         election = self._settings.leader_election

@@ -1,7 +1,8 @@
 """The command line: from arguments and environment to a run, and from its end to an exit code.
 
-The only module that reads ``sys.argv`` and the environment. Faults of the operator's are one line each on standard
-error; the log starts when the settings are known to be good.
+The only module that reads ``sys.argv`` and the environment, and hands on what of them is needed; a credential plugin
+inherits the environment as it is. Faults of the operator's are one line each on standard error; the log starts when the
+settings are known to be good.
 
 Exit codes are those of the Go provider: 0 after a run that was asked to stop, 255 when the file of ``--cloud-config``
 cannot be used (a ``CredentialError`` out of the run), 1 for everything else. A run therefore raises ``CredentialError``
@@ -91,7 +92,7 @@ def _run(invocation: Invocation, commands: Sequence[Command]) -> int:
     configure_logging(settings.logging)
     _log_configuration(settings, line.flags)
     try:
-        return _run_app(settings)
+        return _run_app(settings, invocation.environment)
     except CCMError:
         raise
     except Exception:
@@ -100,10 +101,10 @@ def _run(invocation: Invocation, commands: Sequence[Command]) -> int:
         return EXIT_FAILURE
 
 
-def _run_app(settings: Settings) -> int:
+def _run_app(settings: Settings, environment: Mapping[str, str]) -> int:
     from harvester_ccm.app import run  # noqa: PLC0415 - help, version and refusals answer without the HTTP client
 
-    return run(settings)
+    return run(settings, environment)
 
 
 def _log_configuration(settings: Settings, flags: FlagValues) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, cast
 from urllib.parse import urlsplit
 
@@ -49,7 +49,7 @@ class Credentials:
     """The other files that were read once: certificates and keys that a kubeconfig names."""
 
 
-def load_kubeconfig(path: Path, environment: Mapping[str, str] = os.environ) -> Credentials:
+def load_kubeconfig(path: Path, environment: Mapping[str, str] = MappingProxyType({})) -> Credentials:
     """Return the credentials of the file's current context. Raises CredentialError.
 
     ``environment`` names the proxy where the file does not.

@@ -6,7 +6,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from types import ModuleType
 
@@ -34,7 +34,7 @@ class App(ModuleType):
         self.seen: list[Settings] = []
         self.ending: int | Exception = 0
 
-    def run(self, settings: Settings) -> int:
+    def run(self, settings: Settings, environment: Mapping[str, str]) -> int:
         self.seen.append(settings)
         if isinstance(self.ending, Exception):
             raise self.ending
