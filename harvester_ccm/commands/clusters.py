@@ -22,11 +22,10 @@ from harvester_ccm.model.harvester import (
     VIRTUAL_MACHINES,
     LoadBalancer,
     capabilities_of,
-    load_balancers_in,
+    choose_load_balancers,
 )
 from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
-from harvester_ccm.plan.service.harvester_api import choose_version
 
 SECONDS: Final = 5.0
 """Time limit of one question."""
@@ -108,7 +107,7 @@ async def read_load_balancers(harvester: ApiClient, namespace: str) -> Balancers
         return await read(LOAD_BALANCERS)
     except NotFound:
         served = await versions_serving(harvester, LOAD_BALANCERS.group, LOAD_BALANCERS.plural)
-        chosen = load_balancers_in(choose_version(served, LOAD_BALANCERS.version))
+        chosen = choose_load_balancers(served, LOAD_BALANCERS)
         if chosen == LOAD_BALANCERS:
             raise
         return await read(chosen)

@@ -16,9 +16,8 @@ from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.kube.versions import versions_serving
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer, load_balancers_in
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer, choose_load_balancers
 from harvester_ccm.model.meta import Resource
-from harvester_ccm.plan.service.harvester_api import choose_version
 
 JUST_ASKED_SECONDS: Final = 1.0
 """An answer so new is not asked for again."""
@@ -61,9 +60,9 @@ class HarvesterVersion:
             self._trouble = type(error)
             return
         self._trouble = None
-        chosen = choose_version(served, self._resource.version)
-        if chosen != self._resource.version:
-            self._resource = load_balancers_in(chosen)
+        chosen = choose_load_balancers(served, self._resource)
+        if chosen != self._resource:
+            self._resource = chosen
             self.tell()
 
     def tell(self) -> None:

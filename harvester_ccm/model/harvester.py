@@ -9,7 +9,7 @@ same view, and written by ``Capabilities.encode``. Everybody else asks what a lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
@@ -377,3 +377,11 @@ GUEST_OS_INFO: Final = Resource(
 def load_balancers_in(version: str) -> Resource[LoadBalancer]:
     """Return the resource of this version, ``v1alpha1`` or ``v1beta1``; an API group may stand before it."""
     return LOAD_BALANCERS_V1ALPHA1 if version.rpartition("/")[2] == "v1alpha1" else LOAD_BALANCERS
+
+
+def choose_load_balancers(served: Collection[str], current: Resource[LoadBalancer]) -> Resource[LoadBalancer]:
+    """Return the resource to read, given the versions that Harvester serves load balancers in.
+
+    Without any that is known here the current one stays: what is missing may be installed at any moment.
+    """
+    return next((one for one in (LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1) if one.version in served), current)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harvester_ccm.plan.service.harvester_api import choose_version
+from harvester_ccm.model.harvester import choose_load_balancers, load_balancers_in
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ from harvester_ccm.plan.service.harvester_api import choose_version
     ],
 )
 def test_choice(served: tuple[str, ...], current: str, chosen: str) -> None:
-    assert choose_version(served, current) == chosen
+    assert choose_load_balancers(served, load_balancers_in(current)) == load_balancers_in(chosen)
