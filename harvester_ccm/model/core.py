@@ -110,7 +110,6 @@ class NodeSystemInfo(Model, frozen=True, kw_only=True):
     """The identity the kubelet read from its machine."""
 
     system_uuid: str = msgspec.field(default="", name="systemUUID")
-    machine_id: str = msgspec.field(default="", name="machineID")
 
 
 class NodeStatus(Model, frozen=True, kw_only=True):

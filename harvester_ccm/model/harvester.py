@@ -73,7 +73,7 @@ class LoadBalancerCondition(Model, frozen=True, kw_only=True):
     message: str = ""
 
 
-class LoadBalancerStatus(Model, frozen=True, kw_only=True):
+class HarvesterLoadBalancerStatus(Model, frozen=True, kw_only=True):
     """``status`` of a LoadBalancer."""
 
     address: str = ""
@@ -147,7 +147,7 @@ class LoadBalancer(Object, frozen=True, kw_only=True):
 
     api_version: str = ""
     spec: LoadBalancerSpec = LoadBalancerSpec()
-    status: LoadBalancerStatus | None = None
+    status: HarvesterLoadBalancerStatus | None = None
     source: bytes = b""
     """The JSON document this view was decoded from; empty on objects that were never read."""
 
@@ -197,7 +197,7 @@ class LoadBalancer(Object, frozen=True, kw_only=True):
 class _SourcelessLoadBalancer(Object, frozen=True, kw_only=True):
     api_version: str = ""
     spec: LoadBalancerSpec = LoadBalancerSpec()
-    status: LoadBalancerStatus | None = None
+    status: HarvesterLoadBalancerStatus | None = None
 
 
 class _V1Alpha1HealthCheck(Model, frozen=True, kw_only=True):
@@ -228,7 +228,7 @@ def decode_load_balancer(source: bytes) -> LoadBalancer:
         if check is not None and own.health_check is not None:
             check = msgspec.structs.replace(check, period_seconds=own.health_check.period_seconds)
         spec = msgspec.structs.replace(spec, named_workload_type="vm", health_check=check)
-        status = msgspec.structs.replace(status or LoadBalancerStatus(), backend_servers=own.backend_servers)
+        status = msgspec.structs.replace(status or HarvesterLoadBalancerStatus(), backend_servers=own.backend_servers)
     return LoadBalancer(
         api_version=fields.api_version,
         metadata=fields.metadata,
@@ -258,7 +258,6 @@ class Interface(Model, frozen=True, kw_only=True):
     interface_name: str = ""
     ip_address: str = ""
     ip_addresses: tuple[str, ...] | None = None
-    mac: str = ""
 
 
 class MigrationState(Model, frozen=True, kw_only=True):
@@ -327,8 +326,6 @@ class InstanceTemplate(Model, frozen=True, kw_only=True):
 class VirtualMachineSpec(Model, frozen=True, kw_only=True):
     """``spec`` of a VM."""
 
-    run_strategy: str = ""
-    running: bool | None = None
     template: InstanceTemplate | None = None
 
 

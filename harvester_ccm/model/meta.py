@@ -13,19 +13,10 @@ from typing import Generic, TypeVar
 import msgspec
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Base of all views: immutable, JSON names in camelCase."""
-
-
-class OwnerReference(Model, frozen=True, kw_only=True):
-    """Entry of ``metadata.ownerReferences``."""
-
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
 
 
 class ObjectMeta(Model, frozen=True, kw_only=True):

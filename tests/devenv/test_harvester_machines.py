@@ -8,6 +8,7 @@ import pytest
 
 from devenv.harvester.guestagent import GuestAgentApi
 from devenv.harvester.machines import Machine, Machines
+from devenv.harvester.records import MACHINES
 from harvester_ccm.errors import Conflict, Forbidden, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
@@ -52,7 +53,8 @@ async def test_life_of_a_machine(harvester_admin: ApiClient, harvester_kubeconfi
             await product.get(INSTANCES, "n1", namespace=vm_namespace)
         halted = await product.get(VIRTUAL_MACHINES, "n1", namespace=vm_namespace)
         assert halted.status
-        assert (halted.status.ready, halted.spec.run_strategy) == (False, "Halted")
+        stored = await harvester_admin.get(MACHINES, "n1", namespace=vm_namespace)
+        assert (halted.status.ready, stored["spec"]["runStrategy"]) == (False, "Halted")
         await machines.delete(node)
         with pytest.raises(NotFound):
             await machines.delete(node)

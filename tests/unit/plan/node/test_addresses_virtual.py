@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harvester_ccm.model.core import Ingress, LoadBalancerStatus, Service, ServiceStatus
-from harvester_ccm.model.harvester import AllocatedAddress, LoadBalancer
-from harvester_ccm.model.harvester import LoadBalancerStatus as HarvesterStatus
+from harvester_ccm.model.harvester import AllocatedAddress, HarvesterLoadBalancerStatus, LoadBalancer
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.names import DHCP_ADDRESS
 from harvester_ccm.plan.service.kube_vip import virtual_ips
@@ -42,13 +41,15 @@ def test_of_a_service(annotations: dict[str, str], status: tuple[str, ...], expe
     ("status", "expected"),
     [
         pytest.param(None, set(), id="new"),
-        pytest.param(HarvesterStatus(allocated_address=AllocatedAddress(ip="10.0.0.9")), {"10.0.0.9"}, id="allocated"),
         pytest.param(
-            HarvesterStatus(address="10.0.0.7", allocated_address=AllocatedAddress(ip=DHCP_ADDRESS)),
+            HarvesterLoadBalancerStatus(allocated_address=AllocatedAddress(ip="10.0.0.9")), {"10.0.0.9"}, id="allocated"
+        ),
+        pytest.param(
+            HarvesterLoadBalancerStatus(address="10.0.0.7", allocated_address=AllocatedAddress(ip=DHCP_ADDRESS)),
             {"10.0.0.7"},
             id="leased from DHCP",
         ),
     ],
 )
-def test_of_a_load_balancer(status: HarvesterStatus | None, expected: set[str]) -> None:
+def test_of_a_load_balancer(status: HarvesterLoadBalancerStatus | None, expected: set[str]) -> None:
     assert {str(ip) for ip in virtual_ips([], [LoadBalancer(status=status)])} == expected
