@@ -14,7 +14,7 @@ import yaml
 
 from devenv.kubeconfig import Endpoint, write_token_kubeconfig
 from tests.apiserver.odd_servers import closed_port, silent_server, web_server
-from tests.apiserver.preflight_scene import PreflightScene, edited
+from tests.apiserver.preflight_world import PreflightWorld, edited
 
 LOGIN_PAGE: Final = b"<html><body>Please log in</body></html>"
 
@@ -23,7 +23,7 @@ LOGIN_PAGE: Final = b"<html><body>Please log in</body></html>"
 class Bench:
     """Where a broken kubeconfig is made."""
 
-    scene: PreflightScene
+    scene: PreflightWorld
     target: Path
     """File to write."""
 

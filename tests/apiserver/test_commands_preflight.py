@@ -25,10 +25,10 @@ from harvester_ccm.commands.permissions import HARVESTER
 from harvester_ccm.logs import configure_logging
 from tests.apiserver.odd_servers import silent_server
 from tests.apiserver.preflight_faults import FAULTS, Bench, Fault
-from tests.apiserver.preflight_scene import (
+from tests.apiserver.preflight_world import (
     CLUSTER_NAME,
     MissingRight,
-    PreflightScene,
+    PreflightWorld,
     edited,
     missing_rights,
     scenes,
@@ -58,7 +58,7 @@ class Run:
 class Desk:
     """A directory with both kubeconfigs, and the means to run the command in it."""
 
-    scene: PreflightScene
+    scene: PreflightWorld
     directory: Path
     capsys: pytest.CaptureFixture[str]
 
@@ -95,13 +95,13 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PreflightScene]:
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PreflightWorld]:
     yield from scenes(tmp_path_factory.mktemp("preflight"))
 
 
 @pytest.fixture
 def desk(
-    scene: PreflightScene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    scene: PreflightWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Desk:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
@@ -217,11 +217,11 @@ def _transcripts(desk: Desk) -> Iterator[tuple[str, str]]:
     yield "broken_kubeconfigs.txt", "\n".join(runs)
 
 
-def _titled(title: str, run: Run, scene: PreflightScene) -> str:
+def _titled(title: str, run: Run, scene: PreflightWorld) -> str:
     return f"=== {title}\n{_steady(_odd_rows(run.out), scene)}exit code {run.code}\n"
 
 
-def _steady(text: str, scene: PreflightScene) -> str:
+def _steady(text: str, scene: PreflightWorld) -> str:
     """Return the text with what changes from run to run replaced by something as long."""
     text = text.replace(f":{scene.harvester.url.rpartition(':')[2]}", ":16443")
     text = text.replace(f":{scene.guest.url.rpartition(':')[2]}", ":26443")

@@ -8,19 +8,19 @@ from structlog.testing import capture_logs
 
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import refused
-from tests.worlds.node_scene import CONFIG_MAP, MAPPING, NAMESPACE, VMI, NodeScene, machine, until
+from tests.worlds.node_world import CONFIG_MAP, MAPPING, NAMESPACE, VMI, NodeWorld, machine, until
 
 KEY = "interface-nad-mapping"
 TWO_NETWORKS = ("default/vlan1", "default/vlan2")
 
 
-def value(scene: NodeScene) -> str | None:
+def value(scene: NodeWorld) -> str | None:
     """Return what the ConfigMap says, None when there is none."""
     found = scene.guest_server.objects.get(CONFIG_MAP, {}).get(MAPPING)
     return None if found is None else str(found["data"][KEY])
 
 
-def writes(scene: NodeScene) -> list[str]:
+def writes(scene: NodeWorld) -> list[str]:
     """Return the writes of the ConfigMap."""
     return [
         call.verb
@@ -31,7 +31,7 @@ def writes(scene: NodeScene) -> list[str]:
 
 @jumping_time
 async def test_created_changed_and_then_left_alone() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     vm = machine("w1", networks=TWO_NETWORKS)
     async with scene.live():
         await asyncio.sleep(60)
@@ -49,7 +49,7 @@ async def test_created_changed_and_then_left_alone() -> None:
 
 @jumping_time
 async def test_other_contents_stay_and_edits_are_put_right() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     scene.boot(machine("w1"), "10.0.0.1")
     document = {
         "metadata": {"name": "harvester-nad-mapping", "namespace": "kube-system", "labels": {"mine": "1"}},
@@ -67,7 +67,7 @@ async def test_other_contents_stay_and_edits_are_put_right() -> None:
 
 @jumping_time
 async def test_agent_that_is_away_for_a_moment_changes_nothing() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     vm = machine("w1")
     scene.boot(vm, "10.0.0.1")
     async with scene.live():
@@ -80,7 +80,7 @@ async def test_agent_that_is_away_for_a_moment_changes_nothing() -> None:
 
 @jumping_time
 async def test_chart_that_grants_no_config_maps() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     denied = refused(403, "Forbidden", "configmaps is forbidden")
     scene.guest_server.fault = lambda call: denied if "/configmaps" in call.path else None
     vm = machine("w1")
@@ -97,7 +97,7 @@ async def test_chart_that_grants_no_config_maps() -> None:
 
 @jumping_time
 async def test_chart_that_lets_config_maps_be_read_only() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     denied = refused(403, "Forbidden", "configmaps is forbidden")
     scene.guest_server.fault = lambda call: denied if "/configmaps" in call.path and call.verb == "POST" else None
     vm = machine("w1")

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from devenv.harvester.machines import Machine
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import MemoryServer, refused
-from tests.worlds.node_scene import NAMESPACE, VM, NodeScene, initialised, machine, until
+from tests.worlds.node_world import NAMESPACE, VM, NodeWorld, initialised, machine, until
 
 AGENTS: Final = f"/apis/subresources.kubevirt.io/v1/namespaces/{NAMESPACE}/virtualmachineinstances"
 
@@ -22,7 +22,7 @@ def answers(server: MemoryServer, vm: Machine, hostname: str) -> None:
 
 @jumping_time
 async def test_node_named_after_its_guest_is_found() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     vm, other = machine("pool1-abc"), machine("pool1-xyz")
     uid = scene.boot(vm, "10.0.0.1")
     scene.boot(other, "10.0.0.2")
@@ -39,7 +39,7 @@ async def test_node_named_after_its_guest_is_found() -> None:
 
 @jumping_time
 async def test_nobody_is_asked_while_names_or_uuids_tell() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     vm = machine("pool1-abc")
     for one in (vm, machine("w2"), machine("w3")):
         scene.boot(one, "10.0.0.1")
@@ -53,7 +53,7 @@ async def test_nobody_is_asked_while_names_or_uuids_tell() -> None:
 
 @jumping_time
 async def test_two_vms_with_the_name_are_an_event_for_a_person() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     twins = [machine("pool1-abc"), machine("pool1-xyz")]
     for vm in twins:
         scene.boot(vm, "10.0.0.1")
@@ -72,7 +72,7 @@ async def test_two_vms_with_the_name_are_an_event_for_a_person() -> None:
 
 @jumping_time
 async def test_foreign_stopped_and_silent_vms_are_left_alone_without_a_word() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     scene.boot(machine("foreign", cluster="other"), "10.0.0.1")
     scene.boot(machine("silent"))
     scene.create(machine("stopped"))
@@ -89,7 +89,7 @@ async def test_foreign_stopped_and_silent_vms_are_left_alone_without_a_word() ->
 
 @jumping_time
 async def test_agent_that_fails_is_asked_slower_and_slower() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     scene.boot(machine("pool1-abc"), "10.0.0.1")
     with capture_logs() as logs:
         async with scene.live():
@@ -103,7 +103,7 @@ async def test_agent_that_fails_is_asked_slower_and_slower() -> None:
 
 @jumping_time
 async def test_guest_that_gets_its_name_late_is_found_when_its_node_joins() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     vm = machine("pool1-abc")
     scene.boot(vm, "10.0.0.1")
     answers(scene.harvester_server, vm, "localhost")
@@ -117,7 +117,7 @@ async def test_guest_that_gets_its_name_late_is_found_when_its_node_joins() -> N
 
 @jumping_time
 async def test_without_the_right_to_ask_it_is_said_once() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     denied = refused(403, "Forbidden", "virtualmachineinstances/guestosinfo is forbidden")
     scene.harvester_server.fault = lambda call: denied if call.path.endswith("guestosinfo") else None
     for number in range(3):
@@ -133,7 +133,7 @@ async def test_without_the_right_to_ask_it_is_said_once() -> None:
 
 @jumping_time
 async def test_name_of_a_guest_ends_with_its_instance() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     vm = machine("pool1-abc")
     scene.boot(vm, "10.0.0.1")
     answers(scene.harvester_server, vm, "w2")
@@ -148,7 +148,7 @@ async def test_name_of_a_guest_ends_with_its_instance() -> None:
 
 @jumping_time
 async def test_a_vm_started_anew_may_have_another_name() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     vm = machine("pool1-abc")
     scene.boot(vm, "10.0.0.1")
     answers(scene.harvester_server, vm, "old")

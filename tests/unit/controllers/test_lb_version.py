@@ -95,7 +95,7 @@ def _is_old(load_balancer: LoadBalancer) -> bool:
     return load_balancer.capabilities == BEFORE_1_2
 
 
-class Scene:
+class LoadBalancerCacheWorld:
     """A server and the cache of its load balancers."""
 
     def __init__(self, *served: str) -> None:
@@ -155,7 +155,7 @@ def problems(logs: list[Any]) -> list[str]:
 
 @jumping_time
 async def test_todays_harvester_costs_no_question() -> None:
-    scene = Scene("v1beta1", "v1alpha1")
+    scene = LoadBalancerCacheWorld("v1beta1", "v1alpha1")
     scene.server.put(NEW, document("v1beta1"))
     with capture_logs() as logs:
         async with scene.live():
@@ -168,7 +168,7 @@ async def test_todays_harvester_costs_no_question() -> None:
 
 @jumping_time
 async def test_harvester_before_1_2_is_no_problem_and_told_once() -> None:
-    scene = Scene("v1alpha1")
+    scene = LoadBalancerCacheWorld("v1alpha1")
     scene.server.put(OLD, document("v1alpha1"))
     with capture_logs() as logs:
         async with scene.live():
@@ -192,7 +192,7 @@ async def test_harvester_before_1_2_is_no_problem_and_told_once() -> None:
 
 @jumping_time
 async def test_upgrade_is_noticed_and_every_object_taken_anew() -> None:
-    scene = Scene("v1alpha1")
+    scene = LoadBalancerCacheWorld("v1alpha1")
     scene.server.put(OLD, document("v1alpha1"))
     with capture_logs() as logs:
         async with scene.live():
@@ -213,7 +213,7 @@ async def test_upgrade_is_noticed_and_every_object_taken_anew() -> None:
 
 @jumping_time
 async def test_upgrade_that_ends_no_watch_is_noticed_within_seconds() -> None:
-    scene = Scene("v1alpha1")
+    scene = LoadBalancerCacheWorld("v1alpha1")
     async with scene.live():
         await asyncio.sleep(100)
         scene.server.served = ("v1beta1", "v1alpha1")
@@ -226,7 +226,7 @@ async def test_upgrade_that_ends_no_watch_is_noticed_within_seconds() -> None:
 
 @jumping_time
 async def test_upgrade_that_shows_a_moment_after_the_watches_ended_is_noticed_soon() -> None:
-    scene = Scene("v1alpha1")
+    scene = LoadBalancerCacheWorld("v1alpha1")
     async with scene.live():
         await asyncio.sleep(105)
         scene.server.break_watches()
@@ -238,7 +238,7 @@ async def test_upgrade_that_shows_a_moment_after_the_watches_ended_is_noticed_so
 
 @jumping_time
 async def test_change_after_the_switch_is_followed_in_the_new_version() -> None:
-    scene = Scene("v1alpha1")
+    scene = LoadBalancerCacheWorld("v1alpha1")
     scene.server.put(OLD, document("v1alpha1"))
     async with scene.live():
         await asyncio.sleep(100)
@@ -254,7 +254,7 @@ async def test_change_after_the_switch_is_followed_in_the_new_version() -> None:
 
 @jumping_time
 async def test_without_any_version_the_newest_is_waited_for() -> None:
-    scene = Scene()
+    scene = LoadBalancerCacheWorld()
     with capture_logs() as logs:
         async with scene.live():
             await asyncio.sleep(120)
@@ -269,7 +269,7 @@ async def test_without_any_version_the_newest_is_waited_for() -> None:
 
 @jumping_time
 async def test_refused_question_is_told_once_and_asked_again() -> None:
-    scene = Scene("v1alpha1")
+    scene = LoadBalancerCacheWorld("v1alpha1")
     scene.server.discovery_fault = refused(403, "Forbidden", "no discovery")
     with capture_logs() as logs:
         async with scene.live():
@@ -284,7 +284,7 @@ async def test_refused_question_is_told_once_and_asked_again() -> None:
 
 @jumping_time
 async def test_harvester_that_comes_late_is_read_in_its_version() -> None:
-    scene = Scene("v1alpha1")
+    scene = LoadBalancerCacheWorld("v1alpha1")
     scene.server.fault, scene.server.served = lambda _call: Unreachable("down"), ("v1beta1", "v1alpha1")
     async with scene.live():
         await asyncio.sleep(60)
@@ -298,7 +298,7 @@ async def test_harvester_that_comes_late_is_read_in_its_version() -> None:
 
 @jumping_time
 async def test_question_that_fails_in_an_outage_changes_nothing() -> None:
-    scene = Scene("v1alpha1")
+    scene = LoadBalancerCacheWorld("v1alpha1")
     scene.server.put(OLD, document("v1alpha1"))
     async with scene.live():
         await asyncio.sleep(100)

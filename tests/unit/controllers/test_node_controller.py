@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from harvester_ccm.names import REGION, ZONE
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import refused
-from tests.worlds.node_scene import (
+from tests.worlds.node_world import (
     BALANCER,
     NAMESPACE,
     NODE,
@@ -18,7 +18,7 @@ from tests.worlds.node_scene import (
     TAINT,
     VM,
     VMI,
-    NodeScene,
+    NodeWorld,
     initialised,
     machine,
     until,
@@ -31,7 +31,7 @@ NODE_PATH = "PATCH /api/v1/nodes/w1"
 
 @jumping_time
 async def test_new_node_gets_its_addresses_before_it_loses_the_taint() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     uid = scene.boot(ZONED, "10.0.0.1")
     async with scene.live():
         scene.join("w1", system_uuid=ZONED.system_uuid)
@@ -50,7 +50,7 @@ async def test_new_node_gets_its_addresses_before_it_loses_the_taint() -> None:
 
 @jumping_time
 async def test_node_waits_for_vm_then_for_its_start_then_for_its_address() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     scene.boot(machine("other"), "10.0.0.9")
     async with scene.live():
         scene.join("w1")
@@ -70,7 +70,7 @@ async def test_node_waits_for_vm_then_for_its_start_then_for_its_address() -> No
 
 @jumping_time
 async def test_what_passes_within_seconds_is_not_told() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     async with scene.live():
         scene.join("w1")
         await asyncio.sleep(PERIOD / 2)
@@ -84,7 +84,7 @@ async def test_what_passes_within_seconds_is_not_told() -> None:
 
 @jumping_time
 async def test_changes_of_the_vm_reach_the_node_at_once_and_only_they_are_written() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     scene.boot(ZONED, "10.0.0.1")
     async with scene.live():
         scene.join("w1", system_uuid=ZONED.system_uuid)
@@ -107,7 +107,7 @@ async def test_changes_of_the_vm_reach_the_node_at_once_and_only_they_are_writte
 
 @jumping_time
 async def test_topology_is_not_followed_without_the_vmi_controller() -> None:
-    scene = NodeScene(follow=False)
+    scene = NodeWorld(follow=False)
     scene.boot(ZONED, "10.0.0.1")
     async with scene.live():
         scene.join("w1", system_uuid=ZONED.system_uuid)
@@ -121,7 +121,7 @@ async def test_topology_is_not_followed_without_the_vmi_controller() -> None:
 
 @jumping_time
 async def test_heartbeats_of_vms_wake_nobody() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     scene.boot(ZONED, "10.0.0.1")
     async with scene.live():
         scene.join("w1", system_uuid=ZONED.system_uuid)
@@ -137,7 +137,7 @@ async def test_heartbeats_of_vms_wake_nobody() -> None:
 
 @jumping_time
 async def test_full_pass_repairs_what_no_event_told() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     scene.boot(ZONED, "10.0.0.1")
     async with scene.live():
         scene.join("w1", system_uuid=ZONED.system_uuid)
@@ -157,7 +157,7 @@ async def test_full_pass_repairs_what_no_event_told() -> None:
 
 @jumping_time
 async def test_joined_again_under_the_same_name() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     scene.boot(ZONED, "10.0.0.1")
     async with scene.live():
         first = scene.join("w1", system_uuid=ZONED.system_uuid)
@@ -175,7 +175,7 @@ async def test_joined_again_under_the_same_name() -> None:
 def test_node_replaced_in_the_middle_of_its_initialisation(done: int) -> None:
     @jumping_time
     async def run() -> None:
-        scene = NodeScene()
+        scene = NodeWorld()
         scene.boot(ZONED, "10.0.0.1")
         scene.guest_server.delay = lambda call: 0.05 if call.verb == "PATCH" else 0.002
         async with scene.live():
@@ -195,7 +195,7 @@ def test_node_replaced_in_the_middle_of_its_initialisation(done: int) -> None:
 
 @jumping_time
 async def test_node_replaced_in_one_moment_is_told_anew() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     async with scene.live():
         scene.join("w1")
         await until(lambda: scene.told("w1") == ["VMNotFound"])
@@ -206,7 +206,7 @@ async def test_node_replaced_in_one_moment_is_told_anew() -> None:
 
 @jumping_time
 async def test_vm_of_a_left_over_node_is_free_when_that_is_deleted() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     uid = scene.boot(ZONED, "10.0.0.1")
     left_over = scene.join("old-name", ready="Unknown")
     scene.guest_server.put(NODE, {**left_over, "spec": {"providerID": f"harvester://{uid}"}})
@@ -220,7 +220,7 @@ async def test_vm_of_a_left_over_node_is_free_when_that_is_deleted() -> None:
 
 @jumping_time
 async def test_vm_whose_instance_cannot_be_read_is_not_called_stopped() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     scene.boot(ZONED, "10.0.0.1")
     denied = refused(403, "Forbidden", "virtualmachineinstances.kubevirt.io is forbidden")
     scene.harvester_server.fault = lambda call: denied if "/virtualmachineinstances" in call.path else None
@@ -236,7 +236,7 @@ async def test_vm_whose_instance_cannot_be_read_is_not_called_stopped() -> None:
 
 @jumping_time
 async def test_taints_of_others_survive_a_race() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     scene.boot(ZONED, "10.0.0.1")
     async with scene.live():
         scene.join("w1", system_uuid=ZONED.system_uuid)
@@ -249,7 +249,7 @@ async def test_taints_of_others_survive_a_race() -> None:
 
 @jumping_time
 async def test_virtual_address_of_a_load_balancer_is_no_node_address() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     scene.boot(ZONED, "10.0.0.1")
     async with scene.live():
         scene.join("w1", system_uuid=ZONED.system_uuid)
@@ -275,7 +275,7 @@ async def test_virtual_address_of_a_load_balancer_is_no_node_address() -> None:
 def test_every_address_that_is_not_published_is_in_the_debug_log_with_its_reason_once() -> None:
     @jumping_time
     async def run() -> None:
-        scene = NodeScene()
+        scene = NodeWorld()
         scene.boot(ZONED)
         scene.harvester_server.put(BALANCER, {"metadata": {"name": "lb", "namespace": NAMESPACE}, "status": VIP})
         async with scene.live():
@@ -303,7 +303,7 @@ def test_every_address_that_is_not_published_is_in_the_debug_log_with_its_reason
 
 @jumping_time
 async def test_new_node_does_not_wait_for_load_balancers_that_cannot_be_read() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     broken = refused(500, "InternalError", "conversion webhook failed")
     scene.harvester_server.fault = lambda call: broken if "/loadbalancers" in call.path else None
     scene.boot(ZONED, "10.0.0.1")
@@ -314,7 +314,7 @@ async def test_new_node_does_not_wait_for_load_balancers_that_cannot_be_read() -
 
 @jumping_time
 async def test_replaced_vm_is_told_and_the_node_stays() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     uid = scene.boot(ZONED, "10.0.0.1")
     scene.boot(machine("w2"), "10.0.0.2")
     async with scene.live():
@@ -332,7 +332,7 @@ async def test_replaced_vm_is_told_and_the_node_stays() -> None:
 
 @jumping_time
 async def test_guest_that_refuses_writes_is_tried_again() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     scene.boot(ZONED, "10.0.0.1")
     denied = refused(403, "Forbidden", "nodes/status is forbidden")
     scene.guest_server.fault = lambda call: denied if call.path.endswith("/status") else None
@@ -352,7 +352,7 @@ async def test_guest_that_refuses_writes_is_tried_again() -> None:
 
 @jumping_time
 async def test_fifty_nodes_join_at_once() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     vms = [machine(f"w{number}") for number in range(50)]
     async with scene.live():
         for vm in vms:

@@ -12,10 +12,10 @@ from harvester_ccm.names import MACHINE_RECORD
 from harvester_ccm.plan.node.lifecycle import LifecyclePolicy
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import refused
-from tests.worlds.node_scene import NODE, VM, NodeScene, initialised, machine, until
+from tests.worlds.node_world import NODE, VM, NodeWorld, initialised, machine, until
 
 
-async def joined(scene: NodeScene, count: int) -> list[Machine]:
+async def joined(scene: NodeWorld, count: int) -> list[Machine]:
     """Boot VMs and have their Nodes initialised."""
     vms = [machine(f"w{number}") for number in range(count)]
     for number, vm in enumerate(vms):
@@ -25,14 +25,14 @@ async def joined(scene: NodeScene, count: int) -> list[Machine]:
     return vms
 
 
-def deletions(scene: NodeScene) -> list[str]:
+def deletions(scene: NodeWorld) -> list[str]:
     """Return the DELETE requests."""
     return [call.path for call in scene.guest_server.calls if call.verb == "DELETE"]
 
 
 @jumping_time
 async def test_shutdown_taint_comes_with_the_stop_and_goes_when_the_vm_runs_again() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     async with scene.live():
         vm, _ = await joined(scene, 2)
         scene.stop(vm)
@@ -48,7 +48,7 @@ async def test_shutdown_taint_comes_with_the_stop_and_goes_when_the_vm_runs_agai
 
 @jumping_time
 async def test_node_is_deleted_after_confirmations_by_live_requests() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     async with scene.live():
         vm, *_ = await joined(scene, 4)
         uid = scene.stored("w0")["metadata"]["uid"]
@@ -72,7 +72,7 @@ async def test_node_is_deleted_after_confirmations_by_live_requests() -> None:
 
 @jumping_time
 async def test_vm_that_comes_back_between_confirmations_saves_its_node() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     async with scene.live():
         vm, *_ = await joined(scene, 3)
         stored = scene.harvester_server.objects[VM]["default/w0"]
@@ -91,7 +91,7 @@ async def test_vm_that_comes_back_between_confirmations_saves_its_node() -> None
 def test_no_more_than_the_share_is_deleted(gone: int) -> None:
     @jumping_time
     async def run() -> None:
-        scene = NodeScene(policy=LifecyclePolicy(max_share=0.25))
+        scene = NodeWorld(policy=LifecyclePolicy(max_share=0.25))
         async with scene.live():
             vms = await joined(scene, 8)
             for vm in vms[:gone]:
@@ -109,7 +109,7 @@ def test_no_more_than_the_share_is_deleted(gone: int) -> None:
 
 @jumping_time
 async def test_deletion_that_is_not_granted_is_told_once_and_does_no_harm() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     text = 'nodes "w0" is forbidden: User "ccm" cannot delete resource "nodes"'
     denied = refused(403, "Forbidden", text)
     scene.guest_server.fault = lambda call: denied if call.verb == "DELETE" else None
@@ -127,7 +127,7 @@ async def test_deletion_that_is_not_granted_is_told_once_and_does_no_harm() -> N
 
 @jumping_time
 async def test_node_that_changed_meanwhile_is_not_deleted() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     async with scene.live():
         vm, *_ = await joined(scene, 4)
         scene.destroy(vm)
@@ -143,7 +143,7 @@ async def test_node_that_changed_meanwhile_is_not_deleted() -> None:
 
 @jumping_time
 async def test_only_a_404_for_this_very_vm_means_gone() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     async with scene.live():
         vm, *_ = await joined(scene, 4)
         scene.destroy(vm)
@@ -159,12 +159,12 @@ async def test_only_a_404_for_this_very_vm_means_gone() -> None:
 
 @jumping_time
 async def test_node_is_deleted_also_after_a_restart() -> None:
-    before = NodeScene()
+    before = NodeWorld()
     async with before.live():
         vm, *_ = await joined(before, 4)
     before.destroy(vm)
     before.say_ready("w0", "Unknown")
-    scene = NodeScene(after=before)
+    scene = NodeWorld(after=before)
     async with scene.live():
         await until(lambda: "w0" not in scene.names())
     assert len(scene.asked("/virtualmachines/w0")) == LifecyclePolicy().confirmations
@@ -172,7 +172,7 @@ async def test_node_is_deleted_also_after_a_restart() -> None:
 
 @jumping_time
 async def test_node_whose_vm_has_another_name_outlives_a_restart_while_the_vm_cannot_be_read() -> None:
-    before = NodeScene()
+    before = NodeWorld()
     async with before.live():
         await joined(before, 4)
         other = machine("vm-of-w9")
@@ -185,7 +185,7 @@ async def test_node_whose_vm_has_another_name_outlives_a_restart_while_the_vm_ca
     before.harvester_server.change(VM, "default/vm-of-w9", {"spec": {"template": {"spec": {"networks": 1}}}})
     before.guest_server.change(NODE, "w9", {"metadata": {"annotations": {MACHINE_RECORD: None}}})
     before.say_ready("w9", "Unknown")
-    scene = NodeScene(after=before)
+    scene = NodeWorld(after=before)
     async with scene.live():
         await asyncio.sleep(1800)
         assert "w9" in scene.names()
@@ -199,13 +199,13 @@ async def test_node_whose_vm_has_another_name_outlives_a_restart_while_the_vm_ca
 
 @jumping_time
 async def test_node_whose_vm_was_never_seen_is_held() -> None:
-    before = NodeScene()
+    before = NodeWorld()
     async with before.live():
         vm, *_ = await joined(before, 4)
     before.destroy(vm)
     before.guest_server.change(NODE, "w0", {"metadata": {"annotations": {MACHINE_RECORD: None}}})
     before.say_ready("w0", "Unknown")
-    scene = NodeScene(after=before)
+    scene = NodeWorld(after=before)
     async with scene.live():
         await asyncio.sleep(1800)
         assert "w0" in scene.names()
@@ -215,7 +215,7 @@ async def test_node_whose_vm_was_never_seen_is_held() -> None:
 
 @jumping_time
 async def test_vm_that_becomes_unreadable_is_kept_as_it_was_until_it_is_gone() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     async with scene.live():
         await joined(scene, 2)
         scene.harvester_server.change(VM, "default/w0", {"spec": {"template": {"spec": {"networks": 1}}}})

@@ -16,7 +16,7 @@ import pytest
 from harvester_ccm.errors import CCMError, Unreachable
 from tests.worlds.clock import JumpingLoop, jumping_time
 from tests.worlds.memory_server import Call, Document, refused
-from tests.worlds.node_scene import VM, VMI, NodeScene, initialised, machine, until
+from tests.worlds.node_world import VM, VMI, NodeWorld, initialised, machine, until
 
 HOUR = 3600.0
 COUNT = 20
@@ -33,13 +33,13 @@ class Outage:
         self._error = error
         self.told = told
 
-    def begin(self, scene: NodeScene) -> None:
+    def begin(self, scene: NodeWorld) -> None:
         """Every request fails from now on, running watches end."""
         server = scene.harvester_server
         server.fault = self._fail
         server.break_watches()
 
-    def end(self, scene: NodeScene) -> None:
+    def end(self, scene: NodeWorld) -> None:
         """All is well again."""
         scene.harvester_server.fault = None
 
@@ -50,10 +50,10 @@ class Outage:
 class Hanging(Outage):
     """Connections stay open and nothing is answered."""
 
-    def begin(self, scene: NodeScene) -> None:
+    def begin(self, scene: NodeWorld) -> None:
         scene.harvester_server.hanging = True
 
-    def end(self, scene: NodeScene) -> None:
+    def end(self, scene: NodeWorld) -> None:
         scene.harvester_server.hanging = False
         scene.harvester_server.break_watches()
 
@@ -66,7 +66,7 @@ class WrongNamespace(Outage):
         self._hidden: dict[str, dict[str, Document]] = {}
         self._reset: set[str] = set()
 
-    def begin(self, scene: NodeScene) -> None:
+    def begin(self, scene: NodeWorld) -> None:
         server = scene.harvester_server
         self._hidden = {collection: dict(server.objects[collection]) for collection in (VM, VMI)}
         for collection in (VM, VMI):
@@ -83,7 +83,7 @@ class WrongNamespace(Outage):
         self._reset.remove(call.path)
         return refused(410, "Expired", "too old resource version")
 
-    def end(self, scene: NodeScene) -> None:
+    def end(self, scene: NodeWorld) -> None:
         scene.harvester_server.fault = None
         for collection, objects in self._hidden.items():
             for document in objects.values():
@@ -93,7 +93,7 @@ class WrongNamespace(Outage):
 class GoneForGood(WrongNamespace):
     """The same, seen as deletions by a watch that goes on."""
 
-    def begin(self, scene: NodeScene) -> None:
+    def begin(self, scene: NodeWorld) -> None:
         server = scene.harvester_server
         self._hidden = {collection: dict(server.objects[collection]) for collection in (VM, VMI)}
         for collection in (VM, VMI):
@@ -144,7 +144,7 @@ def expected_events(kind: str, *, restart: bool) -> dict[str, int]:
 
 async def _hour(outage: Outage, *, restart: bool) -> tuple[Counter[str], int]:
     """Return how many Events of each reason were written and how many requests Harvester got."""
-    scene = NodeScene()
+    scene = NodeWorld()
     before = scene
     async with scene.live():
         for number, vm in enumerate(VMS):
@@ -157,7 +157,7 @@ async def _hour(outage: Outage, *, restart: bool) -> tuple[Counter[str], int]:
         if not restart:
             await _suffer(scene, outage)
     if restart:
-        scene = NodeScene()
+        scene = NodeWorld()
         for side in ("guest", "harvester"):
             server = getattr(before, f"{side}_server")
             setattr(scene, f"{side}_server", server)
@@ -178,7 +178,7 @@ async def _hour(outage: Outage, *, restart: bool) -> tuple[Counter[str], int]:
     return Counter(scene.told()) - told, len(hour)
 
 
-async def _suffer(scene: NodeScene, outage: Outage, *, begun: bool = False) -> None:
+async def _suffer(scene: NodeWorld, outage: Outage, *, begun: bool = False) -> None:
     loop = asyncio.get_running_loop()
     start = loop.time()
     if not begun:
@@ -203,7 +203,7 @@ async def _suffer(scene: NodeScene, outage: Outage, *, begun: bool = False) -> N
 
 @jumping_time
 async def test_an_hour_in_which_harvester_shows_its_vms_now_and_then() -> None:
-    scene = NodeScene()
+    scene = NodeWorld()
     async with scene.live():
         for number, vm in enumerate(VMS):
             scene.boot(vm, f"10.0.0.{number + 1}")

@@ -21,7 +21,7 @@ from harvester_ccm.names import (
 from tests.worlds.background import running
 from tests.worlds.builders import ADDRESS, LB_NAME, allocated, marked, served, service
 from tests.worlds.clock import jumping_time
-from tests.worlds.service_stage import Stage
+from tests.worlds.service_controller_world import ServiceControllerWorld
 
 KEY = "shop/web"
 LB_KEY = f"vms/{LB_NAME}"
@@ -32,9 +32,9 @@ DENIED = error_from_answer(
 BUSY = ServerError(Answer(503, "ServiceUnavailable", "busy", "POST /x"))
 
 
-async def stage_with(*services: Any, balancers: tuple[Any, ...] = (), **more: Any) -> Stage:
+async def stage_with(*services: Any, balancers: tuple[Any, ...] = (), **more: Any) -> ServiceControllerWorld:
     """Return a started stage with these objects."""
-    stage = Stage(**more)
+    stage = ServiceControllerWorld(**more)
     for one in services:
         stage.guest.put(SERVICES, one)
     for balancer in balancers:
@@ -43,7 +43,7 @@ async def stage_with(*services: Any, balancers: tuple[Any, ...] = (), **more: An
     return stage
 
 
-def grant(stage: Stage, **more: Any) -> None:
+def grant(stage: ServiceControllerWorld, **more: Any) -> None:
     """Let Harvester give the address."""
     stage.harvester.put(LOAD_BALANCERS, marked(uid=f"uid-of-{LB_NAME}", ip=ADDRESS, pool="lan", **more))
 
@@ -229,7 +229,7 @@ async def test_a_finalizer_is_not_written_over_another_controllers() -> None:
 
 
 async def test_nothing_is_written_to_harvester_before_it_was_read() -> None:
-    stage = Stage()
+    stage = ServiceControllerWorld()
     stage.guest.put(SERVICES, served(deleting=True))
     await stage.start("loadbalancers")
     stage.caches.load_balancers._set_problem(Unreachable("no route"))
@@ -266,8 +266,8 @@ def node(name: str, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-async def hosted_stage(*unsynced: str) -> Stage:
-    stage = Stage()
+async def hosted_stage(*unsynced: str) -> ServiceControllerWorld:
+    stage = ServiceControllerWorld()
     stage.guest.put(SERVICES, service(annotations=VM, ours=True, address=ADDRESS))
     stage.guest.put(NODES, node("node-a", providerID="harvester://uid-a"))
     stage.harvester.put(VIRTUAL_MACHINES, {"metadata": {"name": "vm-a", "namespace": "vms", "uid": "uid-a"}})

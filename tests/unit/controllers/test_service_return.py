@@ -12,21 +12,21 @@ from harvester_ccm.plan.service.switch import SWITCH_PAUSE
 from tests.worlds.background import running
 from tests.worlds.builders import LB_NAME, allocated, served, service
 from tests.worlds.clock import jumping_time
-from tests.worlds.service_stage import Document, Stage
+from tests.worlds.service_controller_world import Document, ServiceControllerWorld
 
 KEY = "shop/web"
 BALANCER = f"vms/{LB_NAME}"
 VM = {WORKLOAD_TYPE: "vm"}
 
 
-def stored(stage: Stage) -> Document | None:
+def stored(stage: ServiceControllerWorld) -> Document | None:
     """Return the load balancer."""
     return stage.harvester.stored.get(("loadbalancers", BALANCER))
 
 
 @jumping_time
 async def test_service_that_comes_back_waits_for_harvester() -> None:
-    stage = Stage()
+    stage = ServiceControllerWorld()
     stage.guest.put(SERVICES, service(annotations=VM, ours=True))
     stage.harvester.put(LOAD_BALANCERS, allocated(spec={"workloadType": "vm"}))
     await stage.start()
@@ -48,7 +48,7 @@ async def test_service_that_comes_back_waits_for_harvester() -> None:
 
 @jumping_time
 async def test_of_services_from_before_the_start_nothing_is_known() -> None:
-    stage = Stage()
+    stage = ServiceControllerWorld()
     stage.guest.put(SERVICES, service(annotations=VM))
     stage.guest.put(SERVICES, service("plain"))
     await stage.start()
@@ -63,7 +63,7 @@ async def test_of_services_from_before_the_start_nothing_is_known() -> None:
 
 @jumping_time
 async def test_new_service_is_not_written_twice() -> None:
-    stage = Stage()
+    stage = ServiceControllerWorld()
     await stage.start()
     async with running(stage.controller.run()):
         await asyncio.sleep(0.1)
@@ -76,7 +76,7 @@ async def test_new_service_is_not_written_twice() -> None:
 
 
 async def test_adopted_load_balancer_that_vanishes_comes_back_as_it_was() -> None:
-    stage = Stage()
+    stage = ServiceControllerWorld()
     stage.guest.put(SERVICES, served())
     stage.harvester.put(LOAD_BALANCERS, allocated(None, "older-shop-web-00000000"))
     await stage.start()

@@ -13,7 +13,7 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, LB_CLUSTER, LB_SERVICE_UUID
 from tests.worlds.builders import ADDRESS, LB_NAME, UID, service
-from tests.worlds.service_stage import Stage
+from tests.worlds.service_controller_world import ServiceControllerWorld
 
 KEY = "shop/web"
 LB_KEY = f"vms/{LB_NAME}"
@@ -46,9 +46,11 @@ def balancer(name: str = LB_NAME, **metadata: Any) -> dict[str, Any]:
     }
 
 
-async def stage_with(*services: Any, balancers: tuple[dict[str, Any], ...] = (), unsynced: str = "") -> Stage:
+async def stage_with(
+    *services: Any, balancers: tuple[dict[str, Any], ...] = (), unsynced: str = ""
+) -> ServiceControllerWorld:
     """Return a started stage of such a Harvester, with one node."""
-    stage = Stage(balancers=OLD)
+    stage = ServiceControllerWorld(balancers=OLD)
     for one in services:
         stage.guest.put(SERVICES, one)
     for one in balancers:
@@ -138,7 +140,7 @@ async def test_change_that_is_not_taken_is_no_change_and_is_not_repeated_at_once
     assert stage.caches.load_balancers.get(LB_KEY) is before
 
 
-def drop_changes(stage: Stage) -> None:
+def drop_changes(stage: ServiceControllerWorld) -> None:
     """Let Harvester answer a change with a new version of what was there, as one does in the middle of an upgrade."""
 
     async def replace(resource: Any, name: str, _body: object, *, namespace: str) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE
 from tests.worlds.builders import served
-from tests.worlds.service_stage import Stage
+from tests.worlds.service_controller_world import ServiceControllerWorld
 
 KEY = "shop/web"
 NOTES = {KUBE_VIP_HOST: "node-a", "kube-vip.io/hwaddr": "00:00:6c:0d:17:2e", "kube-vip.io/requestedIP": "10.0.0.9"}
@@ -25,7 +25,7 @@ CHANGES: dict[str, tuple[Any, list[str]]] = {
 
 @pytest.mark.parametrize(("changed", "woken"), CHANGES.values(), ids=CHANGES.keys())
 async def test_changes_that_wake(changed: Any, woken: list[str]) -> None:
-    stage = Stage()
+    stage = ServiceControllerWorld()
     stage.guest.put(SERVICES, served())
     await stage.start()
     stage.guest.put(SERVICES, changed)

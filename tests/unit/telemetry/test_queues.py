@@ -17,7 +17,7 @@ from tests.worlds.waiting import wait_for
 NAME = (("name", "service"),)
 
 
-class Scene:
+class TimedQueue:
     """A queue under a clock that is set by hand."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Scene:
 
 
 def test_waiting_and_work_are_timed() -> None:
-    scene = Scene()
+    scene = TimedQueue()
     scene.queue.added("shop/a")
     scene.now += 2
     scene.queue.added("shop/b")
@@ -58,7 +58,7 @@ def test_waiting_and_work_are_timed() -> None:
 
 
 def test_a_queue_remembers_what_a_key_waits_for() -> None:
-    queue = Scene().queue
+    queue = TimedQueue().queue
     assert queue.reason("shop/a") == ""
     queue.answered("shop/a", "pool_exhausted")
     assert queue.reason("shop/a") == "pool_exhausted"
@@ -75,7 +75,7 @@ def test_an_error_has_a_name_as_labels_are_written() -> None:
     class APIError(Exception):
         pass
 
-    queue = Scene().queue
+    queue = TimedQueue().queue
     queue.failed("shop/a", AdmissionDenied())
     assert queue.reason("shop/a") == "admission_denied"
     queue.failed("shop/a", APIError())

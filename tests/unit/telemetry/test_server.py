@@ -72,7 +72,7 @@ class Client:
 
 
 @dataclass
-class Scene:
+class RunningServer:
     """A running server and a client of it."""
 
     client: Client
@@ -97,14 +97,14 @@ def serving(tmp_path: Path) -> ServerSettings:
 
 
 @pytest.fixture
-async def scene(serving: ServerSettings, tmp_path: Path) -> AsyncIterator[Scene]:
+async def scene(serving: ServerSettings, tmp_path: Path) -> AsyncIterator[RunningServer]:
     health, gate = HealthRegistry(), Gate()
     async with HttpsServer(serving, health, telemetry=Telemetry("1.2.3"), reviewer=gate):
-        yield Scene(Client(serving.port, tmp_path / "ca.crt"), serving, health, gate)
+        yield RunningServer(Client(serving.port, tmp_path / "ca.crt"), serving, health, gate)
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
-async def test_health_is_told_to_everybody(scene: Scene, path: str) -> None:
+async def test_health_is_told_to_everybody(scene: RunningServer, path: str) -> None:
     reply = await scene.client.get(path)
 
     assert (reply.status, reply.body) == (200, "ok")
@@ -114,7 +114,7 @@ async def test_health_is_told_to_everybody(scene: Scene, path: str) -> None:
     assert scene.gate.asked == []
 
 
-async def test_what_is_not_ready_can_be_alive(scene: Scene) -> None:
+async def test_what_is_not_ready_can_be_alive(scene: RunningServer) -> None:
     scene.health.add("harvester-reachable", lambda: "no route to host", Aspect.READY)
 
     assert (await scene.client.get("/readyz")).status == 500
@@ -123,7 +123,7 @@ async def test_what_is_not_ready_can_be_alive(scene: Scene) -> None:
     assert (await scene.client.get("/healthz?verbose")).body == "[+]ping ok\nhealthz check passed\n"
 
 
-async def test_reasons_are_for_callers_who_may_know(scene: Scene) -> None:
+async def test_reasons_are_for_callers_who_may_know(scene: RunningServer) -> None:
     scene.health.add("harvester-reachable", lambda: "no route to host", Aspect.READY)
     path = "/readyz/harvester-reachable"
 
@@ -135,7 +135,7 @@ async def test_reasons_are_for_callers_who_may_know(scene: Scene) -> None:
     assert scene.gate.asked == [path, path, "/healthz/ping", "/healthz/nothing"]
 
 
-async def test_metrics_are_for_callers_who_may_have_them(scene: Scene) -> None:
+async def test_metrics_are_for_callers_who_may_have_them(scene: RunningServer) -> None:
     refused = await scene.client.get("/metrics")
     given = await scene.client.get("/metrics", token="friend")
 
@@ -162,24 +162,24 @@ async def test_what_is_open_is_a_setting(serving: ServerSettings, tmp_path: Path
 
 
 @pytest.mark.parametrize("path", ["/", "/favicon.ico", "/healthz/", "/metrics/", "/metrics/slis", "/debug/pprof"])
-async def test_other_paths_do_not_exist(scene: Scene, path: str) -> None:
+async def test_other_paths_do_not_exist(scene: RunningServer, path: str) -> None:
     assert (await scene.client.get(path, token="friend")).status == 404
     assert scene.gate.asked == []
 
 
-async def test_only_reading_is_served(scene: Scene) -> None:
+async def test_only_reading_is_served(scene: RunningServer) -> None:
     head = await scene.client.get("/healthz", method="HEAD")
     assert (head.status, head.body, head.headers["content-length"]) == (200, "", "2")
     assert (await scene.client.get("/metrics", method="POST", token="friend")).status == 405
     assert scene.gate.asked == []
 
 
-async def test_nonsense_is_a_bad_request(scene: Scene) -> None:
+async def test_nonsense_is_a_bad_request(scene: RunningServer) -> None:
     assert (await scene.client.send("nonsense\r\n\r\n")).status == 400
     assert (await scene.client.get("/healthz")).status == 200
 
 
-async def test_a_connection_serves_one_request(scene: Scene) -> None:
+async def test_a_connection_serves_one_request(scene: RunningServer) -> None:
     one = f"GET /healthz HTTP/1.1\r\nHost: {HOST}\r\n\r\n"
 
     reply = await scene.client.send(one * 3)
@@ -188,7 +188,7 @@ async def test_a_connection_serves_one_request(scene: Scene) -> None:
     assert reply.body == "ok"
 
 
-async def test_a_caller_who_says_nothing_is_sent_away(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_caller_who_says_nothing_is_sent_away(scene: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CONNECTION_SECONDS", 0.05)
 
     reader, writer = await scene.client.open()
@@ -198,7 +198,7 @@ async def test_a_caller_who_says_nothing_is_sent_away(scene: Scene, monkeypatch:
     writer.close()
 
 
-async def test_the_oldest_connection_makes_room(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_oldest_connection_makes_room(scene: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CONNECTIONS", 3)
     idle = [await scene.client.open() for _ in range(3)]
 
@@ -231,7 +231,7 @@ async def test_the_end_of_the_block_ends_open_connections(serving: ServerSetting
 
 
 async def test_a_new_certificate_is_shown_without_a_restart(
-    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scene: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harvester_ccm.telemetry.certificate.LOOK_SECONDS", 0.0)
     other = Authority("other", tmp_path / "other")

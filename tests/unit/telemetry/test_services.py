@@ -23,7 +23,7 @@ CREATED = "2026-11-21T08:00:00Z"
 NOW = datetime.fromisoformat(CREATED).timestamp()
 
 
-class Scene:
+class ServiceReportWorld:
     """Caches that are filled by hand, and a report on them under a clock that is set by hand."""
 
     def __init__(self) -> None:
@@ -64,11 +64,11 @@ class Scene:
 
 
 @pytest.fixture
-async def scene() -> Scene:
-    return Scene()
+async def scene() -> ServiceReportWorld:
+    return ServiceReportWorld()
 
 
-async def test_services_without_an_address_are_counted_by_reason(scene: Scene) -> None:
+async def test_services_without_an_address_are_counted_by_reason(scene: ServiceReportWorld) -> None:
     for name in ("a", "b", "c"):
         scene.see(service(name))
     scene.see(service("served", address="192.0.2.1"))
@@ -79,7 +79,7 @@ async def test_services_without_an_address_are_counted_by_reason(scene: Scene) -
     assert scene.pending == {("pool_exhausted",): 2, ("queued",): 1}
 
 
-async def test_the_time_counts_from_when_the_service_asked(scene: Scene) -> None:
+async def test_the_time_counts_from_when_the_service_asked(scene: ServiceReportWorld) -> None:
     scene.now = NOW + 60
     scene.see(service("old"))
     inside = scene.see(service("changed", kind="ClusterIP"))
@@ -92,7 +92,7 @@ async def test_the_time_counts_from_when_the_service_asked(scene: Scene) -> None
     assert scene.longest == {("queued",): 130, ("dhcp",): 30}
 
 
-async def test_other_changes_of_a_pending_service_do_not_reset_its_time(scene: Scene) -> None:
+async def test_other_changes_of_a_pending_service_do_not_reset_its_time(scene: ServiceReportWorld) -> None:
     scene.see(service("web"))
     scene.now = NOW + 20
     scene.see(service("web", annotations={"a": "b"}))
@@ -102,14 +102,16 @@ async def test_other_changes_of_a_pending_service_do_not_reset_its_time(scene: S
 
 
 @pytest.mark.parametrize("created", [None, "yesterday", "2099-01-01T00:00:00Z"])
-async def test_a_creation_time_that_cannot_be_used_counts_as_now(scene: Scene, created: str | None) -> None:
+async def test_a_creation_time_that_cannot_be_used_counts_as_now(
+    scene: ServiceReportWorld, created: str | None
+) -> None:
     scene.see(service("web"), created=created)
     scene.now = NOW + 5
 
     assert scene.longest == {("queued",): 5}
 
 
-async def test_the_wait_for_an_address_is_measured(scene: Scene) -> None:
+async def test_the_wait_for_an_address_is_measured(scene: ServiceReportWorld) -> None:
     scene.see(service("web"))
     scene.now = NOW + 3
     scene.see(service("web", address="192.0.2.1"))
@@ -120,7 +122,7 @@ async def test_the_wait_for_an_address_is_measured(scene: Scene) -> None:
     assert scene.pending == {}
 
 
-async def test_a_service_that_goes_away_was_not_served(scene: Scene) -> None:
+async def test_a_service_that_goes_away_was_not_served(scene: ServiceReportWorld) -> None:
     deleted, changed = scene.see(service("deleted")), scene.see(service("changed"))
     scene.services.forget(deleted)
     scene.see(service("changed", kind="ClusterIP"))
@@ -131,7 +133,7 @@ async def test_a_service_that_goes_away_was_not_served(scene: Scene) -> None:
     assert scene.pending == {}
 
 
-async def test_a_standby_follows_and_tells_nothing(scene: Scene) -> None:
+async def test_a_standby_follows_and_tells_nothing(scene: ServiceReportWorld) -> None:
     scene.leading = False
     scene.see(service("a"))
     scene.see(service("b"))
@@ -179,7 +181,7 @@ def test_state_on_harvester_before_1_2(address: str, ready: str, expected: str) 
     assert state_of(LOAD_BALANCERS_V1ALPHA1.decode(msgspec.json.encode(document))) == expected
 
 
-async def test_load_balancers_of_this_cluster_are_counted(scene: Scene) -> None:
+async def test_load_balancers_of_this_cluster_are_counted(scene: ServiceReportWorld) -> None:
     def one(name: str, cluster: str = "demo", target: str = "web", **fields: Any) -> LoadBalancer:
         labels = {LB_CLUSTER: cluster, LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: target}
         return load_balancer(name, uid=name, labels=labels, **fields)

@@ -23,7 +23,7 @@ from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.request import primary_reference
 from harvester_ccm.plan.service.sharing import labelled_primary, share
 from harvester_ccm.plan.service.situation import EmitEvent
-from tests.worlds.service_world import Document, World
+from tests.worlds.service_plan_world import Document, ServicePlanWorld
 
 KEYS = ("shop/a", "shop/b", "shop/c")
 EDITED = "shop/edited"
@@ -40,7 +40,7 @@ class ServiceLife(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
+        self.world = ServicePlanWorld()
 
     def _annotate(self, key: str, name: str, value: str | None) -> None:
         if key in self.world.services:
@@ -215,7 +215,7 @@ class ServiceLife(RuleBasedStateMachine):
             assert not writes, f"after a restart {key} is written again: {writes}"
 
 
-def settle(world: World) -> None:
+def settle(world: ServicePlanWorld) -> None:
     """Let everything take its course until nothing changes any more."""
     quiet = 0
     for _ in range(80):
@@ -229,7 +229,7 @@ def settle(world: World) -> None:
     raise AssertionError(f"no rest: {world.services} {world.load_balancers}")
 
 
-def check_rest(world: World) -> None:
+def check_rest(world: ServicePlanWorld) -> None:
     """Check what must hold when nothing happens any more."""
     owners = [service_key(world.balancer(name)) for name in world.load_balancers]
     assert len(owners) == len(set(owners)), f"two load balancers for one Service: {owners}"
@@ -243,7 +243,7 @@ def check_rest(world: World) -> None:
         _check_service(world, world.service(key), has_balancer=bool(world.situation(key).load_balancers))
 
 
-def _check_ports(world: World) -> None:
+def _check_ports(world: ServicePlanWorld) -> None:
     """Check that no two Services that share an address are served with one port on it."""
     secondaries = [one for one in map(world.service, world.services) if labelled_primary(one) is not None]
     served = [
@@ -252,7 +252,7 @@ def _check_ports(world: World) -> None:
     assert len(served) == len(set(served)), f"two Services on one port: {served}"
 
 
-def _check_owner(world: World, service: Service) -> None:
+def _check_owner(world: ServicePlanWorld, service: Service) -> None:
     """Check that a Service that has a load balancer needs it: for itself or for those that share its address."""
     users = [one for one in map(world.service, world.services) if labelled_primary(one) == service.metadata.key]
     assert not _is_leaving(service) or users, f"{service.metadata.key} still has a load balancer"
@@ -262,7 +262,7 @@ def _is_leaving(service: Service) -> bool:
     return service.metadata.deleting or service.spec.type != "LoadBalancer"
 
 
-def _check_service(world: World, service: Service, *, has_balancer: bool) -> None:
+def _check_service(world: ServicePlanWorld, service: Service, *, has_balancer: bool) -> None:
     key, announced = service.metadata.key, service.metadata.annotation(KUBE_VIP_ADDRESSES)
     ignored = service.metadata.annotation(KUBE_VIP_IGNORE) == "true"
     if _is_leaving(service):

@@ -184,7 +184,7 @@ class Recorder:
         self.texts.append(message)
 
 
-class Stage:
+class ServiceControllerWorld:
     """The controller with both servers; ``start`` fills the caches as the informers would."""
 
     def __init__(self, *, class_only: bool = False, balancers: Resource[LoadBalancer] = LOAD_BALANCERS) -> None:

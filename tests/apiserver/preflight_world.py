@@ -59,7 +59,7 @@ def missing_rights() -> list[MissingRight]:
 
 
 @dataclass
-class PreflightScene:
+class PreflightWorld:
     """Both clusters with VMs and Nodes, and the kubeconfigs of the product."""
 
     guest: ControlPlane
@@ -71,7 +71,7 @@ class PreflightScene:
     """Kubeconfigs of accounts that lack one right, by its title."""
 
     @classmethod
-    def start(cls, directory: Path) -> PreflightScene:
+    def start(cls, directory: Path) -> PreflightWorld:
         """Start everything; ``stop`` ends it."""
         guest, harvester = start_clusters(
             directory, guest_additions=True, vm_namespace=VM_NAMESPACE, service_account=ACCOUNT
@@ -202,9 +202,9 @@ def edited(source: Path, target: Path, **changes: Any) -> Path:
     return target
 
 
-def scenes(directory: Path) -> Iterator[PreflightScene]:
+def scenes(directory: Path) -> Iterator[PreflightWorld]:
     """Yield a running scene, for a fixture."""
-    scene = PreflightScene.start(directory)
+    scene = PreflightWorld.start(directory)
     try:
         scene.make_lacking_accounts()
         yield scene

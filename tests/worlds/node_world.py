@@ -41,7 +41,7 @@ def machine(name: str, **fields: Any) -> Machine:
     return Machine(name, **fields)
 
 
-class NodeScene:
+class NodeWorld:
     """Servers, clients and controllers; ``live`` runs them."""
 
     def __init__(
@@ -51,7 +51,7 @@ class NodeScene:
         follow: bool = True,
         policy: LifecyclePolicy | None = None,
         workers: int = 32,
-        after: NodeScene | None = None,
+        after: NodeWorld | None = None,
     ) -> None:
         """``after`` is a scene that ended: its servers go on, with another process of the program."""
         self.guest_server: MemoryServer = after.guest_server if after else MemoryServer()
@@ -204,7 +204,7 @@ async def until(
     return loop.time() - started
 
 
-async def initialised(scene: NodeScene, names: Sequence[str], seconds: float = 60.0) -> float:
+async def initialised(scene: NodeWorld, names: Sequence[str], seconds: float = 60.0) -> float:
     """Wait until the Nodes have lost the taint; return how long it took."""
     return await until(
         lambda: all("uninitialized" not in scene.taints(name) for name in names), seconds, what="initialisation"

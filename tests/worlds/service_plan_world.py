@@ -49,7 +49,7 @@ class _Memory:
 
 
 @dataclass
-class World:
+class ServicePlanWorld:
     """Both clusters, a clock, and what the program remembers."""
 
     services: dict[str, Document] = field(default_factory=dict)
