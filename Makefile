@@ -48,12 +48,12 @@ check: $(READY) ## format, lint, types, import contracts
 	$(BIN)/lint-imports --no-logo
 
 .PHONY: unit
-unit: $(READY) ## the tests that need no server
+unit: $(READY) ## the tests that need no server, with a fixed few examples
 	$(BIN)/python -m pytest -q tests/unit
 
 .PHONY: test
-test: check tools ## all checks and all tests, on real API servers
-	$(BIN)/python -m pytest -q -n auto --dist loadfile
+test: check tools ## all checks and all tests, with many examples and on real API servers
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --thorough
 
 .PHONY: bench
 bench: binaries ## speed, requests and memory, against the targets

@@ -17,8 +17,8 @@ from devenv.proxy import FaultProxy
 from devenv.restclient import Json, RestClient
 from tests.worlds.loopback import own_loopback_is_granted, take_own_loopback
 
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=25, derandomize=True, database=None)
+hypothesis.settings.register_profile("thorough", deadline=None)
 
 MOST_WORKERS = 4
 """Workers that ``-n auto`` starts at most; each has two control planes of its own, some 700 MB."""
@@ -29,10 +29,22 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min((os.cpu_count() or 1) + 1, MOST_WORKERS) if own_loopback_is_granted() else 1
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--thorough``."""
+    parser.addoption("--thorough", action="store_true", help="try many and random examples instead of a fixed few")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Give a worker, one of several that run side by side, addresses of its own."""
+    """Choose the number of examples, and give a worker, one of several side by side, addresses of its own."""
+    hypothesis.settings.load_profile("thorough" if config.option.thorough else "quick")
     if hasattr(config, "workerinput"):
         take_own_loopback()
+
+
+@pytest.fixture(scope="session")
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether a test takes its time."""
+    return bool(request.config.option.thorough)
 
 
 @pytest.fixture(autouse=True)

@@ -117,12 +117,20 @@ class ServicePlanWorld:
         return wrote
 
     def reconcile_together(self, *keys: str) -> None:
-        """Take whole plans that were made before any of their writes was seen."""
-        plans = [(key, self.plan(key).steps) for key in keys if key in self.services]
-        for key, steps in plans:
-            for step in steps:
-                if not isinstance(step, EmitEvent) and not self._take(key, step):
-                    break
+        """Take whole plans that were made before any of their writes was seen.
+
+        Services of one address take turns: each of them sees what the one before it has written.
+        """
+        groups: dict[str, list[str]] = {}
+        for key in keys:
+            if key in self.services:
+                groups.setdefault(primary_reference(self.service(key)) or key, []).append(key)
+        for turn in itertools.zip_longest(*groups.values()):
+            plans = [(key, self.plan(key).steps) for key in turn if key is not None and key in self.services]
+            for key, steps in plans:
+                for step in steps:
+                    if not isinstance(step, EmitEvent) and not self._take(key, step):
+                        break
 
     def _take(self, key: str, step: Step) -> bool:
         """Do what the API servers do; return whether the step worked."""

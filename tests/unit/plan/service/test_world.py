@@ -291,5 +291,5 @@ def _check_service(world: ServicePlanWorld, service: Service, *, has_balancer: b
 
 TestServiceLife = ServiceLife.TestCase
 TestServiceLife.settings = settings(
-    max_examples=200, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=2 * settings().max_examples, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
 )
