@@ -11,17 +11,20 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from harvester_ccm.access import guest_credentials, harvester_credentials
-from harvester_ccm.commands.accessreview import review
 from harvester_ccm.commands.call import Call, Manual, expect_arguments, perform
-from harvester_ccm.commands.check import FLAGS, Check, Result, failed, ok, skipped, warning
-from harvester_ccm.commands.clusters import Asked, ask, ask_all, read_load_balancers
-from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, Invocation
-from harvester_ccm.commands.inventory import IDENTITY_NAMESPACE
-from harvester_ccm.commands.output import Output, table_row
-from harvester_ccm.commands.ownflags import OUTPUT
-from harvester_ccm.commands.permissions import GUEST, HARVESTER, collections_of
-from harvester_ccm.commands.preflight_connection import REMEDIES, Connection, connection_checks
-from harvester_ccm.commands.preflight_content import (
+from harvester_ccm.commands.checks_connection import (
+    FLAGS,
+    REMEDIES,
+    Check,
+    Connection,
+    Result,
+    connection_checks,
+    failed,
+    ok,
+    skipped,
+    warning,
+)
+from harvester_ccm.commands.checks_content import (
     GUEST_APIS,
     HARVESTER_APIS,
     Contents,
@@ -33,6 +36,12 @@ from harvester_ccm.commands.preflight_content import (
     rights_check,
     vm_check,
 )
+from harvester_ccm.commands.clusters import Asked, ask, ask_all, read_load_balancers
+from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, Invocation
+from harvester_ccm.commands.inventory import IDENTITY_NAMESPACE
+from harvester_ccm.commands.output import Output, table_row
+from harvester_ccm.commands.ownflags import OUTPUT
+from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of, review
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient

@@ -14,7 +14,7 @@ import yaml
 from devenv.apiserver import ControlPlane, start_clusters
 from devenv.harvester.machines import Machine, instance_document, machine_document
 from devenv.restclient import Json, RestClient, wait_until
-from harvester_ccm.commands.permissions import GUEST, HARVESTER, Collection, collections_of
+from harvester_ccm.commands.rights import GUEST, HARVESTER, Collection, collections_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import build_settings, parse_command_line
 
@@ -69,6 +69,8 @@ class PreflightWorld:
     kubeconfig: Path
     lacking: dict[str, Path] = field(default_factory=dict)
     """Kubeconfigs of accounts that lack one right, by its title."""
+    accounts: dict[str, str] = field(default_factory=dict)
+    """Their names."""
 
     @classmethod
     def start(cls, directory: Path) -> PreflightWorld:
@@ -99,6 +101,7 @@ class PreflightWorld:
         """Make an account for each right, which has all others, and wait until the servers know them."""
         for missing in missing_rights():
             name = f"ccm-{next(_numbers):02}"
+            self.accounts[missing.title] = name
             self.lacking[missing.title] = self._bound(missing.cluster, name, _rules(missing))
         for cluster in (GUEST, HARVESTER):
             # Roles are taken note of in the order in which they were made.
@@ -106,12 +109,25 @@ class PreflightWorld:
             client = RestClient.from_kubeconfig(canary)
             wait_until(partial(_may_read_secrets, client), seconds=30, what=f"rights in {cluster}")
 
+    def grant_in_namespace(self, missing: MissingRight) -> None:
+        """Grant a missing right of the guest in namespace kube-system only, and wait until the server says so."""
+        kubeconfig = self.lacking[missing.title]
+        name = self.accounts[missing.title]
+        rule = _rule(missing.collection.group, missing.collection.title, [missing.verb])
+        self._bind("Role", name, "kube-system", [rule], GUEST)
+        client = RestClient.from_kubeconfig(kubeconfig)
+        wait_until(partial(_lists_rule, client, rule), seconds=30, what="the right in kube-system")
+
     def _bound(self, cluster: str, name: str, rules: Sequence[Json]) -> Path:
         everywhere = cluster == GUEST
         namespace = "kube-system" if everywhere else VM_NAMESPACE
         kubeconfig = _account(self.plane(cluster), namespace, name)
-        meta = {"name": name} if everywhere else {"name": name, "namespace": namespace}
-        kind = "ClusterRole" if everywhere else "Role"
+        self._bind("ClusterRole" if everywhere else "Role", name, namespace, rules, cluster)
+        return kubeconfig
+
+    def _bind(self, kind: str, name: str, namespace: str, rules: Sequence[Json], cluster: str) -> None:
+        """Grant the rules to an account of the namespace: everywhere, or with a Role in its namespace only."""
+        meta = {"name": name} if kind == "ClusterRole" else {"name": name, "namespace": namespace}
         subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
         self.plane(cluster).apply(
             {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": meta, "rules": list(rules)},
@@ -123,7 +139,6 @@ class PreflightWorld:
                 "subjects": [subject],
             },
         )
-        return kubeconfig
 
 
 def _account(plane: ControlPlane, namespace: str, name: str) -> Path:
@@ -183,6 +198,16 @@ def _may_read_secrets(client: RestClient) -> bool:
     }
     answer = client.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=review)
     return answer["status"].get("allowed") is True
+
+
+def _lists_rule(client: RestClient, rule: Json) -> bool:
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": "kube-system"},
+    }
+    answer = client.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body=review)
+    return rule in answer["status"]["resourceRules"]
 
 
 def edited(source: Path, target: Path, **changes: Any) -> Path:

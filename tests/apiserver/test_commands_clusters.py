@@ -19,7 +19,7 @@ from devenv.harvester.machines import Machine, instance_document, machine_docume
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
 from harvester_ccm.cli import main
-from harvester_ccm.commands import call, clusters, preflight_connection
+from harvester_ccm.commands import call, checks_connection, clusters
 from harvester_ccm.kube import client
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
@@ -328,7 +328,7 @@ async def test_a_node_whose_vm_is_gone(field: Field, joined: Callable[..., Machi
 async def test_preflight_writes_nothing(field: Field) -> None:
     result = await field.run("preflight", "--output=json")
     assert result.err == ""
-    assert {path.rpartition("/")[2] for _, path in field.writes()} == {"selfsubjectaccessreviews", "selfsubjectreviews"}
+    assert {path.rpartition("/")[2] for _, path in field.writes()} == {"selfsubjectrulesreviews", "selfsubjectreviews"}
 
 
 async def test_servers_that_answer_no_question_but_one_do_not_hold_preflight_up(
@@ -337,7 +337,7 @@ async def test_servers_that_answer_no_question_but_one_do_not_hold_preflight_up(
     # What is never answered may be given up soon; the one question that is answered has all the time it needs.
     monkeypatch.setattr(clusters, "SECONDS", 0.5)
     monkeypatch.setattr(clusters, "LIST_SECONDS", 0.5)
-    monkeypatch.setattr(preflight_connection, "ask", partial(clusters.ask, seconds=PATIENCE))
+    monkeypatch.setattr(checks_connection, "ask", partial(clusters.ask, seconds=PATIENCE))
     for proxy in (field.guest_proxy, field.harvester_proxy):
         proxy.inject(Hang(), path="^(?!/version)")
     result = await field.run("preflight")

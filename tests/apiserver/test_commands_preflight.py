@@ -21,7 +21,7 @@ import yaml
 
 from harvester_ccm.cli import main
 from harvester_ccm.commands import call
-from harvester_ccm.commands.permissions import HARVESTER
+from harvester_ccm.commands.rights import HARVESTER
 from harvester_ccm.logs import configure_logging
 from tests.apiserver.odd_servers import silent_server
 from tests.apiserver.preflight_faults import FAULTS, Bench, Fault
@@ -139,6 +139,16 @@ def test_each_missing_right(desk: Desk, missing: MissingRight) -> None:
     others = [one for key, one in run.checks.items() if key[0] == missing.cluster and "verbs" in one and one != check]
     assert {one["result"] for one in others} == {"ok"}
     assert run.code == (1 if right.required else 0)
+
+
+def test_a_right_in_one_namespace_is_none_on_nodes(desk: Desk) -> None:
+    """A Role may name Nodes, and the rules of its namespace list them; a request for a Node is refused all the same."""
+    (missing,) = [one for one in missing_rights() if one.title == "guest-nodes-patch"]
+    desk.scene.grant_in_namespace(missing)
+    with desk.lacking(missing):
+        run = desk.run("--output=json")
+    assert run.checks["guest", "nodes"]["verbs"]["patch"]["allowed"] is False
+    assert run.checks["guest", "nodes"]["verbs"]["list"]["allowed"] is True
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.title)

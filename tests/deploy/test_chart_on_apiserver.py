@@ -14,7 +14,7 @@ from devenv.binaries import require
 from devenv.helm import CHART, NAMESPACE, RELEASE, render_chart, run_helm
 from devenv.manifests import CLUSTER_NAME, MANIFESTS, profiles
 from devenv.restclient import Json, RestClient
-from harvester_ccm.commands.permissions import GUEST, VERBS, collections_of
+from harvester_ccm.commands.rights import GUEST, VERBS, collections_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import build_settings, parse_command_line
 from tests.deploy.published import write_published_chart

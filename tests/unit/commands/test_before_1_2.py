@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from harvester_ccm.commands.backends import backends_of
-from harvester_ccm.commands.check import Result
+from harvester_ccm.commands.checks_connection import Result
+from harvester_ccm.commands.checks_content import HARVESTER_APIS, api_check
 from harvester_ccm.commands.clusters import read_load_balancers
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.preflight_content import HARVESTER_APIS, api_check
 from harvester_ccm.errors import Forbidden, NotFound
 from harvester_ccm.model.harvester import BEFORE_1_2, INSTANCES, LOAD_BALANCERS_V1ALPHA1
 from harvester_ccm.names import LB_CLUSTER

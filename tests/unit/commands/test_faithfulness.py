@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harvester_ccm.commands.address_report import report_addresses
 from harvester_ccm.commands.claims import Verdict, judge
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.permissions import GUEST, HARVESTER, collections_of
+from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of
 from harvester_ccm.commands.service_view import ServiceView, situation_of
 from harvester_ccm.controllers.service import (
     OF_SERVICE,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harvester_ccm.commands import COMMANDS, adopt, cleanup, explain, preflight
-from harvester_ccm.commands.permissions import GUEST, HARVESTER, collections_of
+from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of
 from harvester_ccm.flags import build_settings, parse_command_line
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import Runner, Writer

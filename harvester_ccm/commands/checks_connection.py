@@ -1,21 +1,20 @@
-"""Is the server there, is it the right one, does it take the credential: the checks that all others stand on."""
+"""A check, and those that all others stand on: is it the right server, does it answer, does it take the credential."""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Final
 from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 
-from harvester_ccm.commands.accessreview import who_am_i
-from harvester_ccm.commands.check import Check, failed, ok, skipped, warning
 from harvester_ccm.commands.clusters import Asked, ask
-from harvester_ccm.commands.permissions import GUEST, HARVESTER
+from harvester_ccm.commands.rights import GUEST, HARVESTER, who_am_i
 from harvester_ccm.errors import (
     ApiError,
     CCMError,
@@ -31,6 +30,68 @@ from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.jwt import token_end
 from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.netip import parse_address
+
+FLAGS: Final = "flags"
+BOTH: Final = "both"
+"""Where neither cluster alone is looked at."""
+
+
+class Result(StrEnum):
+    """What came of a check, in the words of the table."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """It works, or the rest does."""
+    FAILED = "FAILED"
+    SKIPPED = "skipped"
+    """Could not be looked at, for the reason of a failure above."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check that was made."""
+
+    where: str
+    """``flags``, ``harvester``, ``guest`` or ``both``."""
+    name: str
+    result: Result
+    detail: str
+    advice: str = ""
+    """What to do; empty when nothing is."""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """More for scripts."""
+
+    def document(self) -> dict[str, object]:
+        """Return the check for scripts."""
+        document: dict[str, object] = {
+            "where": self.where,
+            "check": self.name,
+            "result": self.result.lower(),
+            "detail": self.detail,
+            "advice": self.advice or None,
+        }
+        return {**document, **self.facts}
+
+
+def ok(where: str, name: str, detail: str) -> Check:
+    """Return a check that found all right."""
+    return Check(where, name, Result.OK, detail)
+
+
+def warning(where: str, name: str, detail: str, advice: str) -> Check:
+    """Return a check that found something to look at."""
+    return Check(where, name, Result.WARNING, detail, advice)
+
+
+def failed(where: str, name: str, detail: str, advice: str) -> Check:
+    """Return a check that found what keeps the program from working."""
+    return Check(where, name, Result.FAILED, detail, advice)
+
+
+def skipped(where: str, name: str, detail: str) -> Check:
+    """Return a check that could not be made."""
+    return Check(where, name, Result.SKIPPED, detail)
+
 
 SOON_DAYS: Final = 14.0
 """A token that expires within so many days is worth a warning."""

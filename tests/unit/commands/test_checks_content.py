@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from harvester_ccm.commands.check import Result
-from harvester_ccm.commands.clusters import Asked
-from harvester_ccm.commands.preflight_content import (
+from harvester_ccm.commands.checks_connection import Result
+from harvester_ccm.commands.checks_content import (
     Contents,
     load_balancer_check,
     name_check,
     node_check,
     vm_check,
 )
+from harvester_ccm.commands.clusters import Asked
 from harvester_ccm.errors import Answer, Forbidden, Unreachable
 from harvester_ccm.kube.jwt import token_end
 from harvester_ccm.model.cluster import ClusterIdentity

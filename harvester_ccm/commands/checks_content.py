@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from harvester_ccm.commands.accessreview import Reviewed
-from harvester_ccm.commands.check import BOTH, Check, Result, failed, ok, skipped, warning
+from harvester_ccm.commands.checks_connection import BOTH, Check, Result, failed, ok, skipped, warning
 from harvester_ccm.commands.clusters import Asked, ask
-from harvester_ccm.commands.permissions import HARVESTER, Collection
+from harvester_ccm.commands.rights import HARVESTER, Collection, Reviewed
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.versions import served_versions

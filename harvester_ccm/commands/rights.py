@@ -1,0 +1,401 @@
+"""Every right that the running program uses, what is lost without it, and what a server says that a credential has.
+
+A verb stands here when a controller sends it; ``tests/apiserver/test_commands_preflight.py`` takes each away in turn.
+
+The API server is asked what it grants in each namespace at once (SelfSubjectRulesReview). What the rules of that answer
+do not grant, or all of it where the server says that they are incomplete (another authorizer than RBAC has a say), is
+asked verb by verb (SelfSubjectAccessReview), so nothing counts as missing that a request would be allowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from harvester_ccm.commands.clusters import Asked, ask
+from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPolicy, Settings
+from harvester_ccm.errors import Unreachable
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.model.core import CONFIG_MAPS, EVENTS, LEASES, NAMESPACES, NODES, SERVICES
+from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.model.meta import Model, Resource, decoder
+from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+
+GUEST: Final = "guest"
+HARVESTER: Final = "harvester"
+
+VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete")
+"""In the order in which they are shown."""
+POLLED: Final = "changes are noticed late: the list is read again every 10 to 60 seconds"
+NO_NAMESPACE: Final = ":none"
+"""No namespace can have this name, so the rules for it are those that count in all namespaces and outside of them."""
+ANY: Final = "*"
+
+Condition = Callable[[Settings], bool]
+"""Whether the flags have the program use something."""
+
+
+def _serves(settings: Settings) -> bool:
+    return SERVICE_CONTROLLER in settings.controllers
+
+
+def _deletes_orphans(settings: Settings) -> bool:
+    return _serves(settings) and settings.services.orphan_lbs is OrphanPolicy.DELETE
+
+
+def _keeps_nodes(settings: Settings) -> bool:
+    return NODE_CONTROLLER in settings.controllers
+
+
+def _ends_nodes(settings: Settings) -> bool:
+    return LIFECYCLE_CONTROLLER in settings.controllers
+
+
+def _touches_nodes(settings: Settings) -> bool:
+    return _keeps_nodes(settings) or _ends_nodes(settings)
+
+
+def _keeps_mapping(settings: Settings) -> bool:
+    return _keeps_nodes(settings) and settings.nodes.vmi_controller
+
+
+def _listens(settings: Settings) -> bool:
+    return settings.server.port != 0
+
+
+def _elects(settings: Settings) -> bool:
+    return settings.leader_election.enabled
+
+
+def _always(_settings: Settings) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Right:
+    """One verb on one kind of object."""
+
+    verb: str
+    loss: str
+    """What does not work without it."""
+    required: bool = True
+    """Whether the program is of no use without it; otherwise it does the rest."""
+    used: Condition = _always
+    named: bool = True
+    """Whether it is asked for the one object of the collection that is used, where there is one."""
+
+
+@dataclass(frozen=True)
+class Collection:
+    """The rights on one kind of object."""
+
+    group: str
+    resource: str
+    rights: tuple[Right, ...]
+    """In the order of ``VERBS``."""
+    subresource: str = ""
+    namespace: str = ""
+    """Namespace in the guest; empty: all of them. In Harvester it is always that of the cloud-config."""
+    name: str = ""
+    """The one object that is used; empty: all."""
+
+    @property
+    def title(self) -> str:
+        """``resource`` or ``resource/subresource``."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+def _watched(what: str, used: Condition = _always) -> tuple[Right, Right]:
+    return (
+        Right("list", f"{what} cannot be read", used=used),
+        Right("watch", POLLED, required=False, used=used),
+    )
+
+
+_NO_MAPPING: Final = "the network to device ConfigMap is not kept, so Services with a network get no device"
+_NO_METRICS: Final = "nobody can read /metrics of this program"
+_NO_LEASE: Final = "the program waits for its Lease for ever and does nothing"
+
+_GUEST_COLLECTIONS: Final[tuple[Collection, ...]] = (
+    Collection(
+        SERVICES.group,
+        SERVICES.plural,
+        (
+            Right(
+                "get", "load balancers whose Service is gone are never deleted", required=False, used=_deletes_orphans
+            ),
+            *_watched("Services"),
+        ),
+    ),
+    Collection(
+        SERVICES.group,
+        SERVICES.plural,
+        (Right("patch", "no Service gets an address, and a deleted one is never let go", used=_serves),),
+        subresource="status",
+    ),
+    Collection(
+        NODES.group,
+        NODES.plural,
+        (
+            Right(
+                "get", "a Node that is created anew under its name is noticed late", required=False, used=_keeps_nodes
+            ),
+            *_watched("Nodes"),
+            Right("patch", "new Nodes are never initialised and keep the uninitialized taint", used=_touches_nodes),
+            Right("delete", "the Node of a VM that is gone stays; delete it by hand", required=False, used=_ends_nodes),
+        ),
+    ),
+    Collection(
+        NODES.group,
+        NODES.plural,
+        (Right("patch", "Nodes get no addresses and are never initialised", used=_keeps_nodes),),
+        subresource="status",
+    ),
+    Collection(
+        EVENTS.group,
+        EVENTS.plural,
+        (
+            Right("create", "users are told nothing: no Events", required=False),
+            Right("patch", "an Event that repeats is written anew each time", required=False),
+        ),
+    ),
+    Collection(
+        NAMESPACES.group,
+        NAMESPACES.plural,
+        (
+            Right(
+                "get",
+                "load balancers carry no owner mark, so clusters of one name are not told apart and left-over load "
+                "balancers are not deleted",
+                required=False,
+            ),
+        ),
+        name="kube-system",
+    ),
+    Collection(
+        CONFIG_MAPS.group,
+        CONFIG_MAPS.plural,
+        (
+            Right("get", _NO_MAPPING, required=False, used=_keeps_mapping),
+            Right("list", "Services with a network get no device for kube-vip", required=False),
+            Right("watch", POLLED, required=False),
+            Right("create", _NO_MAPPING, required=False, used=_keeps_mapping, named=False),
+            Right("update", _NO_MAPPING, required=False, used=_keeps_mapping),
+        ),
+        namespace=NAD_MAPPING_NAMESPACE,
+        name=NAD_MAPPING_NAME,
+    ),
+    Collection(
+        "authentication.k8s.io",
+        "tokenreviews",
+        (Right("create", _NO_METRICS, required=False, used=_listens),),
+    ),
+    Collection(
+        "authorization.k8s.io",
+        "subjectaccessreviews",
+        (Right("create", _NO_METRICS, required=False, used=_listens),),
+    ),
+)
+"""Rights in the guest cluster, without those on the Lease, which flags name."""
+
+_LEASE_RIGHTS: Final = (
+    Right("get", _NO_LEASE, used=_elects),
+    Right("create", _NO_LEASE, used=_elects, named=False),
+    Right("update", _NO_LEASE, used=_elects),
+)
+
+_HARVESTER_COLLECTIONS: Final[tuple[Collection, ...]] = (
+    Collection(
+        LOAD_BALANCERS.group,
+        LOAD_BALANCERS.plural,
+        (
+            Right("get", "a load balancer that is there already is not taken up at once", required=False, used=_serves),
+            *_watched("load balancers"),
+            Right("create", "no Service gets a load balancer", used=_serves),
+            Right(
+                "update", "load balancers are never kept up to date: address, owner, listeners, backends", used=_serves
+            ),
+            Right("delete", "load balancers and their addresses stay when a Service is deleted", used=_serves),
+        ),
+    ),
+    Collection(
+        VIRTUAL_MACHINES.group,
+        VIRTUAL_MACHINES.plural,
+        (
+            Right("get", "the Node of a VM that is gone is never deleted", required=False, used=_ends_nodes),
+            *_watched("VMs"),
+        ),
+    ),
+    Collection(
+        INSTANCES.group,
+        INSTANCES.plural,
+        _watched("VM instances, and with them the addresses of Nodes,", used=_touches_nodes),
+    ),
+    Collection(
+        GUEST_OS_INFO.group,
+        GUEST_OS_INFO.plural,
+        (
+            Right(
+                "get",
+                "a Node is found only if its VM has the Node's name or system UUID",
+                required=False,
+                used=_keeps_mapping,
+            ),
+        ),
+        subresource="guestosinfo",
+    ),
+)
+
+
+def collections_of(cluster: str, settings: Settings) -> tuple[Collection, ...]:
+    """Return the rights that a run with these settings uses, one entry per kind of object."""
+    election = settings.leader_election
+    lease = Collection(LEASES.group, LEASES.plural, _LEASE_RIGHTS, namespace=election.namespace, name=election.name)
+    table = _HARVESTER_COLLECTIONS if cluster == HARVESTER else (*_GUEST_COLLECTIONS, lease)
+    used = (replace(one, rights=tuple(right for right in one.rights if right.used(settings))) for one in table)
+    return tuple(one for one in used if one.rights)
+
+
+class ResourceRule(Model, frozen=True, kw_only=True):
+    """Verbs on resources, as RBAC grants them; ``*`` stands for all."""
+
+    verbs: tuple[str, ...] | None = None
+    api_groups: tuple[str, ...] | None = None
+    resources: tuple[str, ...] | None = None
+    resource_names: tuple[str, ...] | None = None
+    """Empty: objects of any name."""
+
+    def grants(self, collection: Collection, right: Right) -> bool:
+        """Return whether the rule allows this, by the rules of RBAC."""
+        of_every_kind = f"*/{collection.subresource}" if collection.subresource else ANY
+        return (
+            _has(self.verbs, right.verb, ANY)
+            and _has(self.api_groups, collection.group, ANY)
+            and _has(self.resources, collection.title, of_every_kind, ANY)
+            and (not self.resource_names or (right.named and collection.name in self.resource_names))
+        )
+
+
+def _has(granted: Sequence[str] | None, *wanted: str) -> bool:
+    return any(one in wanted for one in granted or ())
+
+
+class RulesStatus(Model, frozen=True, kw_only=True):
+    """``status`` of a SelfSubjectRulesReview."""
+
+    resource_rules: tuple[ResourceRule, ...] | None = None
+    incomplete: bool = False
+
+
+class RulesReview(Model, frozen=True, kw_only=True):
+    """What the asking credential may do in a namespace."""
+
+    status: RulesStatus = RulesStatus()
+
+
+class ReviewStatus(Model, frozen=True, kw_only=True):
+    """``status`` of a SelfSubjectAccessReview."""
+
+    allowed: bool = False
+
+
+class AccessReview(Model, frozen=True, kw_only=True):
+    """Whether the asking credential may do something."""
+
+    status: ReviewStatus = ReviewStatus()
+
+
+class SubjectInfo(Model, frozen=True, kw_only=True):
+    """``status.userInfo`` of a SelfSubjectReview."""
+
+    username: str = ""
+
+
+class SubjectStatus(Model, frozen=True, kw_only=True):
+    """``status`` of a SelfSubjectReview."""
+
+    user_info: SubjectInfo = SubjectInfo()
+
+
+class SubjectReview(Model, frozen=True, kw_only=True):
+    """Who the asking credential is."""
+
+    status: SubjectStatus = SubjectStatus()
+
+
+_GROUP: Final = "authorization.k8s.io"
+RULES_REVIEWS: Final = Resource(
+    _GROUP, "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", decoder(RulesReview), namespaced=False
+)
+ACCESS_REVIEWS: Final = Resource(
+    _GROUP, "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", decoder(AccessReview), namespaced=False
+)
+
+SUBJECT_REVIEWS: Final = Resource(
+    "authentication.k8s.io",
+    "v1",
+    "selfsubjectreviews",
+    "SelfSubjectReview",
+    decoder(SubjectReview),
+    namespaced=False,
+)
+"""Served since Kubernetes 1.28."""
+
+Reviewed = tuple[Right, Asked[bool]]
+
+
+async def review(client: ApiClient, collections: Iterable[Collection], namespace: str) -> dict[str, list[Reviewed]]:
+    """Return for each collection, by title, which of its rights are granted; ``namespace`` is that of Harvester."""
+    placed = [(one, namespace or one.namespace) for one in collections]
+    homes = list(dict.fromkeys(home for _, home in placed))
+    rules = dict(zip(homes, await asyncio.gather(*(_rules(client, home) for home in homes)), strict=True))
+
+    async def reviewed(one: Collection, right: Right, home: str) -> Reviewed:
+        known = rules[home]
+        if any(rule.grants(one, right) for rule in known.answer or ()):
+            return right, Asked(answer=True)
+        if isinstance(known.error, Unreachable):
+            # A server that is silent is not asked again and again.
+            return right, Asked(error=known.error)
+        return right, await _access(client, one, right, home)
+
+    answers = await asyncio.gather(*(reviewed(one, right, home) for one, home in placed for right in one.rights))
+    in_order = iter(answers)
+    return {one.title: [next(in_order) for _ in one.rights] for one, _ in placed}
+
+
+async def _rules(client: ApiClient, namespace: str) -> Asked[tuple[ResourceRule, ...]]:
+    """Return all rules that count in a namespace; none where the server does not know them all."""
+    asked = await ask(client.create(RULES_REVIEWS, _document(RULES_REVIEWS, namespace=namespace or NO_NAMESPACE)))
+    if asked.answer is None:
+        return Asked(error=asked.error)
+    status = asked.answer.status
+    return Asked(answer=() if status.incomplete else status.resource_rules or ())
+
+
+async def _access(client: ApiClient, collection: Collection, right: Right, namespace: str) -> Asked[bool]:
+    """Return whether one verb is allowed."""
+    attributes = {
+        "namespace": namespace,
+        "verb": right.verb,
+        "group": collection.group,
+        "resource": collection.resource,
+        "subresource": collection.subresource,
+        "name": collection.name if right.named else "",
+    }
+    set_ones = {key: value for key, value in attributes.items() if value}
+    asked = await ask(client.create(ACCESS_REVIEWS, _document(ACCESS_REVIEWS, resourceAttributes=set_ones)))
+    return Asked(asked.answer.status.allowed if asked.answer else None, asked.error)
+
+
+async def who_am_i(client: ApiClient) -> Asked[str]:
+    """Return the user name that the server knows the credential by."""
+    asked = await ask(client.create(SUBJECT_REVIEWS, _document(SUBJECT_REVIEWS)))
+    return Asked(asked.answer.status.user_info.username if asked.answer else None, asked.error)
+
+
+def _document(kind: Resource[Any], **spec: object) -> dict[str, object]:
+    document: dict[str, object] = {"apiVersion": kind.api_version, "kind": kind.kind}
+    return {**document, "spec": spec} if spec else document
