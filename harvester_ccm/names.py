@@ -1,7 +1,8 @@
 """Catalogue of every name that users, Harvester, kube-vip and Rancher share with us.
 
 Each annotation, label, taint, finalizer and Event reason stands here once, with its meaning; the reference page is
-generated from this catalogue. Changing a value breaks running clusters.
+generated from this catalogue. What kube-vip reads and writes is in ``kube_vip_names``. Changing a value breaks running
+clusters.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ class Key:
     """What a value looks like."""
     default: str
     meaning: str
+    writer: str = ""
+    """Who writes it, where the direction alone does not say: users write what is read of a Service."""
 
 
 CATALOGUE: Final[list[Key]] = []
 
 
-def _key(  # noqa: PLR0913 - one row of the catalogue
+def catalogued(  # noqa: PLR0913 - one row of the catalogue
     name: str,
     on: str,
     kind: Literal["annotation", "label", "taint", "finalizer"],
@@ -44,229 +47,208 @@ def _key(  # noqa: PLR0913 - one row of the catalogue
     value: str,
     meaning: str,
     default: str = "",
+    writer: str = "",
 ) -> str:
-    CATALOGUE.append(Key(name, on, kind, direction, value, default, meaning))
+    """Put a key into the catalogue and return its name."""
+    CATALOGUE.append(Key(name, on, kind, direction, value, default, meaning, writer))
     return name
 
 
 # What users write on a Service.
-IPAM: Final = _key(
+IPAM: Final = catalogued(
     PREFIX + "ipam", "Service", "annotation", "read", value="`pool` or `dhcp`", default="pool",
     meaning="Where the address comes from: an IP pool of Harvester, or a DHCP server in the network of the nodes. "
     "Fixed once the load balancer exists.",
 )  # fmt: skip
-NETWORK: Final = _key(
+NETWORK: Final = catalogued(
     PREFIX + "network", "Service", "annotation", "read", value="`namespace/name` of a VM network",
-    meaning="Network the address must belong to. Fixed once the load balancer exists.",
+    meaning="Network the address must belong to. Fixed once the load balancer has an address.",
 )  # fmt: skip
-PROJECT: Final = _key(
+PROJECT: Final = catalogued(
     PREFIX + "project", "Service", "annotation", "read", value="`cluster/project` id",
     meaning="Rancher project used to choose the IP pool.",
 )  # fmt: skip
-POOL_NAMESPACE: Final = _key(
+POOL_NAMESPACE: Final = catalogued(
     PREFIX + "namespace", "Service", "annotation", "read", value="namespace in Harvester",
     meaning="Namespace used to choose the IP pool; Harvester overwrites it with the load balancer's own.",
 )  # fmt: skip
-PRIMARY_SERVICE: Final = _key(
+PRIMARY_SERVICE: Final = catalogued(
     PREFIX + "primary-service", "Service", "annotation", "read", value="`namespace/name` of a Service",
     meaning="Share the address of that Service instead of getting one's own.",
 )  # fmt: skip
-WORKLOAD_TYPE: Final = _key(
+WORKLOAD_TYPE: Final = catalogued(
     PREFIX + "workload-type", "Service", "annotation", "read", value="`cluster` or `vm`", default="cluster",
     meaning="Who announces the address: kube-vip in this cluster, or Harvester itself with health checks.",
 )  # fmt: skip
-IP_POOL: Final = _key(
+IP_POOL: Final = catalogued(
     PREFIX + "ip-pool", "Service", "annotation", "read", value="name of an IP pool",
-    meaning="Take the address from this pool, whatever its selector says. Read when the load balancer is created.",
+    meaning="Take the address from this pool, whatever its selector says. Fixed once the load balancer has an address.",
 )  # fmt: skip
-REQUESTED_ADDRESS: Final = _key(
+REQUESTED_ADDRESS: Final = catalogued(
     PREFIX + "requested-address", "Service", "annotation", "both", value="IPv4 address",
     meaning="Address the user would like. Harvester cannot be asked for one: it is compared with the one that was "
     "given. Filled from `kube-vip.io/loadbalancerIPs` if that was set before the Service was first seen.",
 )  # fmt: skip
-HEALTH_CHECK_PORT: Final = _key(
+HEALTH_CHECK_PORT: Final = catalogued(
     PREFIX + "healthcheck-port", "Service", "annotation", "read", value="Service port number, port name or node port",
     meaning="Check every node by a TCP connect to the node port behind this port; asks for a VM load balancer.",
 )  # fmt: skip
-HEALTH_CHECK_SUCCESS_THRESHOLD: Final = _key(
+HEALTH_CHECK_SUCCESS_THRESHOLD: Final = catalogued(
     PREFIX + "healthcheck-success-threshold", "Service", "annotation", "read", value="number from 1", default="1",
     meaning="Successful checks in a row before a node gets traffic.",
 )  # fmt: skip
-HEALTH_CHECK_FAILURE_THRESHOLD: Final = _key(
+HEALTH_CHECK_FAILURE_THRESHOLD: Final = catalogued(
     PREFIX + "healthcheck-failure-threshold", "Service", "annotation", "read", value="number from 1", default="3",
     meaning="Failed checks in a row before a node gets no more traffic.",
 )  # fmt: skip
-HEALTH_CHECK_PERIOD: Final = _key(
+HEALTH_CHECK_PERIOD: Final = catalogued(
     PREFIX + "healthcheck-periodseconds", "Service", "annotation", "read", value="seconds from 1", default="5",
     meaning="Time between two checks of a node.",
 )  # fmt: skip
-HEALTH_CHECK_TIMEOUT: Final = _key(
+HEALTH_CHECK_TIMEOUT: Final = catalogued(
     PREFIX + "healthcheck-timeoutseconds", "Service", "annotation", "read", value="seconds from 1", default="3",
     meaning="Time a node has to accept the connection.",
 )  # fmt: skip
 
-DESCRIPTION: Final = _key(
+DESCRIPTION: Final = catalogued(
     PREFIX + "description", "Service", "annotation", "read", value="text",
     meaning="Description of the load balancer on Harvester before 1.2; without effect on newer ones.",
 )  # fmt: skip
 
 # What we write on a Service.
-PRIMARY_SERVICE_LABEL: Final = _key(
+PRIMARY_SERVICE_LABEL: Final = catalogued(
     PREFIX + "primary-service", "Service", "label", "written", value="`namespace.name`",
     meaning="Marks a Service that shares the address of another one.",
 )  # fmt: skip
-SERVICE_FINALIZER: Final = _key(
+SERVICE_FINALIZER: Final = catalogued(
     "service.kubernetes.io/load-balancer-cleanup", "Service", "finalizer", "written", value="",
     meaning="Holds a deleted Service until its load balancer is deleted in Harvester.",
 )  # fmt: skip
-KUBE_VIP_ADDRESSES: Final = _key(
-    "kube-vip.io/loadbalancerIPs", "Service", "annotation", "both", value="address, `0.0.0.0` or empty",
-    meaning="What kube-vip announces: the address, one from DHCP (`0.0.0.0`), or nothing (empty) while the Service "
-    "waits.",
-)  # fmt: skip
-KUBE_VIP_INTERFACE: Final = _key(
-    "kube-vip.io/serviceInterface", "Service", "annotation", "both", value="network device",
-    meaning="Device in the nodes on which kube-vip announces the address of a Service with a network.",
-)  # fmt: skip
-KUBE_VIP_IGNORE: Final = _key(
-    "kube-vip.io/ignore", "Service", "annotation", "written", value="`true`",
-    meaning="Tells kube-vip in this cluster to leave a Service alone that waits for an address, or whose address "
-    "Harvester announces.",
-)  # fmt: skip
-KUBE_VIP_HOST: Final = _key(
-    "kube-vip.io/vipHost", "Service", "annotation", "read", value="node name",
-    meaning="Written by kube-vip: the node that announces the address.",
-)  # fmt: skip
-
-USER_IGNORE: Final = _key(
-    PREFIX + "ignored-by-user", "Service", "annotation", "both", value="`true`",
-    meaning="`kube-vip.io/ignore` was on the Service before this program was, so it is never removed.",
-)  # fmt: skip
-MOVING: Final = _key(
+MOVING: Final = catalogued(
     PREFIX + "moving", "Service", "annotation", "both", value="JSON object",
     meaning="Name and pool of a load balancer that is being recreated with another workload type; survives a restart "
     "of this program in the middle of it.",
 )  # fmt: skip
 
 # What we write on a Harvester LoadBalancer.
-LB_TOUCH: Final = _key(
+LB_TOUCH: Final = catalogued(
     PREFIX + "touch-again", "LoadBalancer", "annotation", "both", value="`true`",
     meaning="The load balancer replaced one of the same name; it is written once more some seconds later, because "
     "Harvester's clean-up of the old one may take parts of the new one with it.",
 )  # fmt: skip
-LB_CLUSTER: Final = _key(
+LB_CLUSTER: Final = catalogued(
     PREFIX + "cluster", "LoadBalancer", "label", "both", value="cluster name",
     meaning="Guest cluster the load balancer belongs to; Harvester cleans up by it.",
 )  # fmt: skip
-LB_SERVICE_NAMESPACE: Final = _key(
+LB_SERVICE_NAMESPACE: Final = catalogued(
     PREFIX + "serviceNamespace", "LoadBalancer", "label", "both", value="namespace",
     meaning="Namespace of the Service it serves.",
 )  # fmt: skip
-LB_SERVICE_NAME: Final = _key(
+LB_SERVICE_NAME: Final = catalogued(
     PREFIX + "serviceName", "LoadBalancer", "label", "both", value="name", meaning="Name of the Service it serves.",
 )  # fmt: skip
-LB_OWNER: Final = _key(
+LB_OWNER: Final = catalogued(
     PREFIX + "cluster-uid", "LoadBalancer", "annotation", "both", value="UID",
     meaning="UID of the guest cluster's kube-system namespace: tells clusters of the same name apart.",
 )  # fmt: skip
-LB_SERVICE_UID: Final = _key(
+LB_SERVICE_UID: Final = catalogued(
     PREFIX + "service-uid", "LoadBalancer", "annotation", "both", value="UID",
     meaning="UID of the Service that the load balancer was last written for.",
 )  # fmt: skip
-LB_SERVICE_UUID: Final = _key(
+LB_SERVICE_UUID: Final = catalogued(
     PREFIX + "service-uuid", "LoadBalancer", "annotation", "both", value="UID",
     meaning="The same as the providers before 0.2 wrote it; written on Harvester before 1.2 only.",
 )  # fmt: skip
-LB_REQUESTED_NETWORK: Final = _key(
+LB_REQUESTED_NETWORK: Final = catalogued(
     PREFIX + "lb-network", "LoadBalancer", "annotation", "both", value="`namespace/name`",
-    meaning="Network the Service asked for when the load balancer was created; never changed.",
+    meaning="Network the Service asked for; fixed once the load balancer has an address.",
 )  # fmt: skip
-LB_MANAGEMENT_NETWORK: Final = _key(
+LB_MANAGEMENT_NETWORK: Final = catalogued(
     PREFIX + "managementNetwork", "LoadBalancer", "annotation", "written", value="`namespace/name`",
     meaning="Value of --management-network; Harvester chooses the pool by it when no network was asked for.",
 )  # fmt: skip
 LB_PREFIX: Final = "loadbalancer.harvesterhci.io/"
-LB_SELECT_CLUSTER: Final = _key(
+LB_SELECT_CLUSTER: Final = catalogued(
     LB_PREFIX + "cluster", "LoadBalancer", "annotation", "written", value="cluster name",
     meaning="Guest cluster, for Harvester's choice of a pool.",
 )  # fmt: skip
-LB_SELECT_NETWORK: Final = _key(
+LB_SELECT_NETWORK: Final = catalogued(
     LB_PREFIX + "network", "LoadBalancer", "annotation", "both", value="`namespace/name`",
     meaning="Network, for Harvester's choice of a pool; filled by Harvester when empty.",
 )  # fmt: skip
-LB_SELECT_PROJECT: Final = _key(
+LB_SELECT_PROJECT: Final = catalogued(
     LB_PREFIX + "project", "LoadBalancer", "annotation", "written", value="`cluster/project`",
     meaning="Project, for Harvester's choice of a pool.",
 )  # fmt: skip
-LB_SELECT_NAMESPACE: Final = _key(
+LB_SELECT_NAMESPACE: Final = catalogued(
     LB_PREFIX + "namespace", "LoadBalancer", "annotation", "written", value="namespace",
     meaning="Namespace, for Harvester's choice of a pool.",
 )  # fmt: skip
-LB_CONTROLLER_FINALIZER: Final = _key(
+LB_CONTROLLER_FINALIZER: Final = catalogued(
     "wrangler.cattle.io/harvester-lb-controller", "LoadBalancer", "finalizer", "read", value="",
     meaning="Harvester's own: it returns the address to the pool before the load balancer goes. A load balancer "
     "deleted without it loses its address.",
 )  # fmt: skip
 
 # Nodes, virtual machines.
-UNINITIALIZED_TAINT: Final = _key(
+UNINITIALIZED_TAINT: Final = catalogued(
     "node.cloudprovider.kubernetes.io/uninitialized", "Node", "taint", "both", value="any",
     meaning="Keeps workloads off a node until provider ID, addresses and zone are set.",
 )  # fmt: skip
-SHUTDOWN_TAINT: Final = _key(
+SHUTDOWN_TAINT: Final = catalogued(
     "node.cloudprovider.kubernetes.io/shutdown", "Node", "taint", "both", value="",
     meaning="The node's VM is shut down.",
 )  # fmt: skip
-EXCLUDE_NODE_LABEL: Final = _key(
+EXCLUDE_NODE_LABEL: Final = catalogued(
     "node.kubernetes.io/exclude-from-external-load-balancers", "Node", "label", "read", value="any but `false`",
     meaning="The node gets no traffic from VM load balancers.",
 )  # fmt: skip
-PROVIDED_NODE_IP: Final = _key(
+PROVIDED_NODE_IP: Final = catalogued(
     "alpha.kubernetes.io/provided-node-ip", "Node", "annotation", "read", value="address, or one per family",
     meaning="The address the kubelet was started with; becomes the InternalIP.",
 )  # fmt: skip
-ADDITIONAL_INTERNAL_IPS: Final = _key(
+ADDITIONAL_INTERNAL_IPS: Final = catalogued(
     PREFIX + "additional-internal-ips", "Node", "annotation", "read", value="JSON list of addresses",
     meaning="Addresses of the VM that are not published as ExternalIP.",
 )  # fmt: skip
-VM_CREATOR: Final = _key(
+VM_CREATOR: Final = catalogued(
     "harvesterhci.io/creator", "VirtualMachineInstance", "label", "read",
     value="`docker-machine-driver-harvester`", meaning="Made by Rancher's node driver.",
 )  # fmt: skip
-VM_CLUSTER: Final = _key(
+VM_CLUSTER: Final = catalogued(
     "guestcluster.harvesterhci.io/name", "VirtualMachineInstance", "label", "read", value="cluster name",
     meaning="Guest cluster the VM is a node of.",
 )  # fmt: skip
-VM_NAME: Final = _key(
+VM_NAME: Final = catalogued(
     "harvesterhci.io/vmName", "VirtualMachineInstance", "label", "read", value="name of the VM",
     meaning="Selects the backends of a VM load balancer.",
 )  # fmt: skip
-ZONE: Final = _key(
+ZONE: Final = catalogued(
     "topology.kubernetes.io/zone", "Node", "label", "both", value="zone", meaning="Zone of the host the VM runs on."
 )
-REGION: Final = _key(
+REGION: Final = catalogued(
     "topology.kubernetes.io/region", "Node", "label", "both", value="region", meaning="Region of that host."
 )
-ZONE_BETA: Final = _key(
+ZONE_BETA: Final = catalogued(
     "failure-domain.beta.kubernetes.io/zone", "Node", "label", "both", value="zone", meaning="Older name of the zone."
 )
-REGION_BETA: Final = _key(
+REGION_BETA: Final = catalogued(
     "failure-domain.beta.kubernetes.io/region", "Node", "label", "both", value="region",
     meaning="Older name of the region.",
 )  # fmt: skip
-TOPOLOGY_RECORD: Final = _key(
+TOPOLOGY_RECORD: Final = catalogued(
     PREFIX + "topology", "Node", "annotation", "both", value="JSON object",
     meaning="Zone and region that were taken from the VM: only those labels are removed when the VM loses its own.",
 )  # fmt: skip
-MACHINE_RECORD: Final = _key(
+MACHINE_RECORD: Final = catalogued(
     PREFIX + "virtual-machine", "Node", "annotation", "both", value="name of the VM",
     meaning="VM whose UID is in the provider ID: the one that Harvester is asked for before the Node is deleted.",
 )  # fmt: skip
-INSTANCE_TYPE: Final = _key(
+INSTANCE_TYPE: Final = catalogued(
     "node.kubernetes.io/instance-type", "Node", "label", "written", value="text",
     meaning="Copied from the older name where that is set; Harvester names no instance types.",
 )  # fmt: skip
-INSTANCE_TYPE_BETA: Final = _key(
+INSTANCE_TYPE_BETA: Final = catalogued(
     "beta.kubernetes.io/instance-type", "Node", "label", "read", value="text",
     meaning="Older name of the instance type.",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Write docs/reference/annotations.md from ``harvester_ccm/names.py``.
+"""Write docs/reference/annotations.md from the catalogue in ``harvester_ccm/names.py`` and ``kube_vip_names.py``.
 
 ``python scripts/generate_reference.py`` writes the page, ``--check`` only says whether it is as it should be.
 """
@@ -12,8 +12,10 @@ from enum import StrEnum
 from itertools import groupby, pairwise
 from pathlib import Path
 
-from harvester_ccm import names
+from harvester_ccm import kube_vip_names, names
 
+SOURCES = " and ".join(f"`{module.__name__.replace('.', '/')}.py`" for module in (names, kube_vip_names))
+"""The catalogue is complete when both are imported."""
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "annotations.md"
 KIND_ORDER = ("annotation", "label", "taint", "finalizer")
 EVENTS_ON: dict[str, type[StrEnum]] = {"Services and the Lease": names.Reason, "Nodes": names.NodeReason}
@@ -24,7 +26,7 @@ def annotations_page() -> str:
     lines = [
         "# Annotations, labels, taints, finalizers, Event reasons",
         "",
-        "Made from `harvester_ccm/names.py` by `make generate`; changes go there.",
+        f"Made from {SOURCES} by `make generate`; changes go there.",
     ]
     for thing, entries in groupby(sorted(names.CATALOGUE, key=_order), key=lambda key: key.on):
         lines += ["", f"## On a {thing}", "", "| Key | Kind | Who writes | Value | Default | Meaning |"]
@@ -41,9 +43,8 @@ def _order(key: names.Key) -> tuple[bool, str, int]:
 
 
 def _row(key: names.Key) -> str:
-    writer = {"read": "user", "written": "this program", "both": "both"}[key.direction]
-    if key.on != "Service" and key.direction == "read":
-        writer = "others"
+    readers = "user" if key.on == "Service" else "others"
+    writer = key.writer or {"read": readers, "written": "this program", "both": "both"}[key.direction]
     default = f"`{key.default}`" if key.default else ""
     return f"| `{key.name}` | {key.kind} | {writer} | {key.value} | {default} | {key.meaning} |"
 

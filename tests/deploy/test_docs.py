@@ -14,6 +14,7 @@ import yaml
 
 from devenv.helm import CHART
 from harvester_ccm import names
+from harvester_ccm.kube_vip_names import USER_IGNORE
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -116,7 +117,7 @@ def test_flags_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", LINKED, ids=name_of)
 def test_keys_exist(page: Path) -> None:
-    known = {key.name for key in names.CATALOGUE} | {LOAD_BALANCER_CLASS, HEALTH_CHECKS}
+    known = {key.name for key in names.CATALOGUE} | {LOAD_BALANCER_CLASS, HEALTH_CHECKS, USER_IGNORE}
     assert set(_KEY.findall(page.read_text())) - known == set()
 
 

@@ -9,12 +9,11 @@ import pytest
 from devenv.demo.requests import ask
 from devenv.guestnodes import GuestNodes
 from devenv.stage import Stage, until
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
     LB_OWNER,
     LB_SERVICE_NAME,
     LB_SERVICE_UID,

@@ -14,13 +14,13 @@ from devenv.background import Background
 from devenv.stage import Stage, until
 from devenv.watch import Document, Mirror, documents, key_of
 from harvester_ccm.errors import Conflict, NotFound
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
     IP_POOL,
     IPAM,
-    KUBE_VIP_ADDRESSES,
     LB_CONTROLLER_FINALIZER,
     LB_SERVICE_NAME,
     PRIMARY_SERVICE,

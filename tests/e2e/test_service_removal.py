@@ -9,9 +9,10 @@ from devenv.harvester.records import SLICES
 from devenv.kubevip import Transition
 from devenv.stage import Stage, until
 from devenv.watch import Document
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, SERVICE_FINALIZER, Reason
+from harvester_ccm.names import IPAM, SERVICE_FINALIZER, Reason
 from tests.devenv.emulated import endpoint_slice
 from tests.e2e.observing import caught_up, completed, writes
 

@@ -11,10 +11,10 @@ import pytest
 from devenv.faults import Answer
 from devenv.stage import Stage, until
 from harvester_ccm.errors import NotFound
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     IP_POOL,
-    KUBE_VIP_ADDRESSES,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,

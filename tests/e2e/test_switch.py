@@ -14,11 +14,10 @@ from devenv.guestnodes import GuestNodes
 from devenv.harvester.records import SLICES
 from devenv.kubevip import Transition
 from devenv.stage import Stage, until
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
     LB_SERVICE_NAME,
     LB_TOUCH,
     MOVING,

@@ -9,12 +9,11 @@ import pytest
 from devenv.guestnodes import GuestNodes
 from devenv.harvester.webhook import NETWORKS
 from devenv.stage import Stage, until
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_INTERFACE
 from harvester_ccm.model.core import CONFIG_MAPS
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
     IP_POOL,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_INTERFACE,
     LB_REQUESTED_NETWORK,
     NAD_MAPPING_NAME,
     NETWORK,

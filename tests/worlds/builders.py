@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import (
-    KUBE_VIP_ADDRESSES,
     LB_CLUSTER,
     LB_CONTROLLER_FINALIZER,
     LB_OWNER,

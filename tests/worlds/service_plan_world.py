@@ -13,10 +13,11 @@ from typing import Any
 
 import msgspec
 
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, LB_CONTROLLER_FINALIZER
+from harvester_ccm.names import DHCP_ADDRESS, LB_CONTROLLER_FINALIZER
 from harvester_ccm.plan.service.decision import phase, plan_service
 from harvester_ccm.plan.service.load_balancer import Former, changed_document, former_of
 from harvester_ccm.plan.service.ownership import claim, name_for, service_key

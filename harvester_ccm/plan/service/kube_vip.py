@@ -20,6 +20,13 @@ from typing import Final
 
 import msgspec
 
+from harvester_ccm.kube_vip_names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_INTERFACE,
+    USER_IGNORE,
+)
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
@@ -27,13 +34,8 @@ from harvester_ccm.names import (
     DHCP_ADDRESS,
     IP_POOL,
     IPAM,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_HOST,
-    KUBE_VIP_IGNORE,
-    KUBE_VIP_INTERFACE,
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
-    USER_IGNORE,
     Reason,
 )
 from harvester_ccm.netip import IPAddress, ipv4_text, plain_address

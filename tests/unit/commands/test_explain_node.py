@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, KUBE_VIP_ADDRESSES, PROVIDED_NODE_IP, VM_CLUSTER
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
+from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, VM_CLUSTER
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import Json, Runner, Writer
 

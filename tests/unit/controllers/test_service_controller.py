@@ -8,16 +8,11 @@ from typing import Any
 import pytest
 
 from harvester_ccm.errors import Answer, Conflict, Forbidden, ServerError, Unreachable, error_from_answer
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import Done, Wait
-from harvester_ccm.names import (
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
-    PRIMARY_SERVICE,
-    PRIMARY_SERVICE_LABEL,
-    WORKLOAD_TYPE,
-)
+from harvester_ccm.names import PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE
 from tests.worlds.background import running
 from tests.worlds.builders import ADDRESS, LB_NAME, allocated, marked, served, service
 from tests.worlds.clock import jumping_time

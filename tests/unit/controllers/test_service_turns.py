@@ -21,9 +21,10 @@ from harvester_ccm.controllers.service import (
 )
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer, Selection
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_CONTROLLER_FINALIZER, PRIMARY_SERVICE
+from harvester_ccm.names import LB_CONTROLLER_FINALIZER, PRIMARY_SERVICE
 from tests.worlds.builders import ADDRESS, CLUSTER, DELETED_AT, allocated, served, service
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer

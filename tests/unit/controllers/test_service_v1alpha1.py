@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from harvester_ccm.errors import Answer, Conflict, NotFound
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1
 from harvester_ccm.model.outcome import Done, Wait
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, LB_CLUSTER, LB_SERVICE_UUID
+from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_UUID
 from tests.worlds.builders import ADDRESS, LB_NAME, UID, service
 from tests.worlds.service_controller_world import ServiceControllerWorld
 

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.kube_vip_names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_INTERFACE,
+)
 from harvester_ccm.model.core import SERVICES
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE
 from tests.worlds.builders import served
 from tests.worlds.service_controller_world import ServiceControllerWorld
 

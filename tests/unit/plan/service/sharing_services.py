@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
+from harvester_ccm.names import PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
 from tests.worlds.builders import ADDRESS, service
 
 OTHER = "192.168.100.99"

@@ -6,19 +6,21 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.model.outcome import Done, Wait
-from harvester_ccm.names import (
+from harvester_ccm.kube_vip_names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
+    USER_IGNORE,
+)
+from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.names import (
     LB_REQUESTED_NETWORK,
     LOAD_BALANCER_CLASS,
     NETWORK,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     REQUESTED_ADDRESS,
-    USER_IGNORE,
     Reason,
 )
 from harvester_ccm.plan.service.cleanup import safe_to_delete

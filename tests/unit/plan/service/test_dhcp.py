@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.outcome import Done, Wait
-from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, REQUESTED_ADDRESS, Reason
+from harvester_ccm.names import IPAM, REQUESTED_ADDRESS, Reason
 from tests.unit.plan.service.plans import OURS, outline, plan, said
 from tests.worlds.builders import LB_NAME, marked, service
 

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from harvester_ccm.kube_vip_names import KUBE_VIP_HOST
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.outcome import Done, EventMessage, Wait
-from harvester_ccm.names import IPAM, KUBE_VIP_HOST, LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, Reason
+from harvester_ccm.names import (
+    IPAM,
+    LB_CLUSTER,
+    LB_OWNER,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    Reason,
+)
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.situation import EmitEvent, ServicePlan, Situation
 from tests.worlds.builders import load_balancer, service

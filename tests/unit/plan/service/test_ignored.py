@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.harvester import SINCE_1_2
 from harvester_ccm.names import (
     DESCRIPTION,
@@ -13,8 +14,6 @@ from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
     IP_POOL,
     IPAM,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
     LB_REQUESTED_NETWORK,
     LB_SELECT_NETWORK,
     NETWORK,

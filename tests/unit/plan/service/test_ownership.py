@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
-    KUBE_VIP_ADDRESSES,
     LB_CLUSTER,
     LB_OWNER,
     LB_SERVICE_NAME,

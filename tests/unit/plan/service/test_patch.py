@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
     LB_SELECT_CLUSTER,
     LB_SELECT_NETWORK,
     LB_SERVICE_UID,

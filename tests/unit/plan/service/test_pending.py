@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.outcome import Refused
 from harvester_ccm.names import (
     IP_POOL,
     IPAM,
-    KUBE_VIP_ADDRESSES,
     LB_REQUESTED_NETWORK,
     LB_SELECT_NETWORK,
     MOVING,

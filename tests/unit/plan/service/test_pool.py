@@ -6,19 +6,21 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.kube_vip_names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_INTERFACE,
+    USER_IGNORE,
+)
 from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
     IP_POOL,
     IPAM,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
-    KUBE_VIP_INTERFACE,
     LB_REQUESTED_NETWORK,
     LB_SERVICE_NAME,
     LB_SERVICE_UID,
     NETWORK,
     REQUESTED_ADDRESS,
-    USER_IGNORE,
     Reason,
 )
 from harvester_ccm.plan.service.load_balancer import new_load_balancer

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
     IPAM,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
     NETWORK,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,

@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, USER_IGNORE
 from harvester_ccm.names import (
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
     LOAD_BALANCER_CLASS,
     MOVING,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
-    USER_IGNORE,
 )
 from harvester_ccm.plan.service.decision import NOTHING
 from harvester_ccm.plan.service.selection import needs_cleanup, wants_load_balancer

@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import (
     IPAM,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
-    KUBE_VIP_INTERFACE,
     MOVING,
     NETWORK,
     PRIMARY_SERVICE,

@@ -7,13 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
     IP_POOL,
     IPAM,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
     LB_TOUCH,
     MOVING,
     PRIMARY_SERVICE,

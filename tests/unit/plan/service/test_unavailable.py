@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from harvester_ccm.errors import Answer, Unauthorized, Unreachable
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.outcome import Wait
-from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, Reason
+from harvester_ccm.names import IPAM, Reason
 from tests.unit.plan.service.plans import outline, plan, said, writes
 from tests.worlds.builders import served, service
 

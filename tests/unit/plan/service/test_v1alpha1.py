@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import BEFORE_1_2, LOAD_BALANCERS_V1ALPHA1, HealthCheck, Listener, LoadBalancer
 from harvester_ccm.model.outcome import Done, Refused, Wait
@@ -17,8 +18,6 @@ from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
     IP_POOL,
     IPAM,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
     LB_CLUSTER,
     LB_SERVICE_UID,
     NETWORK,

@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.outcome import Done, Wait
-from harvester_ccm.names import IP_POOL, IPAM, KUBE_VIP_ADDRESSES, LB_REQUESTED_NETWORK, NETWORK, Reason
+from harvester_ccm.names import (
+    IP_POOL,
+    IPAM,
+    LB_REQUESTED_NETWORK,
+    NETWORK,
+    Reason,
+)
 from harvester_ccm.plan.service.load_balancer import Former, former_of
 from harvester_ccm.plan.service.situation import CreateLoadBalancer
 from tests.unit.plan.service.plans import outline, plan, said, told

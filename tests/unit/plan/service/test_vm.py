@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.outcome import Done, EventMessage, Refused, Wait
 from harvester_ccm.names import (
     HEALTH_CHECK_FAILURE_THRESHOLD,
@@ -14,8 +15,6 @@ from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
     HEALTH_CHECK_SUCCESS_THRESHOLD,
     HEALTH_CHECK_TIMEOUT,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
     PRIMARY_SERVICE,
     WORKLOAD_TYPE,
     Reason,

@@ -1,0 +1,34 @@
+"""Catalogue of what kube-vip reads and writes on a Service, and of our record of what it was told before we came.
+
+Only ``plan.service.kube_vip`` reads and writes these keys; everybody else asks it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harvester_ccm.names import PREFIX, catalogued
+
+KUBE_VIP_ADDRESSES: Final = catalogued(
+    "kube-vip.io/loadbalancerIPs", "Service", "annotation", "both", value="address, `0.0.0.0` or empty",
+    meaning="What kube-vip announces: the address, one from DHCP (`0.0.0.0`), or nothing (empty) while the Service "
+    "waits.",
+)  # fmt: skip
+KUBE_VIP_INTERFACE: Final = catalogued(
+    "kube-vip.io/serviceInterface", "Service", "annotation", "both", value="network device",
+    meaning="Device in the nodes on which kube-vip announces the address of a Service with a network.",
+)  # fmt: skip
+KUBE_VIP_IGNORE: Final = catalogued(
+    "kube-vip.io/ignore", "Service", "annotation", "written", value="`true`",
+    meaning="Tells kube-vip in this cluster to leave a Service alone that waits for an address, or whose address "
+    "Harvester announces.",
+)  # fmt: skip
+KUBE_VIP_HOST: Final = catalogued(
+    "kube-vip.io/vipHost", "Service", "annotation", "read", writer="kube-vip", value="node name",
+    meaning="The node that announces the address.",
+)  # fmt: skip
+
+USER_IGNORE: Final = catalogued(
+    PREFIX + "ignored-by-user", "Service", "annotation", "both", value="`true`",
+    meaning="`kube-vip.io/ignore` was on the Service before this program was, so it is never removed.",
+)  # fmt: skip
