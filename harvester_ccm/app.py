@@ -34,7 +34,6 @@ from harvester_ccm.controllers.service import (
     SHARERS,
     ServiceCaches,
     ServiceController,
-    ServicePolicy,
     service_index,
     sharer_index,
 )
@@ -148,8 +147,7 @@ class Application:
         vitals.follow_services(
             caches.services,
             caches.load_balancers,
-            cluster_name=settings.harvester.cluster_name,
-            class_only=settings.services.class_only,
+            ClusterIdentity.of(settings, self._harvester.namespace),
         )
         if settings.leader_election.enabled:
             for client in (self._guest, self._harvester):
@@ -264,7 +262,7 @@ class Application:
             self._caches,
             recorder=self._recorder,
             cluster=cluster,
-            policy=ServicePolicy(settings.concurrent_syncs, settings.class_only),
+            workers=settings.concurrent_syncs,
         )
         sweep = OrphanSweep(
             self._guest,
@@ -272,7 +270,7 @@ class Application:
             self._caches.services,
             self._caches.load_balancers,
             cluster=cluster,
-            policy=SweepPolicy(settings.orphan_lbs, settings.orphan_period, settings.class_only),
+            policy=SweepPolicy(settings.orphan_lbs, settings.orphan_period),
         )
         departures = Departures(
             self._guest,
@@ -281,7 +279,6 @@ class Application:
             self._caches.load_balancers,
             cluster=cluster,
             index=OF_SERVICE,
-            class_only=settings.class_only,
         )
         self._vitals.controller_started(SERVICE_CONTROLLER, controller.runner)
         self._vitals.follow_queue(departures.runner)
@@ -294,12 +291,7 @@ class Application:
 
     async def _identify(self) -> ClusterIdentity:
         """Return who we are; the mark that tells clusters of one name apart is left out where it may not be read."""
-        return ClusterIdentity(
-            name=self._settings.harvester.cluster_name,
-            namespace=self._harvester.namespace,
-            uid=await self._cluster_uid(),
-            management_network=self._settings.nodes.management_network or "",
-        )
+        return ClusterIdentity.of(self._settings, self._harvester.namespace, await self._cluster_uid())
 
     async def _cluster_uid(self) -> str:
         """Return the UID of the guest's kube-system namespace, or nothing where it may not be read."""

@@ -16,7 +16,7 @@ from harvester_ccm.commands.call import Call, Manual, expect_arguments, perform,
 from harvester_ccm.commands.claims import Verdict, judge
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_inventory
 from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, Invocation
-from harvester_ccm.commands.inventory import Inventory, identity
+from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.output import Output
 from harvester_ccm.commands.ownflags import FORCE, OUTPUT, YES
 from harvester_ccm.commands.service_report import differences
@@ -101,14 +101,9 @@ async def _look(call: Call, clusters: Clusters, key: str, name: str) -> Adoption
     if load_balancer is None:
         raise CCMError(f"there is no load balancer {name} in namespace {namespace} of Harvester")
     settings = call.settings
-    cluster = identity(
-        inventory,
-        name=settings.harvester.cluster_name,
-        namespace=namespace,
-        management_network=settings.nodes.management_network,
-    )
+    cluster = ClusterIdentity.of(settings, namespace, inventory.cluster_uid)
     serving = SERVICE_CONTROLLER in settings.controllers
-    view = ServiceView(cluster, settings.services.class_only, serving, 0.0, None)
+    view = ServiceView(cluster, serving, 0.0, None)
     return propose(service, load_balancer, inventory, view)
 
 

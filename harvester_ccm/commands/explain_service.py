@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from harvester_ccm.commands.call import Call, expect_arguments, refuse, split_key
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_endpoint_slice, read_inventory
 from harvester_ccm.commands.files import read_files
-from harvester_ccm.commands.inventory import ENDPOINT_SLICES, IDENTITY_NAMESPACE, Inventory, identity
+from harvester_ccm.commands.inventory import ENDPOINT_SLICES, IDENTITY_NAMESPACE, Inventory
 from harvester_ccm.commands.ownflags import FILENAME, NAMESPACE, WAITED
 from harvester_ccm.commands.service_report import ServiceReport, print_report, report_service
 from harvester_ccm.commands.service_view import ServiceView
 from harvester_ccm.config import SERVICE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
@@ -72,16 +73,11 @@ def _from_files(call: Call, files: tuple[str, ...]) -> ServiceReport:
 
 def _view(call: Call, inventory: Inventory, namespace: str, *, now: datetime | None) -> ServiceView:
     settings: Settings = call.settings
-    cluster = identity(
-        inventory,
-        name=settings.harvester.cluster_name,
-        namespace=namespace,
-        management_network=settings.nodes.management_network,
-    )
+    cluster = ClusterIdentity.of(settings, namespace, inventory.cluster_uid)
     given = WAITED.name in call.flags.explicit
     waited = call.flags.read(WAITED.name, float) if given else None
     serving = SERVICE_CONTROLLER in settings.controllers
-    return ServiceView(cluster, settings.services.class_only, serving, waited, now)
+    return ServiceView(cluster, serving, waited, now)
 
 
 def _chosen(call: Call, inventory: Inventory) -> tuple[Service, str]:

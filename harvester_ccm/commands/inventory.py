@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from harvester_ccm.errors import CCMError
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import ConfigMap, Namespace, Node, Service
 from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.model.meta import Model, Object, Resource, decoder
@@ -98,13 +97,3 @@ class Inventory:
         """Return the same with more assumptions; empty sentences do not count."""
         added = tuple(sentence for sentence in sentences if sentence)
         return replace(self, assumptions=(*self.assumptions, *added))
-
-
-def identity(inventory: Inventory, *, name: str, namespace: str, management_network: str | None) -> ClusterIdentity:
-    """Return who this cluster is towards Harvester."""
-    return ClusterIdentity(
-        name=name,
-        namespace=namespace,
-        uid=inventory.cluster_uid,
-        management_network=management_network or "",
-    )

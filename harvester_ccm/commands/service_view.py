@@ -27,7 +27,6 @@ class ServiceView:
     """What the flags say, and the point in time."""
 
     cluster: ClusterIdentity
-    class_only: bool
     serving: bool
     """Whether the service controller is on."""
     waited: float | None
@@ -57,7 +56,6 @@ def situation_of(service: Service, inventory: Inventory, view: ServiceView) -> S
         backend_addresses=() if can.selects_backends_by_label else backend_addresses(inventory.nodes),
         capabilities=can,
         network_devices=network_devices(inventory.mapping),
-        class_only=view.class_only,
         harvester_known=problem is None,
         harvester_problem=problem,
         waited=_waited(service, inventory, view),
@@ -78,17 +76,17 @@ def why_not_served(service: Service, inventory: Inventory, view: ServiceView) ->
     if not view.serving:
         return f"{SERVICE_CONTROLLER} is switched off by --controllers"
     found = claim(candidates(service, inventory, view.cluster), service, view.cluster)
-    if concerns_us(service, found, class_only=view.class_only):
+    if concerns_us(service, found, view.cluster):
         return ""
-    return _why_left_alone(service, class_only=view.class_only)
+    return _why_left_alone(service, view.cluster)
 
 
-def _why_left_alone(service: Service, *, class_only: bool) -> str:
+def _why_left_alone(service: Service, cluster: ClusterIdentity) -> str:
     if service.metadata.deleting:
         return "it is being deleted, and nothing of ours is left to clean up"
     if service.spec.type != "LoadBalancer":
         return f"its type is {service.spec.type}, not LoadBalancer"
-    if not class_matches(service, class_only=class_only):
+    if not class_matches(service, cluster):
         return _other_class(service.spec.load_balancer_class)
     if served_by_others(service):
         return (
@@ -112,7 +110,7 @@ def _waited(service: Service, inventory: Inventory, view: ServiceView) -> float:
         return 0.0
     found = claim(candidates(service, inventory, view.cluster), service, view.cluster).chosen
     began = service.metadata.creation_timestamp
-    if needs_cleanup(service, class_only=view.class_only, owned=found is not None):
+    if needs_cleanup(service, view.cluster, owned=found is not None):
         began = service.metadata.deletion_timestamp
     elif found is not None:
         began = found.metadata.deletion_timestamp or found.metadata.creation_timestamp

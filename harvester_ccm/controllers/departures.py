@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 class Departures:
     """Deletes what Services leave behind that went although they carried our finalizer."""
 
-    def __init__(  # noqa: PLR0913 - two clusters, what is known of them, and whose side we are on
+    def __init__(
         self,
         guest: ApiClient,
         harvester: ApiClient,
@@ -46,19 +46,14 @@ class Departures:
         *,
         cluster: ClusterIdentity,
         index: str,
-        class_only: bool = False,
     ) -> None:
-        """Build it; ``index`` is the one of ``load_balancers`` by the key of the Service.
-
-        ``class_only``: only Services that ask for our load balancer class are served.
-        """
+        """Build it; ``index`` is the one of ``load_balancers`` by the key of the Service."""
         self._guest = guest
         self._writes = BalancerWrites(harvester, load_balancers, cluster.namespace)
         self._services = services
         self._load_balancers = load_balancers
         self._cluster = cluster
         self._index = index
-        self._class_only = class_only
         self._gone: dict[str, float] = {}
         """When the Service with each UID went."""
         self._left: set[str] = set()
@@ -89,7 +84,7 @@ class Departures:
 
     def _decide(self, load_balancer: LoadBalancer, present: Service | None) -> Departure:
         in_use = address_in_use(load_balancer, self._services.all())
-        return plan_departure(load_balancer, present, self._cluster, address_in_use=in_use, class_only=self._class_only)
+        return plan_departure(load_balancer, present, self._cluster, address_in_use=in_use)
 
     async def _delete(self, load_balancer: LoadBalancer) -> None:
         meta = load_balancer.metadata

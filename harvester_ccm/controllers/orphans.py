@@ -35,8 +35,6 @@ class SweepPolicy:
     orphans: OrphanPolicy
     period: float
     """Seconds between two looks at everything."""
-    class_only: bool = False
-    """Whether only Services that ask for our load balancer class are served."""
 
 
 @dataclass
@@ -111,7 +109,7 @@ class OrphanSweep:
             caches_current=self._services.problem is None and self._load_balancers.problem is None,
             address_in_use=address_in_use(load_balancer, shown),
         )
-        return plan_orphan(load_balancer, service, self._cluster, suspicion, class_only=self._policy.class_only)
+        return plan_orphan(load_balancer, service, self._cluster, suspicion)
 
     async def _delete(self, load_balancer: LoadBalancer) -> Outcome:
         meta = load_balancer.metadata

@@ -71,16 +71,6 @@ class ServiceCaches:
     """Holds the network mapping only."""
 
 
-@dataclass(frozen=True)
-class ServicePolicy:
-    """How Services are served."""
-
-    workers: int
-    """Services worked on at once."""
-    class_only: bool = False
-    """Serve only Services that ask for our load balancer class."""
-
-
 def sharer_index(service: Service) -> Iterable[str]:
     """Return the keys of the primaries that the Service names and was last served with, for the index SHARERS."""
     return {key for key in (primary_reference(service), labelled_primary(service)) if key is not None}
@@ -102,7 +92,7 @@ class ServiceController:
         *,
         recorder: EventRecorder,
         cluster: ClusterIdentity,
-        policy: ServicePolicy,
+        workers: int,
     ) -> None:
         self._guest = guest
         self._writes = BalancerWrites(harvester, caches.load_balancers, cluster.namespace)
@@ -111,12 +101,11 @@ class ServiceController:
         self._load_balancers = caches.load_balancers
         self._recorder = recorder
         self._cluster = cluster
-        self._policy = policy
         self._memories = Recollection()
         self._backends: tuple[str, ...] = ()
         self._backend_addresses: tuple[str, ...] = ()
         self._backends_were_known = False
-        self.runner = Runner("service", self.reconcile, workers=policy.workers, serial=self._shared_address)
+        self.runner = Runner("service", self.reconcile, workers=workers, serial=self._shared_address)
         caches.services.on_change(self._service_changed)
         caches.load_balancers.on_change(self._load_balancer_changed)
         caches.load_balancers.on_state(self._refresh_backends)
@@ -161,7 +150,7 @@ class ServiceController:
 
     def _concerns_us(self, service: Service) -> bool:
         found = claim(self._candidates(service), service, self._cluster)
-        return concerns_us(service, found, class_only=self._policy.class_only)
+        return concerns_us(service, found, self._cluster)
 
     def situation(self, service: Service) -> Situation:
         """Return what is known about a Service now."""
@@ -186,7 +175,6 @@ class ServiceController:
             capabilities=self._capabilities,
             network_devices=network_devices(mapping),
             mapping_known=self._caches.config_maps.synced or self._caches.config_maps.problem is not None,
-            class_only=self._policy.class_only,
             harvester_known=self._load_balancers.synced,
             harvester_problem=self._load_balancers.problem,
         )

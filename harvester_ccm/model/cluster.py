@@ -1,9 +1,11 @@
-"""Who we are towards Harvester."""
+"""Who we are towards Harvester, and whom we serve."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
+from harvester_ccm.config import Settings
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME
 
 
@@ -18,6 +20,19 @@ class ClusterIdentity:
     uid: str = ""
     """UID of the guest's kube-system namespace; empty when it may not be read, and where only VMs are looked at."""
     management_network: str = ""
+    class_only: bool = False
+    """Whether only Services that ask for our load balancer class are served."""
+
+    @classmethod
+    def of(cls, settings: Settings, namespace: str, uid: str = "") -> Self:
+        """Return the identity that the flags give, for what is known from the clusters besides."""
+        return cls(
+            name=settings.harvester.cluster_name,
+            namespace=namespace,
+            uid=uid,
+            management_network=settings.nodes.management_network or "",
+            class_only=settings.services.class_only,
+        )
 
     @property
     def named(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import WaitReason
@@ -23,8 +24,7 @@ from harvester_ccm.telemetry.creation import created_at
 class Reporting:
     """What the report needs besides the caches."""
 
-    cluster_name: str
-    class_only: bool
+    cluster: ClusterIdentity
     leading: Callable[[], bool]
     """Whether this process works; others have nothing to tell."""
     served: Callable[[float], None]
@@ -70,7 +70,7 @@ class ServiceReport:
         return Counter((self._state(one), one.spec.ipam or "pool", one.spec.workload_type or "vm") for one in ours)
 
     def _is_ours(self, load_balancer: LoadBalancer) -> bool:
-        return load_balancer.metadata.label(LB_CLUSTER) == self._reporting.cluster_name
+        return load_balancer.metadata.label(LB_CLUSTER) == self._reporting.cluster.name
 
     def _state(self, load_balancer: LoadBalancer) -> str:
         if self._services.synced and self._services.get(service_key(load_balancer)) is None:
@@ -92,7 +92,7 @@ class ServiceReport:
             self._reporting.served(now - waited_since)
 
     def _is_pending(self, service: Service) -> bool:
-        return not service.addresses and wants_load_balancer(service, class_only=self._reporting.class_only)
+        return not service.addresses and wants_load_balancer(service, self._reporting.cluster)
 
 
 def state_of(load_balancer: LoadBalancer) -> str:

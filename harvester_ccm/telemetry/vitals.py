@@ -18,6 +18,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.jwt import token_expiry
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.telemetry import Aspect, HealthRegistry, Queue, Samples, Telemetry, catalogue, checks
@@ -94,14 +95,11 @@ class Vitals:
         self,
         services: Informer[Service],
         load_balancers: Informer[LoadBalancer],
-        *,
-        cluster_name: str,
-        class_only: bool,
+        cluster: ClusterIdentity,
     ) -> None:
         """Tell about Services and load balancers; the queue of Services knows what each waits for."""
         reporting = Reporting(
-            cluster_name=cluster_name,
-            class_only=class_only,
+            cluster=cluster,
             leading=self._leads,
             served=self.telemetry.pending_seconds.observe,
             clock=time.time,

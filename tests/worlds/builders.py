@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from harvester_ccm.names import (
 UID = "6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12"
 DELETED_AT = "2026-11-21T08:00:00Z"
 CLUSTER = ClusterIdentity(name="demo", namespace="vms", uid="cluster-uid")
+CLASS_ONLY = replace(CLUSTER, class_only=True)
 LB_NAME = "demo-shop-web-df804e86"
 """Name of the load balancer of ``service()`` in ``CLUSTER``."""
 ADDRESS = "192.168.100.20"

@@ -17,7 +17,6 @@ from harvester_ccm.controllers.service import (
     SHARERS,
     ServiceCaches,
     ServiceController,
-    ServicePolicy,
     service_index,
     sharer_index,
 )
@@ -29,7 +28,7 @@ from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer
 from harvester_ccm.model.meta import Object, ObjectT, Resource
-from tests.worlds.builders import CLUSTER
+from tests.worlds.builders import CLASS_ONLY, CLUSTER
 
 Document = dict[str, Any]
 
@@ -214,8 +213,8 @@ class ServiceControllerWorld:
             harvester,
             self.caches,
             recorder=cast("EventRecorder", self.recorder),
-            cluster=CLUSTER,
-            policy=ServicePolicy(workers=1, class_only=class_only),
+            cluster=CLASS_ONLY if class_only else CLUSTER,
+            workers=1,
         )
         self.woken: list[str] = []
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
@@ -49,12 +50,12 @@ def plan_service(situation: Situation) -> ServicePlan:
     """Return what to do for the Service now."""
     service = situation.service
     found = claim(situation.load_balancers, service, situation.cluster)
-    if not concerns_us(service, found, class_only=situation.class_only):
+    if not concerns_us(service, found, situation.cluster):
         return NOTHING
     if not situation.harvester_known:
         return _plan_unavailable(situation)
     own = (*((found.chosen,) if found.chosen else ()), *found.duplicates)
-    if needs_cleanup(service, class_only=situation.class_only, owned=bool(own)):
+    if needs_cleanup(service, situation.cluster, owned=bool(own)):
         return plan_cleanup(situation, own)
     if primary_reference(service) is not None:
         served = found.chosen is not None and not found.chosen.metadata.deleting
@@ -64,19 +65,17 @@ def plan_service(situation: Situation) -> ServicePlan:
     return _plan_own(situation, found)
 
 
-def concerns_us(service: Service, found: Claim, *, class_only: bool) -> bool:
+def concerns_us(service: Service, found: Claim, cluster: ClusterIdentity) -> bool:
     """Return whether the Service is to be served or to be cleaned up by us."""
     owned = found.chosen is not None
-    return needs_cleanup(service, class_only=class_only, owned=owned) or wants_load_balancer(
-        service, class_only=class_only, owned=owned
-    )
+    return needs_cleanup(service, cluster, owned=owned) or wants_load_balancer(service, cluster, owned=owned)
 
 
 def phase(situation: Situation) -> str:
     """Return a word for the state the Service is in; ``Situation.waited`` counts from its last change."""
     service = situation.service
     found = claim(situation.load_balancers, service, situation.cluster).chosen
-    leaving = needs_cleanup(service, class_only=situation.class_only, owned=found is not None)
+    leaving = needs_cleanup(service, situation.cluster, owned=found is not None)
     return f"{'leaving' if leaving else 'wanted'} {found.metadata.uid if found else '-'}"
 
 

@@ -33,7 +33,6 @@ def plan_departure(
     cluster: ClusterIdentity,
     *,
     address_in_use: bool,
-    class_only: bool = False,
 ) -> Departure:
     """Return what to do with the load balancer of a Service that was seen to go.
 
@@ -42,15 +41,15 @@ def plan_departure(
     meta = load_balancer.metadata
     if meta.deleting or not cluster.uid or meta.annotation(LB_OWNER) != cluster.uid:
         return Departure.KEEP
-    if present is not None and _has(present, load_balancer, cluster, class_only=class_only):
+    if present is not None and _has(present, load_balancer, cluster):
         return Departure.KEEP
     if address_in_use or not safe_to_delete(load_balancer):
         return Departure.WAIT
     return Departure.DELETE
 
 
-def _has(service: Service, load_balancer: LoadBalancer, cluster: ClusterIdentity, *, class_only: bool) -> bool:
+def _has(service: Service, load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool:
     """Return whether the load balancer is a Service's own, or is taken over by a new one that we serve."""
     if service.metadata.uid == load_balancer.metadata.annotation(LB_SERVICE_UID):
         return True
-    return concerns_us(service, claim((load_balancer,), service, cluster), class_only=class_only)
+    return concerns_us(service, claim((load_balancer,), service, cluster), cluster)

@@ -42,11 +42,9 @@ def plan_orphan(
     service: Service | None,
     cluster: ClusterIdentity,
     suspicion: Suspicion,
-    *,
-    class_only: bool = False,
 ) -> OrphanPlan:
     """Return what to do with a load balancer; ``service`` is the one that its labels name, if it exists."""
-    match orphan_state(load_balancer, service, cluster, class_only=class_only):
+    match orphan_state(load_balancer, service, cluster):
         case Orphan.NO:
             return OrphanPlan()
         case Orphan.LIKELY:

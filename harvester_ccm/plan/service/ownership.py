@@ -172,9 +172,7 @@ class Orphan(Enum):
     """Carries our cluster name and no mark; reported, never deleted."""
 
 
-def orphan_state(
-    load_balancer: LoadBalancer, service: Service | None, cluster: ClusterIdentity, *, class_only: bool = False
-) -> Orphan:
+def orphan_state(load_balancer: LoadBalancer, service: Service | None, cluster: ClusterIdentity) -> Orphan:
     """Return whether the load balancer is left over; ``service`` is the one it was made for, if there is one.
 
     A Service that still holds our finalizer is never orphaned from here: its own clean-up does it in order.
@@ -184,8 +182,7 @@ def orphan_state(
     if meta.deleting or not (labelled or service_uuid(load_balancer)):
         return Orphan.NO
     if service is not None and (
-        service.metadata.has_finalizer(SERVICE_FINALIZER)
-        or wants_load_balancer(service, class_only=class_only, owned=True)
+        service.metadata.has_finalizer(SERVICE_FINALIZER) or wants_load_balancer(service, cluster, owned=True)
     ):
         return Orphan.NO
     mark = meta.annotation(LB_OWNER)

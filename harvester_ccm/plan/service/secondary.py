@@ -41,7 +41,7 @@ def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: Se
     other address can be used.
     """
     service, primary = situation.service, situation.primary
-    sharing = share(service, primary, situation.sharers, class_only=situation.class_only)
+    sharing = share(service, primary, situation.sharers, situation.cluster)
     if primary is None or not sharing.address or not _is_given(situation, sharing.address):
         told = emit(sharing.note)
         rest = keep if keep is not None else _plan_without_address(situation, outranked=sharing.outranked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import (
     LOAD_BALANCER_CLASS,
@@ -24,10 +25,10 @@ FOREIGN_LABELS: Final = {"implementation": "kube-vip"}
 """What kube-vip-cloud-provider puts on the Services that it serves; it uses the same finalizer as we do."""
 
 
-def class_matches(service: Service, *, class_only: bool) -> bool:
+def class_matches(service: Service, cluster: ClusterIdentity) -> bool:
     """Return whether the load balancer class is ours, or absent where that is enough."""
     wanted = service.spec.load_balancer_class
-    return wanted == LOAD_BALANCER_CLASS or (wanted is None and not class_only)
+    return wanted == LOAD_BALANCER_CLASS or (wanted is None and not cluster.class_only)
 
 
 def of_other_class(service: Service) -> bool:
@@ -35,7 +36,7 @@ def of_other_class(service: Service) -> bool:
     return service.spec.load_balancer_class not in (None, LOAD_BALANCER_CLASS)
 
 
-def wants_load_balancer(service: Service, *, class_only: bool = False, owned: bool = False) -> bool:
+def wants_load_balancer(service: Service, cluster: ClusterIdentity, *, owned: bool = False) -> bool:
     """Return whether the Service asks this program for a load balancer.
 
     ``owned``: whether a load balancer of ours exists for it; it stays ours then, whoever else puts marks on it.
@@ -43,7 +44,7 @@ def wants_load_balancer(service: Service, *, class_only: bool = False, owned: bo
     return (
         service.spec.type == "LoadBalancer"
         and not service.metadata.deleting
-        and class_matches(service, class_only=class_only)
+        and class_matches(service, cluster)
         and (owned or not served_by_others(service))
     )
 
@@ -70,7 +71,7 @@ def carries_our_marks(service: Service) -> bool:
     return ours and meta.has_finalizer(SERVICE_FINALIZER)
 
 
-def needs_cleanup(service: Service, *, class_only: bool = False, owned: bool = False) -> bool:
+def needs_cleanup(service: Service, cluster: ClusterIdentity, *, owned: bool = False) -> bool:
     """Return whether the Service carries our finalizer and is on its way out, be it to another controller by its class.
 
     Other controllers use the same finalizer: a Service of another class, and one that we would not serve, is left to
@@ -79,7 +80,7 @@ def needs_cleanup(service: Service, *, class_only: bool = False, owned: bool = F
     """
     meta = service.metadata
     if not meta.has_finalizer(SERVICE_FINALIZER):
-        wanted = wants_load_balancer(service, class_only=class_only, owned=owned)
+        wanted = wants_load_balancer(service, cluster, owned=owned)
         return Announcement.of(service).held and not wanted and not meta.deleting
     if of_other_class(service):
         return owned or carries_our_marks(service)
@@ -87,7 +88,7 @@ def needs_cleanup(service: Service, *, class_only: bool = False, owned: bool = F
         return False
     if service.spec.load_balancer_class is not None:
         return True
-    return owned or carries_our_marks(service) or not (class_only or served_by_others(service))
+    return owned or carries_our_marks(service) or not (cluster.class_only or served_by_others(service))
 
 
 def was_secondary(service: Service) -> bool:

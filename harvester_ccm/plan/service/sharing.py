@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
@@ -46,22 +47,22 @@ class Clash:
     """Whether another secondary has it, not the primary."""
 
 
-def share(service: Service, primary: Service | None, sharers: Iterable[Service], *, class_only: bool) -> Sharing:
+def share(service: Service, primary: Service | None, sharers: Iterable[Service], cluster: ClusterIdentity) -> Sharing:
     """Return whether ``service`` may share the address of ``primary``, the one it names (None: not found)."""
     reference = primary_reference(service) or ""
     namespace, slash, name = reference.partition("/")
     if not (namespace and slash and name) or "/" in name:
         return Sharing(note=invalid(PRIMARY_SERVICE, reference, "namespace/name of a Service of type LoadBalancer"))
-    why = _obstacle(service, primary, reference, class_only=class_only)
+    why = _obstacle(service, primary, reference, cluster)
     if primary is None or why:
         return _refuse(why)
-    clash = port_clashes(primary, (service, *sharers), class_only=class_only).get(service.metadata.key)
+    clash = port_clashes(primary, (service, *sharers), cluster).get(service.metadata.key)
     if clash is not None:
         return replace(_refuse(clash.text), outranked=clash.outranked)
     return Sharing(address=primary.addresses[0]) if primary.addresses else Sharing(waiting=True)
 
 
-def _obstacle(service: Service, primary: Service | None, reference: str, *, class_only: bool) -> str:
+def _obstacle(service: Service, primary: Service | None, reference: str, cluster: ClusterIdentity) -> str:
     """Return why the primary itself cannot be one for this Service; empty when it can."""
     if primary is None:
         return f"Service {reference} does not exist. Create it, or correct annotation {PRIMARY_SERVICE}"
@@ -72,29 +73,29 @@ def _obstacle(service: Service, primary: Service | None, reference: str, *, clas
         return f"Service {reference} itself shares the address of {further}. Name {further} as primary instead"
     if primary.metadata.deleting:
         return f"Service {reference} is being deleted. Name another primary, or give this Service its own address"
-    if not _is_served_by_us(primary, class_only=class_only):
+    if not _is_served_by_us(primary, cluster):
         return f"Service {reference} has no load balancer of Harvester. Its type must be LoadBalancer"
     return ""
 
 
-def _is_served_by_us(service: Service, *, class_only: bool) -> bool:
+def _is_served_by_us(service: Service, cluster: ClusterIdentity) -> bool:
     # Whether a load balancer exists is not known here; our finalizer stands for it.
     owned = service.metadata.has_finalizer(SERVICE_FINALIZER)
-    return wants_load_balancer(service, class_only=class_only, owned=owned)
+    return wants_load_balancer(service, cluster, owned=owned)
 
 
 def _refuse(why: str) -> Sharing:
     return Sharing(note=EventMessage("Warning", Reason.SHARING_REFUSED, f"The address cannot be shared. {why}"))
 
 
-def port_clashes(primary: Service, sharers: Iterable[Service], *, class_only: bool) -> dict[str, Clash | None]:
+def port_clashes(primary: Service, sharers: Iterable[Service], cluster: ClusterIdentity) -> dict[str, Clash | None]:
     """Return for each Service that wants the primary's address the clash of its ports with others', or None.
 
     TCP and UDP of one number are different ports. A port belongs to the Service that is served with it on this address
     already, so an edit of another one cannot take it away; after that the rank decides.
     """
     label = primary_label(primary.metadata.key)
-    served = (one for one in sharers if _is_served_by_us(one, class_only=class_only))
+    served = (one for one in sharers if _is_served_by_us(one, cluster))
     ordered = sorted(served, key=lambda one: _rank(one, label))
     own = dict.fromkeys(_ports(primary), primary.metadata.key)
     holders: dict[Port, str] = {}
@@ -137,10 +138,10 @@ def _first(ports: set[Port], owners: Mapping[Port, str]) -> str:
     )
 
 
-def approved(primary: Service, sharers: Iterable[Service], *, class_only: bool) -> tuple[Service, ...]:
+def approved(primary: Service, sharers: Iterable[Service], cluster: ClusterIdentity) -> tuple[Service, ...]:
     """Return the Services that may share the primary's address, in the order in which they were accepted."""
     by_key = {one.metadata.key: one for one in sharers}
-    clashes = port_clashes(primary, by_key.values(), class_only=class_only)
+    clashes = port_clashes(primary, by_key.values(), cluster)
     return tuple(by_key[key] for key, clash in clashes.items() if clash is None)
 
 

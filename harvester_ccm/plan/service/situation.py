@@ -92,7 +92,6 @@ class Situation:
     """Network to device in the nodes; None while there is none."""
     mapping_known: bool = True
     """Whether that was looked up; before that, nothing is said about it."""
-    class_only: bool = False
     harvester_known: bool = True
     """Whether Harvester's load balancers have been listed; before that, none found means nothing."""
     harvester_problem: CCMError | None = None

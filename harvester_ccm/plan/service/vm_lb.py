@@ -35,7 +35,7 @@ FIRST_CHECKS: Final = 10.0
 def wanted_spec(situation: Situation, request: Request) -> Document:
     """Return the fields of ``spec`` that follow the Service, its sharers and the nodes; empty without node ports."""
     service = situation.service
-    sharers = approved(service, situation.sharers, class_only=situation.class_only)
+    sharers = approved(service, situation.sharers, situation.cluster)
     front = listeners(service, sharers)
     if not front:
         return {}

@@ -18,7 +18,7 @@ from tests.unit.commands import objects
 from tests.unit.commands.conftest import Json, Runner
 
 CLUSTER = ClusterIdentity("demo", objects.VMS, objects.CLUSTER_UID)
-VIEW = ServiceView(CLUSTER, False, True, 0.0, None)
+VIEW = ServiceView(CLUSTER, True, 0.0, None)
 
 
 def proposal(service: Json, taken: Json, *others: Json) -> Adoption:

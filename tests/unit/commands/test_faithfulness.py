@@ -19,7 +19,6 @@ from harvester_ccm.controllers.service import (
     SHARERS,
     ServiceCaches,
     ServiceController,
-    ServicePolicy,
     service_index,
     sharer_index,
 )
@@ -95,7 +94,7 @@ async def test_the_situation_is_the_controllers(capabilities: Capabilities) -> N
     )
     controller = controller_on(inventory)
     for service in inventory.services:
-        situation = situation_of(service, inventory, ServiceView(CLUSTER, False, True, None, None))
+        situation = situation_of(service, inventory, ServiceView(CLUSTER, True, None, None))
         assert situation == replace(controller.situation(service), waited=0.0)
 
 
@@ -117,7 +116,7 @@ def controller_on(inventory: Inventory) -> ServiceController:
         caches,
         recorder=EventRecorder(client, host="here"),
         cluster=CLUSTER,
-        policy=ServicePolicy(1),
+        workers=1,
     )
     caches.services._replace_all(inventory.services, "100")
     caches.load_balancers._replace_all(inventory.load_balancers, "100")

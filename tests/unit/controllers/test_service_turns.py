@@ -15,7 +15,6 @@ from harvester_ccm.controllers.service import (
     SHARERS,
     ServiceCaches,
     ServiceController,
-    ServicePolicy,
     service_index,
     sharer_index,
 )
@@ -64,7 +63,7 @@ class ControllerWorld:
             self.caches,
             recorder=self.recorder,
             cluster=CLUSTER,
-            policy=ServicePolicy(workers=WORKERS),
+            workers=WORKERS,
         )
 
     @asynccontextmanager

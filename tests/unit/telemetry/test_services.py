@@ -17,7 +17,7 @@ from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, LoadBalancer
 from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
 from harvester_ccm.telemetry.services import Reporting, ServiceReport, state_of
-from tests.worlds.builders import load_balancer, service
+from tests.worlds.builders import CLUSTER, load_balancer, service
 
 CREATED = "2026-11-21T08:00:00Z"
 NOW = datetime.fromisoformat(CREATED).timestamp()
@@ -36,8 +36,7 @@ class ServiceReportWorld:
         self.reasons: dict[str, str] = {}
         self._version = 0
         reporting = Reporting(
-            cluster_name="demo",
-            class_only=False,
+            cluster=CLUSTER,
             leading=lambda: self.leading,
             served=self.served.append,
             clock=lambda: self.now,

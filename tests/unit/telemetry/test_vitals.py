@@ -31,7 +31,7 @@ from harvester_ccm.telemetry import Aspect
 from harvester_ccm.telemetry.vitals import Vitals
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.background import running
-from tests.worlds.builders import load_balancer, service
+from tests.worlds.builders import CLUSTER, load_balancer, service
 from tests.worlds.waiting import wait_for
 
 
@@ -256,7 +256,7 @@ async def test_only_the_leader_tells_about_services_and_nodes() -> None:
     services: Informer[Service] = Informer(guest, SERVICES)
     balancers: Informer[LoadBalancer] = Informer(guest, LOAD_BALANCERS)
     nodes: Informer[Node] = Informer(guest, NODES)
-    vitals.follow_services(services, balancers, cluster_name="demo", class_only=False)
+    vitals.follow_services(services, balancers, CLUSTER)
     vitals.follow_nodes(nodes)
     vitals.follow_election(candidate, ELECTION)
     services.observe(service())

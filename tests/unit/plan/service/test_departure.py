@@ -9,7 +9,7 @@ import pytest
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.names import LB_OWNER, SERVICE_FINALIZER
 from harvester_ccm.plan.service.departure import Departure, plan_departure
-from tests.worlds.builders import CLUSTER, allocated, marked, service
+from tests.worlds.builders import CLASS_ONLY, CLUSTER, allocated, marked, service
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,10 @@ def test_departure(found: Any, present: Any, in_use: bool, expected: Departure) 
     assert plan_departure(found, present, CLUSTER, address_in_use=in_use) is expected
 
 
-@pytest.mark.parametrize(("class_only", "expected"), [(False, Departure.KEEP), (True, Departure.DELETE)])
-def test_a_new_one_takes_it_over_only_where_it_is_served(class_only: bool, expected: Departure) -> None:
+@pytest.mark.parametrize(("cluster", "expected"), [(CLUSTER, Departure.KEEP), (CLASS_ONLY, Departure.DELETE)])
+def test_a_new_one_takes_it_over_only_where_it_is_served(cluster: ClusterIdentity, expected: Departure) -> None:
     present = service(uid="another")
-    decided = plan_departure(allocated(), present, CLUSTER, address_in_use=False, class_only=class_only)
+    decided = plan_departure(allocated(), present, cluster, address_in_use=False)
     assert decided is expected
 
 

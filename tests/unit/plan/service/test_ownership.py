@@ -21,7 +21,18 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
 from harvester_ccm.plan.service.ownership import Orphan, Owner, orphan_state, owner_of
 from tests.unit.plan.service.plans import outline, plan, said
-from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
+from tests.worlds.builders import (
+    ADDRESS,
+    CLASS_ONLY,
+    CLUSTER,
+    LB_NAME,
+    UID,
+    allocated,
+    load_balancer,
+    marked,
+    served,
+    service,
+)
 
 NAMELESS = ClusterIdentity(name="demo", namespace="vms")
 """The cluster where its own UID may not be read."""
@@ -210,16 +221,16 @@ def test_orphans(found: Any, asked: Any, cluster: ClusterIdentity, state: Orphan
     assert orphan_state(found, asked, cluster) is state
 
 
-CLASS_ONLY: dict[str, tuple[Any, Orphan]] = {
+OF_CLASS_ONLY: dict[str, tuple[Any, Orphan]] = {
     "our class": (service(spec={"loadBalancerClass": LOAD_BALANCER_CLASS}), Orphan.NO),
     "no class": (service(), Orphan.CERTAIN),
     "no class, served before that": (served(), Orphan.NO),
 }
 
 
-@pytest.mark.parametrize(("asked", "state"), CLASS_ONLY.values(), ids=CLASS_ONLY.keys())
+@pytest.mark.parametrize(("asked", "state"), OF_CLASS_ONLY.values(), ids=OF_CLASS_ONLY.keys())
 def test_orphans_where_only_our_class_is_served(asked: Any, state: Orphan) -> None:
-    assert orphan_state(allocated(), asked, CLUSTER, class_only=True) is state
+    assert orphan_state(allocated(), asked, CLASS_ONLY) is state
 
 
 def test_names_of_new_ones() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.decision import NOTHING
 from harvester_ccm.plan.service.selection import needs_cleanup, wants_load_balancer
 from tests.unit.plan.service.plans import plan
-from tests.worlds.builders import ADDRESS, allocated, served, service
+from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served, service
 
 OWN: dict[str, Any] = {"spec": {"loadBalancerClass": LOAD_BALANCER_CLASS}}
 FOREIGN: dict[str, Any] = {"spec": {"loadBalancerClass": "kube-vip.io/kube-vip-class"}}
@@ -70,11 +71,15 @@ WANTED: dict[str, tuple[Any, dict[str, bool], bool]] = {
 }
 
 
+def _known(more: dict[str, bool]) -> dict[str, Any]:
+    return {"cluster": replace(CLUSTER, class_only="class_only" in more), "owned": "owned" in more}
+
+
 @pytest.mark.parametrize(("asked", "more", "wanted"), WANTED.values(), ids=WANTED.keys())
 def test_who_is_served(asked: Any, more: dict[str, bool], wanted: bool) -> None:
-    assert wants_load_balancer(asked, **more) is wanted
+    assert wants_load_balancer(asked, **_known(more)) is wanted
     if not wanted and not more:
-        assert plan(asked) == NOTHING or needs_cleanup(asked)
+        assert plan(asked) == NOTHING or needs_cleanup(asked, CLUSTER)
 
 
 GOING: dict[str, Any] = {"ours": True, "deleting": True}
@@ -133,7 +138,7 @@ CLEANED: dict[str, tuple[Any, dict[str, bool], bool]] = {
 
 @pytest.mark.parametrize(("asked", "more", "wanted"), CLEANED.values(), ids=CLEANED.keys())
 def test_who_is_cleaned_up(asked: Any, more: dict[str, bool], wanted: bool) -> None:
-    assert needs_cleanup(asked, **more) is wanted
+    assert needs_cleanup(asked, **_known(more)) is wanted
 
 
 UNTOUCHED = {

@@ -30,7 +30,7 @@ from tests.unit.plan.service.sharing_services import (
     hosted_primary,
     sharing,
 )
-from tests.worlds.builders import ADDRESS, allocated, served, service
+from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served, service
 
 STEPS = {
     "asks for the address": (
@@ -261,11 +261,11 @@ ALLOWED: dict[str, tuple[Any, tuple[Any, ...]]] = {
 def test_no_refusal(asked: Any, sharers: tuple[Any, ...]) -> None:
     made = plan(asked, primary=served(), sharers=sharers)
     assert said(made, Reason.SHARING_REFUSED) == ""
-    assert asked.metadata.key in [one.metadata.key for one in approved(served(), (asked, *sharers), class_only=False)]
+    assert asked.metadata.key in [one.metadata.key for one in approved(served(), (asked, *sharers), CLUSTER)]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)], ids=str)
 def test_verdicts_do_not_depend_on_the_order_of_events(order: tuple[int, ...]) -> None:
     three = (asking(created="2026-01-01T00:00:00Z"), YOUNGER, FROM_ELSEWHERE)
-    verdict = approved(served(), [three[number] for number in order], class_only=False)
+    verdict = approved(served(), [three[number] for number in order], CLUSTER)
     assert [one.metadata.key for one in verdict] == ["shop/a"]
