@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from harvester_ccm.model.meta import Model, Object, Resource, decoder
-from harvester_ccm.names import PROVIDER_NAME
+from harvester_ccm.names import NAD_MAPPING_KEY, PROVIDER_NAME
 
 
 class ServicePort(Model, frozen=True, kw_only=True):
@@ -136,6 +136,20 @@ class ConfigMap(Object, frozen=True, kw_only=True):
     """A ConfigMap of the guest cluster."""
 
     data: dict[str, str] | None = None
+
+
+def published_devices(config_map: ConfigMap | None) -> dict[str, str] | None:
+    """Return network name to device as the network mapping says; None when there is none or it is unreadable.
+
+    Text that is no JSON object of strings is unreadable as a whole; no text at all is a mapping without entries.
+    """
+    if config_map is None:
+        return None
+    text = (config_map.data or {}).get(NAD_MAPPING_KEY)
+    try:
+        return msgspec.json.decode(text, type=dict[str, str]) if text else {}
+    except msgspec.DecodeError:
+        return None
 
 
 class Namespace(Object, frozen=True, kw_only=True):

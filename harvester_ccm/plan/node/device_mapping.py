@@ -12,11 +12,12 @@ controllers and Rancher read it. When all VMs report their devices the value is 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from harvester_ccm.model.core import ConfigMap
+import msgspec
+
+from harvester_ccm.model.core import ConfigMap, published_devices
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.vms import migrating, phase
@@ -57,7 +58,8 @@ def plan_nad_mapping(
     remembered: Mapping[str, Devices],
 ) -> MappingPlan:
     """Return the mapping over the nodes' VMIs (``vms.own_vmis``). ``config_map``: None if absent."""
-    published = _published(config_map)
+    # Unreadable text counts as none, so that anything known replaces it.
+    published = published_devices(config_map)
     reports: dict[str, _Report] = {}
     for vmi in vmis:
         report = _report(vmi, remembered.get(vmi.metadata.uid, {}))
@@ -76,7 +78,7 @@ def plan_nad_mapping(
 
 def mapping_text(mapping: Devices) -> str:
     """Return the value of the key: compact JSON with sorted keys, or nothing for no network."""
-    return json.dumps(mapping, separators=(",", ":"), sort_keys=True, ensure_ascii=False) if mapping else ""
+    return msgspec.json.encode(mapping, order="sorted").decode() if mapping else ""
 
 
 def new_config_map(value: str) -> dict[str, object]:
@@ -87,19 +89,6 @@ def new_config_map(value: str) -> dict[str, object]:
         "metadata": {"name": NAD_MAPPING_NAME, "namespace": NAD_MAPPING_NAMESPACE},
         "data": {NAD_MAPPING_KEY: value},
     }
-
-
-def _published(config_map: ConfigMap | None) -> dict[str, str] | None:
-    """Return the published mapping; None when there is none or it is unreadable, so that anything known replaces it."""
-    if config_map is None:
-        return None
-    try:
-        value = json.loads((config_map.data or {}).get(NAD_MAPPING_KEY) or "{}")
-    except ValueError:
-        return None
-    if not isinstance(value, dict) or not all(isinstance(device, str) for device in value.values()):
-        return None
-    return value
 
 
 def _report(vmi: VirtualMachineInstance, remembered: Devices) -> _Report | None:

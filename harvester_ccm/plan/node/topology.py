@@ -14,11 +14,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
@@ -91,16 +92,14 @@ def _mirrored(node: Node, planned: Mapping[str, str | None], beta: str, key: str
 
 def _record(node: Node) -> dict[str, str]:
     try:
-        record = json.loads(node.metadata.annotation(TOPOLOGY_RECORD) or "{}")
-    except ValueError:
+        record = msgspec.json.decode(node.metadata.annotation(TOPOLOGY_RECORD) or "{}", type=dict[str, object])
+    except msgspec.DecodeError:
         return {}
-    if not isinstance(record, dict):
-        return {}
-    return {str(key): value for key, value in record.items() if isinstance(value, str)}
+    return {key: value for key, value in record.items() if isinstance(value, str)}
 
 
 def _record_change(node: Node, record: Mapping[str, str]) -> dict[str, str | None]:
-    wanted = json.dumps(record, separators=(",", ":"), sort_keys=True) if record else None
+    wanted = msgspec.json.encode(record, order="sorted").decode() if record else None
     return {} if node.metadata.annotation(TOPOLOGY_RECORD) == wanted else {TOPOLOGY_RECORD: wanted}
 
 

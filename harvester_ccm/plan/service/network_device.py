@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
-
-from harvester_ccm.model.core import ConfigMap
+from harvester_ccm.model.core import ConfigMap, published_devices
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, NETWORK, Reason
+from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, NETWORK, Reason
 from harvester_ccm.plan.service.request import normal_network
 
 
@@ -23,11 +21,7 @@ class Device:
 
 def network_devices(config_map: ConfigMap | None) -> Mapping[str, str] | None:
     """Return the mapping in the ConfigMap, networks in normal form; None while it is absent, empty or unreadable."""
-    text = (config_map.data or {}).get(NAD_MAPPING_KEY, "") if config_map is not None else ""
-    try:
-        mapping = msgspec.json.decode(text, type=dict[str, str]) if text else {}
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        return None
+    mapping = published_devices(config_map) or {}
     return {normal_network(network): device for network, device in mapping.items() if device} or None
 
 

@@ -109,6 +109,8 @@ MAPPINGS: dict[str, tuple[str | None, dict[str, str] | None]] = {
     "no entries": ("{}", None),
     "null": ("null", None),
     "no JSON": ("x", None),
+    "no JSON object": ("[1]", None),
+    "a device that is no text": ('{"infra/vlan9":"eth1","vlan8":2}', None),
     "an entry without a device": ('{"infra/vlan9":""}', None),
     "no such key": (None, None),
 }
