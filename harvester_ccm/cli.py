@@ -7,7 +7,7 @@ settings are known to be good.
 Exit codes are those of the Go provider: 0 after a run that was asked to stop, 255 when the file of ``--cloud-config``
 cannot be used (a ``CredentialError`` out of the run), 1 for everything else. A run therefore raises ``CredentialError``
 for the Harvester side only and reports a guest kubeconfig that cannot be used as ``ConfigurationError``. Commands have
-exit codes of their own (``harvester_ccm.commands.definition``).
+exit codes of their own (``harvester_ccm.commands``).
 """
 
 from __future__ import annotations

@@ -6,47 +6,63 @@ what the running program would do. Each is loaded only when it is called; the ru
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Final
 
-from harvester_ccm.commands.definition import Command, Invocation
-
-__all__ = ["COMMANDS", "Command", "Invocation"]
-
-
-def _preflight(invocation: Invocation) -> int:
-    from harvester_ccm.commands.preflight import run  # noqa: PLC0415 - loaded when called
-
-    return run(invocation)
+EXIT_OK: Final = 0
+"""All is right, or there is nothing to do."""
+EXIT_PROBLEMS: Final = 1
+"""Something was found that somebody has to see to, or a cluster could not be asked."""
+EXIT_USAGE: Final = 2
+"""The command line or a file on it cannot be used; nothing was done."""
 
 
-def _explain(invocation: Invocation) -> int:
-    from harvester_ccm.commands.explain import run  # noqa: PLC0415 - loaded when called
+@dataclass(frozen=True)
+class Invocation:
+    """How the program was called."""
 
-    return run(invocation)
+    program: str
+    """Name to show in the help."""
+    words: tuple[str, ...]
+    """Arguments, without a command's name."""
+    environment: Mapping[str, str]
 
 
-def _adopt(invocation: Invocation) -> int:
-    from harvester_ccm.commands.adopt import run  # noqa: PLC0415 - loaded when called
+@dataclass(frozen=True)
+class Command:
+    """A subcommand: the first argument, when it is this name."""
 
-    return run(invocation)
+    name: str
+    summary: str
+    """One sentence for the help."""
+    run: Callable[[Invocation], int]
+    """Returns the exit code; errors of the ``CCMError`` family are reported as for a plain run."""
 
 
-def _cleanup(invocation: Invocation) -> int:
-    from harvester_ccm.commands.cleanup import run  # noqa: PLC0415 - loaded when called
+def _loaded(module: str) -> Callable[[Invocation], int]:
+    """Return the ``run`` of a module of this package, which is loaded when it is called."""
 
-    return run(invocation)
+    def run(invocation: Invocation) -> int:
+        code: int = import_module(f"{__name__}.{module}").run(invocation)
+        return code
+
+    return run
 
 
 COMMANDS: Final[tuple[Command, ...]] = (
     Command(
-        "preflight", "Check both clusters as the running program would, and say what to do about faults.", _preflight
+        "preflight",
+        "Check both clusters as the running program would, and say what to do about faults.",
+        _loaded("preflight"),
     ),
     Command(
         "explain",
         "Say what a Service or a Node is, what would be done about it now and why, from the clusters or from files.",
-        _explain,
+        _loaded("explain"),
     ),
-    Command("adopt", "Let a Service take over a load balancer that nothing proves to be its own.", _adopt),
-    Command("cleanup", "List or delete the load balancers of a guest cluster that is gone.", _cleanup),
+    Command("adopt", "Let a Service take over a load balancer that nothing proves to be its own.", _loaded("adopt")),
+    Command("cleanup", "List or delete the load balancers of a guest cluster that is gone.", _loaded("cleanup")),
 )
 """In the order of the help."""

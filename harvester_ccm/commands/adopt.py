@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from harvester_ccm.commands.call import Call, Manual, expect_arguments, perform, split_key
+from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, Invocation
+from harvester_ccm.commands.call import FORCE, OUTPUT, YES, Call, Manual, expect_arguments, perform, split_key
 from harvester_ccm.commands.claims import Verdict, judge
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_inventory
-from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, Invocation
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.output import Output
-from harvester_ccm.commands.ownflags import FORCE, OUTPUT, YES
 from harvester_ccm.commands.service_report import differences
 from harvester_ccm.commands.service_view import ServiceView, candidates, why_not_served
 from harvester_ccm.config import SERVICE_CONTROLLER

@@ -12,11 +12,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from harvester_ccm.access import harvester_credentials
-from harvester_ccm.commands.call import Call, Manual, expect_arguments, perform, refuse
+from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, Invocation
+from harvester_ccm.commands.call import (
+    CLUSTER,
+    CLUSTER_UID,
+    FORCE,
+    NAMESPACE,
+    OUTPUT,
+    YES,
+    Call,
+    Manual,
+    expect_arguments,
+    perform,
+    refuse,
+)
 from harvester_ccm.commands.clusters import ask_all, read_load_balancers, unusable_cloud_config
-from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, Invocation
 from harvester_ccm.commands.output import Output
-from harvester_ccm.commands.ownflags import CLUSTER, CLUSTER_UID, FORCE, NAMESPACE, OUTPUT, YES
 from harvester_ccm.errors import CCMError, CredentialError, NotFound
 from harvester_ccm.flags.cluster_name import read_cluster_name
 from harvester_ccm.kube.client import ApiClient

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from harvester_ccm.commands.call import Call, Form, Manual, expect_arguments, perform, refuse
-from harvester_ccm.commands.definition import EXIT_OK, Invocation
+from harvester_ccm.commands import EXIT_OK, Invocation
+from harvester_ccm.commands.call import (
+    FILENAME,
+    NAMESPACE,
+    OUTPUT,
+    WAITED,
+    Call,
+    Form,
+    Manual,
+    expect_arguments,
+    perform,
+    refuse,
+)
 from harvester_ccm.commands.explain_mapping import explain_mapping
 from harvester_ccm.commands.explain_node import explain_node
 from harvester_ccm.commands.explain_service import explain_service
-from harvester_ccm.commands.ownflags import FILENAME, NAMESPACE, OUTPUT, WAITED
 from harvester_ccm.flags import CommandLine
 from harvester_ccm.flags.cluster_name import read_cluster_name
 from harvester_ccm.plan.service.load_balancer_name import load_balancer_name

@@ -6,15 +6,14 @@ import asyncio
 import json
 from dataclasses import dataclass
 
-from harvester_ccm.commands.call import Call, expect_arguments
+from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
+from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, expect_arguments
 from harvester_ccm.commands.clusters import open_clusters, read_inventory
-from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.explain_node import with_stand_ins
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.node_report import vm_index
 from harvester_ccm.commands.output import Output
-from harvester_ccm.commands.ownflags import FILENAME, NAMESPACE
 from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
 from harvester_ccm.plan.node.device_mapping import MappingPlan, mapping_text, plan_nad_mapping

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from harvester_ccm.commands.call import Call, expect_arguments, refuse
+from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, expect_arguments, refuse
 from harvester_ccm.commands.clusters import Clusters, ask, open_clusters, read_inventory
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.node_report import NodeReport, match_of, print_report, report_node, vm_index
-from harvester_ccm.commands.ownflags import FILENAME, NAMESPACE
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import (

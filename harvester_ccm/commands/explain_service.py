@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from harvester_ccm.commands.call import Call, expect_arguments, refuse, split_key
+from harvester_ccm.commands.call import FILENAME, NAMESPACE, WAITED, Call, expect_arguments, refuse, split_key
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_endpoint_slice, read_inventory
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import ENDPOINT_SLICES, IDENTITY_NAMESPACE, Inventory
-from harvester_ccm.commands.ownflags import FILENAME, NAMESPACE, WAITED
 from harvester_ccm.commands.service_report import ServiceReport, print_report, report_service
 from harvester_ccm.commands.service_view import ServiceView
 from harvester_ccm.config import SERVICE_CONTROLLER, Settings

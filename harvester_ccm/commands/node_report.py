@@ -9,8 +9,8 @@ from typing import Final, cast
 
 import msgspec
 
+from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.address_report import AddressVerdict, report_addresses
-from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.output import Output
 from harvester_ccm.commands.rehearsal import AFTER_WRITE, merge

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from harvester_ccm.access import guest_credentials, harvester_credentials
-from harvester_ccm.commands.call import Call, Manual, expect_arguments, perform
+from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, Invocation
+from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments, perform
 from harvester_ccm.commands.checks_connection import (
     FLAGS,
     REMEDIES,
@@ -37,10 +38,8 @@ from harvester_ccm.commands.checks_content import (
     vm_check,
 )
 from harvester_ccm.commands.clusters import Asked, ask, ask_all, read_load_balancers
-from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS, Invocation
 from harvester_ccm.commands.inventory import IDENTITY_NAMESPACE
 from harvester_ccm.commands.output import Output, table_row
-from harvester_ccm.commands.ownflags import OUTPUT
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of, review
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CredentialError

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.backends import Backends, backends_of
 from harvester_ccm.commands.claims import Candidate, Verdict, judge
-from harvester_ccm.commands.definition import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.outcomes import outcome_document, outcome_sentence
 from harvester_ccm.commands.output import Output
