@@ -137,7 +137,7 @@ class _Judge:
 
 def _elsewhere(instance: VirtualMachineInstance, nic: Nic | None, policy: AddressPolicy) -> Iterator[AddressVerdict]:
     """Yield a verdict on the addresses of the interfaces that do not count."""
-    networks = {n.name: n.multus.network_name for n in instance.spec.networks or () if n.multus is not None}
+    networks = instance.spec.multus_networks
     chosen = f"--management-network {policy.management_network}" if policy.management_network else "the first interface"
     why = f"addresses are read from {nic.name} ({chosen})" if nic else "no interface of the VM counts"
     passed = False

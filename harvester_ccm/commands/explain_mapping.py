@@ -103,9 +103,7 @@ def report_mapping(inventory: Inventory, vmis: tuple[VirtualMachineInstance, ...
 def _dropped(plan: MappingPlan, vmis: tuple[VirtualMachineInstance, ...]) -> dict[str, str]:
     said = {one.metadata.name: plan.remembered.get(one.metadata.uid) for one in vmis}
     networks = {
-        one.metadata.name: {n.multus.network_name for n in one.spec.networks or () if n.multus is not None}
-        for one in vmis
-        if said[one.metadata.name] is not None
+        one.metadata.name: set(one.spec.multus_networks.values()) for one in vmis if said[one.metadata.name] is not None
     }
     reasons = {}
     for network in sorted(set[str]().union(*networks.values()) - plan.mapping.keys()):

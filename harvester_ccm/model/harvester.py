@@ -292,6 +292,11 @@ class InstanceSpec(Model, frozen=True, kw_only=True):
     networks: tuple[Network, ...] | None = None
     domain: Domain | None = None
 
+    @property
+    def multus_networks(self) -> dict[str, str]:
+        """NIC name to network, ``namespace/name`` or ``name``, in NIC order, without those on the pod network."""
+        return {one.name: one.multus.network_name for one in self.networks or () if one.multus is not None}
+
 
 class InstanceStatus(Model, frozen=True, kw_only=True):
     """``status`` of a VMI."""

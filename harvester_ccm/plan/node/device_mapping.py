@@ -95,7 +95,7 @@ def _report(vmi: VirtualMachineInstance, remembered: Devices) -> _Report | None:
     """Return what a VM says, or None when it does not count: not running, or it has never reported an interface."""
     if phase(vmi) != "Running" or vmi.status is None:
         return None
-    networks = {n.name: n.multus.network_name for n in vmi.spec.networks or () if n.multus is not None}
+    networks = vmi.spec.multus_networks
     interfaces = () if migrating(vmi) else vmi.status.interfaces or ()
     now = {networks[i.name]: i.interface_name for i in interfaces if i.interface_name and i.name in networks}
     attached = frozenset(network for network in networks.values() if network)

@@ -24,8 +24,7 @@ def not_running(vm: VM) -> NodeNote:
 
 def no_network(vmi: VirtualMachineInstance, network: str | None) -> NodeNote:
     """Return the note for a VM without an interface that counts."""
-    networks = vmi.spec.networks or ()
-    attached = ", ".join(n.multus.network_name for n in networks if n.multus is not None) or "none but the pod network"
+    attached = ", ".join(vmi.spec.multus_networks.values()) or "none but the pod network"
     name = vmi.metadata.key
     if network:
         text = f"VM {name} has no interface in --management-network {network}; its networks: {attached}"

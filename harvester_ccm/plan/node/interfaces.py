@@ -60,7 +60,7 @@ def management_nic(vmi: VirtualMachineInstance, network: str | None) -> Nic | No
 
     Interfaces in the pod network never count. None: the VM has no such interface.
     """
-    attached = [(n.name, n.multus.network_name) for n in vmi.spec.networks or () if n.multus is not None]
+    attached = list(vmi.spec.multus_networks.items())
     if network:
         namespace = vmi.metadata.namespace
         wanted = _qualified(network, namespace)
