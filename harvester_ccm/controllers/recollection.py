@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import phase
 from harvester_ccm.plan.service.load_balancer import Former, former_of
 from harvester_ccm.plan.service.ownership import claim, service_key
 from harvester_ccm.plan.service.situation import Situation
-from harvester_ccm.plan.service.switch import SWITCH_PAUSE
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Recollection:
         now = asyncio.get_running_loop().time()
         memory = self._memories.get(meta.key)
         if memory is None or memory.uid != meta.uid:
-            hosted = self._started - SWITCH_PAUSE if meta.uid in self._found else None
+            hosted = self._started - REPLACEMENT_PAUSE if meta.uid in self._found else None
             memory = self._memories[meta.key] = Memory(current, now, meta.uid, hosted)
         elif memory.phase != current:
             memory.phase, memory.since = current, now

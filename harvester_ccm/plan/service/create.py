@@ -1,16 +1,24 @@
-"""A Service without a load balancer gets one."""
+"""A Service gets its load balancer: the first one, one in place of a vanished one, or one of the other workload type.
+
+The last is made because the user said so, with the same address if possible. What has to be remembered while there is
+no load balancer is kept in an annotation of the Service, so that a restart in the middle goes on where it was.
+"""
 
 from __future__ import annotations
 
 from typing import Final, cast
 
+import msgspec
+
 from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
-from harvester_ccm.names import LB_TOUCH, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
+from harvester_ccm.names import LB_TOUCH, MOVING, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
+from harvester_ccm.plan.service.cleanup import plan_removal
 from harvester_ccm.plan.service.cluster_lb import CONTROLLER_PATIENCE
 from harvester_ccm.plan.service.ignored import ignored_settings, obstacle
-from harvester_ccm.plan.service.kube_vip import WITHDRAWN, hold, hold_or_leave_requested
-from harvester_ccm.plan.service.load_balancer import Document, Former, new_load_balancer
+from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, hold, hold_or_leave_requested
+from harvester_ccm.plan.service.load_balancer import Document, Former, former_of, new_load_balancer
 from harvester_ccm.plan.service.ownership import name_for
 from harvester_ccm.plan.service.patch import ServiceChange
 from harvester_ccm.plan.service.request import Request
@@ -25,9 +33,10 @@ from harvester_ccm.plan.service.situation import (
     emit,
     hand_to_harvester,
 )
-from harvester_ccm.plan.service.switch import SWITCH_PAUSE, read_move
 from harvester_ccm.plan.service.vm_lb import wanted_spec
 
+REPLACEMENT_PAUSE: Final = 5.0
+"""Seconds between the end of the old load balancer and the new one: Harvester collects the old one's parts then."""
 COLLECTED_AFTER: Final = 60.0
 """Seconds after which all parts of a VM load balancer that is gone are certainly collected."""
 _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balancer")
@@ -36,7 +45,7 @@ _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balanc
 def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     """Return what to do for a Service that has no load balancer: the first one, a vanished one, or a switched one."""
     service = situation.service
-    move = read_move(service)
+    move = read_replaced(service)
     former = move if move is not None else _vanished(situation)
     can = situation.capabilities
     wants_vm = request.workload_type == "vm" or (request.workload_type is None and request.wants_health_check)
@@ -45,9 +54,9 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     returns = situation.since_hosted is not None and situation.since_hosted < COLLECTED_AFTER
     replaces = move is not None or returns or (vm and bool(service.addresses))
     gone_for = max(situation.waited, situation.since_hosted or 0.0)
-    if replaces and gone_for < SWITCH_PAUSE:
+    if replaces and gone_for < REPLACEMENT_PAUSE:
         waiting = change_service(service, ServiceChange(annotations=hold(service)))
-        return ServicePlan(waiting, Wait(WaitReason.SWITCHING, SWITCH_PAUSE - gone_for))
+        return ServicePlan(waiting, Wait(WaitReason.SWITCHING, REPLACEMENT_PAUSE - gone_for))
     ipam = (former.ipam if former is not None else "") or request.ipam
     hindrance = obstacle(service, vm=vm)
     if hindrance is not None or ipam is None:
@@ -137,3 +146,45 @@ def _recreation_note(service: Service, name: str, former: Former | None) -> Even
             "otherwise the address changes"
         )
     return EventMessage("Warning", Reason.RECREATING, text)
+
+
+def plan_replacement(situation: Situation, load_balancer: LoadBalancer, wanted: str) -> ServicePlan:
+    """Return what to do for an existing load balancer whose workload type must become ``wanted``."""
+    service = situation.service
+    spec = load_balancer.spec
+    note = msgspec.json.encode(former_of(load_balancer)).decode()
+    steps: list[Step] = [*change_service(service, ServiceChange(annotations={MOVING: note}, finalizer=True))]
+    removal, wait = plan_removal(situation, (load_balancer,), withdrawing=True)
+    if wait is not None:
+        return ServicePlan((*steps, *removal), wait)
+    if _announced_by_secondaries(situation, load_balancer):
+        # They withdraw as soon as they see that this Service has.
+        withdrawal = (step for step in removal if isinstance(step, ChangeService))
+        return ServicePlan((*steps, *withdrawal), Wait(WaitReason.SECONDARIES, 5.0))
+    if spec.ipam == "dhcp":
+        # Another machine asks for the next lease, so the address is another one.
+        removal += change_service(service, ServiceChange(ingress=()))
+    text = (
+        f"The load balancer becomes one of workload type {wanted}: it is deleted now and created again within about "
+        f"{REPLACEMENT_PAUSE:.0f} s. Its address is kept where Harvester allows it"
+    )
+    steps.append(EmitEvent(EventMessage("Normal", Reason.SWITCHING, text)))
+    kept = [step for step in removal if not (isinstance(step, EmitEvent) and step.event.reason is Reason.DELETING)]
+    return ServicePlan((*steps, *kept), Wait(WaitReason.SWITCHING, REPLACEMENT_PAUSE))
+
+
+def _announced_by_secondaries(situation: Situation, load_balancer: LoadBalancer) -> bool:
+    held = {*situation.service.addresses, load_balancer.allocated_ip, load_balancer.address}
+    announced = (one for one in map(Announcement.of, situation.dependants) if one.shown and not one.ignored)
+    return any(held.intersection(one.status) for one in announced)
+
+
+def read_replaced(service: Service) -> Former | None:
+    """Return what the load balancer was whose move is under way, or None."""
+    text = service.metadata.annotation(MOVING)
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text, type=Former)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None

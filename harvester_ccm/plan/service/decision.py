@@ -20,7 +20,7 @@ from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cleanup import plan_cleanup, safe_to_delete
 from harvester_ccm.plan.service.cluster_lb import UNAVAILABLE_PATIENCE, plan_cluster
-from harvester_ccm.plan.service.create import plan_creation
+from harvester_ccm.plan.service.create import plan_creation, plan_replacement, read_replaced
 from harvester_ccm.plan.service.ignored import converted, ignored_settings, obstacle, refused_changes
 from harvester_ccm.plan.service.kube_vip import hold
 from harvester_ccm.plan.service.ownership import Claim, adoption_note, claim, foreign_note, name_for
@@ -38,7 +38,6 @@ from harvester_ccm.plan.service.situation import (
     change_service,
     emit,
 )
-from harvester_ccm.plan.service.switch import plan_switch, read_move
 from harvester_ccm.plan.service.vm_lb import plan_vm, wanted_spec
 
 NOTHING: Final = ServicePlan()
@@ -116,7 +115,7 @@ def _plan_own(situation: Situation, found: Claim) -> ServicePlan:
 def _may_be_left_behind(situation: Situation, going: LoadBalancer) -> bool:
     """Return whether a load balancer that is being deleted does not stand in the way of a new one any longer."""
     name = name_for(situation.service, situation.cluster)
-    moving = read_move(situation.service) is not None
+    moving = read_replaced(situation.service) is not None
     return situation.waited >= GONE_PATIENCE and going.metadata.name != name and not moving
 
 
@@ -147,7 +146,7 @@ def _plan_present(situation: Situation, request: Request, current: LoadBalancer)
         hindrance = obstacle(service, vm=wanted == "vm")
         creatable = wanted == "cluster" or (situation.backends_known and bool(wanted_spec(situation, request)))
         if hindrance is None and creatable:
-            return plan_switch(situation, current, str(wanted))
+            return plan_replacement(situation, current, str(wanted))
     plan = plan_vm(situation, request, current) if vm else plan_cluster(situation, request, current)
     told = (
         hindrance,

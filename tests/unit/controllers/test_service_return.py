@@ -8,7 +8,7 @@ from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import LB_TOUCH, WORKLOAD_TYPE
-from harvester_ccm.plan.service.switch import SWITCH_PAUSE
+from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from tests.worlds.background import running
 from tests.worlds.builders import LB_NAME, allocated, served, service
 from tests.worlds.clock import jumping_time
@@ -37,8 +37,8 @@ async def test_service_that_comes_back_waits_for_harvester() -> None:
     assert stored(stage) is None
     await asyncio.sleep(1)
     stage.guest.put(SERVICES, service(annotations=VM))
-    assert await stage.controller.reconcile(KEY) == Wait("switching", SWITCH_PAUSE - 1)
-    await asyncio.sleep(SWITCH_PAUSE)
+    assert await stage.controller.reconcile(KEY) == Wait("switching", REPLACEMENT_PAUSE - 1)
+    await asyncio.sleep(REPLACEMENT_PAUSE)
     await stage.controller.reconcile(KEY)
 
     made = stored(stage)

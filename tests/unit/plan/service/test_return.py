@@ -7,10 +7,9 @@ import pytest
 
 from harvester_ccm.model.outcome import Wait
 from harvester_ccm.names import HEALTH_CHECK_PORT, LB_TOUCH, WORKLOAD_TYPE
-from harvester_ccm.plan.service.create import COLLECTED_AFTER
+from harvester_ccm.plan.service.create import COLLECTED_AFTER, REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.situation import ChangeService, CreateLoadBalancer, ServicePlan, Situation
-from harvester_ccm.plan.service.switch import SWITCH_PAUSE
 from tests.worlds.builders import CLUSTER, service
 
 VM = {WORKLOAD_TYPE: "vm"}
@@ -36,16 +35,16 @@ def test_new_load_balancer_waits_for_the_end_of_the_old_ones_parts(annotations: 
 
     # Meanwhile it does not hold up kube-vip.
     assert [type(step) for step in plan.steps] == [ChangeService]
-    assert plan.outcome == Wait("switching", SWITCH_PAUSE - 1.0)
+    assert plan.outcome == Wait("switching", REPLACEMENT_PAUSE - 1.0)
 
 
 @pytest.mark.parametrize(
     ("since_hosted", "annotations", "again"),
     [
-        pytest.param(SWITCH_PAUSE, VM, True, id="perhaps not collected"),
+        pytest.param(REPLACEMENT_PAUSE, VM, True, id="perhaps not collected"),
         pytest.param(COLLECTED_AFTER, VM, False, id="certainly collected"),
         pytest.param(None, VM, False, id="never had one"),
-        pytest.param(SWITCH_PAUSE, {}, False, id="nothing to collide with"),
+        pytest.param(REPLACEMENT_PAUSE, {}, False, id="nothing to collide with"),
     ],
 )
 def test_then_it_is_created(since_hosted: float | None, annotations: dict[str, str], again: bool) -> None:
@@ -53,4 +52,4 @@ def test_then_it_is_created(since_hosted: float | None, annotations: dict[str, s
 
 
 def test_time_without_any_load_balancer_counts() -> None:
-    assert touched(plan_after(1.0, VM, waited=SWITCH_PAUSE)) is True
+    assert touched(plan_after(1.0, VM, waited=REPLACEMENT_PAUSE)) is True

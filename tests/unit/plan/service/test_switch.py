@@ -19,8 +19,8 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
+from harvester_ccm.plan.service.create import read_replaced
 from harvester_ccm.plan.service.load_balancer import Former
-from harvester_ccm.plan.service.switch import read_move
 from tests.unit.plan.service.plans import outline, plan, said, told
 from tests.worlds.builders import ADDRESS, LB_NAME, allocated, marked, served, service
 
@@ -274,4 +274,4 @@ def test_secondaries_withdraw_before_the_address_goes() -> None:
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"pool": "x"}'], ids=repr)
 def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
-    assert read_move(service(annotations={MOVING: text})) is None
+    assert read_replaced(service(annotations={MOVING: text})) is None
