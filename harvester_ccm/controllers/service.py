@@ -34,7 +34,7 @@ from harvester_ccm.plan.service.ownership import claim, given_addresses, name_fo
 from harvester_ccm.plan.service.patch import ServiceChange, service_patch
 from harvester_ccm.plan.service.pending import failure_note, is_permanent
 from harvester_ccm.plan.service.request import primary_reference
-from harvester_ccm.plan.service.sharing import labelled_primary
+from harvester_ccm.plan.service.selection import labelled_primary
 from harvester_ccm.plan.service.situation import (
     ChangeLoadBalancer,
     ChangeService,

@@ -23,7 +23,7 @@ from harvester_ccm.plan.service.load_balancer import Former, changed_document, f
 from harvester_ccm.plan.service.ownership import claim, name_for, service_key
 from harvester_ccm.plan.service.patch import ServiceChange, service_patch, virtual_ip_ingress
 from harvester_ccm.plan.service.request import primary_reference
-from harvester_ccm.plan.service.sharing import labelled_primary
+from harvester_ccm.plan.service.selection import labelled_primary
 from harvester_ccm.plan.service.situation import (
     ChangeLoadBalancer,
     ChangeService,

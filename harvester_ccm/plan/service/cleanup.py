@@ -25,8 +25,7 @@ from harvester_ccm.plan.service.ownership import given_addresses
 from harvester_ccm.plan.service.patch import ServiceChange
 from harvester_ccm.plan.service.pending import pending_cause
 from harvester_ccm.plan.service.request import read_request
-from harvester_ccm.plan.service.selection import of_other_class
-from harvester_ccm.plan.service.sharing import primary_label
+from harvester_ccm.plan.service.selection import of_other_class, primary_label
 from harvester_ccm.plan.service.situation import (
     ChangeService,
     DeleteLoadBalancer,

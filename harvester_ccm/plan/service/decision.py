@@ -27,8 +27,8 @@ from harvester_ccm.plan.service.ownership import Claim, adoption_note, claim, fo
 from harvester_ccm.plan.service.patch import ServiceChange
 from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.request import Request, primary_reference, read_request
-from harvester_ccm.plan.service.secondary import plan_leaving, plan_secondary
 from harvester_ccm.plan.service.selection import needs_cleanup, wants_load_balancer, was_secondary
+from harvester_ccm.plan.service.shared_address import plan_leaving, plan_secondary
 from harvester_ccm.plan.service.situation import (
     DeleteLoadBalancer,
     EmitEvent,

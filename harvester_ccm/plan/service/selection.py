@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Final
 
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -23,6 +24,8 @@ FOREIGN_MARKS: Final = (
 """Prefixes of annotations that hand a Service to another load balancer controller."""
 FOREIGN_LABELS: Final = {"implementation": "kube-vip"}
 """What kube-vip-cloud-provider puts on the Services that it serves; it uses the same finalizer as we do."""
+LONGEST_LABEL: Final = 63
+"""Characters of a label value."""
 
 
 def class_matches(service: Service, cluster: ClusterIdentity) -> bool:
@@ -94,3 +97,18 @@ def needs_cleanup(service: Service, cluster: ClusterIdentity, *, owned: bool = F
 def was_secondary(service: Service) -> bool:
     """Return whether the Service was last served with the address of another one."""
     return bool(service.metadata.label(PRIMARY_SERVICE_LABEL))
+
+
+def primary_label(primary_key: str) -> str:
+    """Return the value of the label that marks a secondary; where it would be too long, a checksum ends it."""
+    value = primary_key.replace("/", ".", 1)
+    return value if len(value) <= LONGEST_LABEL else f"{value[: LONGEST_LABEL - 9]}-{zlib.crc32(value.encode()):08x}"
+
+
+def labelled_primary(service: Service) -> str | None:
+    """Return the ``namespace/name`` of the Service whose address this one was last served with, or None.
+
+    A shortened label says nothing here. A namespace has no dots in its name.
+    """
+    label = service.metadata.label(PRIMARY_SERVICE_LABEL) or ""
+    return label.replace(".", "/", 1) or None

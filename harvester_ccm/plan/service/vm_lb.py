@@ -14,7 +14,7 @@ from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, load_ba
 from harvester_ccm.plan.service.patch import ServiceChange, virtual_ip_ingress
 from harvester_ccm.plan.service.pending import backend_note
 from harvester_ccm.plan.service.request import Request
-from harvester_ccm.plan.service.sharing import approved
+from harvester_ccm.plan.service.shared_address import approved
 from harvester_ccm.plan.service.situation import (
     ChangeLoadBalancer,
     ServicePlan,

@@ -16,7 +16,7 @@ from harvester_ccm.names import (
     REQUESTED_ADDRESS,
     Reason,
 )
-from harvester_ccm.plan.service.sharing import primary_label
+from harvester_ccm.plan.service.selection import primary_label
 from tests.unit.plan.service.plans import OURS, outline, plan, said
 from tests.unit.plan.service.sharing_services import (
     API,

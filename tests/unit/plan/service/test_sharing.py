@@ -16,7 +16,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     Reason,
 )
-from harvester_ccm.plan.service.sharing import approved
+from harvester_ccm.plan.service.shared_address import approved
 from tests.unit.plan.service.plans import OURS, outline, plan, said
 from tests.unit.plan.service.sharing_services import (
     API,

@@ -1,0 +1,275 @@
+"""An address that several Services share: which of them may, and what is done for one that does, a secondary.
+
+Which may is decided from what is stored on the Services alone, so all of them come to the same answer whatever the
+order of events. A primary has an address of its own; its secondaries have no load balancer and may not use its ports or
+each other's. Among secondaries the one that is served with a port on this address has it; else those already served on
+this address come first, then the older ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from harvester_ccm.model.cluster import ClusterIdentity
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import Done, EventMessage, Refused, Wait, WaitReason
+from harvester_ccm.names import (
+    DHCP_ADDRESS,
+    IPAM,
+    MOVING,
+    NETWORK,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    SERVICE_FINALIZER,
+    Reason,
+)
+from harvester_ccm.plan.service.cleanup import plan_removal, users_of_address
+from harvester_ccm.plan.service.ignored import ignored_on_secondary, obstacle
+from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, announce_like, hold, late_announcement
+from harvester_ccm.plan.service.patch import ServiceChange, virtual_ip_ingress
+from harvester_ccm.plan.service.request import invalid, primary_reference, unknown_annotations
+from harvester_ccm.plan.service.selection import primary_label, wants_load_balancer, was_secondary
+from harvester_ccm.plan.service.situation import (
+    ChangeService,
+    EmitEvent,
+    ServicePlan,
+    Situation,
+    Step,
+    change_service,
+    emit,
+    hand_to_harvester,
+)
+
+Port = tuple[str, int]
+"""Protocol and number."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Whether a secondary may use its primary's address."""
+
+    address: str = ""
+    """The shared address, when it may and there is one."""
+    note: EventMessage | None = None
+    """Why not, for the user."""
+    waiting: bool = False
+    """Whether the obstacle is expected to pass by itself."""
+    outranked: bool = False
+    """Whether a port is another secondary's: both may not be on the address, so this one leaves it."""
+
+
+@dataclass(frozen=True)
+class Clash:
+    """Why a port that a Service wants is taken."""
+
+    text: str
+    outranked: bool = False
+    """Whether another secondary has it, not the primary."""
+
+
+def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: ServicePlan | None) -> ServicePlan:
+    """Return what to do for a Service that names a primary.
+
+    ``own`` are load balancers that it had before it did; ``keep`` is how the one that serves it is kept until the
+    other address can be used.
+    """
+    service, primary = situation.service, situation.primary
+    sharing = share(service, primary, situation.sharers, situation.cluster)
+    if primary is None or not sharing.address or not _is_given(situation, sharing.address):
+        told = emit(sharing.note)
+        rest = keep if keep is not None else _plan_without_address(situation, outranked=sharing.outranked)
+        return ServicePlan((*told, *rest.steps), rest.outcome)
+    hindrance = obstacle(service, vm=Announcement.of(primary).ignored)
+    if hindrance is not None:
+        rest = keep or replace(_plan_without_address(situation), outcome=Refused(WaitReason.NOT_SERVABLE))
+        return ServicePlan((*emit(hindrance), *rest.steps), rest.outcome)
+    users = users_of_address(situation, own)
+    if users:
+        text = (
+            f"The address cannot be shared with {primary.metadata.key} yet: this Service keeps its own, because "
+            f"{', '.join(users)} shares it. Name {primary.metadata.key} as primary there, too"
+        )
+        kept_steps = keep.steps if keep is not None else ()
+        return ServicePlan(
+            (EmitEvent(EventMessage("Warning", Reason.SHARING_REFUSED, text)), *kept_steps),
+            Wait(WaitReason.SECONDARIES),
+        )
+    ignored = ignored_on_secondary(service, primary, vm=Announcement.of(primary).ignored)
+    told = emit(ignored, *unknown_annotations(service))
+    changes = Announcement.of(service).address != sharing.address
+    removal, wait = plan_removal(situation, own, withdrawing=bool(own) and changes)
+    if wait is not None:
+        return ServicePlan((*told, *removal), wait)
+    steps: list[Step] = [*told, *removal, *_attached(service, primary, sharing.address)]
+    if service.addresses != (sharing.address,):
+        steps.append(EmitEvent(_ensured(service, primary, sharing.address)))
+    return ServicePlan(tuple(steps), Done())
+
+
+def plan_leaving(service: Service) -> ServicePlan:
+    """Return the plan by which a former secondary gives up the shared address, before it gets one of its own."""
+    change = ServiceChange(annotations=WITHDRAWN, labels={PRIMARY_SERVICE_LABEL: None}, ingress=())
+    return ServicePlan(change_service(service, change), Wait(WaitReason.LEAVING_PRIMARY, 1.0))
+
+
+def _plan_without_address(situation: Situation, *, outranked: bool = False) -> ServicePlan:
+    """Return the plan while the address may not be shared or is not there; a change of the others wakes us.
+
+    ``outranked``: another secondary has a port of this Service.
+    """
+    service, primary = situation.service, situation.primary
+    if (was_secondary(service) or service.addresses) and (outranked or not _is_of(service, primary)):
+        # Its own load balancer is gone, or the Service that it shared with is gone or no longer named: nobody holds
+        # the address for it. Or both would be on one port, and where its traffic goes would be chance.
+        return ServicePlan(plan_leaving(service).steps, Wait(WaitReason.PRIMARY))
+    withdrawn = service.addresses and primary is not None and Announcement.of(primary).withdrawn
+    annotations = WITHDRAWN if withdrawn else hold(service)
+    change = ServiceChange(annotations=annotations, finalizer=True)
+    return ServicePlan(change_service(service, change), Wait(WaitReason.PRIMARY))
+
+
+def _is_given(situation: Situation, address: str) -> bool:
+    """Return whether the primary's address is from Harvester; kube-vip may show there what its user asked for."""
+    given = situation.primary_given
+    return given is None or not given.isdisjoint({address, DHCP_ADDRESS})
+
+
+def _is_of(service: Service, primary: Service | None) -> bool:
+    """Return whether the address that the Service has is the one of the primary it names."""
+    if primary is None or service.metadata.label(PRIMARY_SERVICE_LABEL) != primary_label(primary.metadata.key):
+        return False
+    return not primary.addresses or service.addresses[:1] == primary.addresses[:1]
+
+
+def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeService, ...]:
+    """Return the steps that give the Service the primary's address, announced like the primary's."""
+    first = hand_to_harvester(service) if Announcement.of(primary).ignored else ()
+    network = primary.metadata.annotation(NETWORK)
+    change = ServiceChange(
+        annotations={
+            **announce_like(primary, service, address),
+            **({NETWORK: network} if network else {}),
+            IPAM: None,
+            MOVING: None,
+        },
+        labels={PRIMARY_SERVICE_LABEL: primary_label(primary.metadata.key)},
+        finalizer=True,
+        ingress=virtual_ip_ingress(address, service),
+    )
+    return (*first, *change_service(service, change))
+
+
+def _ensured(service: Service, primary: Service, address: str) -> EventMessage:
+    shared = f"shared with {primary.metadata.key}"
+    if not Announcement.of(primary).ignored:
+        shared += late_announcement(service, address)
+    if service.addresses:
+        text = f"The address changed from {service.addresses[0]} to {address}, {shared}"
+        return EventMessage("Warning", Reason.ADDRESS_CHANGED, text)
+    text = f"Ensured load balancer, address {address} {shared}"
+    return EventMessage("Normal", Reason.ENSURED, text)
+
+
+def share(service: Service, primary: Service | None, sharers: Iterable[Service], cluster: ClusterIdentity) -> Sharing:
+    """Return whether ``service`` may share the address of ``primary``, the one it names (None: not found)."""
+    reference = primary_reference(service) or ""
+    namespace, slash, name = reference.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        return Sharing(note=invalid(PRIMARY_SERVICE, reference, "namespace/name of a Service of type LoadBalancer"))
+    why = _obstacle(service, primary, reference, cluster)
+    if primary is None or why:
+        return _refuse(why)
+    clash = port_clashes(primary, (service, *sharers), cluster).get(service.metadata.key)
+    if clash is not None:
+        return replace(_refuse(clash.text), outranked=clash.outranked)
+    return Sharing(address=primary.addresses[0]) if primary.addresses else Sharing(waiting=True)
+
+
+def _obstacle(service: Service, primary: Service | None, reference: str, cluster: ClusterIdentity) -> str:
+    """Return why the primary itself cannot be one for this Service; empty when it can."""
+    if primary is None:
+        return f"Service {reference} does not exist. Create it, or correct annotation {PRIMARY_SERVICE}"
+    if primary.metadata.key == service.metadata.key:
+        return f"It names itself as its primary. Remove annotation {PRIMARY_SERVICE}"
+    further = primary_reference(primary)
+    if further is not None:
+        return f"Service {reference} itself shares the address of {further}. Name {further} as primary instead"
+    if primary.metadata.deleting:
+        return f"Service {reference} is being deleted. Name another primary, or give this Service its own address"
+    if not _is_served_by_us(primary, cluster):
+        return f"Service {reference} has no load balancer of Harvester. Its type must be LoadBalancer"
+    return ""
+
+
+def _is_served_by_us(service: Service, cluster: ClusterIdentity) -> bool:
+    # Whether a load balancer exists is not known here; our finalizer stands for it.
+    owned = service.metadata.has_finalizer(SERVICE_FINALIZER)
+    return wants_load_balancer(service, cluster, owned=owned)
+
+
+def _refuse(why: str) -> Sharing:
+    return Sharing(note=EventMessage("Warning", Reason.SHARING_REFUSED, f"The address cannot be shared. {why}"))
+
+
+def port_clashes(primary: Service, sharers: Iterable[Service], cluster: ClusterIdentity) -> dict[str, Clash | None]:
+    """Return for each Service that wants the primary's address the clash of its ports with others', or None.
+
+    TCP and UDP of one number are different ports. A port belongs to the Service that is served with it on this address
+    already, so an edit of another one cannot take it away; after that the rank decides.
+    """
+    label = primary_label(primary.metadata.key)
+    served = (one for one in sharers if _is_served_by_us(one, cluster))
+    ordered = sorted(served, key=lambda one: _rank(one, label))
+    own = dict.fromkeys(_ports(primary), primary.metadata.key)
+    holders: dict[Port, str] = {}
+    for one in reversed(ordered):
+        holders.update(dict.fromkeys(_held(one, primary), one.metadata.key))
+    taken: dict[Port, str] = {}
+    clashes: dict[str, Clash | None] = {}
+    for one in ordered:
+        key, ports = one.metadata.key, _ports(one)
+        owners = {port: holders.get(port) or taken.get(port, key) for port in ports}
+        others = {port: owner for port, owner in owners.items() if owner != key}
+        by_other, by_primary = _first(ports, others), _first(ports, own)
+        outranked = Clash(by_other, outranked=True) if by_other else None
+        clashes[key] = outranked or (Clash(by_primary) if by_primary else None)
+        # With a port of the primary it keeps what it has, as long as it is served.
+        if not by_other and (not by_primary or one.metadata.label(PRIMARY_SERVICE_LABEL) == label):
+            taken.update(dict.fromkeys(ports, key))
+    return clashes
+
+
+def _ports(service: Service) -> set[Port]:
+    return {(port.protocol, port.port) for port in service.spec.ports}
+
+
+def _held(service: Service, primary: Service) -> set[Port]:
+    """Return the ports that a Service wants and is served with on the primary's address, by its status."""
+    here = (entry for entry in service.status.load_balancer.ingress if entry.ip in primary.addresses)
+    return _ports(service) & {(port.protocol, port.port) for entry in here for port in entry.ports}
+
+
+def _first(ports: set[Port], owners: Mapping[Port, str]) -> str:
+    """Return what to tell of the first of the ports that has an owner; empty when none has."""
+    clashing = sorted(ports & owners.keys())
+    if not clashing:
+        return ""
+    protocol, number = clashing[0]
+    return (
+        f"Port {number}/{protocol} is used on this address by Service {owners[clashing[0]]}. Choose another port, or "
+        "another primary"
+    )
+
+
+def approved(primary: Service, sharers: Iterable[Service], cluster: ClusterIdentity) -> tuple[Service, ...]:
+    """Return the Services that may share the primary's address, in the order in which they were accepted."""
+    by_key = {one.metadata.key: one for one in sharers}
+    clashes = port_clashes(primary, by_key.values(), cluster)
+    return tuple(by_key[key] for key, clash in clashes.items() if clash is None)
+
+
+def _rank(service: Service, label: str) -> tuple[bool, str, str]:
+    meta = service.metadata
+    return (meta.label(PRIMARY_SERVICE_LABEL) != label, meta.creation_timestamp or "", meta.key)
