@@ -13,11 +13,10 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer
 from harvester_ccm.names import LOAD_BALANCER_CLASS
-from harvester_ccm.plan.service.backends import backend_addresses, backend_names
 from harvester_ccm.plan.service.decision import concerns_us
-from harvester_ccm.plan.service.network_device import network_devices
+from harvester_ccm.plan.service.load_balancer import backend_addresses, backend_names
 from harvester_ccm.plan.service.ownership import claim, given_addresses, name_for
-from harvester_ccm.plan.service.request import primary_reference
+from harvester_ccm.plan.service.request import network_devices, primary_reference
 from harvester_ccm.plan.service.selection import class_matches, needs_cleanup, served_by_others
 from harvester_ccm.plan.service.situation import Situation
 

@@ -26,14 +26,13 @@ from harvester_ccm.model.core import SERVICES, ConfigMap, Node, Service
 from harvester_ccm.model.harvester import Capabilities, LoadBalancer, VirtualMachine, capabilities_of
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
-from harvester_ccm.plan.service.backends import backend_addresses, backend_names
 from harvester_ccm.plan.service.decision import concerns_us, plan_service
 from harvester_ccm.plan.service.kube_vip import same_but_for_notes
-from harvester_ccm.plan.service.network_device import network_devices
+from harvester_ccm.plan.service.load_balancer import backend_addresses, backend_names
 from harvester_ccm.plan.service.ownership import claim, given_addresses, name_for, service_key, service_uuid
 from harvester_ccm.plan.service.patch import ServiceChange, service_patch
 from harvester_ccm.plan.service.pending import failure_note, is_permanent
-from harvester_ccm.plan.service.request import primary_reference
+from harvester_ccm.plan.service.request import network_devices, primary_reference
 from harvester_ccm.plan.service.selection import labelled_primary
 from harvester_ccm.plan.service.situation import (
     ChangeLoadBalancer,

@@ -18,9 +18,15 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
-from harvester_ccm.plan.service.kube_vip import Annotations, Announcement, release, still_announced, withdraw
+from harvester_ccm.plan.service.kube_vip import (
+    Annotations,
+    Announcement,
+    device_for,
+    release,
+    still_announced,
+    withdraw,
+)
 from harvester_ccm.plan.service.load_balancer import network_of
-from harvester_ccm.plan.service.network_device import device_for
 from harvester_ccm.plan.service.ownership import given_addresses
 from harvester_ccm.plan.service.patch import ServiceChange
 from harvester_ccm.plan.service.pending import pending_cause

@@ -13,7 +13,9 @@ from harvester_ccm.plan.service.kube_vip import (
     WITHDRAWN,
     Annotations,
     Announcement,
+    Device,
     announce,
+    device_for,
     edited,
     hold_and_withdraw,
     hold_or_leave_requested,
@@ -21,7 +23,6 @@ from harvester_ccm.plan.service.kube_vip import (
     needs_endpoint_change,
 )
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, network_of
-from harvester_ccm.plan.service.network_device import Device, device_for
 from harvester_ccm.plan.service.patch import ServiceChange, virtual_ip_ingress
 from harvester_ccm.plan.service.pending import NO_DHCP_ANSWER, harvester_unavailable, pending_cause
 from harvester_ccm.plan.service.request import Request

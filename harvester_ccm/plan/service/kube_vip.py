@@ -34,6 +34,9 @@ from harvester_ccm.names import (
     DHCP_ADDRESS,
     IP_POOL,
     IPAM,
+    NAD_MAPPING_NAME,
+    NAD_MAPPING_NAMESPACE,
+    NETWORK,
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
     Reason,
@@ -225,6 +228,40 @@ def release(service: Service, *, device: str, announced_by_us: bool) -> Annotati
 def has_ignored(annotations: Mapping[str, str | None]) -> bool:
     """Return whether annotations to be written make kube-vip ignore the Service."""
     return annotations.get(KUBE_VIP_IGNORE) is not None
+
+
+@dataclass(frozen=True)
+class Device:
+    """The device for kube-vip, or why there is none."""
+
+    name: str = ""
+    note: EventMessage | None = None
+
+
+def device_for(network: str, devices: Mapping[str, str] | None) -> Device:
+    """Return the device for a network in normal form; an empty network needs none.
+
+    An unknown mapping or network never holds an address back: kube-vip then takes its own default device.
+    """
+    if not network:
+        return Device()
+    where = f"ConfigMap {NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
+    if devices is None:
+        why = (
+            f"no device is known for network {network}, because {where} has no entries yet. It is filled when all VMs "
+            "of this cluster report their devices (qemu-guest-agent)"
+        )
+        return Device(note=_default_device(why))
+    device = devices.get(network)
+    if device is not None:
+        return Device(name=device)
+    known = ", ".join(sorted(devices))
+    why = f"network {network} of annotation {NETWORK} is not on the same device of all nodes; {where} has {known}"
+    return Device(note=_default_device(why))
+
+
+def _default_device(why: str) -> EventMessage:
+    return EventMessage("Warning", Reason.NO_DEVICE, f"kube-vip announces the address on its default device: {why}")
 
 
 def requested_address(service: Service) -> dict[str, str]:

@@ -7,11 +7,11 @@ value and what was expected, and never hides the others.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from harvester_ccm.model.core import Service, ServicePort
+from harvester_ccm.model.core import ConfigMap, Service, ServicePort, published_devices
 from harvester_ccm.model.harvester import HealthCheck
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
@@ -88,6 +88,12 @@ def normal_network(name: str) -> str:
     """Return a network as ``namespace/name``; a bare name is in ``default``, as in --management-network."""
     name = name.strip()
     return name if not name or "/" in name else f"default/{name}"
+
+
+def network_devices(config_map: ConfigMap | None) -> Mapping[str, str] | None:
+    """Return the mapping in the ConfigMap, networks in normal form; None while it is absent, empty or unreadable."""
+    mapping = published_devices(config_map) or {}
+    return {normal_network(network): device for network, device in mapping.items() if device} or None
 
 
 def invalid(key: str, value: str, expected: str) -> EventMessage:

@@ -7,10 +7,15 @@ from typing import Final
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import LB_TOUCH, MOVING, Reason
-from harvester_ccm.plan.service.backends import Document, listeners, vm_spec
 from harvester_ccm.plan.service.cluster_lb import is_being_answered, plan_pending, told_address
 from harvester_ccm.plan.service.ignored import not_as_requested
-from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, load_balancer_change
+from harvester_ccm.plan.service.load_balancer import (
+    Document,
+    LoadBalancerChange,
+    listeners,
+    load_balancer_change,
+    vm_spec,
+)
 from harvester_ccm.plan.service.patch import ServiceChange, virtual_ip_ingress
 from harvester_ccm.plan.service.pending import backend_note
 from harvester_ccm.plan.service.request import Request

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from harvester_ccm.model.core import NODES, ConfigMap, Node
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, VirtualMachine
 from harvester_ccm.model.meta import ObjectMeta
-from harvester_ccm.plan.service.backends import backend_names, listeners, takes_traffic
-from harvester_ccm.plan.service.network_device import network_devices
+from harvester_ccm.plan.service.load_balancer import backend_names, listeners, takes_traffic
+from harvester_ccm.plan.service.request import network_devices
 from tests.worlds.builders import DELETED_AT, service
 
 EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"

@@ -27,9 +27,8 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.backends import backend_addresses
 from harvester_ccm.plan.service.cleanup import safe_to_delete
-from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, changed_document
+from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, backend_addresses, changed_document
 from harvester_ccm.plan.service.ownership import Orphan, Owner, orphan_state, owner_of
 from harvester_ccm.plan.service.situation import CreateLoadBalancer, Step
 from tests.unit.plan.service.plans import OURS, outline, plan, said
