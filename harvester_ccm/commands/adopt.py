@@ -17,7 +17,6 @@ from harvester_ccm.commands.call import FORCE, OUTPUT, YES, Call, Manual, expect
 from harvester_ccm.commands.claims import Verdict, judge
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_inventory
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.output import Output
 from harvester_ccm.commands.service_report import differences
 from harvester_ccm.commands.service_view import ServiceView, candidates, why_not_served
 from harvester_ccm.config import SERVICE_CONTROLLER
@@ -80,10 +79,7 @@ async def _adopt(call: Call) -> int:
             resource = load_balancers_in(adoption.load_balancer.api_version)
             namespace = clusters.harvester.namespace
             await clusters.harvester.replace(resource, name, adoption.document, namespace=namespace)
-    if call.output.as_json:
-        call.output.document(_document(adoption, written=write))
-    else:
-        _print(adoption, call.output, allowed=allowed, written=write)
+    call.output.answer(_document(adoption, written=write), _verdict(adoption, allowed=allowed, written=write))
     return EXIT_OK if allowed else EXIT_PROBLEMS
 
 
@@ -173,16 +169,11 @@ def _document(adoption: Adoption, *, written: bool) -> Document:
     }
 
 
-def _print(adoption: Adoption, output: Output, *, allowed: bool, written: bool) -> None:
-    name, key = adoption.load_balancer.metadata.name, adoption.service.metadata.key
-    output.line(f"Load balancer {name} for Service {key}")
-    if not adoption.changes and not adoption.obstacles:
-        output.entry("is this Service's already; nothing is to be done")
-        return
-    output.section("Written" if written else "Would be written", adoption.changes)
-    output.section("Cannot be done", adoption.obstacles, mark="- ")
-    output.section(
-        "Doubts" if allowed else "Doubts, with which it is done with --force only", adoption.doubts, mark="- "
-    )
-    if allowed and not written:
-        output.line("\nNothing was written; add --yes to do it.")
+def _verdict(adoption: Adoption, *, allowed: bool, written: bool) -> str:
+    if adoption.obstacles:
+        return "It cannot be done, because of the obstacles."
+    if not adoption.changes:
+        return "It is this Service's already; nothing is to be done."
+    if not allowed:
+        return "Because of the doubts it is done with --force only."
+    return "The changes were written." if written else "Nothing was written; add --yes to do it."

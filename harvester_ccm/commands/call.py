@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE, Invocation
-from harvester_ccm.commands.output import Output, standard_output
+from harvester_ccm.commands.render import Output, standard_output
 from harvester_ccm.config import LoggingSettings, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError
 from harvester_ccm.flags import (

@@ -27,7 +27,6 @@ from harvester_ccm.commands.call import (
     refuse,
 )
 from harvester_ccm.commands.clusters import ask_all, read_load_balancers, unusable_cloud_config
-from harvester_ccm.commands.output import Output
 from harvester_ccm.errors import CCMError, CredentialError, NotFound
 from harvester_ccm.flags.cluster_name import read_cluster_name
 from harvester_ccm.kube.client import ApiClient
@@ -56,17 +55,6 @@ MANUAL: Final = Manual(
 )
 
 Document = dict[str, object]
-
-_COLUMNS: Final = {
-    "NAME": "name",
-    "SERVICE": "service",
-    "TYPE": "workloadType",
-    "ADDRESS": "address",
-    "POOL": "pool",
-    "CREATED": "created",
-    "CLUSTER UID": "clusterUid",
-}
-"""Heading to the key of an entry."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +101,7 @@ async def _clean_up(call: Call) -> int:
         removal = None
         if allowed and call.flags.read(YES.name, bool):
             removal = await _delete(harvester, remains)
-    if call.output.as_json:
-        call.output.document(_document(remains, removal))
-    else:
-        _print(remains, removal, call.output, allowed=allowed)
+    call.output.answer(_document(remains, removal), *_sentences(remains, removal, allowed=allowed))
     incomplete = removal is not None and bool(removal.going or removal.failed)
     return EXIT_PROBLEMS if incomplete or (remains.load_balancers and not allowed) else EXIT_OK
 
@@ -223,25 +208,12 @@ def _entry(one: LoadBalancer) -> Document:
     }
 
 
-def _print(remains: Remains, removal: Removal | None, output: Output, *, allowed: bool) -> None:
-    where = f"cluster {remains.cluster!r} in namespace {remains.namespace} of Harvester"
+def _sentences(remains: Remains, removal: Removal | None, *, allowed: bool) -> Iterator[str]:
     if not remains.load_balancers:
-        output.line(f"No load balancer of {where}.")
-        return
-    output.line(f"Load balancers of {where}:\n")
-    entries = [_entry(one) for one in remains.load_balancers]
-    several = len({entry["clusterUid"] for entry in entries}) > 1
-    columns = {name: key for name, key in _COLUMNS.items() if several or key != "clusterUid"}
-    output.table([list(columns), *([str(entry[key] or "-") for key in columns.values()] for entry in entries)])
-    title = "Doubts" if allowed else "Nothing is deleted without --force, because"
-    output.section(title, remains.doubts, mark="- ")
-    if removal is not None:
-        _print_removal(removal, output)
-    elif allowed:
-        output.line("\nNothing was deleted; add --yes to delete them.")
-
-
-def _print_removal(removal: Removal, output: Output) -> None:
-    output.section("Deleted", removal.deleted)
-    output.section("Asked to go, and still there; Harvester's controller has to let them go", removal.going)
-    output.section("Not deleted", [f"{name}: {why}" for name, why in removal.failed.items()])
+        yield f"No load balancer of cluster {remains.cluster!r} in namespace {remains.namespace} of Harvester."
+    elif not allowed:
+        yield "Nothing is deleted without --force, because of the doubts."
+    elif removal is None:
+        yield "Nothing was deleted; add --yes to delete them."
+    elif removal.going:
+        yield "Those that are going were asked to, and are still there; Harvester's controller has to let them go."

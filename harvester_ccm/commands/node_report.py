@@ -12,8 +12,8 @@ import msgspec
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.address_report import AddressVerdict, report_addresses
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.output import Output
 from harvester_ccm.commands.rehearsal import AFTER_WRITE, merge
+from harvester_ccm.commands.render import Output
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, NodeSettings, Settings
 from harvester_ccm.errors import Forbidden, NotFound
 from harvester_ccm.model.core import NODES, Node

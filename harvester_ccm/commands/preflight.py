@@ -39,7 +39,7 @@ from harvester_ccm.commands.checks_content import (
 )
 from harvester_ccm.commands.clusters import Asked, ask, ask_all, read_load_balancers
 from harvester_ccm.commands.inventory import IDENTITY_NAMESPACE
-from harvester_ccm.commands.output import Output, table_row
+from harvester_ccm.commands.render import Output, table_row
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of, review
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CredentialError

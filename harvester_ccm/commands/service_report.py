@@ -12,8 +12,8 @@ from harvester_ccm.commands.backends import Backends, backends_of
 from harvester_ccm.commands.claims import Candidate, Verdict, judge
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.outcomes import outcome_document, outcome_sentence
-from harvester_ccm.commands.output import Output
 from harvester_ccm.commands.rehearsal import rehearse
+from harvester_ccm.commands.render import Output
 from harvester_ccm.commands.service_view import ServiceView, situation_of, why_not_served
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service

@@ -373,7 +373,7 @@ async def test_adoption_takes_one_write(field: Field) -> None:
     claimed = (await field.run("explain", "service", key, "--output=json")).document["claimed"]
     assert claimed["name"] == name
     again = await field.run("adopt", key, name, "--yes")
-    assert "is this Service's already; nothing is to be done" in again.out
+    assert "It is this Service's already; nothing is to be done." in again.out
 
 
 async def test_another_clusters_load_balancer_takes_force(field: Field) -> None:
@@ -382,7 +382,8 @@ async def test_another_clusters_load_balancer_takes_force(field: Field) -> None:
     key = f"{field.namespace}/web"
     refused = await field.run("adopt", key, name, "--yes")
     assert refused.code == 1
-    assert "Doubts, with which it is done with --force only" in refused.out
+    assert "\nBecause of the doubts it is done with --force only.\n" in refused.out
+    assert "doubts:\n  - annotation" in refused.out
     assert field.writes() == []
     assert (await field.run("adopt", key, name, "--yes", "--force", "--output=json")).document["written"] is True
     stored = field.stored(name)
@@ -421,10 +422,8 @@ async def test_cleanup_after_a_cluster_that_is_gone(field: Field, emulator: Harv
     assert field.stored("other-c") is not None
     assert (await emulator.counts(field.vm_namespace)).booked == 1
     nothing = await field.run("cleanup", "--cluster=demo", "--yes")
-    assert (nothing.code, nothing.out) == (
-        0,
-        f"No load balancer of cluster 'demo' in namespace {field.vm_namespace} of Harvester.\n",
-    )
+    sentence = f"No load balancer of cluster 'demo' in namespace {field.vm_namespace} of Harvester."
+    assert (nothing.code, nothing.out) == (0, f"cluster: demo\nnamespace: {field.vm_namespace}\n\n{sentence}\n")
     assert not field.guest_proxy.requests
 
 
@@ -433,7 +432,8 @@ async def test_cleanup_leaves_a_cluster_that_lives(field: Field, joined: Callabl
     joined(f"{field.vm_namespace}-alive", "10.0.0.9")
     refused = await field.run("cleanup", "--cluster=demo", "--yes")
     assert refused.code == 1
-    assert "Nothing is deleted without --force, because\n  - VMs of a cluster of this name exist" in refused.out
+    assert "Nothing is deleted without --force, because of the doubts." in refused.out
+    assert "doubts:\n  - VMs of a cluster of this name exist" in refused.out
     assert field.writes() == []
 
 

@@ -1,0 +1,157 @@
+"""How commands print: an answer is one document, shown to scripts as JSON and to people as indented text.
+
+Both have the same words, those of docs/reference/commands.md. In the text, a list of entries without lists of their own
+is a table, other lists have a dash before each entry, and what is empty in the answer itself is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TextIO, cast
+
+GAP: Final = 2
+"""Blanks between two columns."""
+NARROWEST: Final = 60
+WIDEST: Final = 140
+
+Document = Mapping[str, object]
+
+
+class Output:
+    """Where a command prints, and in which form. Every line is out when the method returns."""
+
+    def __init__(self, stream: TextIO, *, as_json: bool, width: int | None = None) -> None:
+        self._stream = stream
+        self.as_json = as_json
+        """Whether the answer is one JSON document; then nothing but ``document`` may print."""
+        terminal = shutil.get_terminal_size(fallback=(120, 24)).columns
+        self.width = width if width is not None else min(max(terminal, NARROWEST), WIDEST)
+
+    def document(self, document: Document) -> None:
+        """Print a JSON document."""
+        self.line(json.dumps(document, indent=2, ensure_ascii=False))
+
+    def answer(self, document: Document, *sentences: str) -> None:
+        """Print a document; people also read the sentences, which say what follows from it."""
+        if self.as_json:
+            self.document(document)
+            return
+        filled = {key: value for key, value in document.items() if value not in (None, "", [], (), {})}
+        for line in rendered(filled, width=self.width):
+            self.line(line)
+        for sentence in sentences:
+            self.line(f"\n{hanging(sentence, first='', width=self.width)}")
+
+    def line(self, text: str = "") -> None:
+        """Print one line, or several."""
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    def entry(self, text: str, *, indent: int = 2, mark: str = "") -> None:
+        """Print a text, broken at blanks; further lines stand under the first character behind the mark."""
+        self.line(hanging(text, first=" " * indent + mark, width=self.width))
+
+    def section(self, title: str, entries: Sequence[str], *, mark: str = "", numbered: bool = False) -> None:
+        """Print a title with entries under it; nothing without entries."""
+        if not entries:
+            return
+        self.line(f"\n{title}")
+        for number, entry in enumerate(entries, 1):
+            self.entry(entry, mark=f"{number}. " if numbered else mark)
+
+    def table(self, rows: Sequence[Sequence[str]]) -> None:
+        """Print rows, heading first, with columns as wide as they need to be."""
+        widths = column_widths(rows)
+        for row in rows:
+            self.line(table_row(row, widths, width=self.width))
+
+
+def standard_output(*, as_json: bool) -> Output:
+    """Return the output of this process."""
+    return Output(sys.stdout, as_json=as_json)
+
+
+def rendered(value: object, *, width: int, indent: int = 0) -> Iterator[str]:
+    """Yield the lines that show a JSON value.
+
+    >>> print(*rendered({"name": "web", "ports": [80, 443], "owner": {"uid": None}}, width=80), sep="\\n")
+    name: web
+    ports:
+      - 80
+      - 443
+    owner:
+      uid: null
+    """
+    margin = " " * indent
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            if isinstance(one, Mapping | list | tuple) and one:
+                yield f"{margin}{key}:"
+                yield from rendered(one, width=width, indent=indent + 2)
+            else:
+                yield hanging(_scalar(one), first=f"{margin}{key}: ", width=width)
+    elif _is_table(value):
+        rows = _table_of(cast("Sequence[Document]", value))
+        widths = column_widths(rows)
+        for row in rows:
+            yield table_row(row, widths, width=width, indent=indent)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            first, *more = rendered(one, width=width, indent=indent + 2)
+            yield f"{margin}- {first[indent + 2 :]}"
+            yield from more
+    else:
+        yield hanging(_scalar(value), first=margin, width=width)
+
+
+def _scalar(value: object) -> str:
+    """Return a text as it is, and all else as in JSON."""
+    return value if isinstance(value, str) and value else json.dumps(value)
+
+
+def _is_table(value: object) -> bool:
+    """Return whether these are entries with the same fields and nothing nested in them."""
+    if not isinstance(value, list | tuple) or not all(isinstance(one, Mapping) for one in value):
+        return False
+    alike = len({tuple(one) for one in value}) == 1
+    return alike and not any(isinstance(cell, Mapping | list | tuple) for one in value for cell in one.values())
+
+
+def _table_of(entries: Sequence[Document]) -> list[list[str]]:
+    """Return heading and rows; a column without any value is left out."""
+    columns = [key for key in entries[0] if any(one[key] not in (None, "") for one in entries)]
+    heading = [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key).upper() for key in columns]
+    cells = [["-" if one[key] in (None, "") else _scalar(one[key]) for key in columns] for one in entries]
+    return [heading, *cells]
+
+
+def column_widths(rows: Sequence[Sequence[str]]) -> tuple[int, ...]:
+    """Return the width that each column needs, the last one left out."""
+    return tuple(max(len(cell) for cell in column) for column in zip(*rows, strict=True))[:-1]
+
+
+def table_row(cells: Sequence[str], widths: Sequence[int], *, width: int, indent: int = 0) -> str:
+    """Return the lines of one row: the last cell is broken at blanks, under itself.
+
+    >>> print(table_row(["a", "bb", "c d"], [3, 2], width=12))
+    a    bb  c d
+    """
+    padded = [cell.ljust(column + GAP) for cell, column in zip(cells[:-1], widths, strict=True)]
+    return hanging(cells[-1], first=" " * indent + "".join(padded), width=width)
+
+
+def hanging(text: str, *, first: str, width: int) -> str:
+    """Return the text behind ``first``, further lines indented as far; words longer than a line stay whole."""
+    lines = textwrap.wrap(
+        text,
+        width=max(width - len(first), NARROWEST // 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    indent = " " * len(first)
+    return "\n".join(f"{first if number == 0 else indent}{line}" for number, line in enumerate(lines or [""])).rstrip()

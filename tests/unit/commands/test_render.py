@@ -1,0 +1,94 @@
+"""Tables and paragraphs on terminals of any width."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from harvester_ccm.commands.render import Output, hanging, table_row
+
+
+def test_a_table_is_as_wide_as_its_cells() -> None:
+    stream = io.StringIO()
+    Output(stream, as_json=False, width=70).table([["NAME", "STATE"], ["first-one", "well"], ["b", "word " * 14]])
+    assert stream.getvalue().splitlines() == [
+        "NAME       STATE",
+        "first-one  well",
+        f"b          {'word ' * 11}word",
+        "           word word",
+    ]
+
+
+@pytest.mark.parametrize("width", [20, 80, 200])
+def test_long_words_stay_whole(width: int) -> None:
+    word = "x" * 100
+    assert word in hanging(f"a {word} b", first="- ", width=width)
+
+
+def test_a_row_without_text_has_no_blanks_at_its_end() -> None:
+    assert table_row(["a", ""], [5], width=80) == "a"
+
+
+def test_sections() -> None:
+    stream = io.StringIO()
+    output = Output(stream, as_json=False, width=80)
+    output.section("Nothing", [])
+    output.section("Two", ["one", "two"], numbered=True)
+    output.section("Marked", ["one"], mark="- ")
+    assert stream.getvalue() == "\nTwo\n  1. one\n  2. two\n\nMarked\n  - one\n"
+
+
+def test_documents_keep_their_letters() -> None:
+    stream = io.StringIO()
+    Output(stream, as_json=True, width=80).document({"name": "Zürich"})
+    assert stream.getvalue() == '{\n  "name": "Zürich"\n}\n'
+
+
+ANSWER = {
+    "cluster": "demo",
+    "doubts": [],
+    "owner": None,
+    "loadBalancers": [
+        {"name": "a", "workloadType": "vm", "pool": None, "uid": ""},
+        {"name": "long-name", "workloadType": "cluster", "pool": "lan", "uid": ""},
+    ],
+    "reasons": ["word " * 20, "two"],
+    "steps": [{"patch": {"metadata": {"labels": {}, "finalizers": None}}}, {"event": {"message": "m"}}],
+    "written": False,
+}
+
+
+def test_an_answer_for_people() -> None:
+    stream = io.StringIO()
+    Output(stream, as_json=False, width=60).answer(ANSWER, "Add --yes.", "And so on.")
+    assert stream.getvalue().splitlines() == [
+        "cluster: demo",
+        "loadBalancers:",
+        "  NAME       WORKLOAD TYPE  POOL",
+        "  a          vm             -",
+        "  long-name  cluster        lan",
+        "reasons:",
+        "  - word word word word word word word word word word word",
+        "    word word word word word word word word word",
+        "  - two",
+        "steps:",
+        "  - patch:",
+        "      metadata:",
+        "        labels: {}",
+        "        finalizers: null",
+        "  - event:",
+        "      message: m",
+        "written: false",
+        "",
+        "Add --yes.",
+        "",
+        "And so on.",
+    ]
+
+
+def test_an_answer_for_scripts() -> None:
+    stream = io.StringIO()
+    Output(stream, as_json=True).answer(ANSWER, "Add --yes.")
+    assert json.loads(stream.getvalue()) == ANSWER
