@@ -43,6 +43,7 @@ from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
+from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.reload import CredentialReloader
@@ -89,12 +90,14 @@ async def _run(settings: Settings, environment: Mapping[str, str]) -> int:
     )
     vitals = Vitals(__version__)
     observer = vitals.telemetry.request_done
+    # Without an election nobody else writes. With one, nothing is written before the Lease is ours.
+    fence = WriteFence(shut=settings.leader_election.enabled)
     async with (
-        ApiClient(guest_credentials, cluster="guest", observer=observer) as guest,
-        ApiClient(harvester_credentials, cluster="harvester", observer=observer) as harvester,
+        ApiClient(guest_credentials, cluster="guest", observer=observer, fence=fence) as guest,
+        ApiClient(harvester_credentials, cluster="harvester", observer=observer, fence=fence) as harvester,
     ):
         reloaders = credential_reloaders(settings, environment, guest=guest, harvester=harvester)
-        application = Application(settings, guest, harvester, reloaders=reloaders, vitals=vitals)
+        application = Application(settings, guest, harvester, fence=fence, reloaders=reloaders, vitals=vitals)
         async with vitals.served(settings.server, guest):
             return await application.run()
 
@@ -108,10 +111,13 @@ class Application:
         guest: ApiClient,
         harvester: ApiClient,
         *,
+        fence: WriteFence,
         reloaders: Sequence[CredentialReloader],
         vitals: Vitals,
     ) -> None:
+        """Build it; ``fence`` is the one of both clients."""
         self._settings = settings
+        self._fence = fence
         self._vitals = vitals
         self._guest = guest
         self._harvester = harvester
@@ -150,14 +156,13 @@ class Application:
             ClusterIdentity.of(settings, self._harvester.namespace),
         )
         if settings.leader_election.enabled:
-            for client in (self._guest, self._harvester):
-                client.writes.permitted = lambda: self._elector.in_force
             vitals.follow_election(self._elector, settings.leader_election)
 
     def _make_elector(self, identity: str) -> LeaderElector:
         election = self._settings.leader_election
         elector = LeaderElector(
             self._guest,
+            self._fence,
             namespace=election.namespace,
             name=election.name,
             identity=identity,
@@ -315,8 +320,7 @@ class Application:
 
     async def _farewell(self, *, lost: bool) -> None:
         if lost:
-            self._guest.writes.cut()
-            self._harvester.writes.cut()
+            self._fence.cut()
             return
         if self._elector.taking or (self._elector.leading and await self._all_answered()):
             await _within(FAREWELL_SECONDS, self._take_leave)
@@ -332,7 +336,7 @@ class Application:
         now = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(min(ANSWER_SECONDS, self._elector.renewal_due - now)):
-                await asyncio.gather(self._guest.writes.answered(), self._harvester.writes.answered())
+                await self._fence.answered()
         except TimeoutError:
             log.warning("lease not released, because writes are not answered yet")
             return False

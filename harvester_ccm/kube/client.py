@@ -4,6 +4,9 @@ No method retries, sleeps or hides an error: a failed call raises one of ``harve
 decides. Every call has a time limit. ``Retry-After`` is carried in the error (``Throttled``). A watch yields until the
 server ends it, raises ``Gone`` when the version is too old and ``WatchSilent`` when nothing came for too long.
 
+Whatever changes something passes the client's ``WriteFence``, unless the caller says that it is not fenced: only what
+every process may write at any time, the Lease itself, Events, and reviews of callers.
+
 Every request carries an identifier in the header ``Audit-ID``, which the API server keeps as ``auditID`` in its audit
 log; errors carry it as ``request_id``.
 """
@@ -17,6 +20,7 @@ import ssl
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Final, Literal, Self, TypeVar, cast
 from urllib.parse import urlencode
@@ -34,7 +38,7 @@ from harvester_ccm.errors import (
 )
 from harvester_ccm.kube.collection import Page, Unread, WatchEvent, watch_lines
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.fence import Writes
+from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.session import Session, describe_connection_error
 from harvester_ccm.model.meta import Resource
 
@@ -88,10 +92,18 @@ _decode_version = msgspec.json.Decoder(_Versioned).decode
 class ApiClient:
     """One API server, one credential. Use as an async context manager."""
 
-    def __init__(self, credentials: Credentials, *, cluster: str, observer: Observer | None = None) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        cluster: str,
+        observer: Observer | None = None,
+        fence: WriteFence | None = None,
+    ) -> None:
+        """Build it; without ``fence`` it may write at any time."""
         self.cluster = cluster
         """``guest`` or ``harvester``: what logs and metrics call this server."""
-        self.writes = Writes()
+        self._fence = fence if fence is not None else WriteFence()
         self._credentials = credentials
         self._observer = observer
         self._certificate = 0
@@ -160,17 +172,25 @@ class ApiClient:
                 return Page(tuple(items), page.metadata.resource_version, frozenset(unread))
             query["continue"] = page.metadata.continue_
 
-    async def create(self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None) -> T:
+    async def create(
+        self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None, fenced: bool = True
+    ) -> T:
         """Create an object and return it as stored. Raises AlreadyExists, AdmissionDenied, Invalid, …."""
         path = resource.path(namespace)
-        return self._read(resource.decode, await self.request("POST", path, body=body), f"POST {path}")
+        return self._read(resource.decode, await self.request("POST", path, body=body, fenced=fenced), f"POST {path}")
 
     async def replace(
-        self, resource: Resource[T], name: str, body: Mapping[str, object], *, namespace: str | None = None
+        self,
+        resource: Resource[T],
+        name: str,
+        body: Mapping[str, object],
+        *,
+        namespace: str | None = None,
+        fenced: bool = True,
     ) -> T:
         """Write a whole object back; raises Conflict if ``metadata.resourceVersion`` in it is not the stored one."""
         path = resource.path(namespace, name)
-        return self._read(resource.decode, await self.request("PUT", path, body=body), f"PUT {path}")
+        return self._read(resource.decode, await self.request("PUT", path, body=body, fenced=fenced), f"PUT {path}")
 
     async def merge_patch(
         self,
@@ -180,10 +200,11 @@ class ApiClient:
         *,
         namespace: str | None = None,
         subresource: str | None = None,
+        fenced: bool = True,
     ) -> T:
         """Change only the named fields (RFC 7386); a ``resourceVersion`` in the body makes it conditional."""
         path = resource.path(namespace, name, subresource)
-        answer = await self.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        answer = await self.request("PATCH", path, body=body, fenced=fenced)
         return self._read(resource.decode, answer, f"PATCH {path}")
 
     async def delete(
@@ -222,13 +243,18 @@ class ApiClient:
         *,
         params: Mapping[str, str] | None = None,
         body: object = None,
-        content_type: str = "application/json",
+        fenced: bool = True,
     ) -> bytes:
-        """Send one request and return the body of a 2xx answer."""
+        """Send one request and return the body of a 2xx answer; a PATCH is a merge patch. Raises NotLeading, too.
+
+        ``fenced`` is False for the few writes that need no Lease.
+        """
+        content_type = MERGE_PATCH if method == "PATCH" else "application/json"
         data = None if body is None else (msgspec.json.encode(body), content_type)
-        if method == "GET":
-            return await self._exchange(method, path, params=params, data=data)
-        return await self.writes.send(path, lambda: self._exchange(method, path, params=params, data=data))
+        exchange = partial(self._exchange, method, path, params=params, data=data)
+        if method == "GET" or not fenced:
+            return await exchange()
+        return await self._fence.send(exchange, f"{method} {path}")
 
     async def _exchange(
         self, method: str, path: str, *, params: Mapping[str, str] | None, data: tuple[bytes, str] | None

@@ -154,7 +154,9 @@ class EventRecorder:
 
     async def _count(self, key: _Key, written: _Written) -> None:
         patch = {"count": written.count + 1, "lastTimestamp": _now()}
-        await self._client.merge_patch(EVENTS, written.name, patch, namespace=key.reference.event_namespace)
+        await self._client.merge_patch(
+            EVENTS, written.name, patch, namespace=key.reference.event_namespace, fenced=False
+        )
         written.count += 1
         self._written.move_to_end(key)
 
@@ -182,7 +184,7 @@ class EventRecorder:
             "firstTimestamp": now,
             "lastTimestamp": now,
         }
-        await self._client.create(EVENTS, body, namespace=reference.event_namespace)
+        await self._client.create(EVENTS, body, namespace=reference.event_namespace, fenced=False)
         self._written[key] = _Written(name, 1)
         if len(self._written) > REMEMBERED:
             self._written.popitem(last=False)

@@ -1,62 +1,69 @@
 """Requests that change something: none leaves while another process may hold the Lease, and none is forgotten.
 
-A server goes on with a request whose sender has hung up. So a write that was sent is waited for in the background when
-the one who asked for it is cancelled, and ``answered`` tells when none is left: only then may the Lease be given up.
-Neither holds for what every process may write: reviews of callers, the Lease itself, and Events.
+One fence stands around all clients of a process. The elector opens it for as long as nobody else can hold the Lease;
+a process that was halted for a while finds it shut by the clock, before it finds out that it lost. A server goes on
+with a request whose sender has hung up. So a write that was sent is waited for in the background when the one who
+asked for it is cancelled, and ``answered`` tells when none is left: only then may the Lease be given up.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
+import math
 from collections.abc import Callable, Coroutine
-from typing import Final
 
 from harvester_ccm.errors import CCMError
-
-_BOOKKEEPING: Final = re.compile(
-    r"/apis/(?:authentication|authorization|coordination)\.k8s\.io/|/api/v1/(?:namespaces/[^/]+/)?events(?:/|$)"
-)
 
 
 class NotLeading(CCMError):
     """Raised instead of sending a write when it is not certain that this process holds the Lease."""
 
 
-class Writes:
-    """The writes of one client."""
+class WriteFence:
+    """What every write of the clients that share it goes through."""
 
-    def __init__(self) -> None:
-        self._open: set[asyncio.Task[bytes]] = set()
-        self.permitted: Callable[[], bool] = lambda: True
-        """Asked before every write that only the holder of the Lease may make."""
+    def __init__(self, *, shut: bool = False) -> None:
+        """Build it; ``shut`` until an elector opens it, otherwise open for ever."""
+        self._open_until = -math.inf if shut else math.inf
+        self._under_way: set[asyncio.Task[bytes]] = set()
 
-    async def send(self, path: str, exchange: Callable[[], Coroutine[None, None, bytes]]) -> bytes:
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody else can hold the Lease."""
+        return asyncio.get_running_loop().time() < self._open_until
+
+    def open_until(self, at: float) -> None:
+        """Let writes pass until this loop time."""
+        self._open_until = at
+
+    def shut(self) -> None:
+        """Let no write pass from now on."""
+        self._open_until = -math.inf
+
+    async def send(self, exchange: Callable[[], Coroutine[None, None, bytes]], name: str) -> bytes:
         """Make the exchange and return the body of the answer; it goes on when the caller is cancelled.
 
         Raises NotLeading, and what the exchange raises.
         """
-        if _BOOKKEEPING.match(path):
-            return await exchange()
-        if not self.permitted():
+        if not self.is_open:
             raise NotLeading("not sent, because the Lease was not renewed in time and may be another's")
-        task = asyncio.create_task(exchange(), name=f"write {path}")
-        self._open.add(task)
-        task.add_done_callback(self._close)
+        task = asyncio.create_task(exchange(), name=name)
+        self._under_way.add(task)
+        task.add_done_callback(self._done)
         return await asyncio.shield(task)
 
-    def _close(self, task: asyncio.Task[bytes]) -> None:
-        self._open.discard(task)
+    def _done(self, task: asyncio.Task[bytes]) -> None:
+        self._under_way.discard(task)
         if not task.cancelled():
             # Seen here, because nobody else may be there to see it.
             task.exception()
 
     async def answered(self) -> None:
         """Return when every write that was sent has an answer, or will have none."""
-        while self._open:
-            await asyncio.wait(self._open)
+        while self._under_way:
+            await asyncio.wait(self._under_way)
 
     def cut(self) -> None:
         """Wait for no answer any more."""
-        for task in self._open:
+        for task in self._under_way:
             task.cancel()

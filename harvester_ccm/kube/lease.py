@@ -22,6 +22,7 @@ import structlog
 
 from harvester_ccm.errors import AlreadyExists, CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.model.core import LEASES, Lease, LeaseSpec
 from harvester_ccm.model.meta import Resource, document_decoder
 
@@ -66,8 +67,19 @@ class _Observed:
 class LeaderElector:
     """One candidate for one Lease."""
 
-    def __init__(self, client: ApiClient, *, namespace: str, name: str, identity: str, times: LeaseTimes) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        fence: WriteFence,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        times: LeaseTimes,
+    ) -> None:
+        """Build it; ``fence`` is open for as long as nobody else can hold the Lease, which itself is not fenced."""
         self._client = client
+        self._fence = fence
         self._namespace = namespace
         self._name = name
         self._times = times
@@ -84,11 +96,6 @@ class LeaderElector:
     def leading(self) -> bool:
         """Whether this process holds the Lease as far as it knows."""
         return self._observed is not None and self._observed.spec.holder_identity == self.identity
-
-    @property
-    def in_force(self) -> bool:
-        """Whether nobody else can hold the Lease: a process that was halted for a while finds out late that it lost."""
-        return self.leading and asyncio.get_running_loop().time() < self.renewal_due
 
     @property
     def renewal_due(self) -> float:
@@ -130,7 +137,7 @@ class LeaderElector:
                         await asyncio.sleep(self._times.retry_period)
             except TimeoutError:
                 self._tell_stopped()
-                self._observed = None
+                self._see(None)
                 late = asyncio.get_running_loop().time() - self._renewed_at
                 raise LeaseLost(f"the Lease could not be renewed for {late:.1f} s") from None
 
@@ -234,7 +241,7 @@ class LeaderElector:
         document = await self._client.get(_DOCUMENTS, self._name, namespace=self._namespace)
         lease, now = _lease(document), asyncio.get_running_loop().time()
         same = self._observed is not None and self._observed.spec == lease.spec
-        self._observed = _Observed(lease, document, self._observed.at if same and self._observed else now)
+        self._see(_Observed(lease, document, self._observed.at if same and self._observed else now))
 
     async def _create(self) -> bool:
         now = _now()
@@ -246,11 +253,12 @@ class LeaderElector:
             "spec": self._spec(acquired=now, renewed=now, transitions=0),
         }
         self.taking = True
-        document = await self._client.create(_DOCUMENTS, body, namespace=self._namespace)
+        document = await self._client.create(_DOCUMENTS, body, namespace=self._namespace, fenced=False)
         self.taking = False
-        self._observed = _Observed(_lease(document), document, started)
-        self._renewed_at = started
-        self.on_change("became leader", self._observed.lease)
+        lease = _lease(document)
+        self._see(_Observed(lease, document, started))
+        self._renewed(started)
+        self.on_change("became leader", lease)
         return True
 
     async def _take(self) -> None:
@@ -270,15 +278,26 @@ class LeaderElector:
         self.taking = not ours
         lease = await self._replace(held, spec)
         self.taking = False
-        self._renewed_at = started
+        self._renewed(started)
         if not ours:
             self.on_change("became leader", lease)
 
     async def _replace(self, held: _Observed, spec: dict[str, object]) -> Lease:
         body = {**held.document, "spec": spec}
-        document = await self._client.replace(_DOCUMENTS, self._name, body, namespace=self._namespace)
-        self._observed = _Observed(_lease(document), document, asyncio.get_running_loop().time())
-        return self._observed.lease
+        document = await self._client.replace(_DOCUMENTS, self._name, body, namespace=self._namespace, fenced=False)
+        lease = _lease(document)
+        self._see(_Observed(lease, document, asyncio.get_running_loop().time()))
+        return lease
+
+    def _renewed(self, at: float) -> None:
+        self._renewed_at = at
+        self._fence.open_until(self.renewal_due)
+
+    def _see(self, observed: _Observed | None) -> None:
+        """Take note of the Lease; that it is not ours shuts the fence."""
+        self._observed = observed
+        if not self.leading:
+            self._fence.shut()
 
     def _spec(self, *, acquired: str, renewed: str, transitions: int) -> dict[str, object]:
         return {

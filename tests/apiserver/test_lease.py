@@ -19,6 +19,7 @@ from devenv.proxy import FaultProxy
 from devenv.restclient import Json
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from tests.worlds.background import running
 from tests.worlds.waiting import wait_for
@@ -33,7 +34,7 @@ class Candidate(LeaderElector):
     """A candidate that notes what it tells."""
 
     def __init__(self, client: ApiClient, namespace: str, identity: str = "us", times: LeaseTimes = TIMES) -> None:
-        super().__init__(client, namespace=namespace, name=NAME, identity=identity, times=times)
+        super().__init__(client, WriteFence(shut=True), namespace=namespace, name=NAME, identity=identity, times=times)
         self.told: list[str] = []
         self.on_change = lambda verb, _lease: self.told.append(verb)
 

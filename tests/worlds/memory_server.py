@@ -19,6 +19,7 @@ from harvester_ccm.errors import Answer, CCMError, Unreachable, WatchSilent, err
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.collection import Unread, WatchEvent
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.model.meta import Resource
 
@@ -234,23 +235,20 @@ class MemoryServer:
 class MemoryClient(ApiClient):
     """The product's client, with a server in memory in the place of the network."""
 
-    def __init__(self, server: MemoryServer, *, cluster: str, namespace: str = "") -> None:
+    def __init__(
+        self, server: MemoryServer, *, cluster: str, namespace: str = "", fence: WriteFence | None = None
+    ) -> None:
         credentials = Credentials("memory", namespace, None, FixedToken(None))
-        super().__init__(credentials, cluster=cluster)
+        super().__init__(credentials, cluster=cluster, fence=fence)
         self.server = server
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: object = None,
-        content_type: str = "application/json",
+    async def _exchange(
+        self, method: str, path: str, *, params: Mapping[str, str] | None, data: tuple[bytes, str] | None
     ) -> bytes:
         """Answer from memory."""
-        del params, content_type
-        return msgspec.json.encode(await self.server.serve(method, path, msgspec.to_builtins(body)))
+        del params
+        body = None if data is None else msgspec.json.decode(data[0])
+        return msgspec.json.encode(await self.server.serve(method, path, body))
 
     async def watch(
         self, resource: Resource[T], *, namespace: str | None = None, params: Mapping[str, str], silence: float

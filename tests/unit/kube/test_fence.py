@@ -3,44 +3,183 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from harvester_ccm.kube.fence import NotLeading, Writes
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.events import EventRecorder, ObjectReference
+from harvester_ccm.kube.fence import NotLeading, WriteFence
+from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
+from harvester_ccm.kube.tokens import FixedToken
+from harvester_ccm.model.core import NODES, SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.telemetry.auth import AccessReviewer
+from tests.worlds.background import running
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer, refused
+
+NAMESPACE = "default"
+LEASE = "kube-system/cloud-controller-manager"
+LEASES = "coordination.k8s.io/v1/leases"
+METADATA = {"metadata": {"name": "web"}}
+CHANGES: dict[str, Callable[[ApiClient], Awaitable[Any]]] = {
+    "service": lambda client: client.merge_patch(SERVICES, "web", {}, namespace=NAMESPACE, subresource="status"),
+    "service called events": lambda client: client.merge_patch(SERVICES, "events", {}, namespace=NAMESPACE),
+    "namespace called events": lambda client: client.merge_patch(SERVICES, "web", {}, namespace="events"),
+    "node called leases": lambda client: client.merge_patch(NODES, "leases", {}),
+    "node": lambda client: client.delete(NODES, "w1"),
+    "node with its version": lambda client: client.request("DELETE", NODES.path(None, "w1"), body={}),
+    "new balancer": lambda client: client.create(LOAD_BALANCERS, METADATA, namespace=NAMESPACE),
+    "balancer": lambda client: client.replace(LOAD_BALANCERS, "web", METADATA, namespace=NAMESPACE),
+    "balancer that goes": lambda client: client.delete(LOAD_BALANCERS, "web", namespace=NAMESPACE),
+}
 
 
-async def answer() -> bytes:
-    return b"{}"
+class ReviewingServer(MemoryServer):
+    """It also says who callers are and that they may do anything."""
+
+    async def serve(self, verb: str, path: str, body: Any) -> Document:
+        """Answer one request."""
+        if not path.endswith("reviews"):
+            return await super().serve(verb, path, body)
+        self.calls.append(Call(verb, path, asyncio.get_running_loop().time()))
+        return {"status": {"authenticated": True, "user": {"username": "prometheus"}, "allowed": True}}
 
 
-@pytest.mark.parametrize(
-    ("path", "sent"),
-    [
-        pytest.param("/api/v1/namespaces/default/services/web/status", False, id="service"),
-        pytest.param("/api/v1/namespaces/default/services/events/status", False, id="service called events"),
-        pytest.param("/api/v1/namespaces/events/services/web/status", False, id="namespace called events"),
-        pytest.param("/api/v1/nodes/events", False, id="node called events"),
-        pytest.param("/api/v1/nodes/w1/status", False, id="node"),
-        pytest.param("/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/d/loadbalancers/x", False, id="balancer"),
-        pytest.param("/api/v1/namespaces/default/events", True, id="new event"),
-        pytest.param("/api/v1/namespaces/default/events/web.1", True, id="repeated event"),
-        pytest.param("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/ccm", True, id="lease"),
-        pytest.param("/apis/authentication.k8s.io/v1/tokenreviews", True, id="who is it"),
-        pytest.param("/apis/authorization.k8s.io/v1/subjectaccessreviews", True, id="may they"),
-    ],
-)
-async def test_only_bookkeeping_is_sent_without_the_lease(path: str, sent: bool) -> None:
-    writes = Writes()
-    writes.permitted = lambda: False
+class Leader:
+    """An elector and the clients of its process, on one server in memory."""
 
-    if sent:
-        assert await writes.send(path, answer) == b"{}"
-        return
-    with pytest.raises(NotLeading, match="the Lease was not renewed in time and may be another's"):
-        await writes.send(path, answer)
+    def __init__(self, server: MemoryServer | None = None, identity: str = "us") -> None:
+        self.server = server or MemoryServer()
+        self.fence = WriteFence(shut=True)
+        self.guest = MemoryClient(self.server, cluster="guest", fence=self.fence)
+        self.harvester = MemoryClient(self.server, cluster="harvester", fence=self.fence)
+        times = LeaseTimes(lease_duration=15, renew_deadline=10, retry_period=2)
+        namespace, _, name = LEASE.partition("/")
+        self.elector = LeaderElector(
+            self.guest, self.fence, namespace=namespace, name=name, identity=identity, times=times
+        )
+
+    async def writes(self) -> bool:
+        """Return whether a write leaves for either server."""
+        left = set()
+        for client in (self.guest, self.harvester):
+            try:
+                await client.create(NODES, {"metadata": {"name": f"node-{len(self.server.calls)}"}})
+            except NotLeading:
+                left.add(False)
+            else:
+                left.add(True)
+        (both,) = left
+        return both
 
 
-async def begun(writes: Writes, over: asyncio.Event) -> list[str]:
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_no_change_is_sent_without_the_lease(change: Callable[[ApiClient], Awaitable[Any]]) -> None:
+    @jumping_time
+    async def scenario() -> None:
+        process = Leader()
+        # Also by a client that has got new credentials.
+        await process.guest.use(Credentials("another", NAMESPACE, None, FixedToken("token")))
+        for client in (process.guest, process.harvester):
+            with pytest.raises(NotLeading, match="the Lease was not renewed in time and may be another's"):
+                await change(client)
+        assert process.server.calls == []
+
+    scenario()
+
+
+@jumping_time
+async def test_bookkeeping_needs_no_lease() -> None:
+    process = Leader(ReviewingServer())
+    recorder = EventRecorder(process.guest, host="test")
+    reference = ObjectReference("v1", "Node", "", "w1", "uid")
+    for _ in range(2):
+        recorder.record(reference, "Normal", "Reason", "happened", component="test")
+    async with running(recorder.run()):
+        await asyncio.sleep(1)
+    assert await AccessReviewer(process.guest).refusal("Bearer token", "/metrics") is None
+    await process.elector.acquire()
+    process.fence.shut()
+    async with running(process.elector.hold()):
+        await asyncio.sleep(3)
+
+    asked = [(call.verb, call.path.rpartition("/v1/")[2].split("/w1.")[0]) for call in process.server.calls]
+    leases = "namespaces/kube-system/leases"
+    assert asked == [
+        ("POST", "namespaces/default/events"),
+        ("PATCH", "namespaces/default/events"),
+        ("POST", "tokenreviews"),
+        ("POST", "subjectaccessreviews"),
+        ("GET", f"{leases}/cloud-controller-manager"),
+        ("POST", leases),
+        ("PUT", f"{leases}/cloud-controller-manager"),
+    ]
+
+
+@jumping_time
+async def test_elector_opens_the_fence_while_it_holds_the_lease() -> None:
+    process = Leader()
+    assert not await process.writes()
+    await process.elector.acquire()
+    assert await process.writes()
+    async with running(process.elector.hold()):
+        await asyncio.sleep(100)
+        assert await process.writes()
+    await process.elector.release()
+    assert not await process.writes()
+
+
+@jumping_time
+async def test_fence_is_shut_by_the_clock_before_the_loss_is_known() -> None:
+    """As in a process that was halted, and goes on before its timers do."""
+    process = Leader()
+    await process.elector.acquire()
+    await asyncio.sleep(9.9)
+    assert await process.writes()
+    await asyncio.sleep(0.2)
+    assert process.elector.leading
+    assert not await process.writes()
+
+
+@jumping_time
+async def test_fence_is_shut_when_the_lease_cannot_be_renewed() -> None:
+    process = Leader()
+    await process.elector.acquire()
+    process.server.hanging = True
+    with pytest.raises(LeaseLost):
+        await process.elector.hold()
+    process.server.hanging = False
+    assert not await process.writes()
+
+
+@jumping_time
+async def test_fence_is_shut_when_another_has_taken_the_lease() -> None:
+    process = Leader()
+    await process.elector.acquire()
+    process.server.change(LEASES, LEASE, {"spec": {"holderIdentity": "them"}})
+    conflict = refused(409, "Conflict", "the object has been modified")
+    process.server.fault = lambda call: conflict if call.verb == "PUT" else None
+    with pytest.raises(LeaseLost, match="taken by them"):
+        await process.elector.hold()
+    assert not await process.writes()
+
+
+@jumping_time
+async def test_fence_of_a_candidate_stays_shut() -> None:
+    first = Leader()
+    second = Leader(first.server, "them")
+    await first.elector.acquire()
+    async with running(first.elector.hold()), running(second.elector.acquire()):
+        await asyncio.sleep(100)
+        assert await first.writes()
+        assert not await second.writes()
+
+
+async def begun(fence: WriteFence, over: asyncio.Event) -> list[str]:
     """Send a write, cancel who asked for it, and return what happens to it, to be filled later."""
     story: list[str] = []
     sent = asyncio.Event()
@@ -52,7 +191,7 @@ async def begun(writes: Writes, over: asyncio.Event) -> list[str]:
         story.append("answered")
         raise ConnectionError("nobody is there to see this")
 
-    asking = asyncio.create_task(writes.send("/api/v1/nodes/w1", exchange), name="asking")
+    asking = asyncio.create_task(fence.send(exchange, "PATCH w1"), name="asking")
     await sent.wait()
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -61,9 +200,9 @@ async def begun(writes: Writes, over: asyncio.Event) -> list[str]:
 
 
 async def test_write_goes_on_when_the_caller_is_cancelled() -> None:
-    writes, over = Writes(), asyncio.Event()
-    story = await begun(writes, over)
-    waiting = asyncio.create_task(writes.answered(), name="waiting")
+    fence, over = WriteFence(), asyncio.Event()
+    story = await begun(fence, over)
+    waiting = asyncio.create_task(fence.answered(), name="waiting")
     await asyncio.sleep(0)
     assert (story, waiting.done()) == (["sent"], False)
 
@@ -74,10 +213,10 @@ async def test_write_goes_on_when_the_caller_is_cancelled() -> None:
 
 
 async def test_write_that_is_cut_is_not_waited_for() -> None:
-    writes = Writes()
-    story = await begun(writes, asyncio.Event())
+    fence = WriteFence()
+    story = await begun(fence, asyncio.Event())
 
-    writes.cut()
-    await writes.answered()
+    fence.cut()
+    await fence.answered()
 
     assert story == ["sent"]
