@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import Node, Service
+from harvester_ccm.model.core import Node, Service, parse_provider_id
 from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, HealthCheck, Listener, LoadBalancer, VirtualMachine
 from harvester_ccm.names import (
     DESCRIPTION,
@@ -39,7 +39,6 @@ from harvester_ccm.names import (
     NETWORK,
     POOL_NAMESPACE,
     PROJECT,
-    PROVIDER_NAME,
     VM_NAME,
 )
 from harvester_ccm.netip import ipv4_text
@@ -263,8 +262,8 @@ def backend_names(nodes: Iterable[Node], machines: Iterable[VirtualMachine]) -> 
     names = set()
     for node in nodes:
         if takes_traffic(node):
-            uid = node.spec.provider_id.removeprefix(f"{PROVIDER_NAME}://")
-            names.add(by_uid.get(uid, node.metadata.name))
+            uid = parse_provider_id(node.spec.provider_id)
+            names.add(by_uid.get(uid, node.metadata.name) if uid else node.metadata.name)
     return tuple(sorted(names))
 
 
