@@ -20,13 +20,13 @@ import structlog
 
 from harvester_ccm import __version__
 from harvester_ccm.access import both_credentials, credential_reloaders
-from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, NodeSettings, Settings
+from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, Settings
 from harvester_ccm.controllers.departures import Departures
 from harvester_ccm.controllers.device_mapping import NetworkMapping
 from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.lb_version import follow_load_balancers
-from harvester_ccm.controllers.node import NodeController, NodePolicy
-from harvester_ccm.controllers.node_lifecycle import MonitorPolicy, NodeLifecycleController
+from harvester_ccm.controllers.node import NodeController
+from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
 from harvester_ccm.controllers.orphans import OrphanSweep, SweepPolicy
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.controllers.service import (
@@ -51,8 +51,6 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NAMESPACES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
-from harvester_ccm.plan.node.addresses import AddressPolicy
-from harvester_ccm.plan.node.lifecycle import LifecyclePolicy
 from harvester_ccm.plan.node.vms import GuestCluster
 from harvester_ccm.telemetry.vitals import Vitals
 
@@ -242,16 +240,18 @@ class Application:
         controllers: list[NodeController | NodeLifecycleController | GuestHostnames | NetworkMapping] = []
         if NODE_CONTROLLER in settings.controllers:
             known = VirtualAddresses(caches.services, caches.load_balancers)
-            policy = _node_policy(settings.nodes)
-            controllers.append(NodeController(self._guest, vm_cache, known, recorder=self._recorder, policy=policy))
+            controllers.append(
+                NodeController(self._guest, vm_cache, known, recorder=self._recorder, settings=settings.nodes)
+            )
             self._vitals.controller_started(NODE_CONTROLLER, controllers[-1].runner)
             if settings.nodes.vmi_controller:
                 controllers.append(GuestHostnames(self._harvester, vm_cache))
                 controllers.append(NetworkMapping(self._guest, vm_cache, caches.config_maps))
         if LIFECYCLE_CONTROLLER in settings.controllers:
-            monitor = _monitor_policy(settings.nodes)
             controllers.append(
-                NodeLifecycleController(self._guest, self._harvester, vm_cache, recorder=self._recorder, policy=monitor)
+                NodeLifecycleController(
+                    self._guest, self._harvester, vm_cache, recorder=self._recorder, settings=settings.nodes
+                )
             )
             self._vitals.controller_started(LIFECYCLE_CONTROLLER, controllers[-1].runner)
         for controller in controllers:
@@ -346,29 +346,6 @@ class Application:
         reference = ObjectReference.of(LEASES, lease)
         message = f"{self._elector.identity} {verb}"
         self._recorder.record(reference, "Normal", Reason.LEADER, message, component="cloud-controller-manager")
-
-
-def _node_policy(settings: NodeSettings) -> NodePolicy:
-    addresses = AddressPolicy(
-        settings.management_network, settings.node_ip_cidrs, settings.exclude_ranges, settings.use_provided_node_ip
-    )
-    return NodePolicy(
-        addresses,
-        workers=settings.concurrent_syncs,
-        full_pass=settings.status_period,
-        tell_after=settings.monitor_period,
-        follow_topology=settings.vmi_controller,
-    )
-
-
-def _monitor_policy(settings: NodeSettings) -> MonitorPolicy:
-    lifecycle = LifecyclePolicy(
-        confirmations=settings.deletion_confirmations,
-        # Two looks lie between two confirmations: what Harvester says must have had time to become true.
-        spacing=2 * settings.monitor_period,
-        max_share=settings.deletion_max_share,
-    )
-    return MonitorPolicy(lifecycle, period=settings.monitor_period, workers=settings.concurrent_syncs)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

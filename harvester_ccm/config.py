@@ -104,6 +104,12 @@ class NodeSettings:
     vmi_controller: bool
     """Follow VM instances: topology labels and the network to device ConfigMap."""
 
+    @property
+    def confirmation_spacing(self) -> float:
+        """Seconds between two confirmations that a VM is gone: two looks lie in it, so that what Harvester says has
+        had time to become true."""
+        return 2 * self.monitor_period
+
 
 @dataclass(frozen=True)
 class LeaderElectionSettings:

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Final
 
+from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import Interface, VirtualMachineInstance
 from harvester_ccm.names import PROVIDED_NODE_IP
 from harvester_ccm.netip import IPAddress, plain_address
-from harvester_ccm.plan.node.addresses import AddressPlan, AddressPolicy, plan_addresses
+from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
 from harvester_ccm.plan.node.interfaces import (
     DropReason,
     Nic,
@@ -60,13 +61,13 @@ class AddressReport:
 
 
 def report_addresses(
-    node: Node, instance: VirtualMachineInstance, *, policy: AddressPolicy, virtual_ips: Set[IPAddress]
+    node: Node, instance: VirtualMachineInstance, *, settings: NodeSettings, virtual_ips: Set[IPAddress]
 ) -> AddressReport:
     """Return the verdict on every address that the VM reports, and on what is published without being reported."""
-    plan = plan_addresses(node, instance, policy=policy, virtual_ips=virtual_ips)
-    nic = management_nic(instance, policy.management_network)
-    judge = _Judge(node, plan, policy, nic)
-    verdicts = [*judge.reported(instance), *_elsewhere(instance, nic, policy)]
+    plan = plan_addresses(node, instance, settings=settings, virtual_ips=virtual_ips)
+    nic = management_nic(instance, settings.management_network)
+    judge = _Judge(node, plan, settings, nic)
+    verdicts = [*judge.reported(instance), *_elsewhere(instance, nic, settings)]
     shown = {verdict.address for verdict in verdicts if verdict.kind}
     verdicts += [judge.unreported(a.address, a.type) for a in plan.addresses if a.address not in shown]
     order = {(a.type, a.address): number for number, a in enumerate(plan.addresses)}
@@ -77,13 +78,13 @@ def report_addresses(
 class _Judge:
     """Reasons for the addresses of the interface that counts."""
 
-    def __init__(self, node: Node, plan: AddressPlan, policy: AddressPolicy, nic: Nic | None) -> None:
+    def __init__(self, node: Node, plan: AddressPlan, settings: NodeSettings, nic: Nic | None) -> None:
         self._node = node
         self._plan = plan
-        self._policy = policy
+        self._settings = settings
         self._nic = nic
         self._kinds = {a.address: a.type for a in plan.addresses if a.type != HOSTNAME}
-        self._provided = _provided(node, policy)
+        self._provided = _provided(node, settings)
         self._present = {a.address for a in node.status.addresses if a.type == INTERNAL}
 
     def reported(self, instance: VirtualMachineInstance) -> Iterator[AddressVerdict]:
@@ -120,12 +121,12 @@ class _Judge:
         if address in self._provided:
             return f"annotation {PROVIDED_NODE_IP} names it"
         plain = plain_address(address)
-        inside = [str(one) for one in self._policy.node_ip_cidrs if plain in one]
+        inside = [str(one) for one in self._settings.node_ip_cidrs if plain in one]
         if inside:
             return f"inside --node-ip-cidr {inside[0]}"
         if was_initialised(self._node) and address in self._present:
             return "is the InternalIP already, and the VM still has it"
-        passed = any(plain.version == one.version for one in self._policy.exclude_ranges)
+        passed = any(plain.version == one.version for one in self._settings.exclude_ranges)
         rule = " that is not excluded" if passed else ""
         return f"first IPv{plain.version} address of interface {nic.name}{rule}"
 
@@ -135,10 +136,12 @@ class _Judge:
         return "nothing is published: no address of the VM may be the InternalIP"
 
 
-def _elsewhere(instance: VirtualMachineInstance, nic: Nic | None, policy: AddressPolicy) -> Iterator[AddressVerdict]:
+def _elsewhere(instance: VirtualMachineInstance, nic: Nic | None, settings: NodeSettings) -> Iterator[AddressVerdict]:
     """Yield a verdict on the addresses of the interfaces that do not count."""
     networks = instance.spec.multus_networks
-    chosen = f"--management-network {policy.management_network}" if policy.management_network else "the first interface"
+    chosen = (
+        f"--management-network {settings.management_network}" if settings.management_network else "the first interface"
+    )
     why = f"addresses are read from {nic.name} ({chosen})" if nic else "no interface of the VM counts"
     passed = False
     for entry in (instance.status.interfaces if instance.status else None) or ():
@@ -161,9 +164,9 @@ def _canonical(text: str) -> str:
         return text
 
 
-def _provided(node: Node, policy: AddressPolicy) -> frozenset[str]:
+def _provided(node: Node, settings: NodeSettings) -> frozenset[str]:
     value = node.metadata.annotation(PROVIDED_NODE_IP)
-    if value is None or not policy.use_provided_node_ip:
+    if value is None or not settings.use_provided_node_ip:
         return frozenset()
     try:
         return frozenset(str(address) for address in parse_provided_node_ip(value))

@@ -14,11 +14,10 @@ from harvester_ccm.commands.address_report import AddressVerdict, report_address
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rehearsal import AFTER_WRITE, merge
 from harvester_ccm.commands.render import Output
-from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, NodeSettings, Settings
+from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Settings
 from harvester_ccm.errors import Forbidden, NotFound
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
-from harvester_ccm.plan.node.addresses import AddressPolicy
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
 from harvester_ccm.plan.node.existence import (
     ClusterCheck,
@@ -33,7 +32,6 @@ from harvester_ccm.plan.node.existence import (
 from harvester_ccm.plan.node.lifecycle import (
     AbsenceCount,
     LifecyclePlan,
-    LifecyclePolicy,
     LifecycleView,
     plan_lifecycle,
 )
@@ -108,14 +106,12 @@ def report_node(
     """Return the explanation: the plans are those that the running program would make."""
     index = vm_index(inventory, cluster)
     match = match_of(node, index, inventory)
-    policy = address_policy(settings.nodes)
     taken = virtual_ips(inventory.services, inventory.load_balancers)
     not_kept = _why_not_kept(node, inventory, settings)
-    follow = settings.nodes.vmi_controller
-    view = NodeView(node, match, policy, virtual_ips=taken, follow_topology=follow)
+    view = NodeView(node, match, settings.nodes, virtual_ips=taken)
     plan = NodePlan() if not_kept else plan_node(view)
     instance = match.vm.vmi if match.vm else None
-    verdicts = report_addresses(node, instance, policy=policy, virtual_ips=taken).verdicts if instance else ()
+    verdicts = report_addresses(node, instance, settings=settings.nodes, virtual_ips=taken).verdicts if instance else ()
     sighting = judge_existence(node, match, probe, absence_doubt(node, proven_name(node, None), inventory.unread))
     lifecycle = _lifecycle(node, sighting, check_cluster(inventory.nodes, index), settings)
     return NodeReport(
@@ -149,9 +145,10 @@ def _lifecycle(node: Node, sighting: VMExistence, survey: ClusterCheck, settings
     if LIFECYCLE_CONTROLLER not in settings.controllers:
         return LifecyclePlan()
     nodes = settings.nodes
-    rules = LifecyclePolicy(nodes.deletion_confirmations, max_share=nodes.deletion_max_share)
-    confirmed = AbsenceCount(node.metadata.uid, node.spec.provider_id, max(rules.confirmations, 2), float("-inf"))
-    return plan_lifecycle(LifecycleView(node, sighting, survey, 0.0, confirmed, policy=rules))
+    confirmed = AbsenceCount(
+        node.metadata.uid, node.spec.provider_id, max(nodes.deletion_confirmations, 2), float("-inf")
+    )
+    return plan_lifecycle(LifecycleView(node, sighting, survey, nodes, 0.0, confirmed))
 
 
 def vm_index(inventory: Inventory, cluster: GuestCluster) -> VMIndex:
@@ -177,16 +174,6 @@ def match_of(node: Node, index: VMIndex, inventory: Inventory) -> Match:
             action = f"list {resource.kind}s"
             return Match(problem=harvester_note(error, action=action, namespace=index.cluster.namespace))
     return match
-
-
-def address_policy(settings: NodeSettings) -> AddressPolicy:
-    """Return what the flags say about addresses."""
-    return AddressPolicy(
-        management_network=settings.management_network,
-        node_ip_cidrs=settings.node_ip_cidrs,
-        exclude_ranges=settings.exclude_ranges,
-        use_provided_node_ip=settings.use_provided_node_ip,
-    )
 
 
 def _steps(node: Node, plan: NodePlan, lifecycle: LifecyclePlan) -> Iterator[Document]:

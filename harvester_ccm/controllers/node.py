@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.config import NODE_CONTROLLER
+from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.controllers.virtual_ips import VirtualAddresses
 from harvester_ccm.controllers.vms import VMCache
@@ -29,7 +29,6 @@ from harvester_ccm.model.core import NODES, Node, parse_provider_id
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.names import NodeReason
 from harvester_ccm.netip import IPAddress
-from harvester_ccm.plan.node.addresses import AddressPolicy
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
 from harvester_ccm.plan.node.match import Match
 from harvester_ccm.plan.node.node_note import NodeNote, news, write_note
@@ -40,21 +39,6 @@ PASS_SPREAD: Final = 0.2
 _SEEKING: Final = frozenset({NodeReason.VM_NOT_FOUND, NodeReason.VM_AMBIGUOUS})
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class NodePolicy:
-    """How Nodes are kept."""
-
-    addresses: AddressPolicy
-    workers: int
-    """Nodes worked on at once."""
-    full_pass: float
-    """Seconds between two looks at every Node, about."""
-    tell_after: float
-    """Seconds for which something must hold before it is told: what passes by itself within them is no news."""
-    follow_topology: bool = True
-    """Take zone and region over after the initialisation too."""
 
 
 @dataclass
@@ -81,16 +65,16 @@ class NodeController:
         virtual_addresses: VirtualAddresses,
         *,
         recorder: EventRecorder,
-        policy: NodePolicy,
+        settings: NodeSettings,
     ) -> None:
         self._guest = guest
         self._vms = vms
         self._nodes = vms.caches.nodes
         self._virtual_addresses = virtual_addresses
         self._recorder = recorder
-        self._policy = policy
+        self._settings = settings
         self._memory: dict[str, _Memory] = {}
-        self.runner = Runner("node", self.reconcile, workers=policy.workers)
+        self.runner = Runner("node", self.reconcile, workers=settings.concurrent_syncs)
         vms.on_wake(self.runner.enqueue)
         virtual_addresses.on_new(self._addresses_taken)
         virtual_addresses.on_state(vms.wake_all)
@@ -139,9 +123,8 @@ class NodeController:
         return NodeView(
             node,
             match,
-            self._policy.addresses,
+            self._settings,
             virtual_ips=self._virtual_addresses.current(),
-            follow_topology=self._policy.follow_topology,
         )
 
     def _remember(self, node: Node) -> _Memory:
@@ -156,7 +139,7 @@ class NodeController:
         now = asyncio.get_running_loop().time()
         current = {note.key: note for note in notes}
         memory.since = {key: memory.since.get(key, now) for key in current}
-        left = {key: max(0.0, memory.since[key] + self._policy.tell_after - now) for key in current}
+        left = {key: max(0.0, memory.since[key] + self._settings.monitor_period - now) for key in current}
         fresh, memory.told = news((note for key, note in current.items() if not left[key]), memory.told)
         for note in fresh:
             self._tell(node, note)
@@ -222,7 +205,7 @@ class NodeController:
         return present.metadata.uid != node.metadata.uid
 
     async def _pass_over_all(self) -> None:
-        period = self._policy.full_pass
+        period = self._settings.status_period
         while True:
             await asyncio.sleep(period * random.uniform(1 - PASS_SPREAD, 1))
             for node in self._nodes.all():

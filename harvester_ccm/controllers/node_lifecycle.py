@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.config import LIFECYCLE_CONTROLLER
+from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, NotFound
@@ -34,9 +34,9 @@ from harvester_ccm.plan.node.existence import (
     proven_name,
 )
 from harvester_ccm.plan.node.lifecycle import (
+    DELETION_WINDOW,
     AbsenceCount,
     LifecyclePlan,
-    LifecyclePolicy,
     LifecycleView,
     NodeDeletion,
     deletion_refused,
@@ -52,17 +52,6 @@ _NO_SURVEY: Final = ClusterCheck(managed=0, missing=frozenset(), missing_ready=f
 """For Nodes whose VM is not certainly gone: nothing is decided by it then."""
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class MonitorPolicy:
-    """How Nodes that are not ready are watched."""
-
-    lifecycle: LifecyclePolicy
-    period: float
-    """Seconds between two looks at a Node that is not ready."""
-    workers: int
-    """Nodes worked on at once."""
 
 
 @dataclass
@@ -90,17 +79,17 @@ class NodeLifecycleController:
         vms: VMCache,
         *,
         recorder: EventRecorder,
-        policy: MonitorPolicy,
+        settings: NodeSettings,
     ) -> None:
         self._guest = guest
         self._harvester = harvester
         self._vms = vms
         self._nodes = vms.caches.nodes
         self._recorder = recorder
-        self._policy = policy
+        self._settings = settings
         self._memory: dict[str, _Memory] = {}
         self._deletions: tuple[float, ...] = ()
-        self.runner = Runner("node lifecycle", self.reconcile, workers=policy.workers)
+        self.runner = Runner("node lifecycle", self.reconcile, workers=settings.concurrent_syncs)
         vms.on_wake(self.runner.enqueue)
 
     async def run(self) -> None:
@@ -126,7 +115,7 @@ class NodeLifecycleController:
             if now < memory.probe_due:
                 return Wait("spacing", memory.probe_due - now)
             probe = await self._ask_for_machine(vm_name)
-            memory.probe_due = _now() + self._policy.lifecycle.spacing
+            memory.probe_due = _now() + self._settings.confirmation_spacing
             # The answer took time; what the caches say now decides together with it.
             current = self._nodes.get(name)
             if current is None or current.metadata.uid != memory.uid:
@@ -156,10 +145,10 @@ class NodeLifecycleController:
                 node,
                 sighting,
                 self._survey(sighting),
+                self._settings,
                 _now(),
                 absences=memory.absences,
                 deletions=self._deletions,
-                policy=self._policy.lifecycle,
             )
         )
 
@@ -181,7 +170,9 @@ class NodeLifecycleController:
             return Wait("held", HELD_PAUSE)
         if plan.recheck_after is not None:
             return Wait("VM", plan.recheck_after)
-        return Done() if node.ready == "True" or node.metadata.deleting else Wait("ready", self._policy.period)
+        return (
+            Done() if node.ready == "True" or node.metadata.deleting else Wait("ready", self._settings.monitor_period)
+        )
 
     async def _write_taints(self, node: Node, patch: NodePatch) -> None:
         try:
@@ -205,9 +196,8 @@ class NodeLifecycleController:
             if note is not None and pause is None:
                 raise
             memory.deletion_due = now + (pause or 0.0)
-            return Wait("node", pause or self._policy.period)
-        window = self._policy.lifecycle.window
-        self._deletions = (*(at for at in self._deletions if now - at < window), now)
+            return Wait("node", pause or self._settings.monitor_period)
+        self._deletions = (*(at for at in self._deletions if now - at < DELETION_WINDOW), now)
         log.warning("node deleted, its VM is gone", node=deletion.name, provider_id=node.spec.provider_id)
         self._tell(node, deletion.done)
         return Done()

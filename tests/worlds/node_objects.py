@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import msgspec
 
+from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import Answer, ApiError, error_from_answer
+from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.model.core import NODES, Node, NodeAddress
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.plan.node.addresses import AddressPlan
@@ -22,6 +25,14 @@ REINITIALIZE = {**UNINITIALIZED, "effect": "PreferNoSchedule"}
 SHUTDOWN = {"key": "node.cloudprovider.kubernetes.io/shutdown", "effect": "NoSchedule"}
 
 Pairs = Sequence[tuple[str, str]]
+
+DEFAULTS: Final = build_settings(parse_command_line(["--cloud-config=x"]).flags, {}).nodes
+"""What a program has that is started without flags."""
+
+
+def node_settings(**fields: Any) -> NodeSettings:
+    """Return the settings of a program that is started without flags, but for these."""
+    return replace(DEFAULTS, **fields)
 
 
 def node(

@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from devenv.harvester.machines import Machine, conditions_of, instance_document, interfaces_of, machine_document
+from harvester_ccm.config import NodeSettings
 from harvester_ccm.controllers.device_mapping import NetworkMapping
 from harvester_ccm.controllers.guest_hostnames import GuestHostnames
-from harvester_ccm.controllers.node import NodeController, NodePolicy
-from harvester_ccm.controllers.node_lifecycle import MonitorPolicy, NodeLifecycleController
+from harvester_ccm.controllers.node import NodeController
+from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
 from harvester_ccm.controllers.virtual_ips import VirtualAddresses
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache, VMCaches
 from harvester_ccm.kube.events import EventRecorder
@@ -19,10 +20,9 @@ from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import UNINITIALIZED_TAINT
-from harvester_ccm.plan.node.addresses import AddressPolicy
-from harvester_ccm.plan.node.lifecycle import LifecyclePolicy
 from harvester_ccm.plan.node.vms import GuestCluster
 from tests.worlds.memory_server import Document, MemoryClient, MemoryServer
+from tests.worlds.node_objects import DEFAULTS
 
 NAMESPACE: Final = "default"
 NODE: Final = "v1/nodes"
@@ -31,7 +31,7 @@ VMI: Final = "kubevirt.io/v1/virtualmachineinstances"
 BALANCER: Final = "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
 CONFIG_MAP: Final = "v1/configmaps"
 MAPPING: Final = "kube-system/harvester-nad-mapping"
-PERIOD: Final = 5.0
+PERIOD: Final = DEFAULTS.monitor_period
 """``--node-monitor-period``: seconds between two looks at a Node that is not ready, and until something is told."""
 TAINT: Final = {"key": UNINITIALIZED_TAINT, "value": "true", "effect": "NoSchedule"}
 
@@ -46,11 +46,9 @@ class NodeWorld:
 
     def __init__(
         self,
+        settings: NodeSettings = DEFAULTS,
         *,
         cluster: str = "demo",
-        follow: bool = True,
-        policy: LifecyclePolicy | None = None,
-        workers: int = 32,
         after: NodeWorld | None = None,
     ) -> None:
         """``after`` is a scene that ended: its servers go on, with another process of the program."""
@@ -74,9 +72,7 @@ class NodeWorld:
             self.vms,
             VirtualAddresses(self.services, self.load_balancers),
             recorder=self.recorder,
-            policy=NodePolicy(
-                AddressPolicy(), workers=workers, full_pass=300.0, tell_after=PERIOD, follow_topology=follow
-            ),
+            settings=settings,
         )
         self.hostnames = GuestHostnames(self.harvester, self.vms)
         self.mapping = NetworkMapping(self.guest, self.vms, self.config_maps)
@@ -85,7 +81,7 @@ class NodeWorld:
             self.harvester,
             self.vms,
             recorder=self.recorder,
-            policy=MonitorPolicy(policy or LifecyclePolicy(), PERIOD, workers),
+            settings=settings,
         )
 
     @asynccontextmanager

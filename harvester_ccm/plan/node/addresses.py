@@ -23,6 +23,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
+from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node, NodeAddress
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP
@@ -45,20 +46,6 @@ _HiddenRanges = Mapping[DropReason, tuple[IPNetwork, ...]]
 
 
 @dataclass(frozen=True)
-class AddressPolicy:
-    """What the flags say about node addresses."""
-
-    management_network: str | None = None
-    """``namespace/name`` of the network whose interface counts; None: the first interface."""
-    node_ip_cidrs: tuple[IPNetwork, ...] = ()
-    """Ranges the InternalIPs are chosen from, at most one per family."""
-    exclude_ranges: tuple[IPNetwork, ...] = ()
-    """Ranges of addresses that are not published."""
-    use_provided_node_ip: bool = True
-    """Respect the two annotations on the Node."""
-
-
-@dataclass(frozen=True)
 class AddressPlan:
     """The addresses to publish."""
 
@@ -76,38 +63,38 @@ def plan_addresses(
     node: Node,
     vmi: VirtualMachineInstance,
     *,
-    policy: AddressPolicy,
+    settings: NodeSettings,
     virtual_ips: Set[IPAddress] = frozenset(),
 ) -> AddressPlan:
     """Return what to publish as the Node's addresses.
 
     ``virtual_ips`` are the addresses of load balancers; they must be complete when this is called.
     """
-    nic = management_nic(vmi, policy.management_network)
+    nic = management_nic(vmi, settings.management_network)
     if nic is None:
-        return AddressPlan(problem=events.no_network(vmi, policy.management_network))
+        return AddressPlan(problem=events.no_network(vmi, settings.management_network))
     reported, dropped = read_addresses(reported_addresses(vmi, nic), virtual_ips)
     notes = [events.guessed_network(nic)] if nic.guessed_among else []
-    provided, provided_notes = _provided(node, policy)
+    provided, provided_notes = _provided(node, settings)
     notes += provided_notes
     elsewhere = addresses_elsewhere(vmi, nic)
     candidates = Candidates(reported, _stand_ins(node, reported, provided, elsewhere, virtual_ips))
     if not reported and (was_initialised(node) or not candidates.stand_ins):
         problem = events.no_address(vmi, nic, dropped)
         return AddressPlan((), dropped, problem, tuple(notes))
-    rules = InternalIPRules(provided, policy.node_ip_cidrs, policy.exclude_ranges, _present_internal_ips(node))
+    rules = InternalIPRules(provided, settings.node_ip_cidrs, settings.exclude_ranges, _present_internal_ips(node))
     choice = choose_internal_ips(candidates, rules)
     if not choice.internal:
-        return AddressPlan((), dropped, events.no_internal_ip(nic, reported, policy.node_ip_cidrs), tuple(notes))
+        return AddressPlan((), dropped, events.no_internal_ip(nic, reported, settings.node_ip_cidrs), tuple(notes))
     notes += events.choice_notes(choice, provided, reported=reported, elsewhere=elsewhere, nic=nic)
-    hidden, hidden_notes = _hidden(node, policy, choice)
+    hidden, hidden_notes = _hidden(node, settings, choice)
     plan = _publish(node, candidates, choice, hidden)
     return replace(plan, dropped=(*dropped, *plan.dropped), notes=(*notes, *hidden_notes))
 
 
-def _provided(node: Node, policy: AddressPolicy) -> tuple[tuple[IPAddress, ...], list[NodeNote]]:
+def _provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress, ...], list[NodeNote]]:
     value = node.metadata.annotation(PROVIDED_NODE_IP)
-    if value is None or not policy.use_provided_node_ip:
+    if value is None or not settings.use_provided_node_ip:
         return (), []
     try:
         return parse_provided_node_ip(value), []
@@ -139,12 +126,12 @@ def _present_internal_ips(node: Node) -> frozenset[IPAddress]:
     return frozenset(usable)
 
 
-def _hidden(node: Node, policy: AddressPolicy, choice: Choice) -> tuple[_HiddenRanges, list[NodeNote]]:
+def _hidden(node: Node, settings: NodeSettings, choice: Choice) -> tuple[_HiddenRanges, list[NodeNote]]:
     """Return the ranges that ExternalIPs are hidden in. Chosen by range, additional internal IPs are not looked at."""
-    hidden: _HiddenRanges = {DropReason.EXCLUDED: policy.exclude_ranges}
+    hidden: _HiddenRanges = {DropReason.EXCLUDED: settings.exclude_ranges}
     value = node.metadata.annotation(ADDITIONAL_INTERNAL_IPS)
-    by_range = bool(policy.node_ip_cidrs) and not choice.by_annotation
-    if not value or by_range or not policy.use_provided_node_ip:
+    by_range = bool(settings.node_ip_cidrs) and not choice.by_annotation
+    if not value or by_range or not settings.use_provided_node_ip:
         return hidden, []
     ranges, cause = _additional_internal_ips(value)
     notes = [events.invalid_additional(value, cause)] if cause else []

@@ -18,10 +18,11 @@ from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import Final
 
+from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node, format_provider_id, parse_provider_id
 from harvester_ccm.names import MACHINE_RECORD, NodeReason
 from harvester_ccm.netip import IPAddress
-from harvester_ccm.plan.node.addresses import AddressPlan, AddressPolicy, plan_addresses
+from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
 from harvester_ccm.plan.node.events import not_running
 from harvester_ccm.plan.node.interfaces import DroppedAddress
 from harvester_ccm.plan.node.match import Match
@@ -63,11 +64,9 @@ class NodeView:
     node: Node
     match: Match
     """The Node's VM; or ``Match(problem=harvester_note(...))`` when Harvester could not be asked."""
-    policy: AddressPolicy
+    settings: NodeSettings
     virtual_ips: Set[IPAddress] = frozenset()
     """Addresses of load balancers; complete, so Services and LBs must be read before."""
-    follow_topology: bool = True
-    """Take zone and region over after the initialisation too; False with ``--disable-vmi-controller``."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ def plan_node(view: NodeView) -> NodePlan:
 def _addresses(view: NodeView, vm: VM) -> AddressPlan:
     if vm.vmi is None:
         return AddressPlan(problem=not_running(vm))
-    return plan_addresses(view.node, vm.vmi, policy=view.policy, virtual_ips=view.virtual_ips)
+    return plan_addresses(view.node, vm.vmi, settings=view.settings, virtual_ips=view.virtual_ips)
 
 
 def _waiting(view: NodeView, addresses: AddressPlan) -> NodePlan:
@@ -131,7 +130,7 @@ def _waiting(view: NodeView, addresses: AddressPlan) -> NodePlan:
 def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
     node = view.node
     tainted = bool(uninitialized_taints(node))
-    topology = plan_topology(node, vm.vmi, follow=view.follow_topology)
+    topology = plan_topology(node, vm.vmi, follow=view.settings.vmi_controller)
     provider_id = format_provider_id(vm.uid) if tainted and not node.spec.provider_id else None
     writes = (
         addresses_patch(node, addresses.addresses) if addresses.addresses else None,

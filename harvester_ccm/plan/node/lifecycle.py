@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
 from harvester_ccm.model.core import Node, Taint, parse_provider_id
 from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
@@ -32,23 +33,10 @@ from harvester_ccm.plan.node.patch import NodePatch, has_taint, taints_patch, wi
 
 _EFFECT: Final = "NoSchedule"
 _SHUTDOWN: Final = Taint(key=SHUTDOWN_TAINT, effect=_EFFECT)
+DELETION_WINDOW: Final = 600.0
+"""Seconds for which a deleted Node still counts among those that lost their VM."""
 REFUSED_PAUSE: Final = 600.0
 """Seconds until a deletion that is not granted is tried again."""
-
-
-@dataclass(frozen=True)
-class LifecyclePolicy:
-    """How certain a deletion has to be."""
-
-    confirmations: int = 3
-    """How many times the VM must be certainly gone; fewer than 2 count as 2."""
-    spacing: float = 10.0
-    """Seconds that lie at least between two confirmations."""
-    max_share: float = 0.34
-    """Share of our Nodes that may be without VM at the same time, from 0 (never delete) to 1; one Node always may,
-    unless it is 0."""
-    window: float = 600.0
-    """Seconds for which a deleted Node still counts."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +57,13 @@ class LifecycleView:
     node: Node
     existence: VMExistence
     check: ClusterCheck
+    settings: NodeSettings
     now: float
     """Monotonic seconds."""
     absences: AbsenceCount | None = None
     """What the last plan for this Node returned."""
     deletions: tuple[float, ...] = ()
     """Monotonic seconds of the deletions that succeeded in this process; old ones may be left in."""
-    policy: LifecyclePolicy = LifecyclePolicy()
 
 
 @dataclass(frozen=True)
@@ -120,7 +108,9 @@ def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
             vm = view.existence.vm
             return LifecyclePlan(taints=_by_power(node, power(vm)) if vm else None)
         case Existence.UNKNOWN:
-            return LifecyclePlan(absences=_same(view), recheck_after=view.policy.spacing, note=_doubt(view.existence))
+            return LifecyclePlan(
+                absences=_same(view), recheck_after=view.settings.confirmation_spacing, note=_doubt(view.existence)
+            )
         case Existence.ABSENT:
             return _absent(view)
 
@@ -159,16 +149,18 @@ def _by_power(node: Node, state: Power) -> NodePatch | None:
 
 
 def _absent(view: LifecycleView) -> LifecyclePlan:
-    node, policy = view.node, view.policy
+    node, settings = view.node, view.settings
     known = parse_provider_id(node.spec.provider_id) is not None
     if not known or not any(condition.type == "Ready" for condition in node.status.conditions):
-        return LifecyclePlan(recheck_after=policy.spacing)
+        return LifecyclePlan(recheck_after=settings.confirmation_spacing)
     absences = _counted(view)
-    if absences.count < max(policy.confirmations, 2):
-        return LifecyclePlan(absences=absences, recheck_after=max(absences.last + policy.spacing - view.now, 0.0))
+    if absences.count < max(settings.deletion_confirmations, 2):
+        return LifecyclePlan(
+            absences=absences, recheck_after=max(absences.last + settings.confirmation_spacing - view.now, 0.0)
+        )
     obstacle = _obstacle(view)
     if obstacle is not None:
-        return LifecyclePlan(absences=absences, recheck_after=policy.spacing, note=obstacle)
+        return LifecyclePlan(absences=absences, recheck_after=settings.confirmation_spacing, note=obstacle)
     name = node.metadata.name
     done = NodeNote(
         NodeReason.DELETING,
@@ -176,7 +168,7 @@ def _absent(view: LifecycleView) -> LifecyclePlan:
         type="Normal",
     )
     deletion = NodeDeletion(name, node.metadata.uid, node.metadata.resource_version, done)
-    return LifecyclePlan(deletion=deletion, absences=absences, recheck_after=policy.spacing)
+    return LifecyclePlan(deletion=deletion, absences=absences, recheck_after=settings.confirmation_spacing)
 
 
 def _same(view: LifecycleView) -> AbsenceCount | None:
@@ -191,15 +183,15 @@ def _counted(view: LifecycleView) -> AbsenceCount:
     absences = _same(view)
     if absences is None:
         return AbsenceCount(view.node.metadata.uid, view.node.spec.provider_id, 1, view.now)
-    if view.now - absences.last < view.policy.spacing:
+    if view.now - absences.last < view.settings.confirmation_spacing:
         return absences
     return replace(absences, count=absences.count + 1, last=view.now)
 
 
 def _obstacle(view: LifecycleView) -> NodeNote | None:
-    check, policy = view.check, view.policy
+    check, settings = view.check, view.settings
     gone = f"The VM of this Node no longer exists in Harvester ({view.existence.detail}), but the Node is not deleted"
-    if policy.max_share <= 0:
+    if settings.deletion_max_share <= 0:
         return _held(f"{gone}: the allowed share of Nodes is 0", "off")
     if check.missing_ready:
         names = ", ".join(sorted(check.missing_ready))
@@ -210,10 +202,10 @@ def _obstacle(view: LifecycleView) -> NodeNote | None:
         )
     if check.managed <= len(check.missing):
         return _held(f"{gone}: no VM of this cluster is found at all. Check the namespace in the cloud-config", "none")
-    recent = sum(1 for at in view.deletions if view.now - at < policy.window)
+    recent = sum(1 for at in view.deletions if view.now - at < DELETION_WINDOW)
     total = check.managed + recent
     # A tiny bit is added because a share such as 0.29 of 100 is 28.999… in floating point.
-    allowed = max(1, int(policy.max_share * total + 1e-9))
+    allowed = max(1, int(settings.deletion_max_share * total + 1e-9))
     without = len(check.missing) + recent
     if without > allowed:
         return _held(

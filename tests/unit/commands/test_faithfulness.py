@@ -42,9 +42,10 @@ from harvester_ccm.model.harvester import (
 )
 from harvester_ccm.names import LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
 from harvester_ccm.netip import parse_address
-from harvester_ccm.plan.node.addresses import AddressPolicy, plan_addresses
+from harvester_ccm.plan.node.addresses import plan_addresses
 from harvester_ccm.plan.service.ownership import Owner, claim, owner_of
 from tests.unit.commands import objects
+from tests.worlds.node_objects import node_settings
 
 CLUSTER = ClusterIdentity("demo", objects.VMS, objects.CLUSTER_UID)
 
@@ -197,10 +198,10 @@ def test_every_reported_address_is_judged_as_the_plan_says(
     instance = INSTANCES.decode(msgspec.json.encode(vmi))
     words = ["--cloud-config=x", *(f"--node-ip-cidr={one}" for one in cidr)]
     ranges = build_settings(parse_command_line(words).flags, {}).nodes.node_ip_cidrs
-    policy = AddressPolicy(management_network=network, node_ip_cidrs=ranges)
+    policy = node_settings(management_network=network, node_ip_cidrs=ranges)
     taken = {parse_address("10.0.0.100")}
-    plan = plan_addresses(node, instance, policy=policy, virtual_ips=taken)
-    verdicts = report_addresses(node, instance, policy=policy, virtual_ips=taken).verdicts
+    plan = plan_addresses(node, instance, settings=policy, virtual_ips=taken)
+    verdicts = report_addresses(node, instance, settings=policy, virtual_ips=taken).verdicts
     kept = [(one.kind, one.address) for one in verdicts if one.kind]
     assert kept == [(one.type, one.address) for one in plan.addresses]
     assert all(one.because for one in verdicts)

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from harvester_ccm.names import REGION, ZONE
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import refused
+from tests.worlds.node_objects import node_settings
 from tests.worlds.node_world import (
     BALANCER,
     NAMESPACE,
@@ -107,7 +108,7 @@ async def test_changes_of_the_vm_reach_the_node_at_once_and_only_they_are_writte
 
 @jumping_time
 async def test_topology_is_not_followed_without_the_vmi_controller() -> None:
-    scene = NodeWorld(follow=False)
+    scene = NodeWorld(node_settings(vmi_controller=False))
     scene.boot(ZONED, "10.0.0.1")
     async with scene.live():
         scene.join("w1", system_uuid=ZONED.system_uuid)

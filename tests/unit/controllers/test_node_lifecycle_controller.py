@@ -9,9 +9,9 @@ import pytest
 
 from devenv.harvester.machines import Machine
 from harvester_ccm.names import MACHINE_RECORD
-from harvester_ccm.plan.node.lifecycle import LifecyclePolicy
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import refused
+from tests.worlds.node_objects import DEFAULTS, node_settings
 from tests.worlds.node_world import NODE, VM, NodeWorld, initialised, machine, until
 
 
@@ -63,8 +63,8 @@ async def test_node_is_deleted_after_confirmations_by_live_requests() -> None:
             await asyncio.sleep(0.5)
             took += 0.5
         await until(lambda: "DeletingNode" in scene.told("w0"))
-    assert took >= 2 * LifecyclePolicy().spacing
-    assert len(scene.asked("/virtualmachines/w0")) == LifecyclePolicy().confirmations
+    assert took >= 2 * DEFAULTS.confirmation_spacing
+    assert len(scene.asked("/virtualmachines/w0")) == DEFAULTS.deletion_confirmations
     event = next(event for event in scene.guest_server.events() if event["reason"] == "DeletingNode")
     assert event["message"] == "Deleting node w0 because it does not exist in the cloud provider"
     assert event["involvedObject"]["uid"] == uid
@@ -91,7 +91,7 @@ async def test_vm_that_comes_back_between_confirmations_saves_its_node() -> None
 def test_no_more_than_the_share_is_deleted(gone: int) -> None:
     @jumping_time
     async def run() -> None:
-        scene = NodeWorld(policy=LifecyclePolicy(max_share=0.25))
+        scene = NodeWorld(node_settings(deletion_max_share=0.25))
         async with scene.live():
             vms = await joined(scene, 8)
             for vm in vms[:gone]:
@@ -167,7 +167,7 @@ async def test_node_is_deleted_also_after_a_restart() -> None:
     scene = NodeWorld(after=before)
     async with scene.live():
         await until(lambda: "w0" not in scene.names())
-    assert len(scene.asked("/virtualmachines/w0")) == LifecyclePolicy().confirmations
+    assert len(scene.asked("/virtualmachines/w0")) == DEFAULTS.deletion_confirmations
 
 
 @jumping_time

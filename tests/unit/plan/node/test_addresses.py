@@ -6,22 +6,23 @@ from collections.abc import Mapping
 
 import pytest
 
+from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import DHCP_ADDRESS
 from harvester_ccm.netip import IPNetwork, parse_range
-from harvester_ccm.plan.node.addresses import AddressPlan, AddressPolicy, plan_addresses
+from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
 from harvester_ccm.plan.node.interfaces import DroppedAddress, DropReason
-from tests.worlds.node_objects import UNINITIALIZED, instance, node, reasons, shown
+from tests.worlds.node_objects import UNINITIALIZED, instance, node, node_settings, reasons, shown
 
 PROVIDED = "alpha.kubernetes.io/provided-node-ip"
 ADDITIONAL = "cloudprovider.harvesterhci.io/additional-internal-ips"
 
 
-def policy(*, cidr: str = "", exclude: str = "", network: str | None = None, annotations: bool = True) -> AddressPolicy:
+def policy(*, cidr: str = "", exclude: str = "", network: str | None = None, annotations: bool = True) -> NodeSettings:
     def ranges(text: str) -> tuple[IPNetwork, ...]:
         return tuple(parse_range(part)[1] for part in text.split(",") if part)
 
-    return AddressPolicy(
+    return node_settings(
         management_network=network,
         node_ip_cidrs=ranges(cidr),
         exclude_ranges=ranges(exclude),
@@ -30,12 +31,12 @@ def policy(*, cidr: str = "", exclude: str = "", network: str | None = None, ann
 
 
 def planned(
-    ips: str, flags: AddressPolicy | None = None, *, provided: str | None = None, additional: str | None = None
+    ips: str, flags: NodeSettings | None = None, *, provided: str | None = None, additional: str | None = None
 ) -> AddressPlan:
     annotations = {PROVIDED: provided, ADDITIONAL: additional}
     new = node(taints=[UNINITIALIZED], annotations={k: v for k, v in annotations.items() if v is not None})
     machine = instance(ips=[ip for ip in ips.split(", ") if ip])
-    return plan_addresses(new, machine, policy=flags or AddressPolicy())
+    return plan_addresses(new, machine, settings=flags or node_settings())
 
 
 THREE = "10.0.0.1, 10.0.0.2, fd00::1"
@@ -66,7 +67,7 @@ THREE = "10.0.0.1, 10.0.0.2, fd00::1"
         pytest.param("FD00:0:0::1", policy(), "I fd00::1, H w1", id="canonical text"),
     ],
 )
-def test_same_as_go(ips: str, flags: AddressPolicy, expected: str) -> None:
+def test_same_as_go(ips: str, flags: NodeSettings, expected: str) -> None:
     plan = planned(ips, flags)
     assert (shown(plan.addresses), plan.problem, plan.notes) == (expected, None, ())
 
@@ -94,7 +95,7 @@ def test_same_as_go(ips: str, flags: AddressPolicy, expected: str) -> None:
         ),
     ],
 )
-def test_provided_node_ip_same_as_go(ips: str, provided: str, flags: AddressPolicy, expected: str) -> None:
+def test_provided_node_ip_same_as_go(ips: str, provided: str, flags: NodeSettings, expected: str) -> None:
     plan = planned(ips, flags, provided=provided)
     assert (shown(plan.addresses), plan.problem, plan.notes) == (expected, None, ())
 
@@ -151,7 +152,7 @@ def test_provided_node_ip_same_as_go(ips: str, provided: str, flags: AddressPoli
     ],
 )
 def test_provided_node_ip_where_go_leaves_the_node_stuck(
-    provided: str, flags: AddressPolicy, expected: str, told: list[str]
+    provided: str, flags: NodeSettings, expected: str, told: list[str]
 ) -> None:
     plan = planned(THREE, flags, provided=provided)
     assert (shown(plan.addresses), reasons(plan)) == (expected, told)
@@ -199,7 +200,7 @@ def test_provided_node_ip_where_go_leaves_the_node_stuck(
         ),
     ],
 )
-def test_additional_internal_ips(additional: str, flags: AddressPolicy, expected: str, told: list[str]) -> None:
+def test_additional_internal_ips(additional: str, flags: NodeSettings, expected: str, told: list[str]) -> None:
     plan = planned(THREE, flags, additional=additional)
     assert (shown(plan.addresses), reasons(plan)) == (expected, told)
 
@@ -302,7 +303,7 @@ def test_interface_that_counts(
         {"interfaceName": "cni0", "ipAddress": "10.42.0.1"},
     ]
     plan = plan_addresses(
-        node(taints=[UNINITIALIZED]), instance(networks=nics, interfaces=interfaces), policy=policy(network=network)
+        node(taints=[UNINITIALIZED]), instance(networks=nics, interfaces=interfaces), settings=policy(network=network)
     )
     assert (shown(plan.addresses), reasons(plan)) == (expected, told)
 
@@ -320,7 +321,7 @@ def test_interface_that_counts(
     ],
 )
 def test_reason_of_a_missing_address(machine: VirtualMachineInstance, words: str) -> None:
-    plan = plan_addresses(node(taints=[UNINITIALIZED]), machine, policy=AddressPolicy())
+    plan = plan_addresses(node(taints=[UNINITIALIZED]), machine, settings=node_settings())
     assert plan.addresses == ()
     assert plan.problem is not None
     assert words in plan.problem.message
@@ -348,6 +349,6 @@ def test_provided_address_on_another_interface_is_named() -> None:
         interfaces=[{"name": "nic-2", "ipAddress": "10.2.0.1"}],
     )
     new = node(taints=[UNINITIALIZED], annotations={PROVIDED: "10.2.0.1"})
-    plan = plan_addresses(new, machine, policy=AddressPolicy())
+    plan = plan_addresses(new, machine, settings=node_settings())
     assert shown(plan.addresses) == "I 10.1.0.1, H w1"
     assert "It is on interface nic-2: name that network with --management-network" in plan.notes[-1].message

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from harvester_ccm.netip import parse_address, parse_range, plain_address
-from harvester_ccm.plan.node.addresses import AddressPlan, AddressPolicy, plan_addresses
+from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
 from tests.unit.plan.node.go_addresses import Case, Result, go_addresses
 from tests.unit.plan.node.test_addresses import ADDITIONAL, PROVIDED
-from tests.worlds.node_objects import UNINITIALIZED, instance, node, shown
+from tests.worlds.node_objects import UNINITIALIZED, instance, node, node_settings, shown
 
 VIRTUAL = "10.0.0.99"
 REPORTS = (
@@ -43,13 +43,13 @@ def planned(case: Case) -> AddressPlan:
     annotations = {PROVIDED: case.provided, ADDITIONAL: case.additional}
     new = node(taints=[UNINITIALIZED], annotations={k: v for k, v in annotations.items() if v is not None})
     machine = instance(networks=list(case.networks.items()), ips=case.report)
-    policy = AddressPolicy(
+    policy = node_settings(
         management_network=case.network or None,
         node_ip_cidrs=tuple(parse_range(one)[1] for one in case.cidrs.split(",") if one),
         exclude_ranges=tuple(parse_range(one)[1] for one in case.exclude),
         use_provided_node_ip=not case.annotations_off,
     )
-    return plan_addresses(new, machine, policy=policy, virtual_ips=frozenset({plain_address(VIRTUAL)}))
+    return plan_addresses(new, machine, settings=policy, virtual_ips=frozenset({plain_address(VIRTUAL)}))
 
 
 def faults(case: Case, go: Result) -> list[str]:

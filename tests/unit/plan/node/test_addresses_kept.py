@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import pytest
 
+from harvester_ccm.config import NodeSettings
 from harvester_ccm.netip import plain_address
-from harvester_ccm.plan.node.addresses import AddressPlan, AddressPolicy, in_present_order, plan_addresses
+from harvester_ccm.plan.node.addresses import AddressPlan, in_present_order, plan_addresses
 from tests.unit.plan.node.test_addresses import PROVIDED, policy
-from tests.worlds.node_objects import REINITIALIZE, UNINITIALIZED, instance, node, pairs, parsed, reasons, shown
+from tests.worlds.node_objects import (
+    REINITIALIZE,
+    UNINITIALIZED,
+    instance,
+    node,
+    node_settings,
+    pairs,
+    parsed,
+    reasons,
+    shown,
+)
 
 
 def replanned(
-    present: str, ips: str, flags: AddressPolicy | None = None, *, provided: str | None = None, vips: str = ""
+    present: str, ips: str, flags: NodeSettings | None = None, *, provided: str | None = None, vips: str = ""
 ) -> AddressPlan:
     known = node(
         provider_id="harvester://uid-w1",
@@ -20,7 +31,7 @@ def replanned(
     )
     virtual = frozenset(plain_address(ip) for ip in vips.split(", ") if ip)
     machine = instance(ips=[ip for ip in ips.split(", ") if ip])
-    return plan_addresses(known, machine, policy=flags or AddressPolicy(), virtual_ips=virtual)
+    return plan_addresses(known, machine, settings=flags or node_settings(), virtual_ips=virtual)
 
 
 DUAL = "I 10.0.0.1, E 10.0.0.2, I fd00::1, H w1"
@@ -68,7 +79,7 @@ def test_report_against_what_is_known(present: str, ips: str, expected: str) -> 
     ],
 )  # fmt: skip
 def test_known_address_still_has_to_suit_the_flags(
-    present: str, ips: str, flags: AddressPolicy, provided: str | None, expected: str
+    present: str, ips: str, flags: NodeSettings, provided: str | None, expected: str
 ) -> None:
     assert shown(replanned(present, ips, flags, provided=provided).addresses) == expected
 
@@ -89,20 +100,20 @@ def test_virtual_ip_is_never_a_node_address(present: str, ips: str, expected: st
 def test_address_that_moved_to_another_interface_is_not_kept() -> None:
     known = node(provider_id="harvester://uid-w1", addresses=pairs(DUAL))
     machine = instance(ips=["fd00::1"], interfaces=[{"name": "nic-2", "ipAddresses": ["10.0.0.1"]}])
-    plan = plan_addresses(known, machine, policy=AddressPolicy())
+    plan = plan_addresses(known, machine, settings=node_settings())
     assert shown(plan.addresses) == "I fd00::1, H w1"
 
 
 def test_address_in_an_ignored_entry_of_the_same_interface_is_kept() -> None:
     known = node(provider_id="harvester://uid-w1", addresses=pairs(DUAL))
     machine = instance(ips=["fd00::1"], interfaces=[{"name": "nic-1", "ipAddresses": ["10.0.0.1"]}])
-    plan = plan_addresses(known, machine, policy=AddressPolicy())
+    plan = plan_addresses(known, machine, settings=node_settings())
     assert shown(plan.addresses) == "I 10.0.0.1, I fd00::1, H w1"
 
 
 def test_order_of_the_kubelets_first_addresses_does_not_count() -> None:
     new = node(taints=[UNINITIALIZED], addresses=pairs("H w1, I 10.0.0.1"))
-    plan = plan_addresses(new, instance(ips=["10.0.0.1", "10.0.0.2"]), policy=AddressPolicy())
+    plan = plan_addresses(new, instance(ips=["10.0.0.1", "10.0.0.2"]), settings=node_settings())
     assert shown(plan.addresses) == "I 10.0.0.1, E 10.0.0.2, H w1"
 
 
@@ -115,7 +126,7 @@ def test_order_of_the_kubelets_first_addresses_does_not_count() -> None:
 )
 def test_present_internal_ip_of_a_tainted_node(taint: dict[str, str], expected: str) -> None:
     tainted = node(provider_id="harvester://uid-w1", taints=[taint], addresses=pairs("I 10.0.0.2, H w1"))
-    plan = plan_addresses(tainted, instance(ips=["10.0.0.1", "10.0.0.2"]), policy=AddressPolicy())
+    plan = plan_addresses(tainted, instance(ips=["10.0.0.1", "10.0.0.2"]), settings=node_settings())
     assert shown(plan.addresses) == expected
 
 

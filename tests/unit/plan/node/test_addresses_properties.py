@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node
 from harvester_ccm.names import DHCP_ADDRESS, NodeReason
 from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, plain_address
-from harvester_ccm.plan.node.addresses import AddressPlan, AddressPolicy, plan_addresses
+from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
 from tests.unit.plan.node.test_addresses import PROVIDED
-from tests.worlds.node_objects import UNINITIALIZED, instance, node
+from tests.worlds.node_objects import UNINITIALIZED, instance, node, node_settings
 
 GOOD = ("10.0.0.1", "10.0.0.2", "10.0.1.3", "192.168.7.7", "fd00::1", "fd00::2", "2001:db8::1", "::ffff:10.0.0.1")
 ODD = ("", "10.0.0.2/24", "x", "127.0.0.1", "169.254.1.1", "fe80::1", "fe80::1%eth0", "224.0.0.1", DHCP_ADDRESS, "::")
@@ -21,7 +22,7 @@ REPORTS = st.lists(st.sampled_from(GOOD + ODD), max_size=8)
 RANGES: tuple[IPNetwork, ...] = tuple(parse_range(t)[1] for t in ("10.0.0.2", "10.0.0.0/16", "fd00::/8", "0.0.0.0/0"))
 VIRTUAL: tuple[IPAddress, ...] = tuple(map(plain_address, ("10.0.0.2", "192.168.7.7", "fd00::2")))
 POLICIES = st.builds(
-    AddressPolicy,
+    node_settings,
     node_ip_cidrs=st.sampled_from([(), RANGES[1:2], RANGES[2:3], RANGES[1:3]]),
     exclude_ranges=st.lists(st.sampled_from(RANGES), max_size=2).map(tuple),
     use_provided_node_ip=st.booleans(),
@@ -44,20 +45,20 @@ def of_type(plan: AddressPlan, kind: str) -> list[IPAddress]:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[AddressPlan, AddressPolicy, frozenset[IPAddress]]:
+def histories(draw: st.DrawFn) -> tuple[AddressPlan, NodeSettings, frozenset[IPAddress]]:
     """A plan for a new Node or for one that was planned before, under rules that stay."""
     policy, virtual, annotation = draw(POLICIES), draw(SUBSETS), draw(ANNOTATIONS)
     machine = instance(ips=draw(REPORTS))
-    plan = plan_addresses(known(annotation), machine, policy=policy, virtual_ips=virtual)
+    plan = plan_addresses(known(annotation), machine, settings=policy, virtual_ips=virtual)
     if draw(st.booleans()):
         later = instance(ips=draw(REPORTS))
-        plan = plan_addresses(known(annotation, plan), later, policy=policy, virtual_ips=virtual)
+        plan = plan_addresses(known(annotation, plan), later, settings=policy, virtual_ips=virtual)
     return plan, policy, virtual
 
 
 @given(histories())
 def test_at_most_one_internal_ip_per_family_and_at_least_one_in_all(
-    history: tuple[AddressPlan, AddressPolicy, frozenset[IPAddress]],
+    history: tuple[AddressPlan, NodeSettings, frozenset[IPAddress]],
 ) -> None:
     plan, _, _ = history
     families = [address.version for address in of_type(plan, "InternalIP")]
@@ -68,7 +69,7 @@ def test_at_most_one_internal_ip_per_family_and_at_least_one_in_all(
 
 @given(histories())
 def test_no_special_or_virtual_address_is_published_and_none_twice(
-    history: tuple[AddressPlan, AddressPolicy, frozenset[IPAddress]],
+    history: tuple[AddressPlan, NodeSettings, frozenset[IPAddress]],
 ) -> None:
     plan, _, virtual = history
     published = of_type(plan, "InternalIP") + of_type(plan, "ExternalIP")
@@ -81,7 +82,7 @@ def test_no_special_or_virtual_address_is_published_and_none_twice(
 
 @given(histories())
 def test_excluded_address_is_never_external(
-    history: tuple[AddressPlan, AddressPolicy, frozenset[IPAddress]],
+    history: tuple[AddressPlan, NodeSettings, frozenset[IPAddress]],
 ) -> None:
     plan, policy, _ = history
     for address in of_type(plan, "ExternalIP"):
@@ -90,7 +91,7 @@ def test_excluded_address_is_never_external(
 
 @given(histories())
 def test_excluded_address_is_internal_only_by_choice_or_with_a_note(
-    history: tuple[AddressPlan, AddressPolicy, frozenset[IPAddress]],
+    history: tuple[AddressPlan, NodeSettings, frozenset[IPAddress]],
 ) -> None:
     plan, policy, _ = history
     excluded = [a for a in of_type(plan, "InternalIP") if any(a in entry for entry in policy.exclude_ranges)]
@@ -101,7 +102,7 @@ def test_excluded_address_is_internal_only_by_choice_or_with_a_note(
 
 @given(st.data(), REPORTS, POLICIES, ANNOTATIONS)
 def test_order_of_the_interfaces_changes_nothing(
-    data: st.DataObject, report: list[str], policy: AddressPolicy, annotation: str | None
+    data: st.DataObject, report: list[str], policy: NodeSettings, annotation: str | None
 ) -> None:
     """A guest agent lists interfaces as it finds them; the order of the VM's networks is what counts."""
     nics = [("nic-1", "prod/mgmt"), ("nic-2", "prod/storage")]
@@ -110,13 +111,13 @@ def test_order_of_the_interfaces_changes_nothing(
         {"name": "nic-2", "ipAddresses": ["10.9.0.1", "fd00::9"]},
         {"interfaceName": "cni0", "ipAddress": "10.42.0.1"},
     ]
-    first = plan_addresses(known(annotation), instance(networks=nics, interfaces=entries), policy=policy)
+    first = plan_addresses(known(annotation), instance(networks=nics, interfaces=entries), settings=policy)
     shuffled = data.draw(st.permutations(entries))
-    assert plan_addresses(known(annotation), instance(networks=nics, interfaces=shuffled), policy=policy) == first
+    assert plan_addresses(known(annotation), instance(networks=nics, interfaces=shuffled), settings=policy) == first
 
 
 @given(histories())
-def test_host_name_comes_last_and_once(history: tuple[AddressPlan, AddressPolicy, frozenset[IPAddress]]) -> None:
+def test_host_name_comes_last_and_once(history: tuple[AddressPlan, NodeSettings, frozenset[IPAddress]]) -> None:
     plan, _, _ = history
     if plan.addresses:
         assert [address.type for address in plan.addresses].index("Hostname") == len(plan.addresses) - 1
@@ -125,19 +126,19 @@ def test_host_name_comes_last_and_once(history: tuple[AddressPlan, AddressPolicy
 
 @given(st.data(), REPORTS, POLICIES, ANNOTATIONS)
 def test_same_report_in_any_order_changes_nothing(
-    data: st.DataObject, report: list[str], policy: AddressPolicy, annotation: str | None
+    data: st.DataObject, report: list[str], policy: NodeSettings, annotation: str | None
 ) -> None:
-    first = plan_addresses(known(annotation), instance(ips=report), policy=policy)
+    first = plan_addresses(known(annotation), instance(ips=report), settings=policy)
     shuffled = data.draw(st.permutations(report))
     present = known(annotation, first)
-    again = plan_addresses(present, instance(ips=shuffled), policy=policy)
+    again = plan_addresses(present, instance(ips=shuffled), settings=policy)
     assert (again.addresses or present.status.addresses) == first.addresses
 
 
 @given(REPORTS, REPORTS, POLICIES)
-def test_internal_ip_of_a_family_is_never_lost(first: list[str], second: list[str], policy: AddressPolicy) -> None:
-    before = plan_addresses(known(None), instance(ips=first), policy=policy)
-    after = plan_addresses(known(None, before), instance(ips=second), policy=policy)
+def test_internal_ip_of_a_family_is_never_lost(first: list[str], second: list[str], policy: NodeSettings) -> None:
+    before = plan_addresses(known(None), instance(ips=first), settings=policy)
+    after = plan_addresses(known(None, before), instance(ips=second), settings=policy)
     families = {address.version for address in of_type(before, "InternalIP")}
     if after.addresses:
         assert families <= {address.version for address in of_type(after, "InternalIP")}

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import ZONE, NodeReason
 from harvester_ccm.netip import plain_address
-from harvester_ccm.plan.node.addresses import AddressPolicy
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
 from harvester_ccm.plan.node.interfaces import DroppedAddress, DropReason
 from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm
@@ -29,6 +29,7 @@ from tests.worlds.node_objects import (
     instance,
     merged,
     node,
+    node_settings,
     pairs,
     shown,
     vm,
@@ -43,9 +44,9 @@ def machines(running: VirtualMachineInstance | None = None) -> VMIndex:
     return index([vm(labels=OWN)], [running or instance(ips=["10.0.0.1", "132.143.154.163"], labels=OWN)])
 
 
-def planned(target: Node, found: VMIndex | None = None, policy: AddressPolicy | None = None) -> NodePlan:
+def planned(target: Node, found: VMIndex | None = None, settings: NodeSettings | None = None) -> NodePlan:
     match = find_vm(target, found or machines())
-    return plan_node(NodeView(target, match, policy or AddressPolicy()))
+    return plan_node(NodeView(target, match, settings or node_settings()))
 
 
 def applied(target: Node, plan: NodePlan) -> Node:
@@ -207,7 +208,7 @@ def test_same_trouble_of_an_initialised_node_is_only_logged(case: str) -> None:
 
 def test_harvester_that_forbids_is_told() -> None:
     problem = harvester_note(answered(403, "no"), action="list VirtualMachines", namespace="prod")
-    plan = plan_node(NodeView(node(taints=[UNINITIALIZED]), Match(problem=problem), AddressPolicy()))
+    plan = plan_node(NodeView(node(taints=[UNINITIALIZED]), Match(problem=problem), node_settings()))
     assert plan == NodePlan(waiting=problem, notes=(problem,))
 
 
@@ -240,7 +241,7 @@ def test_restored_vm_is_told_and_served() -> None:
 
 def test_virtual_ip_is_subtracted_and_named() -> None:
     target = node(taints=[UNINITIALIZED])
-    view = NodeView(target, find_vm(target, machines()), AddressPolicy(), frozenset({plain_address("10.0.0.1")}))
+    view = NodeView(target, find_vm(target, machines()), node_settings(), frozenset({plain_address("10.0.0.1")}))
     plan = plan_node(view)
     assert shown(applied(target, plan).status.addresses) == "I 132.143.154.163, H w1"
     assert plan.dropped == (DroppedAddress("10.0.0.1", DropReason.VIRTUAL_IP),)
@@ -300,7 +301,7 @@ def test_name_of_the_vm_is_recorded_with_what_is_written_anyway(
     target: Node, labels: dict[str, str], recorded: str | None
 ) -> None:
     machine = VM(vm("vm-1"), instance("vm-1", ips=["10.0.0.1"], annotations=labels))
-    plan = plan_node(NodeView(target, Match(machine, MatchedBy.PROVIDER_ID), AddressPolicy()))
+    plan = plan_node(NodeView(target, Match(machine, MatchedBy.PROVIDER_ID), node_settings()))
     after = target
     for write in plan.writes:
         after = merged(after, write.body)

@@ -24,7 +24,6 @@ from harvester_ccm.plan.node.existence import (
 from harvester_ccm.plan.node.lifecycle import (
     AbsenceCount,
     LifecyclePlan,
-    LifecyclePolicy,
     LifecycleView,
     deletion_refused,
     plan_lifecycle,
@@ -33,6 +32,7 @@ from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.patch import NodePatch
 from harvester_ccm.plan.node.vms import VM
 from tests.worlds.node_objects import (
+    DEFAULTS,
     FOREIGN,
     SHUTDOWN,
     UNINITIALIZED,
@@ -40,6 +40,7 @@ from tests.worlds.node_objects import (
     index,
     instance,
     node,
+    node_settings,
     vm,
     vm_not_found,
 )
@@ -64,7 +65,7 @@ def view(
     deletions: tuple[float, ...] = (),
 ) -> LifecycleView:
     target = target or node(provider_id=OURS, ready="Unknown")
-    return LifecycleView(target, sighting, survey, now, absences, deletions)
+    return LifecycleView(target, sighting, survey, DEFAULTS, now, absences, deletions)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_confirmations_are_of_one_node_in_a_row(absences: AbsenceCount, sighting
 
 
 def test_once_is_never_enough() -> None:
-    eager = replace(view(absences=None), policy=LifecyclePolicy(confirmations=1))
+    eager = replace(view(absences=None), settings=node_settings(deletion_confirmations=1))
     assert plan_lifecycle(eager).deletion is None
 
 
@@ -206,8 +207,8 @@ def named(*names: str) -> frozenset[str]:
     ],
 )
 def test_never_many_at_once(survey: ClusterCheck, deletions: tuple[float, ...], share: float, held: str) -> None:
-    policy = LifecyclePolicy(max_share=share)
-    plan = plan_lifecycle(replace(view(survey=survey, deletions=deletions), policy=policy))
+    settings = node_settings(deletion_max_share=share)
+    plan = plan_lifecycle(replace(view(survey=survey, deletions=deletions), settings=settings))
     assert (plan.deletion is None) == bool(held)
     assert (plan.note.subject if plan.note else "") == held
 
@@ -230,7 +231,7 @@ def test_deletion_only_after_certain_absence_and_within_the_share(
     names = frozenset(f"w{number}" for number in range(1, missing + 1))
     current = replace(
         view(sighting=sighting, survey=ClusterCheck(6, names, named()), absences=replace(CONFIRMED, count=count)),
-        policy=LifecyclePolicy(max_share=share),
+        settings=node_settings(deletion_max_share=share),
     )
     plan = plan_lifecycle(current)
     if plan.deletion:
