@@ -38,7 +38,7 @@ from harvester_ccm.controllers.service import (
     sharer_index,
 )
 from harvester_ccm.controllers.virtual_ips import VirtualAddresses
-from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache, VMCaches
+from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import ApiClient
@@ -236,16 +236,24 @@ class Application:
     def _start_nodes(self, group: asyncio.TaskGroup) -> None:
         caches, settings = self._caches, self._settings
         cluster = GuestCluster(settings.harvester.cluster_name, self._harvester.namespace)
-        vm_cache = VMCache(VMCaches(caches.nodes, caches.machines, self._instances), cluster)
+        vm_cache = VMCache(caches.nodes, caches.machines, self._instances, cluster)
         controllers: list[NodeController | NodeLifecycleController | GuestHostnames | NetworkMapping] = []
+        hostnames = GuestHostnames(self._harvester, vm_cache) if settings.nodes.vmi_controller else None
         if NODE_CONTROLLER in settings.controllers:
             known = VirtualAddresses(caches.services, caches.load_balancers)
             controllers.append(
-                NodeController(self._guest, vm_cache, known, recorder=self._recorder, settings=settings.nodes)
+                NodeController(
+                    self._guest,
+                    vm_cache,
+                    known,
+                    recorder=self._recorder,
+                    settings=settings.nodes,
+                    on_unmatched=hostnames.set_unmatched if hostnames else None,
+                )
             )
             self._vitals.controller_started(NODE_CONTROLLER, controllers[-1].runner)
-            if settings.nodes.vmi_controller:
-                controllers.append(GuestHostnames(self._harvester, vm_cache))
+            if hostnames is not None:
+                controllers.append(hostnames)
                 controllers.append(NetworkMapping(self._guest, vm_cache, caches.config_maps))
         if LIFECYCLE_CONTROLLER in settings.controllers:
             controllers.append(

@@ -12,7 +12,7 @@ from harvester_ccm.commands.clusters import open_clusters, read_inventory
 from harvester_ccm.commands.explain_node import with_stand_ins
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.node_report import vm_index
+from harvester_ccm.commands.node_report import ListedNodes
 from harvester_ccm.commands.render import Output
 from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
@@ -72,14 +72,14 @@ async def _from_clusters(call: Call) -> MappingReport:
         if problem is not None:
             raise problem
         cluster = GuestCluster(call.settings.harvester.cluster_name, clusters.harvester.namespace)
-        return report_mapping(inventory, own_vmis(vm_index(inventory, cluster)))
+        return report_mapping(inventory, own_vmis(ListedNodes(inventory, cluster).index()))
 
 
 def _from_files(call: Call, files: tuple[str, ...]) -> MappingReport:
     contents = read_files(files, namespace=call.flags.text(NAMESPACE.name))
     inventory = with_stand_ins(contents.inventory).assuming(*call.settings.warnings)
     cluster = GuestCluster(call.settings.harvester.cluster_name, contents.namespace)
-    index = vm_index(inventory, cluster)
+    index = ListedNodes(inventory, cluster).index()
     vmis = own_vmis(index)
     if not vmis and inventory.instances:
         vmis = _not_foreign(index)

@@ -11,7 +11,8 @@ from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, expect_argume
 from harvester_ccm.commands.clusters import Clusters, ask, open_clusters, read_inventory
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.node_report import NodeReport, match_of, print_report, report_node, vm_index
+from harvester_ccm.commands.node_report import ListedNodes, NodeReport, print_report, report_node
+from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import (
@@ -21,13 +22,12 @@ from harvester_ccm.model.harvester import (
     VirtualMachineInstance,
 )
 from harvester_ccm.model.meta import ObjectMeta
-from harvester_ccm.names import NodeReason
-from harvester_ccm.plan.node.existence import LiveGet, needs_live_get, proven_name
+from harvester_ccm.plan.node.existence import LiveGet, vm_to_get
+from harvester_ccm.plan.node.match import match_vm, wants_hostname
 from harvester_ccm.plan.node.vms import GuestCluster, VMIndex, may_be_asked
 
 GUEST_AGENTS_ASKED: Final = 50
 """At most so many guest agents are asked for their host name to find the VM of one Node."""
-_SEEKING: Final = frozenset({NodeReason.VM_NOT_FOUND, NodeReason.VM_AMBIGUOUS})
 
 
 def explain_node(call: Call) -> int:
@@ -51,27 +51,28 @@ async def _from_clusters(call: Call, name: str) -> NodeReport:
         node = inventory.node(name)
         if node is None:
             raise CCMError(f"there is no Node {name} in this cluster")
-        cluster = GuestCluster(call.settings.harvester.cluster_name, clusters.harvester.namespace)
-        inventory = await _with_hostnames(node, inventory, cluster, clusters)
-        probe = await _probe(node, inventory, cluster, clusters)
-        return report_node(node, inventory, cluster=cluster, settings=call.settings, probe=probe)
+        return await report_live(node, inventory, clusters, call.settings)
 
 
-async def _with_hostnames(node: Node, inventory: Inventory, cluster: GuestCluster, clusters: Clusters) -> Inventory:
+async def report_live(node: Node, inventory: Inventory, clusters: Clusters, settings: Settings) -> NodeReport:
+    """Return the explanation of a Node out of what was read, and of what Harvester has to be asked for besides."""
+    store = ListedNodes(inventory, GuestCluster(settings.harvester.cluster_name, clusters.harvester.namespace))
+    if wants_hostname(node, match_vm(store, node)):
+        store = ListedNodes(await _with_hostnames(store, clusters), store.cluster)
+    return report_node(node, store, settings, live_get=await _get_vm(node, store, clusters))
+
+
+async def _with_hostnames(store: ListedNodes, clusters: Clusters) -> Inventory:
     """Return the inventory with guests' host names, where only they can tell which VM the Node is."""
-    index = vm_index(inventory, cluster)
-    problem = match_of(node, index, inventory).problem
-    if problem is None or problem.reason not in _SEEKING or parse_provider_id(node.spec.provider_id) is not None:
-        return inventory
-    asked = _instances_to_ask(index)[:GUEST_AGENTS_ASKED]
+    asked = _vmis_to_ask(store.index())[:GUEST_AGENTS_ASKED]
     answers = await asyncio.gather(*(_ask_hostname(clusters, one) for one in asked))
     known = {one.metadata.name: hostname for one, hostname in zip(asked, answers, strict=True) if hostname}
     silent = [one.metadata.name for one in asked if one.metadata.name not in known]
-    found = replace(inventory, hostnames=known)
+    found = replace(store.inventory, hostnames=known)
     return found.assuming(f"host names of guests are not known: {', '.join(silent)}" if silent else "")
 
 
-def _instances_to_ask(index: VMIndex) -> list[VirtualMachineInstance]:
+def _vmis_to_ask(index: VMIndex) -> list[VirtualMachineInstance]:
     """Return the instances of VMs that may be ours and are no Node's yet."""
     machines = [one for one in index.by_name.values() if one.uid not in index.claims and may_be_asked(one)]
     return [one.vmi for one in machines if one.vmi is not None]
@@ -84,14 +85,12 @@ async def _ask_hostname(clusters: Clusters, instance: VirtualMachineInstance) ->
     return asked.answer.hostname if asked.answer else ""
 
 
-async def _probe(node: Node, inventory: Inventory, cluster: GuestCluster, clusters: Clusters) -> LiveGet | None:
+async def _get_vm(node: Node, store: ListedNodes, clusters: Clusters) -> LiveGet | None:
     """Return the live answer about the VM of a Node that is not ready, where the lists do not have it."""
-    if not needs_live_get(node, match_of(node, vm_index(inventory, cluster), inventory)):
-        return None
-    name = proven_name(node, None)
+    name = vm_to_get(store, node, match_vm(store, node), None)
     if name is None:
         return None
-    asked = await ask(clusters.harvester.get(VIRTUAL_MACHINES, name, namespace=cluster.namespace))
+    asked = await ask(clusters.harvester.get(VIRTUAL_MACHINES, name, namespace=store.cluster.namespace))
     return LiveGet(name, asked.answer, asked.error)
 
 
@@ -100,7 +99,7 @@ def _from_files(call: Call, files: tuple[str, ...]) -> NodeReport:
     node, choice = _chosen(call, contents.inventory)
     inventory = with_stand_ins(contents.inventory).assuming(choice, *_missing(call, contents.inventory))
     cluster = GuestCluster(call.settings.harvester.cluster_name, contents.namespace)
-    return report_node(node, inventory, cluster=cluster, settings=call.settings, probe=None)
+    return report_node(node, ListedNodes(inventory, cluster), call.settings, live_get=None)
 
 
 def with_stand_ins(inventory: Inventory) -> Inventory:

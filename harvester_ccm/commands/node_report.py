@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from functools import cached_property
+from typing import Final, Generic, TypeVar, cast
 
 import msgspec
 
@@ -15,41 +17,32 @@ from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rehearsal import AFTER_WRITE, merge
 from harvester_ccm.commands.render import Output
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Settings
-from harvester_ccm.errors import Forbidden, NotFound
+from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import NODES, Node
-from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
-from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
-from harvester_ccm.plan.node.existence import (
-    ClusterCheck,
-    LiveGet,
-    VMExistence,
-    absence_doubt,
-    check_cluster,
-    judge_existence,
-    power,
-    proven_name,
+from harvester_ccm.model.harvester import (
+    INSTANCES,
+    LOAD_BALANCERS,
+    VIRTUAL_MACHINES,
+    VirtualMachine,
+    VirtualMachineInstance,
 )
+from harvester_ccm.plan.node.decision import NodePlan, VirtualIPs, observe, plan_node, virtual_ips_of
+from harvester_ccm.plan.node.existence import LiveGet, power
 from harvester_ccm.plan.node.lifecycle import (
     AbsenceCount,
+    LifecycleMemory,
     LifecyclePlan,
-    LifecycleView,
+    observe_lifecycle,
     plan_lifecycle,
 )
-from harvester_ccm.plan.node.match import Match, find_vm
-from harvester_ccm.plan.node.node_note import NodeNote, harvester_note
-from harvester_ccm.plan.node.patch import taint_removal, uninitialized_taints
-from harvester_ccm.plan.node.vms import (
-    VM,
-    GuestCluster,
-    VMIndex,
-    agent_connected,
-    claims_of,
-    index_vms,
-    phase,
-)
+from harvester_ccm.plan.node.match import Match
+from harvester_ccm.plan.node.node_note import NodeNote
+from harvester_ccm.plan.node.patch import NodeRequest, patch_request, uninitialized_taints
+from harvester_ccm.plan.node.vms import VM, GuestCluster, VMIndex, agent_connected, join, phase
 from harvester_ccm.plan.service.kube_vip import virtual_ips
 
 Document = dict[str, object]
+_SWITCHED_OFF: Final = f"{NODE_CONTROLLER} is switched off by --controllers"
 _NOT_REMEMBERED: Final = "what the running program remembers of the Node's VM is not known here"
 
 
@@ -59,12 +52,10 @@ class NodeReport:
 
     node: Node
     match: Match
-    not_kept: str
-    """Why addresses and labels are left as they are; empty when they are not."""
     addresses: tuple[AddressVerdict, ...]
     plan: NodePlan
     lifecycle: LifecyclePlan
-    sighting: str
+    existence: str
     """What is certain about the VM's existence, and by which answer."""
     steps: tuple[Document, ...]
     confirmations: int
@@ -85,8 +76,8 @@ class NodeReport:
             "node": self.node.metadata.name,
             "initialised": not uninitialized_taints(self.node),
             "machine": _machine_document(self.match, machine) if machine else None,
-            "sighting": self.sighting,
-            "notKept": self.not_kept or None,
+            "sighting": self.existence,
+            "notKept": self.plan.left_alone or None,
             "addresses": [one.document() for one in self.addresses],
             "steps": list(self.steps),
             "waitsFor": _note_document(waiting) if waiting else None,
@@ -95,108 +86,122 @@ class NodeReport:
         }
 
 
-def report_node(
-    node: Node,
-    inventory: Inventory,
-    *,
-    cluster: GuestCluster,
-    settings: Settings,
-    probe: LiveGet | None,
-) -> NodeReport:
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Listed(Generic[T]):
+    """A collection that was read once: the ``Lister`` of a command."""
+
+    items: tuple[T, ...]
+    problem: CCMError | None = None
+    unread: frozenset[str] = frozenset()
+
+    @property
+    def synced(self) -> bool:
+        """Whether it was read."""
+        return self.problem is None
+
+    def all(self) -> tuple[T, ...]:
+        """Return the objects."""
+        return self.items
+
+
+@dataclass(frozen=True)
+class ListedNodes:
+    """Nodes and VMs of an inventory: the ``NodeStore`` of a command."""
+
+    inventory: Inventory
+    cluster: GuestCluster
+
+    @property
+    def nodes(self) -> Listed[Node]:
+        """The Nodes of this cluster."""
+        return Listed(self.inventory.nodes)
+
+    @property
+    def vms(self) -> Listed[VirtualMachine]:
+        """The VMs of our namespace in Harvester; what could not be decoded of VMIs counts here too."""
+        inventory = self.inventory
+        return Listed(inventory.machines, inventory.problems.get(VIRTUAL_MACHINES.plural), inventory.unread)
+
+    @property
+    def vmis(self) -> Listed[VirtualMachineInstance]:
+        """Those of them that run."""
+        return Listed(self.inventory.instances, self.inventory.problems.get(INSTANCES.plural))
+
+    @property
+    def virtual_ips(self) -> VirtualIPs:
+        """The addresses of load balancers."""
+        inventory = self.inventory
+        balancers = Listed(inventory.load_balancers, inventory.problems.get(LOAD_BALANCERS.plural))
+        taken = virtual_ips(inventory.services, inventory.load_balancers)
+        return virtual_ips_of(taken, Listed(inventory.services), balancers)
+
+    @cached_property
+    def _index(self) -> VMIndex:
+        return join(self, self.inventory.hostnames)
+
+    def index(self) -> VMIndex:
+        """Return all VMs, findable by what a Node shows."""
+        return self._index
+
+
+def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get: LiveGet | None) -> NodeReport:
     """Return the explanation: the plans are those that the running program would make."""
-    index = vm_index(inventory, cluster)
-    match = match_of(node, index, inventory)
-    taken = virtual_ips(inventory.services, inventory.load_balancers)
-    not_kept = _why_not_kept(node, inventory, settings)
-    view = NodeView(node, match, settings.nodes, virtual_ips=taken)
-    plan = NodePlan() if not_kept else plan_node(view)
-    instance = match.vm.vmi if match.vm else None
-    verdicts = report_addresses(node, instance, settings=settings.nodes, virtual_ips=taken).verdicts if instance else ()
-    sighting = judge_existence(node, match, probe, absence_doubt(node, proven_name(node, None), inventory.unread))
-    lifecycle = _lifecycle(node, sighting, check_cluster(inventory.nodes, index), settings)
+    inventory, nodes = store.inventory, settings.nodes
+    view = observe(store, node, virtual_ips=store.virtual_ips, settings=nodes)
+    plan = plan_node(view) if NODE_CONTROLLER in settings.controllers else NodePlan(left_alone=_SWITCHED_OFF)
+    sent, after = _rehearsed(node, plan)
+    # As if the VM of the Node had been missing often enough already.
+    confirmed = AbsenceCount(node.metadata.uid, node.spec.provider_id, max(nodes.deletion_confirmations, 2), -math.inf)
+    life = observe_lifecycle(store, after, nodes, LifecycleMemory(absences=confirmed), live_get=live_get, now=0.0)
+    lifecycle = plan_lifecycle(life) if LIFECYCLE_CONTROLLER in settings.controllers else LifecyclePlan()
+    vmi = view.match.vm.vmi if view.match.vm else None
+    taken = view.virtual_ips.addresses
+    verdicts = report_addresses(node, vmi, settings=nodes, virtual_ips=taken).verdicts if vmi else ()
     return NodeReport(
         node=node,
-        match=match,
-        not_kept=not_kept,
+        match=view.match,
         addresses=verdicts,
         plan=plan,
         lifecycle=lifecycle,
-        sighting=f"{sighting.existence.value}: {sighting.detail}",
-        steps=tuple(_steps(node, plan, lifecycle)),
-        confirmations=max(settings.nodes.deletion_confirmations, 2),
-        assumptions=(*inventory.assumptions, *([_NOT_REMEMBERED] if sighting.doubtful else [])),
+        existence=f"{life.existence.existence.value}: {life.existence.detail}",
+        steps=(*sent, *_life_requests(after, lifecycle), *_events(plan, lifecycle)),
+        confirmations=max(nodes.deletion_confirmations, 2),
+        assumptions=(*inventory.assumptions, *([_NOT_REMEMBERED] if life.existence.unprovable else [])),
     )
 
 
-def _why_not_kept(node: Node, inventory: Inventory, settings: Settings) -> str:
-    """Return why addresses and labels of the Node are left as they are; empty when they are not."""
-    if node.metadata.deleting:
-        return "the Node is being deleted"
-    if NODE_CONTROLLER not in settings.controllers:
-        return f"{NODE_CONTROLLER} is switched off by --controllers"
-    problem = inventory.problems.get(LOAD_BALANCERS.plural)
-    if problem is None or isinstance(problem, Forbidden | NotFound) or uninitialized_taints(node):
-        return ""
-    return f"nothing is decided while the addresses of load balancers cannot be read: {problem}"
+def _rehearsed(node: Node, plan: NodePlan) -> tuple[list[Document], Node]:
+    """Return the requests of a plan, each made on what the one before it leaves, and the Node that is left."""
+    sent = []
+    for patch in plan.patches:
+        request = patch_request(node, patch)
+        if request is not None:
+            sent.append(_request_document(request))
+            node = _patched(node, request.body)
+    return sent, node
 
 
-def _lifecycle(node: Node, sighting: VMExistence, survey: ClusterCheck, settings: Settings) -> LifecyclePlan:
-    """Return what becomes of the Node, as if its VM had been missing often enough already."""
-    if LIFECYCLE_CONTROLLER not in settings.controllers:
-        return LifecyclePlan()
-    nodes = settings.nodes
-    confirmed = AbsenceCount(
-        node.metadata.uid, node.spec.provider_id, max(nodes.deletion_confirmations, 2), float("-inf")
-    )
-    return plan_lifecycle(LifecycleView(node, sighting, survey, nodes, 0.0, confirmed))
+def _life_requests(node: Node, plan: LifecyclePlan) -> Iterator[Document]:
+    taints = patch_request(node, plan.taints) if plan.taints is not None else None
+    if taints is not None:
+        yield _request_document(taints)
+    if plan.deletion is not None:
+        yield _request_document(plan.deletion.request())
 
 
-def vm_index(inventory: Inventory, cluster: GuestCluster) -> VMIndex:
-    """Return the VMs as the running program joins them."""
-    return index_vms(
-        inventory.machines,
-        inventory.instances,
-        cluster=cluster,
-        hostnames=inventory.hostnames,
-        claims=claims_of(inventory.nodes),
-        synced=not (inventory.problems.keys() & {VIRTUAL_MACHINES.plural, INSTANCES.plural}),
-    )
-
-
-def match_of(node: Node, index: VMIndex, inventory: Inventory) -> Match:
-    """Return the Node's VM; while Harvester cannot be read, that is the reason why there is none."""
-    match = find_vm(node, index)
-    if match.vm is not None and match.vm.vmi is not None:
-        return match
-    for resource in (VIRTUAL_MACHINES, INSTANCES):
-        error = inventory.problems.get(resource.plural)
-        if error is not None:
-            action = f"list {resource.kind}s"
-            return Match(problem=harvester_note(error, action=action, namespace=index.cluster.namespace))
-    return match
-
-
-def _steps(node: Node, plan: NodePlan, lifecycle: LifecyclePlan) -> Iterator[Document]:
-    """Yield the requests and Events in their order; each write is made on what the one before it leaves."""
-    name = node.metadata.name
-    for write in plan.writes:
-        yield _patch(name, write.body, write.subresource)
-        node = _patched(node, write.body)
-    removal = taint_removal(node) if plan.remove_taint else None
-    if removal is not None:
-        yield _patch(name, removal.body, None)
-    if lifecycle.taints is not None:
-        yield _patch(name, lifecycle.taints.body, None)
-    if lifecycle.deletion is not None:
-        yield {"node": {"name": name, "delete": dict(lifecycle.deletion.options())}}
-    told = (plan.done, *plan.notes, lifecycle.note)
-    for note in told:
+def _events(plan: NodePlan, lifecycle: LifecyclePlan) -> Iterator[Document]:
+    for note in (plan.done, *plan.notes, lifecycle.note):
         if note is not None:
             yield {"event": _note_document(note)}
 
 
-def _patch(name: str, body: Mapping[str, object], subresource: str | None) -> Document:
-    return {"node": {"name": name, "subresource": subresource, "patch": dict(body)}}
+def _request_document(request: NodeRequest) -> Document:
+    if request.method == "DELETE":
+        return {"node": {"name": request.name, "delete": dict(request.body)}}
+    return {"node": {"name": request.name, "subresource": request.subresource, "patch": dict(request.body)}}
 
 
 def _patched(node: Node, body: Mapping[str, object]) -> Node:
@@ -227,8 +232,8 @@ def print_report(report: NodeReport, output: Output) -> None:
     state = "waits for its initialisation" if uninitialized_taints(node) else "initialised"
     output.entry(f"{state}, Ready {node.ready}, provider ID {node.spec.provider_id or 'none'}")
     output.section("Virtual machine", list(_machine_sentences(report)))
-    if report.not_kept:
-        output.section("Left as it is", [report.not_kept])
+    if report.plan.left_alone:
+        output.section("Left as it is", [report.plan.left_alone])
     shown = report.addresses
     if shown:
         output.line("\nAddresses")
@@ -249,7 +254,7 @@ def _machine_sentences(report: NodeReport) -> Iterator[str]:
     machine, match = report.match.vm, report.match
     if machine is None:
         yield match.problem.message if match.problem else "none"
-        yield f"the VM is {report.sighting}"
+        yield f"the VM is {report.existence}"
         return
     yield f"{machine.object.metadata.key}, found by {match.by}, UID {machine.uid}"
     status = machine.object.status.printable_status if machine.object.status else ""

@@ -45,13 +45,13 @@ class NetworkMapping:
         self._forbidden_until: float | None = None
         """Loop time before which nothing is written; None while nothing was refused."""
         self.runner = Runner("network mapping", self.reconcile, workers=1)
-        vms.on_machines(self._wake)
+        vms.on_vms(self._wake)
         config_maps.on_change(lambda _old, _new: self._wake())
         config_maps.on_state(self._wake)
 
     async def run(self) -> None:
         """Work until cancelled."""
-        await self._vms.caches.nodes.wait_synced()
+        await self._vms.nodes.wait_synced()
         self._wake()
         await self.runner.run()
 

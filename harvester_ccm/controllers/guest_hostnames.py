@@ -23,6 +23,7 @@ from harvester_ccm.kube.backoff import backoff
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.harvester import GUEST_OS_INFO, VirtualMachineInstance
 from harvester_ccm.model.outcome import Done, Outcome, Retry
+from harvester_ccm.plan.node.match import match_vm
 from harvester_ccm.plan.node.vms import may_be_asked
 
 WORKERS: Final = 8
@@ -37,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass
 class _Asked:
-    instance_uid: str
+    vmi_uid: str
     times: int = 0
     last: float = 0.0
     """Loop time of the last question."""
@@ -51,14 +52,22 @@ class GuestHostnames:
     def __init__(self, harvester: ApiClient, vms: VMCache) -> None:
         self._harvester = harvester
         self._vms = vms
-        self._instances = vms.caches.instances
+        self._unmatched: set[str] = set()
+        """Names of new Nodes whose VM is not known by anything that was read so far."""
         self._asked: dict[str, _Asked] = {}
         self._answers: dict[str, tuple[VirtualMachineInstance, str]] = {}
         self._first_answer = 0.0
         self._forbidden = False
         self.runner = Runner("guest hostname", self.reconcile, workers=WORKERS)
-        vms.on_seek(self._consider_all)
-        self._instances.on_change(self._instance_changed)
+        vms.vmis.on_change(self._vmi_changed)
+
+    def set_unmatched(self, node_name: str, unmatched: bool) -> None:
+        """Note whether a Node can only be found by its guest's host name; agents are asked while there is one."""
+        if not unmatched:
+            self._unmatched.discard(node_name)
+        elif node_name not in self._unmatched:
+            self._unmatched.add(node_name)
+            self._consider_all()
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -72,24 +81,24 @@ class GuestHostnames:
             self._hand_on()
 
     async def _ask(self, key: str) -> Outcome:
-        instance = self._candidate(key)
-        if instance is None:
+        vmi = self._candidate(key)
+        if vmi is None:
             self._asked.pop(key, None)
             return Done()
         now = asyncio.get_running_loop().time()
         asked = self._asked.get(key)
-        if asked is None or asked.instance_uid != instance.metadata.uid:
-            asked = self._asked[key] = _Asked(instance.metadata.uid)
+        if asked is None or asked.vmi_uid != vmi.metadata.uid:
+            asked = self._asked[key] = _Asked(vmi.metadata.uid)
         if now >= asked.due:
             asked.times += 1
             first, longest = PAUSES
             asked.last = now
             asked.due = now + backoff(asked.times, first=first, longest=longest)
-            await self._question(key, instance)
+            await self._question(key, vmi)
         return Retry(max(asked.due - asyncio.get_running_loop().time(), 0.0))
 
-    async def _question(self, key: str, instance: VirtualMachineInstance) -> None:
-        meta = instance.metadata
+    async def _question(self, key: str, vmi: VirtualMachineInstance) -> None:
+        meta = vmi.metadata
         try:
             info = await self._harvester.get(
                 GUEST_OS_INFO, meta.name, namespace=meta.namespace, subresource="guestosinfo"
@@ -107,19 +116,19 @@ class GuestHostnames:
         log.debug("guest agent gave a host name", vm=meta.name, hostname=info.hostname)
         if not self._answers:
             self._first_answer = asyncio.get_running_loop().time()
-        self._answers[key] = (instance, info.hostname)
+        self._answers[key] = (vmi, info.hostname)
 
     def _candidate(self, key: str) -> VirtualMachineInstance | None:
-        """Return the instance whose agent should be asked: of a VM that may be ours and is no Node's yet."""
+        """Return the VMI whose agent should be asked: of a VM that may be ours and is no Node's yet."""
         vms = self._vms
         index = vms.index()
-        instance = self._instances.get(key)
-        machine = index.by_name.get(instance.metadata.name) if instance and vms.seekers else None
-        if machine is None or machine.uid in index.claims or not may_be_asked(machine):
+        vmi = vms.vmis.get(key)
+        vm = index.by_name.get(vmi.metadata.name) if vmi and self._unmatched else None
+        if vm is None or vm.uid in index.claims or not may_be_asked(vm):
             return None
-        nodes = (vms.caches.nodes.get(name) for name in vms.nodes_of(machine))
-        found = (vms.match(node).vm for node in nodes if node is not None)
-        return None if any(one is not None and one.uid == machine.uid for one in found) else instance
+        nodes = (vms.nodes.get(name) for name in vms.nodes_of(vm))
+        found = (match_vm(vms, node).vm for node in nodes if node is not None)
+        return None if any(one is not None and one.uid == vm.uid for one in found) else vmi
 
     def _hand_on(self) -> None:
         """Give the answers to the join, unless other questions may still bring a second VM of the same name."""
@@ -127,16 +136,16 @@ class GuestHostnames:
         if not self._answers or (waited < LONGEST_WAIT and (self.runner.depth or self.runner.busy > 1)):
             return
         answers, self._answers = self._answers, {}
-        for instance, hostname in answers.values():
-            self._vms.learn(instance, hostname)
+        for vmi, hostname in answers.values():
+            self._vms.set_hostname(vmi, hostname)
 
     def _consider_all(self) -> None:
         """Ask again soon: a guest has its name by the time that its Node joins."""
         for asked in self._asked.values():
             asked.due = min(asked.due, asked.last + PAUSES[0])
-        for instance in self._instances.all():
-            self.runner.enqueue(instance.metadata.key)
+        for vmi in self._vms.vmis.all():
+            self.runner.enqueue(vmi.metadata.key)
 
-    def _instance_changed(self, _old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
-        if new is not None and self._vms.seekers:
+    def _vmi_changed(self, _old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
+        if new is not None and self._unmatched:
             self.runner.enqueue(new.metadata.key)

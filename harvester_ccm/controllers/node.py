@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,18 +25,16 @@ from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import Forbidden, Invalid, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
-from harvester_ccm.model.core import NODES, Node, parse_provider_id
+from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.outcome import Done, Outcome, Wait
-from harvester_ccm.names import NodeReason
 from harvester_ccm.netip import IPAddress
-from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
-from harvester_ccm.plan.node.match import Match
+from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
+from harvester_ccm.plan.node.match import wants_hostname
 from harvester_ccm.plan.node.node_note import NodeNote, news, write_note
-from harvester_ccm.plan.node.patch import NodePatch, uninitialized_taints
+from harvester_ccm.plan.node.patch import NodeRequest, patch_request
 
 PASS_SPREAD: Final = 0.2
 """Share of the period over which the Nodes of a full pass are spread, and by which the period varies."""
-_SEEKING: Final = frozenset({NodeReason.VM_NOT_FOUND, NodeReason.VM_AMBIGUOUS})
 
 log = structlog.get_logger(__name__)
 
@@ -66,13 +64,16 @@ class NodeController:
         *,
         recorder: EventRecorder,
         settings: NodeSettings,
+        on_unmatched: Callable[[str, bool], None] | None = None,
     ) -> None:
+        """``on_unmatched`` is called with a Node's name and whether only a guest's host name can tell its VM."""
         self._guest = guest
         self._vms = vms
-        self._nodes = vms.caches.nodes
+        self._nodes = vms.nodes
         self._virtual_addresses = virtual_addresses
         self._recorder = recorder
         self._settings = settings
+        self._on_unmatched = on_unmatched or (lambda _name, _unmatched: None)
         self._memory: dict[str, _Memory] = {}
         self.runner = Runner("node", self.reconcile, workers=settings.concurrent_syncs)
         vms.on_wake(self.runner.enqueue)
@@ -92,40 +93,20 @@ class NodeController:
         node = self._nodes.get(name)
         if node is None or node.metadata.deleting:
             self._memory.pop(name, None)
-            self._vms.seek(name, seeking=False)
+            self._on_unmatched(name, False)
             return Done()
-        if not self._may_decide(node):
+        known = self._virtual_addresses.current()
+        view = observe(self._vms, node, virtual_ips=known, settings=self._settings)
+        plan = plan_node(view)
+        if plan.left_alone:
             return Wait("load balancers")
-        match = self._match(node)
-        plan = plan_node(self._view(node, match))
-        self._vms.seek(name, seeking=_seeks(node, match))
+        self._on_unmatched(name, wants_hostname(node, view.match))
         memory = self._remember(node)
         self._log_oddities(node, plan, memory)
         due = self._tell_ripe(node, (*plan.notes, *memory.refused), memory)
         await self._apply(node, plan, memory)
         reason = str(plan.waiting.reason) if plan.waiting else "note"
         return Wait(reason, due) if plan.waiting or due is not None else Done()
-
-    def _may_decide(self, node: Node) -> bool:
-        """Return whether the addresses of load balancers are known; a new Node must not wait for them for ever."""
-        known = self._virtual_addresses
-        return known.complete or (known.unreadable and bool(uninitialized_taints(node)))
-
-    def _match(self, node: Node) -> Match:
-        match = self._vms.match(node)
-        if match.vm is not None and match.vm.vmi is None:
-            # That the VM does not run would be a guess while its instance cannot be read.
-            problem = self._vms.problem()
-            return Match(problem=problem) if problem is not None else match
-        return match
-
-    def _view(self, node: Node, match: Match) -> NodeView:
-        return NodeView(
-            node,
-            match,
-            self._settings,
-            virtual_ips=self._virtual_addresses.current(),
-        )
 
     def _remember(self, node: Node) -> _Memory:
         memory = self._memory.get(node.metadata.name)
@@ -165,12 +146,12 @@ class NodeController:
     async def _apply(self, node: Node, plan: NodePlan, memory: _Memory) -> None:
         """Write in the plan's order; the first write that fails ends it, and the next look goes on from there."""
         memory.refused = ()
+        written = False
         try:
-            for patch in plan.first:
-                node = await self._write(node, patch)
-            last = plan.last(node)
-            if last is not None:
-                node = await self._write(node, last)
+            for patch in plan.patches:
+                request = patch_request(node, patch)
+                if request is not None:
+                    node, written = await self._write(request), True
         except NotFound:
             self._nodes.forget(node)
             return
@@ -179,10 +160,10 @@ class NodeController:
                 return
             memory.refused = (write_note(error),)
             raise
-        if plan.writes or last is not None:
+        if written:
             shown = [f"{address.type} {address.address}" for address in node.status.addresses]
             log.info(
-                "node initialised" if plan.remove_taint else "node updated",
+                "node initialised" if plan.done else "node updated",
                 node=node.metadata.name,
                 provider_id=node.spec.provider_id,
                 addresses=shown,
@@ -190,8 +171,8 @@ class NodeController:
         if plan.done is not None:
             self._tell(node, plan.done)
 
-    async def _write(self, node: Node, patch: NodePatch) -> Node:
-        written = await self._guest.merge_patch(NODES, node.metadata.name, patch.body, subresource=patch.subresource)
+    async def _write(self, request: NodeRequest) -> Node:
+        written = await self._guest.merge_patch(NODES, request.name, request.body, subresource=request.subresource)
         self._nodes.observe(written)
         return written
 
@@ -213,22 +194,16 @@ class NodeController:
 
     def _addresses_taken(self, addresses: Set[IPAddress]) -> None:
         """Wake the Nodes that show one of the addresses, or whose VM reports it."""
-        if not self._virtual_addresses.complete:
+        if not self._virtual_addresses.current().complete:
             # All Nodes are looked at when they are.
             return
         texts = {str(address) for address in addresses}
         for node in self._nodes.all():
             if any(shown.address in texts for shown in node.status.addresses):
                 self.runner.enqueue(node.metadata.name)
-        for machine in self._vms.index().by_name.values():
-            status = machine.vmi.status if machine.vmi else None
+        for vm in self._vms.index().by_name.values():
+            status = vm.vmi.status if vm.vmi else None
             interfaces = status.interfaces if status else None
             if any(not texts.isdisjoint(nic.ip_addresses or (nic.ip_address,)) for nic in interfaces or ()):
-                for name in self._vms.nodes_of(machine):
+                for name in self._vms.nodes_of(vm):
                     self.runner.enqueue(name)
-
-
-def _seeks(node: Node, match: Match) -> bool:
-    """Return whether the host name of a guest could tell which VM the Node is."""
-    searched = match.problem is not None and match.problem.reason in _SEEKING
-    return searched and bool(uninitialized_taints(node)) and parse_provider_id(node.spec.provider_id) is None

@@ -22,35 +22,24 @@ from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import Done, Outcome, Wait
-from harvester_ccm.plan.node.existence import (
-    ClusterCheck,
-    Existence,
-    LiveGet,
-    VMExistence,
-    absence_doubt,
-    check_cluster,
-    judge_existence,
-    needs_live_get,
-    proven_name,
-)
+from harvester_ccm.plan.node.existence import LiveGet, vm_to_get
 from harvester_ccm.plan.node.lifecycle import (
     DELETION_WINDOW,
     AbsenceCount,
+    LifecycleMemory,
     LifecyclePlan,
     LifecycleView,
     NodeDeletion,
     deletion_refused,
+    observe_lifecycle,
     plan_lifecycle,
 )
-from harvester_ccm.plan.node.match import Match
+from harvester_ccm.plan.node.match import match_vm
 from harvester_ccm.plan.node.node_note import NodeNote, news
-from harvester_ccm.plan.node.patch import NodePatch
+from harvester_ccm.plan.node.patch import NodeRequest, patch_request
 
 HELD_PAUSE: Final = 60.0
 """Seconds between two looks at a Node whose VM is gone and that is not deleted for a reason."""
-_NO_SURVEY: Final = ClusterCheck(managed=0, missing=frozenset(), missing_ready=frozenset())
-"""For Nodes whose VM is not certainly gone: nothing is decided by it then."""
-
 log = structlog.get_logger(__name__)
 
 
@@ -59,10 +48,10 @@ class _Memory:
     """What is remembered of a Node between two looks; lost at a restart, which delays a deletion or has it held."""
 
     uid: str
-    machine_name: str | None = None
+    vm_name: str | None = None
     """Last name under which the Node's VM was seen."""
     absences: AbsenceCount | None = None
-    probe_due: float = 0.0
+    live_get_due: float = 0.0
     """Loop time before which Harvester is not asked again."""
     deletion_due: float = 0.0
     """Loop time before which a deletion that was refused is not tried again."""
@@ -84,7 +73,7 @@ class NodeLifecycleController:
         self._guest = guest
         self._harvester = harvester
         self._vms = vms
-        self._nodes = vms.caches.nodes
+        self._nodes = vms.nodes
         self._recorder = recorder
         self._settings = settings
         self._memory: dict[str, _Memory] = {}
@@ -106,22 +95,22 @@ class NodeLifecycleController:
             self._memory.pop(name, None)
             return Done()
         memory = self._remember(node)
-        match = self._vms.match(node)
+        match = match_vm(self._vms, node)
         if match.vm is not None:
-            memory.machine_name = match.vm.name
-        probe, vm_name = None, proven_name(node, memory.machine_name)
-        if vm_name is not None and needs_live_get(node, match) and not self._vms.unread():
+            memory.vm_name = match.vm.name
+        live_get, vm_name = None, vm_to_get(self._vms, node, match, memory.vm_name)
+        if vm_name is not None:
             now = _now()
-            if now < memory.probe_due:
-                return Wait("spacing", memory.probe_due - now)
-            probe = await self._ask_for_machine(vm_name)
-            memory.probe_due = _now() + self._settings.confirmation_spacing
+            if now < memory.live_get_due:
+                return Wait("spacing", memory.live_get_due - now)
+            live_get = await self._get_vm(vm_name)
+            memory.live_get_due = _now() + self._settings.confirmation_spacing
             # The answer took time; what the caches say now decides together with it.
             current = self._nodes.get(name)
             if current is None or current.metadata.uid != memory.uid:
                 return Done()
-            node, match = current, self._vms.match(current)
-        return await self._act(node, self._plan(node, match, probe, memory), memory)
+            node = current
+        return await self._act(node, plan_lifecycle(self._view(node, live_get, memory)), memory)
 
     def _remember(self, node: Node) -> _Memory:
         memory = self._memory.get(node.metadata.name)
@@ -129,7 +118,7 @@ class NodeLifecycleController:
             memory = self._memory[node.metadata.name] = _Memory(node.metadata.uid)
         return memory
 
-    async def _ask_for_machine(self, name: str) -> LiveGet:
+    async def _get_vm(self, name: str) -> LiveGet:
         try:
             vm = await self._harvester.get(VIRTUAL_MACHINES, name, namespace=self._vms.cluster.namespace)
         except CCMError as error:
@@ -137,36 +126,21 @@ class NodeLifecycleController:
             return LiveGet(name, error=error)
         return LiveGet(name, vm=vm)
 
-    def _plan(self, node: Node, match: Match, probe: LiveGet | None, memory: _Memory) -> LifecyclePlan:
-        doubt = absence_doubt(node, proven_name(node, memory.machine_name), self._vms.unread())
-        sighting = judge_existence(node, match, probe, doubt)
-        return plan_lifecycle(
-            LifecycleView(
-                node,
-                sighting,
-                self._survey(sighting),
-                self._settings,
-                _now(),
-                absences=memory.absences,
-                deletions=self._deletions,
-            )
-        )
-
-    def _survey(self, sighting: VMExistence) -> ClusterCheck:
-        if sighting.existence is not Existence.ABSENT:
-            return _NO_SURVEY
-        return check_cluster(self._nodes.all(), self._vms.index())
+    def _view(self, node: Node, live_get: LiveGet | None, memory: _Memory) -> LifecycleView:
+        remembered = LifecycleMemory(memory.vm_name, memory.absences, self._deletions)
+        return observe_lifecycle(self._vms, node, self._settings, remembered, live_get=live_get, now=_now())
 
     async def _act(self, node: Node, plan: LifecyclePlan, memory: _Memory) -> Outcome:
         memory.absences = plan.absences
-        if plan.taints is not None:
-            await self._write_taints(node, plan.taints)
+        taints = patch_request(node, plan.taints) if plan.taints is not None else None
+        if taints is not None:
+            await self._write_taints(node, taints)
         if plan.deletion is not None:
             return await self._delete(node, plan.deletion, memory)
         self._tell_news(node, plan.note, memory)
         if plan.note is not None:
             # Held for a reason that lasts; a VM that comes back is an event.
-            memory.probe_due = _now() + HELD_PAUSE
+            memory.live_get_due = _now() + HELD_PAUSE
             return Wait("held", HELD_PAUSE)
         if plan.recheck_after is not None:
             return Wait("VM", plan.recheck_after)
@@ -174,9 +148,9 @@ class NodeLifecycleController:
             Done() if node.ready == "True" or node.metadata.deleting else Wait("ready", self._settings.monitor_period)
         )
 
-    async def _write_taints(self, node: Node, patch: NodePatch) -> None:
+    async def _write_taints(self, node: Node, request: NodeRequest) -> None:
         try:
-            written = await self._guest.merge_patch(NODES, node.metadata.name, patch.body)
+            written = await self._guest.merge_patch(NODES, request.name, request.body)
         except NotFound:
             self._nodes.forget(node)
             return
@@ -189,7 +163,8 @@ class NodeLifecycleController:
         if now < memory.deletion_due:
             return Wait("grant", memory.deletion_due - now)
         try:
-            await self._guest.request("DELETE", NODES.path(None, deletion.name), body=deletion.options())
+            request = deletion.request()
+            await self._guest.request(request.method, NODES.path(None, request.name), body=request.body)
         except CCMError as error:
             note, pause = deletion_refused(node, error)
             self._tell_news(node, note, memory)

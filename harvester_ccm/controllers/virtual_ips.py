@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Set
 from typing import Final
 
-from harvester_ccm.errors import Forbidden, NotFound
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.netip import IPAddress
+from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.service.kube_vip import virtual_ips
 
 LINGER_SECONDS: Final = 120.0
@@ -40,29 +40,18 @@ class VirtualAddresses:
         services.on_state(self._state_changed)
         load_balancers.on_state(self._state_changed)
 
-    @property
-    def complete(self) -> bool:
-        """Whether all that can be read was read; load balancers that may not be read do not count."""
-        balancers = self._load_balancers
-        return self._services.synced and (balancers.synced or isinstance(balancers.problem, Forbidden | NotFound))
-
-    @property
-    def unreadable(self) -> bool:
-        """Whether reading the load balancers fails at the moment."""
-        return self._load_balancers.problem is not None
-
-    def current(self) -> Set[IPAddress]:
-        """Return the addresses."""
+    def current(self) -> VirtualIPs:
+        """Return the addresses, and how far they can be relied on."""
         now = asyncio.get_running_loop().time()
         self._departed = {address: until for address, until in self._departed.items() if until > now}
-        return self._counts.keys() | self._departed.keys()
+        return virtual_ips_of(self._counts.keys() | self._departed.keys(), self._services, self._load_balancers)
 
     def on_new(self, callback: Callable[[Set[IPAddress]], None]) -> None:
         """Have ``callback`` called with addresses that became virtual ones."""
         self._on_new.append(callback)
 
     def on_state(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called when ``complete`` or ``unreadable`` may have changed."""
+        """Have ``callback`` called when how far they can be relied on may have changed."""
         self._on_state.append(callback)
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:

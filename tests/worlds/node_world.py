@@ -14,7 +14,7 @@ from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
 from harvester_ccm.controllers.virtual_ips import VirtualAddresses
-from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache, VMCaches
+from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
@@ -66,15 +66,16 @@ class NodeWorld:
         self.load_balancers = Informer(self.harvester, LOAD_BALANCERS, vms)
         self.config_maps = Informer(self.guest, CONFIG_MAPS, Selection("kube-system"))
         self.recorder = EventRecorder(self.guest, host="test")
-        self.vms = VMCache(VMCaches(self.nodes, self.machines, self.instances), GuestCluster(cluster, NAMESPACE))
+        self.vms = VMCache(self.nodes, self.machines, self.instances, GuestCluster(cluster, NAMESPACE))
+        self.hostnames = GuestHostnames(self.harvester, self.vms)
         self.node = NodeController(
             self.guest,
             self.vms,
             VirtualAddresses(self.services, self.load_balancers),
             recorder=self.recorder,
             settings=settings,
+            on_unmatched=self.hostnames.set_unmatched,
         )
-        self.hostnames = GuestHostnames(self.harvester, self.vms)
         self.mapping = NetworkMapping(self.guest, self.vms, self.config_maps)
         self.lifecycle = NodeLifecycleController(
             self.guest,

@@ -19,25 +19,25 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from harvester_ccm.config import NodeSettings
+from harvester_ccm.errors import CCMError, Forbidden, NotFound
 from harvester_ccm.model.core import Node, format_provider_id, parse_provider_id
 from harvester_ccm.names import MACHINE_RECORD, NodeReason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
 from harvester_ccm.plan.node.events import not_running
 from harvester_ccm.plan.node.interfaces import DroppedAddress
-from harvester_ccm.plan.node.match import Match
+from harvester_ccm.plan.node.match import Match, match_vm, unreadable
 from harvester_ccm.plan.node.node_note import NodeNote
 from harvester_ccm.plan.node.patch import (
     MetadataChange,
     NodePatch,
     addresses_patch,
     identity_patch,
-    taint_removal,
     uninitialized_taints,
     was_initialised,
 )
 from harvester_ccm.plan.node.topology import plan_topology
-from harvester_ccm.plan.node.vms import VM
+from harvester_ccm.plan.node.vms import VM, Lister, NodeStore
 
 _TOLD_AFTER_INIT: Final = frozenset(
     {
@@ -58,27 +58,37 @@ well, and to Nodes that are no VMs at all."""
 
 
 @dataclass(frozen=True)
+class VirtualIPs:
+    """The addresses of load balancers: they appear on the VMs' interfaces and are no node addresses."""
+
+    addresses: Set[IPAddress] = frozenset()
+    complete: bool = True
+    """Whether all that can be read was read; load balancers that may not be read do not count."""
+    problem: CCMError | None = None
+    """Why the load balancers cannot be read at the moment."""
+
+
+@dataclass(frozen=True)
 class NodeView:
     """All that the decision depends on."""
 
     node: Node
     match: Match
-    """The Node's VM; or ``Match(problem=harvester_note(...))`` when Harvester could not be asked."""
     settings: NodeSettings
-    virtual_ips: Set[IPAddress] = frozenset()
-    """Addresses of load balancers; complete, so Services and LBs must be read before."""
+    virtual_ips: VirtualIPs = VirtualIPs()
+    unreadable: NodeNote | None = None
+    """Why VMs or VMIs cannot be read at the moment; what was read before may be known nevertheless."""
 
 
 @dataclass(frozen=True)
 class NodePlan:
     """What to write, in this order, and what to say."""
 
-    writes: tuple[NodePatch, ...] = ()
-    """Apply each before the next; stop at the first that fails."""
-    remove_taint: bool = False
-    """Apply ``first``, then ``last`` of the Node that the last write returned (without writes: of the view's)."""
+    patches: tuple[NodePatch, ...] = ()
+    """Make the request of each with ``patch_request``, of the Node that the one before returned; stop at the first
+    that fails."""
     done: NodeNote | None = None
-    """Event for when everything was applied."""
+    """Event for when everything was applied: the Node is initialised."""
     waiting: NodeNote | None = None
     """Why the initialisation cannot be done yet; also among the notes. A VM or VMI event is the wake-up."""
     notes: tuple[NodeNote, ...] = ()
@@ -87,36 +97,54 @@ class NodePlan:
     """For the log only."""
     dropped: tuple[DroppedAddress, ...] = ()
     """Addresses that are not published and why, for the log at ``--v=4``."""
+    left_alone: str = ""
+    """Why nothing at all is decided; empty when it is."""
 
-    @property
-    def first(self) -> tuple[NodePatch, ...]:
-        """The writes that go by themselves."""
-        if not self.remove_taint:
-            return self.writes
-        return tuple(write for write in self.writes if write.subresource is not None)
 
-    def last(self, node: Node) -> NodePatch | None:
-        """Return the write that removes the taint and brings all else that the Node itself needs; None for neither."""
-        if not self.remove_taint:
-            return None
-        return taint_removal(node, next((write for write in self.writes if write.subresource is None), None))
+def virtual_ips_of(addresses: Set[IPAddress], services: Lister[object], load_balancers: Lister[object]) -> VirtualIPs:
+    """Return the addresses together with how far they can be relied on."""
+    problem = load_balancers.problem
+    readable = load_balancers.synced or isinstance(problem, Forbidden | NotFound)
+    return VirtualIPs(addresses, services.synced and readable, problem)
+
+
+def observe(store: NodeStore, node: Node, *, virtual_ips: VirtualIPs, settings: NodeSettings) -> NodeView:
+    """Return what is known about a Node."""
+    return NodeView(node, match_vm(store, node), settings, virtual_ips, unreadable(store))
 
 
 def plan_node(view: NodeView) -> NodePlan:
-    """Return the plan for the Node. Applying it and planning again gives a plan without writes."""
+    """Return the plan for the Node. Applying it and planning again gives a plan without patches."""
+    left_alone = _left_alone(view)
+    if left_alone:
+        return NodePlan(left_alone=left_alone)
     vm = view.match.vm
     if vm is None:
         return _waiting(view, AddressPlan(problem=view.match.problem))
+    if vm.vmi is None and view.unreadable is not None:
+        # That the VM does not run would be a guess while its VMI cannot be read.
+        return _waiting(replace(view, match=Match()), AddressPlan(problem=view.unreadable))
     addresses = _addresses(view, vm)
     if uninitialized_taints(view.node) and not addresses.addresses and not was_initialised(view.node):
         return _waiting(view, addresses)
     return _writing(view, vm, addresses)
 
 
+def _left_alone(view: NodeView) -> str:
+    known = view.virtual_ips
+    if view.node.metadata.deleting:
+        return "the Node is being deleted"
+    # A new Node must not wait for ever for load balancers that cannot be read.
+    if known.complete or (known.problem is not None and uninitialized_taints(view.node)):
+        return ""
+    why = f"cannot be read: {known.problem}" if known.problem is not None else "have not been read yet"
+    return f"nothing is decided while the addresses of load balancers {why}"
+
+
 def _addresses(view: NodeView, vm: VM) -> AddressPlan:
     if vm.vmi is None:
         return AddressPlan(problem=not_running(vm))
-    return plan_addresses(view.node, vm.vmi, settings=view.settings, virtual_ips=view.virtual_ips)
+    return plan_addresses(view.node, vm.vmi, settings=view.settings, virtual_ips=view.virtual_ips.addresses)
 
 
 def _waiting(view: NodeView, addresses: AddressPlan) -> NodePlan:
@@ -132,17 +160,16 @@ def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
     tainted = bool(uninitialized_taints(node))
     topology = plan_topology(node, vm.vmi, follow=view.settings.vmi_controller)
     provider_id = format_provider_id(vm.uid) if tainted and not node.spec.provider_id else None
-    writes = (
+    patches = (
         addresses_patch(node, addresses.addresses) if addresses.addresses else None,
-        identity_patch(node, provider_id, _with_record(node, vm, topology.change)),
+        identity_patch(node, provider_id, _with_record(node, vm, topology.change), initialised=tainted),
     )
     problems = (addresses.problem,) if addresses.problem else ()
     told, remarks = _sorted_out(
         (*problems, *_match_notes(view.match), *addresses.notes, *topology.notes), tainted=tainted
     )
     return NodePlan(
-        writes=tuple(write for write in writes if write is not None),
-        remove_taint=tainted,
+        patches=tuple(patch for patch in patches if patch is not None),
         done=NodeNote(NodeReason.SYNCED, "Node synced successfully", type="Normal") if tainted else None,
         notes=told,
         remarks=remarks,

@@ -12,8 +12,8 @@ from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import VirtualMachine
 from harvester_ccm.names import MACHINE_RECORD, NodeReason
-from harvester_ccm.plan.node.match import Match, find_vm
-from harvester_ccm.plan.node.vms import VM, VMIndex, phase
+from harvester_ccm.plan.node.match import Match, find_vm, match_vm
+from harvester_ccm.plan.node.vms import VM, NodeStore, VMIndex, phase, undecodable
 
 _RUNNING: Final = frozenset({"Paused", "Migrating"})
 _NOT_STARTING: Final = frozenset(
@@ -68,7 +68,7 @@ class VMExistence:
     """Set when it is present."""
     detail: str = ""
     """For logs: which answer it rests on."""
-    doubtful: bool = False
+    unprovable: bool = False
     """Whether no answer of Harvester could make an absence certain; the detail says why."""
 
 
@@ -84,6 +84,9 @@ class ClusterCheck:
     """Names of those without a VM that are ready nevertheless."""
 
 
+NOTHING_CHECKED: Final = ClusterCheck(managed=0, missing=frozenset(), missing_ready=frozenset())
+
+
 def check_cluster(nodes: Iterable[Node], index: VMIndex) -> ClusterCheck:
     """Return the check over all Nodes of the cluster."""
     managed = [n for n in nodes if parse_provider_id(n.spec.provider_id) and not n.metadata.deleting]
@@ -93,6 +96,22 @@ def check_cluster(nodes: Iterable[Node], index: VMIndex) -> ClusterCheck:
         missing=frozenset(n.metadata.name for n in missing),
         missing_ready=frozenset(n.metadata.name for n in missing if n.ready == "True"),
     )
+
+
+def vm_to_get(store: NodeStore, node: Node, match: Match, seen_name: str | None) -> str | None:
+    """Return the name of the VM that Harvester has to be asked for now; None: no answer would decide anything.
+
+    ``seen_name`` is the name under which the Node's VM was last seen by this process.
+    """
+    if not needs_live_get(node, match) or undecodable(store):
+        return None
+    return proven_name(node, seen_name)
+
+
+def vm_existence(store: NodeStore, node: Node, *, seen_name: str | None, live_get: LiveGet | None) -> VMExistence:
+    """Return what is certain about the Node's VM, from all that is known and the live answer (None: not asked)."""
+    uncertain = why_uncertain(node, proven_name(node, seen_name), undecodable(store))
+    return judge_existence(node, match_vm(store, node), live_get, uncertain)
 
 
 def needs_live_get(node: Node, match: Match) -> bool:
@@ -115,7 +134,7 @@ def proven_name(node: Node, remembered: str | None) -> str | None:
     return remembered or (recorded if _OBJECT_NAME.fullmatch(recorded) else None)
 
 
-def absence_doubt(node: Node, name: str | None, unread: Set[str]) -> str:
+def why_uncertain(node: Node, name: str | None, unread: Set[str]) -> str:
     """Return why even a 404 would not prove that the Node's VM is gone; empty when it would.
 
     ``name`` is of ``proven_name``; ``unread`` are the VMs that could not be decoded, any of which may be this one.
@@ -130,15 +149,15 @@ def absence_doubt(node: Node, name: str | None, unread: Set[str]) -> str:
     return ""
 
 
-def judge_existence(node: Node, match: Match, live_get: LiveGet | None, doubt: str = "") -> VMExistence:
+def judge_existence(node: Node, match: Match, live_get: LiveGet | None, uncertain: str = "") -> VMExistence:
     """Return what is certain, from the look-up in the lists and the live answer (None: not asked).
 
-    ``doubt`` is of ``absence_doubt``.
+    ``uncertain`` is of ``why_uncertain``.
     """
     if match.vm is not None:
         return VMExistence(Existence.PRESENT, match.vm, f"found by {match.by}")
-    if doubt and needs_live_get(node, match):
-        return VMExistence(Existence.UNKNOWN, detail=doubt, doubtful=True)
+    if uncertain and needs_live_get(node, match):
+        return VMExistence(Existence.UNKNOWN, detail=uncertain, unprovable=True)
     if not needs_live_get(node, match) or live_get is None:
         return VMExistence(Existence.UNKNOWN, detail=match.problem.message if match.problem else "not asked")
     if live_get.vm is not None:

@@ -19,7 +19,6 @@ certain the taint stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,9 +26,20 @@ from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
 from harvester_ccm.model.core import Node, Taint, parse_provider_id
 from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
-from harvester_ccm.plan.node.existence import ClusterCheck, Existence, Power, VMExistence, power
+from harvester_ccm.plan.node.existence import (
+    NOTHING_CHECKED,
+    ClusterCheck,
+    Existence,
+    LiveGet,
+    Power,
+    VMExistence,
+    check_cluster,
+    power,
+    vm_existence,
+)
 from harvester_ccm.plan.node.node_note import NodeNote
-from harvester_ccm.plan.node.patch import NodePatch, has_taint, taints_patch, without_taint
+from harvester_ccm.plan.node.patch import NodePatch, NodeRequest, has_taint, taints_patch, without_taint
+from harvester_ccm.plan.node.vms import NodeStore
 
 _EFFECT: Final = "NoSchedule"
 _SHUTDOWN: Final = Taint(key=SHUTDOWN_TAINT, effect=_EFFECT)
@@ -51,6 +61,18 @@ class AbsenceCount:
 
 
 @dataclass(frozen=True)
+class LifecycleMemory:
+    """What a process remembers; lost at a restart, which delays a deletion or has it held."""
+
+    vm_name: str | None = None
+    """Last name under which the Node's VM was seen."""
+    absences: AbsenceCount | None = None
+    """What the last plan for this Node returned."""
+    deletions: tuple[float, ...] = ()
+    """Monotonic seconds of the deletions of Nodes that succeeded in this process; old ones may be left in."""
+
+
+@dataclass(frozen=True)
 class LifecycleView:
     """All that the decision depends on."""
 
@@ -60,10 +82,7 @@ class LifecycleView:
     settings: NodeSettings
     now: float
     """Monotonic seconds."""
-    absences: AbsenceCount | None = None
-    """What the last plan for this Node returned."""
-    deletions: tuple[float, ...] = ()
-    """Monotonic seconds of the deletions that succeeded in this process; old ones may be left in."""
+    memory: LifecycleMemory
 
 
 @dataclass(frozen=True)
@@ -76,10 +95,11 @@ class NodeDeletion:
     done: NodeNote
     """Event for when it succeeded."""
 
-    def options(self) -> Mapping[str, object]:
-        """Return the body of the DELETE request."""
+    def request(self) -> NodeRequest:
+        """Return the request."""
         preconditions = {"uid": self.uid, "resourceVersion": self.resource_version}
-        return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        return NodeRequest("DELETE", self.name, options)
 
 
 @dataclass(frozen=True)
@@ -94,6 +114,23 @@ class LifecyclePlan:
     """Seconds after which another look is due even without an event."""
     note: NodeNote | None = None
     """To be told as an Event, through ``node_note.news``."""
+
+
+def observe_lifecycle(
+    store: NodeStore,
+    node: Node,
+    settings: NodeSettings,
+    memory: LifecycleMemory,
+    *,
+    live_get: LiveGet | None,
+    now: float,
+) -> LifecycleView:
+    """Return what is known about a Node's life. ``live_get`` is the answer about the VM that ``vm_to_get`` named."""
+    existence = vm_existence(store, node, seen_name=memory.vm_name, live_get=live_get)
+    absent = existence.existence is Existence.ABSENT
+    # Nothing is decided by the other Nodes while the VM of this one is not certainly gone.
+    check = check_cluster(store.nodes.all(), store.index()) if absent else NOTHING_CHECKED
+    return LifecycleView(node, existence, check, settings, now, memory)
 
 
 def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
@@ -172,7 +209,7 @@ def _absent(view: LifecycleView) -> LifecyclePlan:
 
 
 def _same(view: LifecycleView) -> AbsenceCount | None:
-    absences, node = view.absences, view.node
+    absences, node = view.memory.absences, view.node
     if absences is None:
         return None
     same = (absences.node_uid, absences.provider_id) == (node.metadata.uid, node.spec.provider_id)
@@ -202,7 +239,7 @@ def _obstacle(view: LifecycleView) -> NodeNote | None:
         )
     if check.managed <= len(check.missing):
         return _held(f"{gone}: no VM of this cluster is found at all. Check the namespace in the cloud-config", "none")
-    recent = sum(1 for at in view.deletions if view.now - at < DELETION_WINDOW)
+    recent = sum(1 for at in view.memory.deletions if view.now - at < DELETION_WINDOW)
     total = check.managed + recent
     # A tiny bit is added because a share such as 0.29 of 100 is 28.999… in floating point.
     allowed = max(1, int(settings.deletion_max_share * total + 1e-9))
@@ -217,7 +254,7 @@ def _obstacle(view: LifecycleView) -> NodeNote | None:
 
 
 def _doubt(existence: VMExistence) -> NodeNote | None:
-    if not existence.doubtful:
+    if not existence.unprovable:
         return None
     return _held(f"This Node has no VM in Harvester, but the Node is not deleted: {existence.detail}", "doubt")
 

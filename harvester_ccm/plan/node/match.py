@@ -15,11 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.names import NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
-from harvester_ccm.plan.node.node_note import NodeNote
-from harvester_ccm.plan.node.vms import VM, Membership, VMIndex
+from harvester_ccm.plan.node.node_note import NodeNote, harvester_note
+from harvester_ccm.plan.node.patch import uninitialized_taints
+from harvester_ccm.plan.node.vms import VM, Membership, NodeStore, VMIndex
+
+_SEARCHED: Final = frozenset({NodeReason.VM_NOT_FOUND, NodeReason.VM_AMBIGUOUS})
 
 
 class MatchedBy(StrEnum):
@@ -41,6 +45,30 @@ class Match:
     """Set exactly when there is no VM."""
     note: NodeNote | None = None
     """An oddity of a VM that was found."""
+
+
+def match_vm(store: NodeStore, node: Node) -> Match:
+    """Return the Node's VM. While Harvester cannot be read, that is the reason why there is none."""
+    match = find_vm(node, store.index())
+    problem = unreadable(store) if match.vm is None else None
+    return Match(problem=problem) if problem is not None else match
+
+
+def unreadable(store: NodeStore) -> NodeNote | None:
+    """Return why the VMs cannot be read at the moment, None while they can."""
+    for action, error in (
+        ("list VirtualMachines", store.vms.problem),
+        ("list VirtualMachineInstances", store.vmis.problem),
+    ):
+        if error is not None:
+            return harvester_note(error, action=action, namespace=store.cluster.namespace)
+    return None
+
+
+def wants_hostname(node: Node, match: Match) -> bool:
+    """Return whether the host name of a guest could tell which VM a new Node is."""
+    searched = match.problem is not None and match.problem.reason in _SEARCHED
+    return searched and bool(uninitialized_taints(node)) and parse_provider_id(node.spec.provider_id) is None
 
 
 def find_vm(node: Node, index: VMIndex) -> Match:

@@ -22,6 +22,28 @@ class NodePatch:
 
     body: Mapping[str, object]
     subresource: Literal["status"] | None = None
+    initialised: bool = False
+    """Whether the uninitialized taints go with it. ``patch_request`` adds that, bound to the Node's version then."""
+
+
+@dataclass(frozen=True)
+class NodeRequest:
+    """A write as it is sent."""
+
+    method: Literal["PATCH", "DELETE"]
+    name: str
+    body: Mapping[str, object]
+    subresource: Literal["status"] | None = None
+
+
+def patch_request(node: Node, patch: NodePatch) -> NodeRequest | None:
+    """Return the request for a patch of the Node as the last write returned it; None when nothing is left to write."""
+    body = patch.body
+    kept = tuple(taint for taint in node.spec.taints if taint.key != UNINITIALIZED_TAINT)
+    if patch.initialised and len(kept) < len(node.spec.taints):
+        removal = taints_patch(node, kept).body
+        body = {part: {**_part(body, part), **_part(removal, part)} for part in ("metadata", "spec")}
+    return NodeRequest("PATCH", node.metadata.name, body, patch.subresource) if body else None
 
 
 @dataclass(frozen=True)
@@ -32,10 +54,15 @@ class MetadataChange:
     annotations: Mapping[str, str | None]
 
 
-def identity_patch(node: Node, provider_id: str | None, change: MetadataChange) -> NodePatch | None:
-    """Return the patch for provider ID, labels and annotations, or None when there is nothing to write."""
+def identity_patch(
+    node: Node, provider_id: str | None, change: MetadataChange, *, initialised: bool = False
+) -> NodePatch | None:
+    """Return the patch for provider ID, labels and annotations, or None when there is nothing to write.
+
+    ``initialised`` takes the uninitialized taints away with it; it is a patch even without anything else.
+    """
     if provider_id is None and not change.labels and not change.annotations:
-        return None
+        return NodePatch({}, initialised=True) if initialised else None
     metadata: dict[str, object] = _metadata(node)
     if change.labels:
         metadata["labels"] = dict(change.labels)
@@ -44,7 +71,7 @@ def identity_patch(node: Node, provider_id: str | None, change: MetadataChange) 
     body: dict[str, object] = {"metadata": metadata}
     if provider_id is not None:
         body["spec"] = {"providerID": provider_id}
-    return NodePatch(body)
+    return NodePatch(body, initialised=initialised)
 
 
 def addresses_patch(node: Node, addresses: Iterable[NodeAddress]) -> NodePatch | None:
@@ -72,23 +99,8 @@ def was_initialised(node: Node) -> bool:
     return not taints or (ours and all(taint.effect == "PreferNoSchedule" for taint in taints))
 
 
-def taint_removal(node: Node, also: NodePatch | None = None) -> NodePatch | None:
-    """Return the patch that removes every uninitialized taint and does what ``also`` does; None for neither.
-
-    Call it with the Node that the last write returned: the patch is bound to that resource version. ``also`` is a
-    patch of the Node itself that leaves the taints alone.
-    """
-    kept = tuple(taint for taint in node.spec.taints if taint.key != UNINITIALIZED_TAINT)
-    if len(kept) == len(node.spec.taints):
-        return also
-    removal = taints_patch(node, kept)
-    if also is None:
-        return removal
-    return NodePatch({part: {**_part(also, part), **_part(removal, part)} for part in ("metadata", "spec")})
-
-
-def _part(patch: NodePatch, key: str) -> Mapping[str, object]:
-    part = patch.body.get(key)
+def _part(body: Mapping[str, object], key: str) -> Mapping[str, object]:
+    part = body.get(key)
     return part if isinstance(part, Mapping) else {}
 
 

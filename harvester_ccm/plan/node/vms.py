@@ -1,7 +1,8 @@
 """The VMs of our Harvester namespace, and how one is known to belong to this cluster.
 
-Lists are joined here once (VM, VMI, guest host name, owner) so that looking a Node's VM up is cheap and
-no odd VM can stop it. Which VM is a Node's is decided in ``match``.
+Lists are joined here once (VM, VMI, guest host name, owner) so that looking a Node's VM up is cheap and no odd VM can
+stop it. Where the lists come from is a ``NodeStore``: the running program's caches, or what a command read once. Which
+VM is a Node's is decided in ``match``.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
+from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import InstanceSpec, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, NODE_DRIVER, VM_CLUSTER, VM_CREATOR
+
+T_co = TypeVar("T_co", covariant=True)
 
 _HOSTNAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _UNSET_HOSTNAMES: Final = frozenset({"localhost", "localhost.localdomain", "localhost.localdomain6"})
@@ -97,6 +101,65 @@ class VMIndex:
     by_short_hostname: Mapping[str, tuple[VM, ...]] = field(default_factory=dict)
     claims: Mapping[str, str] = field(default_factory=dict)
     """VM UID to the name of the Node whose provider ID it is."""
+
+
+class Lister(Protocol[T_co]):
+    """One collection as it is known now."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether it was read completely at least once."""
+
+    @property
+    def problem(self) -> CCMError | None:
+        """Why it cannot be read at the moment; what was read before is still there."""
+
+    @property
+    def unread(self) -> frozenset[str]:
+        """Keys of objects that are there and could not be decoded."""
+
+    def all(self) -> tuple[T_co, ...]:
+        """Return the objects."""
+
+
+class NodeStore(Protocol):
+    """All that is known of Nodes and VMs."""
+
+    @property
+    def nodes(self) -> Lister[Node]:
+        """The Nodes of this cluster."""
+
+    @property
+    def vms(self) -> Lister[VirtualMachine]:
+        """The VMs of our namespace in Harvester."""
+
+    @property
+    def vmis(self) -> Lister[VirtualMachineInstance]:
+        """Those of them that run."""
+
+    @property
+    def cluster(self) -> GuestCluster:
+        """Who we are."""
+
+    def index(self) -> VMIndex:
+        """Return ``join`` of all this, made anew only after a change."""
+
+
+def join(store: NodeStore, hostnames: Mapping[str, str]) -> VMIndex:
+    """Return the index over a store. ``hostnames`` maps VM names to what the guest agents said."""
+    return index_vms(
+        store.vms.all(),
+        store.vmis.all(),
+        cluster=store.cluster,
+        hostnames=hostnames,
+        claims=claims_of(store.nodes.all()),
+        synced=store.vms.synced and store.vmis.synced,
+    )
+
+
+def undecodable(store: NodeStore) -> frozenset[str]:
+    """Return the keys of VMs and VMIs that are there and could not be decoded."""
+    return store.vms.unread | store.vmis.unread
 
 
 def index_vms(

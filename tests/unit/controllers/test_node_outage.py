@@ -15,6 +15,7 @@ import pytest
 
 from devenv.harvester.machines import Machine
 from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.plan.node.match import unreadable
 from tests.worlds.clock import JumpingLoop, jumping_time
 from tests.worlds.memory_server import Call, Document, refused
 from tests.worlds.node_world import VM, VMI, NodeWorld, initialised, machine, until
@@ -201,7 +202,7 @@ async def _suffer(scene: NodeWorld, outage: Outage, vms: list[Machine], *, begun
     outage.end(scene)
     for vm in vms:
         scene.say_ready(vm.name, "True")
-    await until(lambda: scene.vms.problem() is None and len(scene.machines) == len(vms), seconds=300)
+    await until(lambda: unreadable(scene.vms) is None and len(scene.machines) == len(vms), seconds=300)
     scene.report(vms[0], "10.9.9.9")
     scene.boot(LATE, "10.0.0.99")
     await initialised(scene, [LATE.name], 300)

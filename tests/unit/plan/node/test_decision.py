@@ -13,11 +13,11 @@ from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import ZONE, NodeReason
 from harvester_ccm.netip import plain_address
-from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
+from harvester_ccm.plan.node.decision import NodePlan, NodeView, VirtualIPs, plan_node
 from harvester_ccm.plan.node.interfaces import DroppedAddress, DropReason
 from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm
 from harvester_ccm.plan.node.node_note import NodeNote, harvester_note
-from harvester_ccm.plan.node.patch import NodePatch
+from harvester_ccm.plan.node.patch import NodePatch, patch_request
 from harvester_ccm.plan.node.vms import VM, VMIndex
 from tests.worlds.node_objects import (
     FOREIGN,
@@ -51,17 +51,17 @@ def planned(target: Node, found: VMIndex | None = None, settings: NodeSettings |
 
 def applied(target: Node, plan: NodePlan) -> Node:
     """Return the Node after the plan, as the API server would leave it."""
-    for write in plan.first:
-        target = merged(target, write.body)
-    last = plan.last(target)
-    return merged(target, last.body) if last else target
+    for patch in plan.patches:
+        request = patch_request(target, patch)
+        target = merged(target, request.body) if request else target
+    return target
 
 
 def test_initialisation_in_its_order() -> None:
     running = instance(ips=["10.0.0.1", "132.143.154.163"], annotations=ZONES)
     plan = planned(node(taints=[EXTRA, UNINITIALIZED]), machines(running))
     assert plan == NodePlan(
-        writes=(
+        patches=(
             NodePatch(
                 {
                     "metadata": {"uid": "node-uid"},
@@ -91,10 +91,10 @@ def test_initialisation_in_its_order() -> None:
                         },
                     },
                     "spec": {"providerID": "harvester://uid-w1"},
-                }
+                },
+                initialised=True,
             ),
         ),
-        remove_taint=True,
         done=NodeNote(NodeReason.SYNCED, "Node synced successfully", type="Normal"),
     )
 
@@ -191,7 +191,7 @@ WAITS: Mapping[str, tuple[VMIndex, str, str]] = {
 def test_initialisation_that_has_to_wait_writes_nothing_and_says_why(case: str) -> None:
     found, reason, words = WAITS[case]
     plan = planned(node(taints=[UNINITIALIZED]), found)
-    assert (plan.writes, plan.remove_taint, plan.done) == ((), False, None)
+    assert (plan.patches, plan.done) == ((), None)
     assert plan.waiting is not None
     assert plan.waiting.reason.name == reason
     assert words in plan.waiting.message
@@ -202,7 +202,7 @@ def test_initialisation_that_has_to_wait_writes_nothing_and_says_why(case: str) 
 def test_same_trouble_of_an_initialised_node_is_only_logged(case: str) -> None:
     found, reason, _ = WAITS[case]
     plan = planned(node(), found)
-    assert (plan.writes, plan.waiting, plan.notes) == ((), None, ())
+    assert (plan.patches, plan.waiting, plan.notes) == ((), None, ())
     assert [remark.reason.name for remark in plan.remarks] == [reason]
 
 
@@ -212,18 +212,45 @@ def test_harvester_that_forbids_is_told() -> None:
     assert plan == NodePlan(waiting=problem, notes=(problem,))
 
 
+def test_nothing_is_decided_while_an_address_may_be_a_load_balancers() -> None:
+    ours, addresses = node(provider_id="harvester://uid-w1"), VirtualIPs(complete=False)
+    waits = plan_node(NodeView(ours, find_vm(ours, machines()), node_settings(), addresses))
+    assert waits == NodePlan(left_alone=waits.left_alone)
+    assert waits.left_alone.endswith("load balancers have not been read yet")
+
+
+@pytest.mark.parametrize(
+    ("taints", "decided"), [pytest.param([UNINITIALIZED], True, id="new"), pytest.param([], False, id="initialised")]
+)
+def test_new_node_does_not_wait_for_ever_for_load_balancers(taints: list[dict[str, str]], decided: bool) -> None:
+    target = node(taints=taints)
+    broken = VirtualIPs(complete=False, problem=answered(500, "conversion webhook failed"))
+    plan = plan_node(NodeView(target, find_vm(target, machines()), node_settings(), broken))
+    assert (plan.patches != ()) == decided
+    assert ("conversion webhook failed" in plan.left_alone) == (not decided)
+
+
+def test_vm_is_not_called_stopped_while_its_vmi_cannot_be_read() -> None:
+    target = node(taints=[UNINITIALIZED])
+    problem = harvester_note(answered(403, "no"), action="list VirtualMachineInstances", namespace="prod")
+    match = find_vm(target, index([vm()]))
+    assert match.vm is not None
+    plan = plan_node(NodeView(target, match, node_settings(), unreadable=problem))
+    assert plan == NodePlan(waiting=problem, notes=(problem,))
+
+
 def test_refresh_of_an_initialised_node_follows_its_vm() -> None:
     known = node(provider_id="harvester://uid-w1", addresses=pairs("I 10.0.0.1, H w1"))
     plan = planned(known, machines(instance(ips=["10.0.0.7"], annotations={"topology.kubernetes.io/zone": "z2"})))
     after = applied(known, plan)
-    assert (plan.remove_taint, plan.done) == (False, None)
+    assert plan.done is None
     assert shown(after.status.addresses) == "I 10.0.0.7, H w1"
     assert after.metadata.label("topology.kubernetes.io/zone") == "z2"
 
 
 def test_provider_id_is_only_written_with_the_initialisation() -> None:
     plan = planned(node(addresses=pairs(A1)))
-    assert plan.writes == ()
+    assert plan.patches == ()
 
 
 def test_configuration_faults_are_told_after_the_initialisation_too() -> None:
@@ -241,7 +268,7 @@ def test_restored_vm_is_told_and_served() -> None:
 
 def test_virtual_ip_is_subtracted_and_named() -> None:
     target = node(taints=[UNINITIALIZED])
-    view = NodeView(target, find_vm(target, machines()), node_settings(), frozenset({plain_address("10.0.0.1")}))
+    view = NodeView(target, find_vm(target, machines()), node_settings(), VirtualIPs({plain_address("10.0.0.1")}))
     plan = plan_node(view)
     assert shown(applied(target, plan).status.addresses) == "I 132.143.154.163, H w1"
     assert plan.dropped == (DroppedAddress("10.0.0.1", DropReason.VIRTUAL_IP),)
@@ -268,15 +295,15 @@ def test_planning_again_after_the_plan_writes_nothing(
     before = node(taints=tainted, provider_id=provider_id, addresses=pairs(present), labels=labels)
     running = instance(ips=ips, annotations={} if zone is None else {"topology.kubernetes.io/zone": zone})
     plan = planned(before, machines(running))
-    if plan.remove_taint or not tainted:
+    if plan.done or not tainted:
         after = applied(before, plan)
         again = planned(after, machines(running))
         # The first refresh after an initialisation may still copy a beta label, as the framework does.
         settled = applied(after, again)
-        assert planned(settled, machines(running)).writes == ()
-        assert all("spec" not in write.body for write in again.writes)
+        assert planned(settled, machines(running)).patches == ()
+        assert all("spec" not in write.body for write in again.patches)
     else:
-        assert plan.writes == ()
+        assert plan.patches == ()
         assert plan.waiting is not None
 
 
@@ -302,7 +329,5 @@ def test_name_of_the_vm_is_recorded_with_what_is_written_anyway(
 ) -> None:
     machine = VM(vm("vm-1"), instance("vm-1", ips=["10.0.0.1"], annotations=labels))
     plan = plan_node(NodeView(target, Match(machine, MatchedBy.PROVIDER_ID), node_settings()))
-    after = target
-    for write in plan.writes:
-        after = merged(after, write.body)
+    after = applied(target, plan)
     assert after.metadata.annotation(RECORD) == (recorded or target.metadata.annotation(RECORD))

@@ -15,14 +15,15 @@ from harvester_ccm.plan.node.existence import (
     Existence,
     LiveGet,
     VMExistence,
-    absence_doubt,
     check_cluster,
     judge_existence,
     needs_live_get,
     proven_name,
+    why_uncertain,
 )
 from harvester_ccm.plan.node.lifecycle import (
     AbsenceCount,
+    LifecycleMemory,
     LifecyclePlan,
     LifecycleView,
     deletion_refused,
@@ -65,7 +66,7 @@ def view(
     deletions: tuple[float, ...] = (),
 ) -> LifecycleView:
     target = target or node(provider_id=OURS, ready="Unknown")
-    return LifecycleView(target, sighting, survey, DEFAULTS, now, absences, deletions)
+    return LifecycleView(target, sighting, survey, DEFAULTS, now, LifecycleMemory("w1", absences, deletions))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_same_key_with_another_effect_is_not_ours() -> None:
 def test_deletion_is_bound_to_the_very_node() -> None:
     plan = plan_lifecycle(view(node(provider_id=OURS, ready="False", version="42")))
     assert plan.deletion is not None
-    assert plan.deletion.options() == {
+    assert plan.deletion.request().body == {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
         "preconditions": {"uid": "node-uid", "resourceVersion": "42"},
@@ -358,7 +359,7 @@ def test_name_that_is_asked_for(recorded: str | None, remembered: str | None, na
 def test_absence_that_cannot_be_proven_is_told(name: str | None, unread: frozenset[str], told: str) -> None:
     target = node(provider_id=OURS, ready="Unknown")
     match = find_vm(target, index([vm("w2")]))
-    doubt = absence_doubt(target, name, unread)
+    doubt = why_uncertain(target, name, unread)
     sighting = judge_existence(target, match, LiveGet("w1", error=CERTAIN), doubt)
     plan = plan_lifecycle(view(target, sighting))
     assert (plan.deletion is None) == bool(told)

@@ -8,10 +8,11 @@ from harvester_ccm.model.core import Taint
 from harvester_ccm.plan.node.patch import (
     MetadataChange,
     NodePatch,
+    NodeRequest,
     addresses_patch,
     has_taint,
     identity_patch,
-    taint_removal,
+    patch_request,
     taints_patch,
     without_taint,
 )
@@ -78,27 +79,30 @@ def test_identity_writes_only_what_was_asked() -> None:
     ],
 )
 def test_end_of_the_initialisation(taints: list[dict[str, str]], kept: list[dict[str, str]] | None) -> None:
-    assert taint_removal(node(taints=taints, version="42")) == NodePatch(
-        {"metadata": {"uid": "node-uid", "resourceVersion": "42"}, "spec": {"taints": kept}}
-    )
+    target = node(taints=taints, version="42")
+    done = identity_patch(target, None, MetadataChange({}, {}), initialised=True)
+    assert done is not None
+    body = {"metadata": {"uid": "node-uid", "resourceVersion": "42"}, "spec": {"taints": kept}}
+    assert patch_request(target, done) == NodeRequest("PATCH", "w1", body)
 
 
 def test_end_of_the_initialisation_brings_the_identity_along() -> None:
     target = node(taints=[UNINITIALIZED], version="42")
-    identity = identity_patch(target, "harvester://uid-w1", MetadataChange({"zone": "a"}, {}))
-    assert taint_removal(target, identity) == NodePatch(
-        {
-            "metadata": {"uid": "node-uid", "labels": {"zone": "a"}, "resourceVersion": "42"},
-            "spec": {"providerID": "harvester://uid-w1", "taints": None},
-        }
-    )
+    identity = identity_patch(target, "harvester://uid-w1", MetadataChange({"zone": "a"}, {}), initialised=True)
+    assert identity is not None
+    body = {
+        "metadata": {"uid": "node-uid", "labels": {"zone": "a"}, "resourceVersion": "42"},
+        "spec": {"providerID": "harvester://uid-w1", "taints": None},
+    }
+    assert patch_request(target, identity) == NodeRequest("PATCH", "w1", body)
 
 
 def test_no_write_without_the_taint() -> None:
     target = node(taints=[{"key": "other", "effect": "NoExecute"}])
-    assert taint_removal(target) is None
-    identity = identity_patch(target, "harvester://uid-w1", MetadataChange({}, {}))
-    assert taint_removal(target, identity) is identity
+    assert patch_request(target, NodePatch({}, initialised=True)) is None
+    identity = identity_patch(target, "harvester://uid-w1", MetadataChange({}, {}), initialised=True)
+    assert identity is not None
+    assert patch_request(target, identity) == NodeRequest("PATCH", "w1", identity.body)
 
 
 @pytest.mark.parametrize(
