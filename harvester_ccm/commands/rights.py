@@ -107,6 +107,10 @@ class Collection:
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
+def _of(kind: Resource[Any], *rights: Right, subresource: str = "", namespace: str = "", name: str = "") -> Collection:
+    return Collection(kind.group, kind.plural, rights, subresource, namespace, name)
+
+
 def _watched(what: str, used: Condition = _always) -> tuple[Right, Right]:
     return (
         Right("list", f"{what} cannot be read", used=used),
@@ -119,71 +123,50 @@ _NO_METRICS: Final = "nobody can read /metrics of this program"
 _NO_LEASE: Final = "the program waits for its Lease for ever and does nothing"
 
 _GUEST_COLLECTIONS: Final[tuple[Collection, ...]] = (
-    Collection(
-        SERVICES.group,
-        SERVICES.plural,
-        (
-            Right(
-                "get", "load balancers whose Service is gone are never deleted", required=False, used=_deletes_orphans
-            ),
-            *_watched("Services"),
-        ),
+    _of(
+        SERVICES,
+        Right("get", "load balancers whose Service is gone are never deleted", required=False, used=_deletes_orphans),
+        *_watched("Services"),
     ),
-    Collection(
-        SERVICES.group,
-        SERVICES.plural,
-        (Right("patch", "no Service gets an address, and a deleted one is never let go", used=_serves),),
+    _of(
+        SERVICES,
+        Right("patch", "no Service gets an address, and a deleted one is never let go", used=_serves),
         subresource="status",
     ),
-    Collection(
-        NODES.group,
-        NODES.plural,
-        (
-            Right(
-                "get", "a Node that is created anew under its name is noticed late", required=False, used=_keeps_nodes
-            ),
-            *_watched("Nodes"),
-            Right("patch", "new Nodes are never initialised and keep the uninitialized taint", used=_touches_nodes),
-            Right("delete", "the Node of a VM that is gone stays; delete it by hand", required=False, used=_ends_nodes),
-        ),
+    _of(
+        NODES,
+        Right("get", "a Node that is created anew under its name is noticed late", required=False, used=_keeps_nodes),
+        *_watched("Nodes"),
+        Right("patch", "new Nodes are never initialised and keep the uninitialized taint", used=_touches_nodes),
+        Right("delete", "the Node of a VM that is gone stays; delete it by hand", required=False, used=_ends_nodes),
     ),
-    Collection(
-        NODES.group,
-        NODES.plural,
-        (Right("patch", "Nodes get no addresses and are never initialised", used=_keeps_nodes),),
+    _of(
+        NODES,
+        Right("patch", "Nodes get no addresses and are never initialised", used=_keeps_nodes),
         subresource="status",
     ),
-    Collection(
-        EVENTS.group,
-        EVENTS.plural,
-        (
-            Right("create", "users are told nothing: no Events", required=False),
-            Right("patch", "an Event that repeats is written anew each time", required=False),
-        ),
+    _of(
+        EVENTS,
+        Right("create", "users are told nothing: no Events", required=False),
+        Right("patch", "an Event that repeats is written anew each time", required=False),
     ),
-    Collection(
-        NAMESPACES.group,
-        NAMESPACES.plural,
-        (
-            Right(
-                "get",
-                "load balancers carry no owner mark, so clusters of one name are not told apart and left-over load "
-                "balancers are not deleted",
-                required=False,
-            ),
+    _of(
+        NAMESPACES,
+        Right(
+            "get",
+            "load balancers carry no owner mark, so clusters of one name are not told apart and left-over load "
+            "balancers are not deleted",
+            required=False,
         ),
         name="kube-system",
     ),
-    Collection(
-        CONFIG_MAPS.group,
-        CONFIG_MAPS.plural,
-        (
-            Right("get", _NO_MAPPING, required=False, used=_keeps_mapping),
-            Right("list", "Services with a network get no device for kube-vip", required=False),
-            Right("watch", POLLED, required=False),
-            Right("create", _NO_MAPPING, required=False, used=_keeps_mapping, named=False),
-            Right("update", _NO_MAPPING, required=False, used=_keeps_mapping),
-        ),
+    _of(
+        CONFIG_MAPS,
+        Right("get", _NO_MAPPING, required=False, used=_keeps_mapping),
+        Right("list", "Services with a network get no device for kube-vip", required=False),
+        Right("watch", POLLED, required=False),
+        Right("create", _NO_MAPPING, required=False, used=_keeps_mapping, named=False),
+        Right("update", _NO_MAPPING, required=False, used=_keeps_mapping),
         namespace=NAD_MAPPING_NAMESPACE,
         name=NAD_MAPPING_NAME,
     ),
@@ -207,42 +190,30 @@ _LEASE_RIGHTS: Final = (
 )
 
 _HARVESTER_COLLECTIONS: Final[tuple[Collection, ...]] = (
-    Collection(
-        LOAD_BALANCERS.group,
-        LOAD_BALANCERS.plural,
-        (
-            Right("get", "a load balancer that is there already is not taken up at once", required=False, used=_serves),
-            *_watched("load balancers"),
-            Right("create", "no Service gets a load balancer", used=_serves),
-            Right(
-                "update", "load balancers are never kept up to date: address, owner, listeners, backends", used=_serves
-            ),
-            Right("delete", "load balancers and their addresses stay when a Service is deleted", used=_serves),
-        ),
+    _of(
+        LOAD_BALANCERS,
+        Right("get", "a load balancer that is there already is not taken up at once", required=False, used=_serves),
+        *_watched("load balancers"),
+        Right("create", "no Service gets a load balancer", used=_serves),
+        Right("update", "load balancers are never kept up to date: address, owner, listeners, backends", used=_serves),
+        Right("delete", "load balancers and their addresses stay when a Service is deleted", used=_serves),
     ),
-    Collection(
-        VIRTUAL_MACHINES.group,
-        VIRTUAL_MACHINES.plural,
-        (
-            Right("get", "the Node of a VM that is gone is never deleted", required=False, used=_ends_nodes),
-            *_watched("VMs"),
-        ),
+    _of(
+        VIRTUAL_MACHINES,
+        Right("get", "the Node of a VM that is gone is never deleted", required=False, used=_ends_nodes),
+        *_watched("VMs"),
     ),
-    Collection(
-        INSTANCES.group,
-        INSTANCES.plural,
-        _watched("VM instances, and with them the addresses of Nodes,", used=_touches_nodes),
+    _of(
+        INSTANCES,
+        *_watched("VM instances, and with them the addresses of Nodes,", used=_touches_nodes),
     ),
-    Collection(
-        GUEST_OS_INFO.group,
-        GUEST_OS_INFO.plural,
-        (
-            Right(
-                "get",
-                "a Node is found only if its VM has the Node's name or system UUID",
-                required=False,
-                used=_keeps_mapping,
-            ),
+    _of(
+        GUEST_OS_INFO,
+        Right(
+            "get",
+            "a Node is found only if its VM has the Node's name or system UUID",
+            required=False,
+            used=_keeps_mapping,
         ),
         subresource="guestosinfo",
     ),
@@ -252,7 +223,7 @@ _HARVESTER_COLLECTIONS: Final[tuple[Collection, ...]] = (
 def collections_of(cluster: str, settings: Settings) -> tuple[Collection, ...]:
     """Return the rights that a run with these settings uses, one entry per kind of object."""
     election = settings.leader_election
-    lease = Collection(LEASES.group, LEASES.plural, _LEASE_RIGHTS, namespace=election.namespace, name=election.name)
+    lease = _of(LEASES, *_LEASE_RIGHTS, namespace=election.namespace, name=election.name)
     table = _HARVESTER_COLLECTIONS if cluster == HARVESTER else (*_GUEST_COLLECTIONS, lease)
     used = (replace(one, rights=tuple(right for right in one.rights if right.used(settings))) for one in table)
     return tuple(one for one in used if one.rights)
@@ -282,65 +253,35 @@ def _has(granted: Sequence[str] | None, *wanted: str) -> bool:
     return any(one in wanted for one in granted or ())
 
 
-class RulesStatus(Model, frozen=True, kw_only=True):
-    """``status`` of a SelfSubjectRulesReview."""
-
-    resource_rules: tuple[ResourceRule, ...] | None = None
-    incomplete: bool = False
-
-
-class RulesReview(Model, frozen=True, kw_only=True):
-    """What the asking credential may do in a namespace."""
-
-    status: RulesStatus = RulesStatus()
-
-
-class ReviewStatus(Model, frozen=True, kw_only=True):
-    """``status`` of a SelfSubjectAccessReview."""
-
-    allowed: bool = False
-
-
-class AccessReview(Model, frozen=True, kw_only=True):
-    """Whether the asking credential may do something."""
-
-    status: ReviewStatus = ReviewStatus()
-
-
-class SubjectInfo(Model, frozen=True, kw_only=True):
-    """``status.userInfo`` of a SelfSubjectReview."""
+class UserInfo(Model, frozen=True, kw_only=True):
+    """Whose credential it is."""
 
     username: str = ""
 
 
-class SubjectStatus(Model, frozen=True, kw_only=True):
-    """``status`` of a SelfSubjectReview."""
+class ReviewStatus(Model, frozen=True, kw_only=True):
+    """``status`` of any review; each kind fills fields of its own."""
 
-    user_info: SubjectInfo = SubjectInfo()
-
-
-class SubjectReview(Model, frozen=True, kw_only=True):
-    """Who the asking credential is."""
-
-    status: SubjectStatus = SubjectStatus()
+    resource_rules: tuple[ResourceRule, ...] | None = None
+    incomplete: bool = False
+    """Whether there may be more rules than these."""
+    allowed: bool = False
+    user_info: UserInfo = UserInfo()
 
 
-_GROUP: Final = "authorization.k8s.io"
-RULES_REVIEWS: Final = Resource(
-    _GROUP, "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", decoder(RulesReview), namespaced=False
-)
-ACCESS_REVIEWS: Final = Resource(
-    _GROUP, "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", decoder(AccessReview), namespaced=False
-)
+class Review(Model, frozen=True, kw_only=True):
+    """A question about the asking credential, with the server's answer."""
 
-SUBJECT_REVIEWS: Final = Resource(
-    "authentication.k8s.io",
-    "v1",
-    "selfsubjectreviews",
-    "SelfSubjectReview",
-    decoder(SubjectReview),
-    namespaced=False,
-)
+    status: ReviewStatus = ReviewStatus()
+
+
+def _kind(group: str, kind: str) -> Resource[Review]:
+    return Resource(group, "v1", f"{kind.lower()}s", kind, decoder(Review), namespaced=False)
+
+
+RULES_REVIEWS: Final = _kind("authorization.k8s.io", "SelfSubjectRulesReview")
+ACCESS_REVIEWS: Final = _kind("authorization.k8s.io", "SelfSubjectAccessReview")
+SUBJECT_REVIEWS: Final = _kind("authentication.k8s.io", "SelfSubjectReview")
 """Served since Kubernetes 1.28."""
 
 Reviewed = tuple[Right, Asked[bool]]
@@ -368,11 +309,10 @@ async def review(client: ApiClient, collections: Iterable[Collection], namespace
 
 async def _rules(client: ApiClient, namespace: str) -> Asked[tuple[ResourceRule, ...]]:
     """Return all rules that count in a namespace; none where the server does not know them all."""
-    asked = await ask(client.create(RULES_REVIEWS, _document(RULES_REVIEWS, namespace=namespace or NO_NAMESPACE)))
+    asked = await _ask(client, RULES_REVIEWS, namespace=namespace or NO_NAMESPACE)
     if asked.answer is None:
         return Asked(error=asked.error)
-    status = asked.answer.status
-    return Asked(answer=() if status.incomplete else status.resource_rules or ())
+    return Asked(answer=() if asked.answer.incomplete else asked.answer.resource_rules or ())
 
 
 async def _access(client: ApiClient, collection: Collection, right: Right, namespace: str) -> Asked[bool]:
@@ -385,17 +325,18 @@ async def _access(client: ApiClient, collection: Collection, right: Right, names
         "subresource": collection.subresource,
         "name": collection.name if right.named else "",
     }
-    set_ones = {key: value for key, value in attributes.items() if value}
-    asked = await ask(client.create(ACCESS_REVIEWS, _document(ACCESS_REVIEWS, resourceAttributes=set_ones)))
-    return Asked(asked.answer.status.allowed if asked.answer else None, asked.error)
+    known = {key: value for key, value in attributes.items() if value}
+    asked = await _ask(client, ACCESS_REVIEWS, resourceAttributes=known)
+    return Asked(asked.answer.allowed if asked.answer else None, asked.error)
 
 
 async def who_am_i(client: ApiClient) -> Asked[str]:
     """Return the user name that the server knows the credential by."""
-    asked = await ask(client.create(SUBJECT_REVIEWS, _document(SUBJECT_REVIEWS)))
-    return Asked(asked.answer.status.user_info.username if asked.answer else None, asked.error)
+    asked = await _ask(client, SUBJECT_REVIEWS)
+    return Asked(asked.answer.user_info.username if asked.answer else None, asked.error)
 
 
-def _document(kind: Resource[Any], **spec: object) -> dict[str, object]:
-    document: dict[str, object] = {"apiVersion": kind.api_version, "kind": kind.kind}
-    return {**document, "spec": spec} if spec else document
+async def _ask(client: ApiClient, kind: Resource[Review], **spec: object) -> Asked[ReviewStatus]:
+    question: dict[str, object] = {"apiVersion": kind.api_version, "kind": kind.kind}
+    asked = await ask(client.create(kind, {**question, "spec": spec} if spec else question))
+    return Asked(asked.answer.status if asked.answer else None, asked.error)

@@ -12,13 +12,11 @@ from harvester_ccm.commands.rights import (
     HARVESTER,
     NO_NAMESPACE,
     RULES_REVIEWS,
-    AccessReview,
     Collection,
     ResourceRule,
+    Review,
     ReviewStatus,
     Right,
-    RulesReview,
-    RulesStatus,
     collections_of,
     review,
 )
@@ -66,19 +64,19 @@ def test_a_name_does_not_count_for_what_has_none_yet() -> None:
 class Server:
     """Answers reviews; ``asked`` holds kind and spec of each."""
 
-    def __init__(self, rules: RulesStatus | CCMError, *, allowed: bool = False) -> None:
+    def __init__(self, rules: ReviewStatus | CCMError, *, allowed: bool = False) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self._rules = rules
         self._allowed = allowed
 
-    async def create(self, resource: object, body: dict[str, Any]) -> AccessReview | RulesReview:
+    async def create(self, resource: object, body: dict[str, Any]) -> Review:
         self.asked.append((body["kind"], body["spec"]))
         if resource is ACCESS_REVIEWS:
-            return AccessReview(status=ReviewStatus(allowed=self._allowed))
+            return Review(status=ReviewStatus(allowed=self._allowed))
         assert resource is RULES_REVIEWS
         if isinstance(self._rules, CCMError):
             raise self._rules
-        return RulesReview(status=self._rules)
+        return Review(status=self._rules)
 
     async def verdicts(self, cluster: str, namespace: str = "") -> dict[str, bool | None]:
         """Return what is found for each right, by verb and title."""
@@ -94,7 +92,7 @@ class Server:
     ("cluster", "namespace", "homes"), [(GUEST, "", [NO_NAMESPACE, "kube-system"]), (HARVESTER, "prod", ["prod"])]
 )
 async def test_one_question_for_each_namespace(cluster: str, namespace: str, homes: list[str]) -> None:
-    server = Server(RulesStatus(resource_rules=(rule(),)))
+    server = Server(ReviewStatus(resource_rules=(rule(),)))
     assert set((await server.verdicts(cluster, namespace)).values()) == {True}
     assert server.asked == [("SelfSubjectRulesReview", {"namespace": home}) for home in homes]
 
@@ -102,7 +100,7 @@ async def test_one_question_for_each_namespace(cluster: str, namespace: str, hom
 @pytest.mark.parametrize("allowed", [True, False])
 async def test_what_rules_do_not_grant_is_asked_for_itself(allowed: bool) -> None:
     rules = (rule(resources="loadbalancers,virtualmachines,virtualmachineinstances"),)
-    server = Server(RulesStatus(resource_rules=rules), allowed=allowed)
+    server = Server(ReviewStatus(resource_rules=rules), allowed=allowed)
     verdicts = await server.verdicts(HARVESTER, "prod")
     assert verdicts.pop("get virtualmachineinstances/guestosinfo") is allowed
     assert set(verdicts.values()) == {True}
@@ -124,9 +122,9 @@ async def test_what_rules_do_not_grant_is_asked_for_itself(allowed: bool) -> Non
 
 @pytest.mark.parametrize(
     "rules",
-    [RulesStatus(resource_rules=(rule(),), incomplete=True), Forbidden(Answer(403, "Forbidden", "no", "POST /"))],
+    [ReviewStatus(resource_rules=(rule(),), incomplete=True), Forbidden(Answer(403, "Forbidden", "no", "POST /"))],
 )
-async def test_where_not_all_rules_are_known_each_right_is_asked_for(rules: RulesStatus | CCMError) -> None:
+async def test_where_not_all_rules_are_known_each_right_is_asked_for(rules: ReviewStatus | CCMError) -> None:
     server = Server(rules, allowed=False)
     verdicts = await server.verdicts(HARVESTER, "prod")
     assert set(verdicts.values()) == {False}
