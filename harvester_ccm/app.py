@@ -52,7 +52,11 @@ from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NAMESPACES, NODES, SER
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.node.vms import GuestCluster
-from harvester_ccm.telemetry.vitals import Vitals
+from harvester_ccm.telemetry import catalogue, served
+from harvester_ccm.telemetry.health import HealthRegistry
+from harvester_ccm.telemetry.metrics import Telemetry
+from harvester_ccm.telemetry.nodes import NodeReport
+from harvester_ccm.telemetry.services import ServiceReport
 
 DRAIN_SECONDS: Final = 0.2
 """Time that running reconciles get at shutdown."""
@@ -86,8 +90,8 @@ async def _run(settings: Settings, environment: Mapping[str, str]) -> int:
         namespace=harvester_credentials.namespace or "default",
         guest=guest_credentials.server,
     )
-    vitals = Vitals(__version__)
-    observer = vitals.telemetry.request_done
+    telemetry = Telemetry(__version__)
+    observer = telemetry.request_done
     # Without an election nobody else writes. With one, nothing is written before the Lease is ours.
     fence = WriteFence(shut=settings.leader_election.enabled)
     async with (
@@ -95,8 +99,8 @@ async def _run(settings: Settings, environment: Mapping[str, str]) -> int:
         ApiClient(harvester_credentials, cluster="harvester", observer=observer, fence=fence) as harvester,
     ):
         reloaders = credential_reloaders(settings, environment, guest=guest, harvester=harvester)
-        application = Application(settings, guest, harvester, fence=fence, reloaders=reloaders, vitals=vitals)
-        async with vitals.served(settings.server, guest):
+        application = Application(settings, guest, harvester, fence=fence, reloaders=reloaders, telemetry=telemetry)
+        async with served(settings.server, guest, telemetry=telemetry, health=application.health):
             return await application.run()
 
 
@@ -111,12 +115,14 @@ class Application:
         *,
         fence: WriteFence,
         reloaders: Sequence[CredentialReloader],
-        vitals: Vitals,
+        telemetry: Telemetry,
     ) -> None:
         """Build it; ``fence`` is the one of both clients."""
         self._settings = settings
         self._fence = fence
-        self._vitals = vitals
+        self._telemetry = telemetry
+        self.health = HealthRegistry()
+        """What makes this process live and ready."""
         self._guest = guest
         self._harvester = harvester
         host = socket.gethostname()
@@ -134,27 +140,29 @@ class Application:
         self._elector = self._make_elector(f"{host}_{uuid.uuid4()}")
         self._reloaders = reloaders
         self._runners: list[Runner] = []
-        self._tell_vitals()
+        self._observe()
 
-    def _tell_vitals(self) -> None:
-        vitals, caches, settings = self._vitals, self._caches, self._settings
+    def _observe(self) -> None:
+        """Tie metrics and health to what they tell of; nothing here changes how any of it works."""
+        telemetry, health, caches, settings = self._telemetry, self.health, self._caches, self._settings
         instances = (self._instances,) if self._follows_nodes else ()
-        vitals.follow_clients(self._guest, self._harvester)
-        vitals.follow_caches(
-            guest=(caches.services, caches.nodes),
-            harvester=(caches.load_balancers, caches.machines, *instances),
-            # Older charts do not grant it, and little is lost without.
-            optional=(caches.config_maps,),
-        )
-        vitals.follow_events(self._recorder)
-        vitals.follow_nodes(caches.nodes)
-        vitals.follow_services(
-            caches.services,
-            caches.load_balancers,
-            ClusterIdentity.of(settings, self._harvester.namespace),
-        )
+        guest, harvester = (caches.services, caches.nodes), (caches.load_balancers, caches.machines, *instances)
+        health.follow_caches(guest=guest, harvester=harvester)
+        # Older charts do not grant ConfigMaps, and little is lost without: no reason not to be ready.
+        telemetry.follow_caches(guest=(*guest, caches.config_maps), harvester=harvester)
+        telemetry.follow_clients(self._guest, self._harvester)
+        telemetry.follow_health(health)
+        telemetry.read_at_scrape(catalogue.EVENTS_DROPPED, lambda: {(): float(self._recorder.dropped)})
+        NodeReport(telemetry, caches.nodes)
+        cluster = ClusterIdentity.of(settings, self._harvester.namespace)
+        ServiceReport(telemetry, caches.services, caches.load_balancers, cluster)
         if settings.leader_election.enabled:
-            vitals.follow_election(self._elector, settings.leader_election)
+            health.follow_lease(self._elector, settings.leader_election.lease_duration)
+            telemetry.follow_lease(settings.leader_election.name, self._elector)
+
+    def _observe_controller(self, name: str, runner: Runner) -> None:
+        self._telemetry.follow_controller(name)
+        self.health.follow_controller(name, self._telemetry.follow_queue(runner))
 
     def _make_elector(self, identity: str) -> LeaderElector:
         election = self._settings.leader_election
@@ -251,7 +259,7 @@ class Application:
                     on_unmatched=hostnames.set_unmatched if hostnames else None,
                 )
             )
-            self._vitals.controller_started(NODE_CONTROLLER, controllers[-1].runner)
+            self._observe_controller(NODE_CONTROLLER, controllers[-1].runner)
             if hostnames is not None:
                 controllers.append(hostnames)
                 controllers.append(NetworkMapping(self._guest, vm_cache, caches.config_maps))
@@ -261,9 +269,9 @@ class Application:
                     self._guest, self._harvester, vm_cache, recorder=self._recorder, settings=settings.nodes
                 )
             )
-            self._vitals.controller_started(LIFECYCLE_CONTROLLER, controllers[-1].runner)
+            self._observe_controller(LIFECYCLE_CONTROLLER, controllers[-1].runner)
         for controller in controllers:
-            self._vitals.follow_queue(controller.runner)
+            self._telemetry.follow_queue(controller.runner)
             self._runners.append(controller.runner)
             self._start(group, controller.runner.name, controller.run())
 
@@ -293,10 +301,10 @@ class Application:
             cluster=cluster,
             index=OF_SERVICE,
         )
-        self._vitals.controller_started(SERVICE_CONTROLLER, controller.runner)
-        self._vitals.follow_queue(departures.runner)
-        self._vitals.follow_queue(sweep.runner)
-        self._vitals.follow_orphans(lambda: sweep.deleted)
+        self._observe_controller(SERVICE_CONTROLLER, controller.runner)
+        self._telemetry.follow_queue(departures.runner)
+        self._telemetry.follow_queue(sweep.runner)
+        self._telemetry.read_at_scrape(catalogue.ORPHANS_DELETED, lambda: {(): float(sweep.deleted)})
         self._runners += [controller.runner, departures.runner, sweep.runner]
         self._start(group, "service controller", controller.run())
         self._start(group, "departures", departures.run())

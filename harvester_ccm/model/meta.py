@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Generic, TypeVar
 
 import msgspec
@@ -41,6 +42,14 @@ class ObjectMeta(Model, frozen=True, kw_only=True):
     def deleting(self) -> bool:
         """Whether deletion was asked for and finalizers still hold the object."""
         return self.deletion_timestamp is not None
+
+    @property
+    def created(self) -> float | None:
+        """When the object was created, in seconds since the epoch; None where it does not say."""
+        try:
+            return datetime.fromisoformat(self.creation_timestamp or "").timestamp()
+        except ValueError:
+            return None
 
     def annotation(self, key: str) -> str | None:
         """Return the annotation's value, or None when it is not set."""

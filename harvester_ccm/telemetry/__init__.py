@@ -1,8 +1,27 @@
 """What this process tells of itself: metrics, health, and the HTTPS server for both."""
 
-from harvester_ccm.telemetry.health import Aspect, HealthRegistry, Result
-from harvester_ccm.telemetry.metrics import Samples, Telemetry
-from harvester_ccm.telemetry.page import metrics_page
-from harvester_ccm.telemetry.queues import Queue
+from __future__ import annotations
 
-__all__ = ["Aspect", "HealthRegistry", "Queue", "Result", "Samples", "Telemetry", "metrics_page"]
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from harvester_ccm.config import ServerSettings
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.telemetry.health import HealthRegistry
+from harvester_ccm.telemetry.metrics import Telemetry
+
+
+@asynccontextmanager
+async def served(
+    settings: ServerSettings, guest: ApiClient, *, telemetry: Telemetry, health: HealthRegistry
+) -> AsyncIterator[None]:
+    """Serve metrics and health over HTTPS for the time of a block. Raises ConfigurationError."""
+    if settings.port == 0:
+        yield
+        return
+    # Loaded here only: without a server its libraries would take memory for nothing.
+    from harvester_ccm.telemetry.auth import AccessReviewer  # noqa: PLC0415
+    from harvester_ccm.telemetry.server import HttpsServer  # noqa: PLC0415
+
+    async with HttpsServer(settings, health, telemetry=telemetry, reviewer=AccessReviewer(guest)):
+        yield

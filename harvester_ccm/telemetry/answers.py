@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
-from harvester_ccm.telemetry import Result
+from harvester_ccm.telemetry.health import Result
 
 PLAIN: Final = "text/plain; charset=utf-8"
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,9 +22,21 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from harvester_ccm.config import CONTROLLER_ALIASES
+from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.errors import CredentialError
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.jwt import token_expiry
+from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.telemetry import catalogue
 from harvester_ccm.telemetry.catalogue import Kind, Metric
+from harvester_ccm.telemetry.health import Aspect, Cache, Candidate, HealthRegistry
 from harvester_ccm.telemetry.queues import Queue, QueueMetrics
+
+MANAGER: Final = "cloud-controller-manager"
+NEVER: Final = float("-inf")
+_SHORT_NAMES: Final[Mapping[str, str]] = {name: alias for alias, name in CONTROLLER_ALIASES.items()}
+"""The framework's metrics call controllers by other names than its flags."""
 
 Samples = Mapping[tuple[str, ...], float]
 """Label values, in the order of the metric's labels, to the value."""
@@ -48,16 +61,25 @@ class _Scraped(Collector):
 class Telemetry:
     """Everything that is measured in this process."""
 
-    def __init__(self, version: str, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` has to be the one of the event loop."""
+    def __init__(
+        self,
+        version: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``clock`` has to be the one of the event loop; ``wall_clock`` counts from the epoch."""
         disable_created_metrics()  # type: ignore[no-untyped-call]  # without annotations in the library
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._clock = clock
+        self.wall_clock = wall_clock
         self._scraped = _Scraped()
         self.registry.register(self._scraped)
         self._queues: dict[str, Queue] = {}
         self._contacts: dict[str, float] = {}
+        self._controllers: list[str] = []
+        self._candidate: Candidate | None = None
         self._requests = self._counter(catalogue.REQUESTS)
         self._request_seconds = self._histogram(catalogue.REQUEST_SECONDS)
         self._updates = self._counter(catalogue.UPDATES)
@@ -76,11 +98,71 @@ class Telemetry:
         self.taint_seconds = self._histogram(catalogue.TAINT_SECONDS)
         """To be given the age in seconds of a Node whose uninitialized taint was just removed."""
         self.read_at_scrape(catalogue.BUILD_INFO, lambda: {(version, platform.python_version()): 1.0})
+        self.read_at_scrape(
+            catalogue.RUNNING, lambda: {(_SHORT_NAMES.get(name, name), MANAGER): 1.0 for name in self._controllers}
+        )
         self._read_queues_at_scrape()
 
-    def read_at_scrape(self, metric: Metric, read: Read) -> None:
-        """Have the values of a gauge or counter read whenever metrics are asked for; ``read`` must be quick."""
-        self._scraped.sources[metric.name] = (metric, read)
+    @property
+    def leading(self) -> bool:
+        """Whether this process works: without an election it always does."""
+        return self._candidate is None or self._candidate.leading
+
+    def read_at_scrape(self, metric: Metric, read: Read, *, only_leading: bool = False) -> None:
+        """Have the values of a gauge or counter read whenever metrics are asked for; ``read`` must be quick.
+
+        ``only_leading`` is for what a process that does not lead knows nothing of.
+        """
+        self._scraped.sources[metric.name] = (
+            metric,
+            (lambda: read() if self.leading else {}) if only_leading else read,
+        )
+
+    def follow_clients(self, *clients: ApiClient) -> None:
+        """Show when the credentials in use expire."""
+
+        def read() -> Samples:
+            expiries = {(client.cluster,): _expiry(client.credentials.token) for client in clients}
+            return {labels: expiry for labels, expiry in expiries.items() if expiry is not None}
+
+        self.read_at_scrape(catalogue.CREDENTIAL_EXPIRY, read)
+
+    def follow_caches(self, *, guest: Sequence[Cache], harvester: Sequence[Cache]) -> None:
+        """Show how caches follow their collections."""
+        for metric, value in _CACHE_VALUES.items():
+            self.read_at_scrape(metric, _cache_reader((*guest, *harvester), value))
+
+        def last_contact() -> Samples:
+            last = max((self._contacts.get("harvester", NEVER), *(cache.last_contact for cache in harvester)))
+            return {} if last == NEVER else {(): self.wall_clock() - (self._clock() - last)}
+
+        self.read_at_scrape(catalogue.LAST_CONTACT, last_contact)
+
+    def follow_lease(self, name: str, candidate: Candidate) -> None:
+        """Show whether this process holds the Lease of this name."""
+        self._candidate = candidate
+        self.read_at_scrape(catalogue.MASTER, lambda: {(name,): float(candidate.leading)})
+
+    def follow_health(self, health: HealthRegistry) -> None:
+        """Show what the checks say."""
+
+        def read() -> Samples:
+            return {
+                (one.name, aspect.value): float(one.problem is None)
+                for aspect in Aspect
+                for one in health.results(aspect)
+            }
+
+        self.read_at_scrape(catalogue.HEALTHCHECK, read)
+
+    def follow_controller(self, name: str) -> None:
+        """Show that a controller runs, named as in ``--controllers``."""
+        self._controllers.append(name)
+
+    def follow_queue(self, runner: Runner) -> Queue:
+        """Measure a queue from now on, and return what is measured."""
+        runner.observer = queue = self.queue(runner.name)
+        return queue
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics and their content type, in the best format that the ``Accept`` header names."""
@@ -101,10 +183,6 @@ class Telemetry:
                 histogram.observe(seconds)
             if not taken:
                 self._update_errors.inc()
-
-    def last_success(self, cluster: str) -> float:
-        """Return the clock's time of the last request that succeeded; minus infinity before the first."""
-        return self._contacts.get(cluster, float("-inf"))
 
     def queue(self, name: str) -> Queue:
         """Return the observer of the queue with this name."""
@@ -139,3 +217,23 @@ class Telemetry:
 
     def _histogram(self, metric: Metric) -> Histogram:
         return Histogram(metric.name, metric.help, metric.labels, buckets=metric.buckets, registry=self.registry)
+
+
+_CACHE_VALUES: Final[Mapping[Metric, Callable[[Cache], float]]] = {
+    catalogue.CACHE_SYNCED: lambda cache: float(cache.synced),
+    catalogue.CACHE_OBJECTS: lambda cache: float(len(cache)),
+    catalogue.WATCH_RESTARTS: lambda cache: float(cache.restarts),
+}
+
+
+def _cache_reader(caches: Sequence[Cache], value: Callable[[Cache], float]) -> Read:
+    return lambda: {(cache.name,): value(cache) for cache in caches}
+
+
+def _expiry(token: TokenSource) -> float | None:
+    if token.blocking:
+        return None
+    try:
+        return token_expiry(token.get())
+    except CredentialError:
+        return None

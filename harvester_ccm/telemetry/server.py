@@ -22,9 +22,10 @@ from aiohttp.web_protocol import RequestHandler
 
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.telemetry import Aspect, HealthRegistry, Telemetry
 from harvester_ccm.telemetry.answers import Answer, say, single, summary
 from harvester_ccm.telemetry.certificate import ServingCertificate
+from harvester_ccm.telemetry.health import Aspect, HealthRegistry
+from harvester_ccm.telemetry.metrics import Telemetry
 
 CONNECTIONS: Final = 32
 CONNECTION_SECONDS: Final = 15.0

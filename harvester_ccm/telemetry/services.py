@@ -6,8 +6,7 @@ Only Services without an address are remembered; everything else is read when me
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import Final
 
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -17,60 +16,51 @@ from harvester_ccm.model.outcome import WaitReason
 from harvester_ccm.names import LB_CLUSTER
 from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.selection import wants_load_balancer
-from harvester_ccm.telemetry.creation import created_at
+from harvester_ccm.telemetry import catalogue
+from harvester_ccm.telemetry.metrics import Samples, Telemetry
 
-
-@dataclass(frozen=True)
-class Reporting:
-    """What the report needs besides the caches."""
-
-    cluster: ClusterIdentity
-    leading: Callable[[], bool]
-    """Whether this process works; others have nothing to tell."""
-    served: Callable[[float], None]
-    """Called with the seconds that a Service waited, when it got its address."""
-    clock: Callable[[], float]
-    """Seconds since the epoch."""
+SERVICE_QUEUE: Final = "service"
+"""Name of the queue of Services, in the framework too."""
 
 
 class ServiceReport:
-    """Follows which Services have no address, and since when."""
+    """Follows which Services have no address, and since when. What it tells is shown while this process leads."""
 
     def __init__(
-        self, services: Informer[Service], load_balancers: Informer[LoadBalancer], reporting: Reporting
+        self,
+        telemetry: Telemetry,
+        services: Informer[Service],
+        load_balancers: Informer[LoadBalancer],
+        cluster: ClusterIdentity,
     ) -> None:
+        self._telemetry = telemetry
         self._services = services
         self._load_balancers = load_balancers
-        self._reporting = reporting
+        self._cluster = cluster
+        self._queue = telemetry.queue(SERVICE_QUEUE)
         self._pending: dict[str, float] = {}
         services.on_change(self._service_changed)
+        telemetry.read_at_scrape(catalogue.LOAD_BALANCERS, self._states, only_leading=True)
+        telemetry.read_at_scrape(catalogue.SERVICES_PENDING, self._reasons, only_leading=True)
+        telemetry.read_at_scrape(catalogue.PENDING_LONGEST, self._longest, only_leading=True)
 
-    def pending(self, reason_of: Callable[[str], str]) -> Mapping[tuple[str, ...], float]:
-        """Return the number of Services without an address by reason; ``reason_of`` gets a key, "" is unknown."""
-        if not self._reporting.leading():
-            return {}
-        return Counter((reason_of(key) or WaitReason.QUEUED,) for key in self._pending)
+    def _reason(self, key: str) -> tuple[str]:
+        return (self._queue.reason(key) or WaitReason.QUEUED,)
 
-    def longest(self, reason_of: Callable[[str], str]) -> Mapping[tuple[str, ...], float]:
-        """Return for how many seconds the one that waits longest has waited, by reason."""
-        if not self._reporting.leading():
-            return {}
-        now = self._reporting.clock()
+    def _reasons(self) -> Samples:
+        return Counter(map(self._reason, self._pending))
+
+    def _longest(self) -> Samples:
+        now = self._telemetry.wall_clock()
         longest: dict[tuple[str, ...], float] = {}
         for key, since in self._pending.items():
-            reason = (reason_of(key) or WaitReason.QUEUED,)
+            reason = self._reason(key)
             longest[reason] = max(longest.get(reason, 0.0), now - since)
         return longest
 
-    def load_balancers(self) -> Mapping[tuple[str, ...], float]:
-        """Return the number of load balancers of this cluster by state, way of addressing and workload type."""
-        if not self._reporting.leading():
-            return {}
-        ours = (one for one in self._load_balancers.all() if self._is_ours(one))
+    def _states(self) -> Samples:
+        ours = (one for one in self._load_balancers.all() if one.metadata.label(LB_CLUSTER) == self._cluster.name)
         return Counter((self._state(one), one.spec.ipam or "pool", one.spec.workload_type or "vm") for one in ours)
-
-    def _is_ours(self, load_balancer: LoadBalancer) -> bool:
-        return load_balancer.metadata.label(LB_CLUSTER) == self._reporting.cluster.name
 
     def _state(self, load_balancer: LoadBalancer) -> str:
         if self._services.synced and self._services.get(service_key(load_balancer)) is None:
@@ -81,18 +71,18 @@ class ServiceReport:
         item = new or old
         if item is None:
             return
-        key, now = item.metadata.key, self._reporting.clock()
+        key, now = item.metadata.key, self._telemetry.wall_clock()
         if new is not None and self._is_pending(new):
             # One that was there before this process waits since it was made, as far as anybody knows.
-            since = now if old is not None else min(now, created_at(new) or now)
+            since = now if old is not None else min(now, new.metadata.created or now)
             self._pending.setdefault(key, since)
             return
         waited_since = self._pending.pop(key, None)
-        if waited_since is not None and new is not None and new.addresses and self._reporting.leading():
-            self._reporting.served(now - waited_since)
+        if waited_since is not None and new is not None and new.addresses and self._telemetry.leading:
+            self._telemetry.pending_seconds.observe(now - waited_since)
 
     def _is_pending(self, service: Service) -> bool:
-        return not service.addresses and wants_load_balancer(service, self._reporting.cluster)
+        return not service.addresses and wants_load_balancer(service, self._cluster)
 
 
 def state_of(load_balancer: LoadBalancer) -> str:

@@ -18,8 +18,9 @@ from devenv.proxy import FaultProxy
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
-from harvester_ccm.telemetry import auth
-from harvester_ccm.telemetry.vitals import Vitals
+from harvester_ccm.telemetry import auth, served
+from harvester_ccm.telemetry.health import HealthRegistry
+from harvester_ccm.telemetry.metrics import Telemetry
 from tests.conftest import bind
 
 pytestmark = pytest.mark.apiserver
@@ -83,7 +84,7 @@ async def serve(kubeconfig: Path) -> AsyncIterator[Asking]:
     connector = aiohttp.TCPConnector(ssl=trusting)
     async with (
         ApiClient(load_kubeconfig(kubeconfig), cluster="guest") as client,
-        Vitals("1.2.3").served(settings, client),
+        served(settings, client, telemetry=Telemetry("1.2.3"), health=HealthRegistry()),
         aiohttp.ClientSession(connector=connector) as session,
     ):
         yield Asking(port, session)

@@ -156,7 +156,7 @@ def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
 
 
 def test_health_checks_in_expressions_exist() -> None:
-    source = (Path(__file__).parents[2] / "harvester_ccm" / "telemetry" / "vitals.py").read_text(encoding="utf-8")
+    source = (Path(__file__).parents[2] / "harvester_ccm" / "telemetry" / "health.py").read_text(encoding="utf-8")
     named = {
         name
         for expression in EXPRESSIONS.values()

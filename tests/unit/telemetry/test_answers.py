@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harvester_ccm.telemetry import Aspect, HealthRegistry, Result
 from harvester_ccm.telemetry.answers import Answer, single, summary
+from harvester_ccm.telemetry.health import Aspect, HealthRegistry, Result
 from harvester_ccm.telemetry.server import is_open
 
 GOOD = (Result("ping", None), Result("leaderElection", None))

@@ -9,8 +9,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from harvester_ccm.model.outcome import WaitReason
-from harvester_ccm.telemetry import Telemetry, catalogue, metrics_page
+from harvester_ccm.telemetry import catalogue
 from harvester_ccm.telemetry.catalogue import CATALOGUE, Kind
+from harvester_ccm.telemetry.metrics import Telemetry
+from harvester_ccm.telemetry.page import metrics_page
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
@@ -94,15 +96,16 @@ def test_updates_of_load_balancers_are_the_node_pass_of_the_framework() -> None:
 
 
 def test_only_success_is_a_contact() -> None:
-    now = 100.0
-    telemetry = Telemetry("1", clock=lambda: now)
+    telemetry = Telemetry("1", clock=lambda: 100.0, wall_clock=lambda: 5000.0)
+    telemetry.follow_caches(guest=[], harvester=[])
     telemetry.request_done("harvester", "GET", 401, 0.1)
     telemetry.request_done("guest", "GET", 200, 0.1)
-    assert telemetry.last_success("harvester") == float("-inf")
+    name = "harvester_ccm_harvester_last_contact_timestamp_seconds"
+    assert name not in samples(telemetry)
 
     telemetry.request_done("harvester", "GET", 200, 0.1)
 
-    assert telemetry.last_success("harvester") == 100.0
+    assert samples(telemetry)[name] == {(): 5000.0}
 
 
 def test_values_are_read_anew_at_each_scrape() -> None:

@@ -8,7 +8,8 @@ import functools
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.errors import Answer, Conflict, Unreachable
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Wait
-from harvester_ccm.telemetry import Queue, Telemetry
+from harvester_ccm.telemetry.metrics import Telemetry
+from harvester_ccm.telemetry.queues import Queue
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.background import running
 from tests.worlds.clock import jumping_time

@@ -15,9 +15,10 @@ import pytest
 from devenv.pki import Authority
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.telemetry import Aspect, HealthRegistry, Telemetry
 from harvester_ccm.telemetry import server as module
 from harvester_ccm.telemetry.answers import Answer, say
+from harvester_ccm.telemetry.health import Aspect, HealthRegistry
+from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.server import HttpsServer
 
 HOST = "ccm.example.org"

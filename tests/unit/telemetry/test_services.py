@@ -3,45 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import msgspec
 import pytest
 
-from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, LoadBalancer
 from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
-from harvester_ccm.telemetry.services import Reporting, ServiceReport, state_of
+from harvester_ccm.telemetry import catalogue
+from harvester_ccm.telemetry.catalogue import Metric
+from harvester_ccm.telemetry.metrics import Telemetry
+from harvester_ccm.telemetry.services import ServiceReport, state_of
+from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.builders import CLUSTER, load_balancer, service
+from tests.worlds.offline import offline_client
 
 CREATED = "2026-11-21T08:00:00Z"
 NOW = datetime.fromisoformat(CREATED).timestamp()
+
+
+@dataclass
+class Candidate:
+    """A leader elector's state."""
+
+    leading: bool = True
+    renewed_at: float = 0.0
 
 
 class ServiceReportWorld:
     """Caches that are filled by hand, and a report on them under a clock that is set by hand."""
 
     def __init__(self) -> None:
-        nowhere = ApiClient(Credentials("https://127.0.0.1:1", "", None, FixedToken(None)), cluster="guest")
-        self.services: Informer[Service] = Informer(nowhere, SERVICES)
-        self.load_balancers: Informer[LoadBalancer] = Informer(nowhere, LOAD_BALANCERS)
+        self.services: Informer[Service] = Informer(offline_client(), SERVICES)
+        self.load_balancers: Informer[LoadBalancer] = Informer(offline_client(), LOAD_BALANCERS)
         self.now = NOW
-        self.leading = True
-        self.served: list[float] = []
-        self.reasons: dict[str, str] = {}
+        self.candidate = Candidate()
+        self.telemetry = Telemetry("1", wall_clock=lambda: self.now)
+        self.telemetry.follow_lease("cloud-controller-manager", self.candidate)
         self._version = 0
-        reporting = Reporting(
-            cluster=CLUSTER,
-            leading=lambda: self.leading,
-            served=self.served.append,
-            clock=lambda: self.now,
-        )
-        self.report = ServiceReport(self.services, self.load_balancers, reporting)
+        ServiceReport(self.telemetry, self.services, self.load_balancers, CLUSTER)
 
     def see(self, item: Service, *, created: str | None = CREATED) -> Service:
         self._version += 1
@@ -50,16 +54,33 @@ class ServiceReportWorld:
         self.services.observe(item)
         return item
 
+    def answer(self, reasons: dict[str, str]) -> None:
+        """Let the queue of Services know what keys wait for."""
+        for key, reason in reasons.items():
+            self.telemetry.queue("service").answered(key, reason)
+
     @property
     def pending(self) -> dict[tuple[str, ...], float]:
-        return dict(self.report.pending(self.reason_of))
+        return self._shown(catalogue.SERVICES_PENDING)
 
     @property
     def longest(self) -> dict[tuple[str, ...], float]:
-        return dict(self.report.longest(self.reason_of))
+        return self._shown(catalogue.PENDING_LONGEST)
 
-    def reason_of(self, key: str) -> str:
-        return self.reasons.get(key, "")
+    @property
+    def states(self) -> dict[tuple[str, ...], float]:
+        return self._shown(catalogue.LOAD_BALANCERS)
+
+    @property
+    def served(self) -> list[float]:
+        """How many Services got an address, and how many seconds they waited together."""
+        shown = samples(self.telemetry)
+        name = catalogue.PENDING_SECONDS.name
+        return [shown[f"{name}_{part}"][()] for part in ("count", "sum")]
+
+    def _shown(self, metric: Metric) -> dict[tuple[str, ...], float]:
+        shown = samples(self.telemetry).get(metric.name, {})
+        return {tuple(dict(labels)[label] for label in metric.labels): value for labels, value in shown.items()}
 
 
 @pytest.fixture
@@ -73,7 +94,7 @@ async def test_services_without_an_address_are_counted_by_reason(scene: ServiceR
     scene.see(service("served", address="192.0.2.1"))
     scene.see(service("inside", kind="ClusterIP"))
     scene.see(service("elsewhere", spec={"loadBalancerClass": "example.org/other"}))
-    scene.reasons = {"shop/a": "pool_exhausted", "shop/b": "pool_exhausted", "shop/inside": "dhcp"}
+    scene.answer({"shop/a": "pool_exhausted", "shop/b": "pool_exhausted", "shop/inside": "dhcp"})
 
     assert scene.pending == {("pool_exhausted",): 2, ("queued",): 1}
 
@@ -85,7 +106,7 @@ async def test_the_time_counts_from_when_the_service_asked(scene: ServiceReportW
     scene.now = NOW + 100
     scene.see(service("changed"))
     scene.now = NOW + 130
-    scene.reasons = {"shop/changed": "dhcp"}
+    scene.answer({"shop/changed": "dhcp"})
 
     assert inside.spec.type == "ClusterIP"
     assert scene.longest == {("queued",): 130, ("dhcp",): 30}
@@ -117,7 +138,7 @@ async def test_the_wait_for_an_address_is_measured(scene: ServiceReportWorld) ->
     scene.see(service("web", address="192.0.2.1", annotations={"a": "b"}))
     scene.see(service("restarted", address="192.0.2.2"))
 
-    assert scene.served == [3]
+    assert scene.served == [1, 3]
     assert scene.pending == {}
 
 
@@ -128,20 +149,20 @@ async def test_a_service_that_goes_away_was_not_served(scene: ServiceReportWorld
     scene.see(service("leaving", ours=True, deleting=True))
 
     assert changed.metadata.name == "changed"
-    assert scene.served == []
+    assert scene.served == [0, 0]
     assert scene.pending == {}
 
 
 async def test_a_standby_follows_and_tells_nothing(scene: ServiceReportWorld) -> None:
-    scene.leading = False
+    scene.candidate.leading = False
     scene.see(service("a"))
     scene.see(service("b"))
     scene.see(service("b", address="192.0.2.1"))
     scene.load_balancers.observe(load_balancer(labels={LB_CLUSTER: "demo"}))
-    assert scene.pending == scene.longest == scene.report.load_balancers() == {}
-    assert scene.served == []
+    assert scene.pending == scene.longest == scene.states == {}
+    assert scene.served == [0, 0]
 
-    scene.leading = True
+    scene.candidate.leading = True
 
     assert scene.pending == {("queued",): 1}
 
@@ -197,8 +218,8 @@ async def test_load_balancers_of_this_cluster_are_counted(scene: ServiceReportWo
         scene.load_balancers.observe(item)
     known = {("ready", "pool", "cluster"): 2, ("pending", "dhcp", "cluster"): 1, ("ready", "pool", "vm"): 1}
     # Before all Services are known, none can be missed.
-    assert scene.report.load_balancers() == {**known, ("ready", "pool", "cluster"): 3}
+    assert scene.states == {**known, ("ready", "pool", "cluster"): 3}
 
     scene.services._synced.set()
 
-    assert scene.report.load_balancers() == {**known, ("orphan", "pool", "cluster"): 1}
+    assert scene.states == {**known, ("orphan", "pool", "cluster"): 1}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from harvester_ccm.errors import Answer, CCMError, CredentialError, Forbidden, ServerError, Unauthorized, Unreachable
-from harvester_ccm.telemetry import checks
+from harvester_ccm.telemetry import health
 
 NOW = 10_000.0
 
@@ -41,26 +41,26 @@ def answer(status: int, message: str) -> Answer:
 
 def test_all_is_well() -> None:
     caches = [Cache(), Cache("guest/services")]
-    assert checks.caches_synced(caches) is None
-    assert checks.watches_alive(caches, NOW + 299) is None
-    assert checks.server_reachable(caches) is None
-    assert checks.credential_accepted(caches) is None
+    assert health.caches_synced(caches) is None
+    assert health.watches_alive(caches, NOW + 299) is None
+    assert health.server_reachable(caches) is None
+    assert health.credential_accepted(caches) is None
 
 
 def test_caches_that_were_never_filled_are_named() -> None:
     caches = [Cache(), Cache("guest/services", synced=False), Cache("guest/nodes", synced=False)]
 
-    assert checks.caches_synced(caches) == "never listed: guest/services, guest/nodes"
+    assert health.caches_synced(caches) == "never listed: guest/services, guest/nodes"
 
 
 def test_a_watch_that_says_nothing_is_dead() -> None:
     caches = [Cache(), Cache("guest/services", last_contact=NOW - 301)]
 
-    assert checks.watches_alive(caches, NOW) == "nothing heard of guest/services for 301 s"
+    assert health.watches_alive(caches, NOW) == "nothing heard of guest/services for 301 s"
 
 
 def test_a_cache_that_was_never_filled_is_told_once() -> None:
-    assert checks.watches_alive([Cache(synced=False, last_contact=float("-inf"))], NOW) is None
+    assert health.watches_alive([Cache(synced=False, last_contact=float("-inf"))], NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_a_refused_credential_is_not_an_unreachable_server(
     problem: CCMError, reachable: str | None, accepted: str | None
 ) -> None:
     caches = [Cache(problem=problem)]
-    assert checks.server_reachable(caches) == reachable
-    assert checks.credential_accepted(caches) == accepted
+    assert health.server_reachable(caches) == reachable
+    assert health.credential_accepted(caches) == accepted
 
 
 LEASES: Mapping[str, tuple[Candidate, str | None]] = {
@@ -91,9 +91,9 @@ LEASES: Mapping[str, tuple[Candidate, str | None]] = {
 
 @pytest.mark.parametrize(("candidate", "expected"), LEASES.values(), ids=LEASES.keys())
 def test_the_lease_counts_only_for_its_holder(candidate: Candidate, expected: str | None) -> None:
-    assert checks.lease_renewed(candidate, 15.0, NOW) == expected
+    assert health.lease_renewed(candidate, 15.0, NOW) == expected
 
 
 def test_work_that_never_ends_is_told() -> None:
-    assert checks.not_stuck(600) is None
-    assert checks.not_stuck(601) == "one object is being worked on for 601 s"
+    assert health.not_stuck(600) is None
+    assert health.not_stuck(601) == "one object is being worked on for 601 s"
