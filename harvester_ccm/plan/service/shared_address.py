@@ -52,19 +52,19 @@ class Sharing:
 
     address: str = ""
     """The shared address, when it may and there is one."""
-    note: EventMessage | None = None
-    """Why not, for the user."""
-    waiting: bool = False
-    """Whether the obstacle is expected to pass by itself."""
+    refusal: EventMessage | None = None
+    """Why not, where the user has to do something about it."""
     outranked: bool = False
     """Whether a port is another secondary's: both may not be on the address, so this one leaves it."""
+    servable: bool = True
+    """Whether the Service may have an address of this kind at all."""
 
 
 @dataclass(frozen=True)
 class Clash:
-    """Why a port that a Service wants is taken."""
+    """A port that a Service wants is taken."""
 
-    text: str
+    because: str
     outranked: bool = False
     """Whether another secondary has it, not the primary."""
 
@@ -76,33 +76,25 @@ def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: Se
     other address can be used.
     """
     service, primary = situation.service, situation.primary
-    sharing = share(service, primary, situation.sharers, situation.cluster)
-    if primary is None or not sharing.address or not _is_given(situation, sharing.address):
-        told = emit(sharing.note)
-        rest = keep if keep is not None else _plan_without_address(situation, outranked=sharing.outranked)
-        return ServicePlan((*told, *rest.steps), rest.outcome)
-    hindrance = obstacle(service, vm=Announcement.of(primary).ignored)
-    if hindrance is not None:
-        rest = keep or replace(_plan_without_address(situation), outcome=Refused(WaitReason.NOT_SERVABLE))
-        return ServicePlan((*emit(hindrance), *rest.steps), rest.outcome)
+    sharing = _share_now(situation)
+    if primary is None or not sharing.address:
+        rest = keep or _plan_without_address(situation, sharing)
+        return ServicePlan((*emit(sharing.refusal), *rest.steps), rest.outcome)
     users = users_of_address(situation, own)
     if users:
         text = (
             f"The address cannot be shared with {primary.metadata.key} yet: this Service keeps its own, because "
             f"{', '.join(users)} shares it. Name {primary.metadata.key} as primary there, too"
         )
-        kept_steps = keep.steps if keep is not None else ()
-        return ServicePlan(
-            (EmitEvent(EventMessage("Warning", Reason.SHARING_REFUSED, text)), *kept_steps),
-            Wait(WaitReason.SECONDARIES),
-        )
+        refusal = emit(EventMessage("Warning", Reason.SHARING_REFUSED, text))
+        return ServicePlan((*refusal, *(keep.steps if keep else ())), Wait(WaitReason.SECONDARIES))
     ignored = ignored_on_secondary(service, primary, vm=Announcement.of(primary).ignored)
-    told = emit(ignored, *unknown_annotations(service))
+    events = emit(ignored, *unknown_annotations(service))
     changes = Announcement.of(service).address != sharing.address
     removal, wait = plan_removal(situation, own, withdrawing=bool(own) and changes)
     if wait is not None:
-        return ServicePlan((*told, *removal), wait)
-    steps: list[Step] = [*told, *removal, *_attached(service, primary, sharing.address)]
+        return ServicePlan((*events, *removal), wait)
+    steps: list[Step] = [*events, *removal, *_attached(service, primary, sharing.address)]
     if service.addresses != (sharing.address,):
         steps.append(EmitEvent(_ensured(service, primary, sharing.address)))
     return ServicePlan(tuple(steps), Done())
@@ -114,29 +106,21 @@ def plan_leaving(service: Service) -> ServicePlan:
     return ServicePlan(change_service(service, change), Wait(WaitReason.LEAVING_PRIMARY, 1.0))
 
 
-def _plan_without_address(situation: Situation, *, outranked: bool = False) -> ServicePlan:
-    """Return the plan while the address may not be shared or is not there; a change of the others wakes us.
-
-    ``outranked``: another secondary has a port of this Service.
-    """
+def _plan_without_address(situation: Situation, sharing: Sharing) -> ServicePlan:
+    """Return the plan while the address may not be shared or is not there; a change of the others wakes us."""
     service, primary = situation.service, situation.primary
-    if (was_secondary(service) or service.addresses) and (outranked or not _is_of(service, primary)):
+    outcome = Wait(WaitReason.PRIMARY) if sharing.servable else Refused(WaitReason.NOT_SERVABLE)
+    if (was_secondary(service) or service.addresses) and (sharing.outranked or not _shows_address_of(primary, service)):
         # Its own load balancer is gone, or the Service that it shared with is gone or no longer named: nobody holds
         # the address for it. Or both would be on one port, and where its traffic goes would be chance.
-        return ServicePlan(plan_leaving(service).steps, Wait(WaitReason.PRIMARY))
+        return ServicePlan(plan_leaving(service).steps, outcome)
+    # While the primary's load balancer is being replaced nobody may announce the address.
     withdrawn = service.addresses and primary is not None and Announcement.of(primary).withdrawn
-    annotations = WITHDRAWN if withdrawn else hold(service)
-    change = ServiceChange(annotations=annotations, finalizer=True)
-    return ServicePlan(change_service(service, change), Wait(WaitReason.PRIMARY))
+    change = ServiceChange(annotations=WITHDRAWN if withdrawn else hold(service), finalizer=True)
+    return ServicePlan(change_service(service, change), outcome)
 
 
-def _is_given(situation: Situation, address: str) -> bool:
-    """Return whether the primary's address is from Harvester; kube-vip may show there what its user asked for."""
-    given = situation.primary_given
-    return given is None or not given.isdisjoint({address, DHCP_ADDRESS})
-
-
-def _is_of(service: Service, primary: Service | None) -> bool:
+def _shows_address_of(primary: Service | None, service: Service) -> bool:
     """Return whether the address that the Service has is the one of the primary it names."""
     if primary is None or service.metadata.label(PRIMARY_SERVICE_LABEL) != primary_label(primary.metadata.key):
         return False
@@ -172,19 +156,35 @@ def _ensured(service: Service, primary: Service, address: str) -> EventMessage:
     return EventMessage("Normal", Reason.ENSURED, text)
 
 
+def _share_now(situation: Situation) -> Sharing:
+    """Return whether the Service may share the address, and have it now.
+
+    The address must be from Harvester: kube-vip may show on the primary what its user asked for.
+    """
+    sharing, primary, given = (
+        share(situation.service, situation.primary, situation.sharers, situation.cluster),
+        situation.primary,
+        situation.primary_given,
+    )
+    if primary is None or (given is not None and given.isdisjoint({sharing.address, DHCP_ADDRESS})):
+        return replace(sharing, address="")
+    unsupported = obstacle(situation.service, vm=Announcement.of(primary).ignored) if sharing.address else None
+    return sharing if unsupported is None else Sharing(refusal=unsupported, servable=False)
+
+
 def share(service: Service, primary: Service | None, sharers: Iterable[Service], cluster: ClusterIdentity) -> Sharing:
     """Return whether ``service`` may share the address of ``primary``, the one it names (None: not found)."""
     reference = primary_reference(service) or ""
     namespace, slash, name = reference.partition("/")
     if not (namespace and slash and name) or "/" in name:
-        return Sharing(note=invalid(PRIMARY_SERVICE, reference, "namespace/name of a Service of type LoadBalancer"))
+        return Sharing(refusal=invalid(PRIMARY_SERVICE, reference, "namespace/name of a Service of type LoadBalancer"))
     why = _obstacle(service, primary, reference, cluster)
     if primary is None or why:
-        return _refuse(why)
+        return Sharing(refusal=_refusal(why))
     clash = port_clashes(primary, (service, *sharers), cluster).get(service.metadata.key)
     if clash is not None:
-        return replace(_refuse(clash.text), outranked=clash.outranked)
-    return Sharing(address=primary.addresses[0]) if primary.addresses else Sharing(waiting=True)
+        return Sharing(refusal=_refusal(clash.because), outranked=clash.outranked)
+    return Sharing(address=primary.addresses[0]) if primary.addresses else Sharing()
 
 
 def _obstacle(service: Service, primary: Service | None, reference: str, cluster: ClusterIdentity) -> str:
@@ -209,8 +209,8 @@ def _is_served_by_us(service: Service, cluster: ClusterIdentity) -> bool:
     return wants_load_balancer(service, cluster, owned=owned)
 
 
-def _refuse(why: str) -> Sharing:
-    return Sharing(note=EventMessage("Warning", Reason.SHARING_REFUSED, f"The address cannot be shared. {why}"))
+def _refusal(why: str) -> EventMessage:
+    return EventMessage("Warning", Reason.SHARING_REFUSED, f"The address cannot be shared. {why}")
 
 
 def port_clashes(primary: Service, sharers: Iterable[Service], cluster: ClusterIdentity) -> dict[str, Clash | None]:
