@@ -17,7 +17,7 @@ from harvester_ccm.names import LB_TOUCH, MOVING, REQUESTED_ADDRESS, SERVICE_FIN
 from harvester_ccm.plan.service.cleanup import plan_removal
 from harvester_ccm.plan.service.cluster_lb import CONTROLLER_PATIENCE
 from harvester_ccm.plan.service.ignored import ignored_settings, obstacle
-from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, hold, hold_or_leave_requested
+from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, hold_or_leave_requested
 from harvester_ccm.plan.service.load_balancer import Document, Former, former_of, new_load_balancer
 from harvester_ccm.plan.service.ownership import name_for
 from harvester_ccm.plan.service.patch import ServiceChange
@@ -32,6 +32,7 @@ from harvester_ccm.plan.service.situation import (
     change_service,
     emit,
     hand_to_harvester,
+    hold,
 )
 from harvester_ccm.plan.service.vm_lb import wanted_spec
 
@@ -43,21 +44,16 @@ _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balanc
 
 
 def plan_creation(situation: Situation, request: Request) -> ServicePlan:
-    """Return what to do for a Service that has no load balancer: the first one, a vanished one, or a switched one."""
-    service = situation.service
-    move = read_replaced(service)
-    former = move if move is not None else _vanished(situation)
-    can = situation.capabilities
-    wants_vm = request.workload_type == "vm" or (request.workload_type is None and request.wants_health_check)
-    vm = wants_vm or not can.has_cluster_type
-    # Harvester collects the parts of a VM load balancer after it is gone, and those of a new one of its name with them.
-    returns = situation.since_hosted is not None and situation.since_hosted < COLLECTED_AFTER
-    replaces = move is not None or returns or (vm and bool(service.addresses))
-    gone_for = max(situation.waited, situation.since_hosted or 0.0)
-    if replaces and gone_for < REPLACEMENT_PAUSE:
-        waiting = change_service(service, ServiceChange(annotations=hold(service)))
-        return ServicePlan(waiting, Wait(WaitReason.SWITCHING, REPLACEMENT_PAUSE - gone_for))
+    """Return what to do for a Service that has no load balancer."""
+    service, can = situation.service, situation.capabilities
+    vm = request.wants_vm or not can.has_cluster_type
+    replaced = read_replaced(service)
+    former = replaced or _vanished(situation)
     ipam = (former.ipam if former is not None else "") or request.ipam
+    second = replaced is not None or _may_meet_remains(situation, vm=vm)
+    gone_for = max(situation.waited, situation.since_hosted or 0.0)
+    if second and gone_for < REPLACEMENT_PAUSE:
+        return ServicePlan(hold(service), Wait(WaitReason.SWITCHING, REPLACEMENT_PAUSE - gone_for))
     hindrance = obstacle(service, vm=vm)
     if hindrance is not None or ipam is None:
         return ServicePlan((*emit(hindrance), *_given_up(service)), Refused(WaitReason.NOT_SERVABLE))
@@ -65,17 +61,26 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     if vm:
         hosted = wanted_spec(situation, request)
         if not hosted or (can.selects_backends_by_label and not situation.backends_known):
-            waiting = change_service(service, ServiceChange(annotations=hold(service)))
-            return ServicePlan(waiting, Wait(WaitReason.NODE_PORTS if not hosted else WaitReason.MACHINES))
+            return ServicePlan(hold(service), Wait(WaitReason.MACHINES if hosted else WaitReason.NODE_PORTS))
         spec.update(hosted)
-    name = former.name if former is not None else name_for(service, situation.cluster)
-    network = former.network if former is not None else None
-    create = CreateLoadBalancer(name, _body(situation, name, spec, network=network, touched=replaces and vm))
-    ignored = emit(ignored_settings(service, can, vm=vm))
-    lost = former is not None or (_was_served(service) and not _shows_wish(service))
-    note = _recreation_note(service, name, former) if lost and move is None else _ENSURING
-    steps: tuple[Step, ...] = (*ignored, *_prepared(service, vm=vm), create, EmitEvent(note))
+    lost = replaced is None and (former is not None or (_was_served(service) and not _shows_wish(service)))
+    create = _load_balancer(situation, spec, former, touched=second and vm)
+    steps: tuple[Step, ...] = (
+        *emit(ignored_settings(service, can, vm=vm)),
+        *_prepared(service, vm=vm),
+        create,
+        EmitEvent(_recreating(service, create.name, former) if lost else _ENSURING),
+    )
     return ServicePlan(steps, Wait(WaitReason.NOT_PROCESSED, CONTROLLER_PATIENCE))
+
+
+def _may_meet_remains(situation: Situation, *, vm: bool) -> bool:
+    """Return whether parts of a VM load balancer that is gone may still be there.
+
+    Harvester collects them after it, and those of a new one of its name with them.
+    """
+    seen = situation.since_hosted is not None and situation.since_hosted < COLLECTED_AFTER
+    return seen or (vm and bool(situation.service.addresses))
 
 
 def _was_served(service: Service) -> bool:
@@ -110,7 +115,7 @@ def _given_up(service: Service) -> tuple[ChangeService, ...]:
     """Return the steps for a Service that cannot have a load balancer: the address of the one it had is not its own."""
     if service.addresses and service.metadata.has_finalizer(SERVICE_FINALIZER):
         return change_service(service, ServiceChange(annotations=WITHDRAWN, ingress=()))
-    return change_service(service, ServiceChange(annotations=hold(service)))
+    return hold(service)
 
 
 def _prepared(service: Service, *, vm: bool) -> tuple[ChangeService, ...]:
@@ -120,22 +125,20 @@ def _prepared(service: Service, *, vm: bool) -> tuple[ChangeService, ...]:
     return change_service(service, ServiceChange(annotations=hold_or_leave_requested(service), finalizer=True))
 
 
-def _body(situation: Situation, name: str, spec: Document, *, network: str | None, touched: bool) -> Document:
+def _load_balancer(situation: Situation, spec: Document, former: Former | None, *, touched: bool) -> CreateLoadBalancer:
+    """Return the step that makes the load balancer; in the place of another it has that one's name and network."""
+    name = former.name if former is not None else name_for(situation.service, situation.cluster)
+    network = former.network if former is not None else None
     body = new_load_balancer(
-        situation.service,
-        name,
-        situation.cluster,
-        spec=spec,
-        network=network,
-        capabilities=situation.capabilities,
+        situation.service, name, situation.cluster, spec=spec, network=network, capabilities=situation.capabilities
     )
     if touched:
         metadata = cast("dict[str, Document]", body["metadata"])
         metadata["annotations"][LB_TOUCH] = "true"
-    return body
+    return CreateLoadBalancer(name, body)
 
 
-def _recreation_note(service: Service, name: str, former: Former | None) -> EventMessage:
+def _recreating(service: Service, name: str, former: Former | None) -> EventMessage:
     """Return what to tell when a load balancer vanished; Harvester knows by the name which address it had."""
     gone = f"The load balancer with address {service.addresses[0]} is gone in Harvester; it is created again"
     if former is not None:

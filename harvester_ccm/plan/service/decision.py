@@ -22,9 +22,7 @@ from harvester_ccm.plan.service.cleanup import plan_cleanup, safe_to_delete
 from harvester_ccm.plan.service.cluster_lb import UNAVAILABLE_PATIENCE, plan_cluster
 from harvester_ccm.plan.service.create import plan_creation, plan_replacement, read_replaced
 from harvester_ccm.plan.service.ignored import converted, ignored_settings, obstacle, refused_changes
-from harvester_ccm.plan.service.kube_vip import hold
 from harvester_ccm.plan.service.ownership import Claim, adoption_note, claim, foreign_note, name_for
-from harvester_ccm.plan.service.patch import ServiceChange
 from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.request import Request, primary_reference, read_request
 from harvester_ccm.plan.service.selection import needs_cleanup, wants_load_balancer, was_secondary
@@ -35,8 +33,8 @@ from harvester_ccm.plan.service.situation import (
     ServicePlan,
     Situation,
     Step,
-    change_service,
     emit,
+    hold,
 )
 from harvester_ccm.plan.service.vm_lb import plan_vm, wanted_spec
 
@@ -83,7 +81,7 @@ def _plan_unavailable(situation: Situation) -> ServicePlan:
     service = situation.service
     waiting: tuple[Step, ...] = ()
     if not service.metadata.has_finalizer(SERVICE_FINALIZER):
-        waiting = change_service(service, ServiceChange(annotations=hold(service)))
+        waiting = hold(service)
     if situation.harvester_problem is None and situation.waited < UNAVAILABLE_PATIENCE:
         return ServicePlan(waiting, Wait(WaitReason.HARVESTER_UNAVAILABLE, UNAVAILABLE_PATIENCE - situation.waited))
     told = emit(harvester_unavailable(situation.harvester_problem))
@@ -100,7 +98,7 @@ def _plan_own(situation: Situation, found: Claim) -> ServicePlan:
     elif current is not None and not _may_be_left_behind(situation, current):
         plan = _plan_going(situation, current)
     elif any(one.metadata.name == name_for(service, situation.cluster) for one in found.foreign):
-        waiting = change_service(service, ServiceChange(annotations=hold(service)))
+        waiting = hold(service)
         plan = ServicePlan(waiting, Refused(WaitReason.FOREIGN_LOAD_BALANCER))
     else:
         plan = plan_creation(situation, request)
@@ -122,7 +120,7 @@ def _may_be_left_behind(situation: Situation, going: LoadBalancer) -> bool:
 def _plan_going(situation: Situation, going: LoadBalancer) -> ServicePlan:
     """Return the plan while the old load balancer is being deleted; its name and address are free after that."""
     service = situation.service
-    waiting = change_service(service, ServiceChange(annotations=hold(service)))
+    waiting = hold(service)
     if situation.waited < GONE_PATIENCE:
         return ServicePlan(waiting, Wait(WaitReason.OLD_LOAD_BALANCER, GONE_PATIENCE - situation.waited))
     text = (

@@ -65,6 +65,11 @@ class Request:
     """Whether a health check is asked for, be it valid or not."""
     problems: tuple[EventMessage, ...]
 
+    @property
+    def wants_vm(self) -> bool:
+        """Whether a VM load balancer is asked for, by its name or because only such ones have health checks."""
+        return self.workload_type == "vm" or (self.workload_type is None and self.wants_health_check)
+
 
 def read_request(service: Service) -> Request:
     """Return what the Service asks for."""

@@ -110,6 +110,11 @@ def change_service(service: Service, change: ServiceChange) -> tuple[ChangeServi
     return (ChangeService(change),) if service_patch(service, change) else ()
 
 
+def hold(service: Service) -> tuple[ChangeService, ...]:
+    """Return the step that keeps kube-vip from a Service while it waits for an address."""
+    return change_service(service, ServiceChange(annotations=kube_vip.hold(service)))
+
+
 def hand_to_harvester(service: Service) -> tuple[ChangeService, ...]:
     """Return the steps after which kube-vip leaves the Service, which then has our finalizer, to Harvester."""
     patches = (ServiceChange(annotations=one, finalizer=True) for one in kube_vip.hand_to_harvester(service))
