@@ -30,12 +30,8 @@ from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
 from harvester_ccm.controllers.orphans import OrphanSweep, SweepPolicy
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.controllers.service import (
-    OF_SERVICE,
-    SHARERS,
     ServiceCaches,
     ServiceController,
-    service_index,
-    sharer_index,
 )
 from harvester_ccm.controllers.virtual_ips import VirtualAddresses
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
@@ -52,6 +48,7 @@ from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NAMESPACES, NODES, SER
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.node.vms import GuestCluster
+from harvester_ccm.plan.service.situation import BY_SERVICE, LOAD_BALANCER_INDEXES, SERVICE_INDEXES
 from harvester_ccm.telemetry import catalogue, served
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
@@ -130,8 +127,8 @@ class Application:
         vms = Selection(namespace=harvester.namespace)
         mapping = Selection(NAD_MAPPING_NAMESPACE, field_selector=f"metadata.name={NAD_MAPPING_NAME}")
         self._caches = ServiceCaches(
-            services=Informer(guest, SERVICES, indexes={SHARERS: sharer_index}),
-            load_balancers=follow_load_balancers(harvester, vms, indexes={OF_SERVICE: service_index}),
+            services=Informer(guest, SERVICES, indexes=SERVICE_INDEXES),
+            load_balancers=follow_load_balancers(harvester, vms, indexes=LOAD_BALANCER_INDEXES),
             nodes=Informer(guest, NODES, indexes=NODE_INDEXES),
             machines=Informer(harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES),
             config_maps=Informer(guest, CONFIG_MAPS, mapping),
@@ -299,7 +296,7 @@ class Application:
             self._caches.services,
             self._caches.load_balancers,
             cluster=cluster,
-            index=OF_SERVICE,
+            index=BY_SERVICE,
         )
         self._observe_controller(SERVICE_CONTROLLER, controller.runner)
         self._telemetry.follow_queue(departures.runner)

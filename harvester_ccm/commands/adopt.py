@@ -14,11 +14,9 @@ from typing import Final
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, Invocation
 from harvester_ccm.commands.call import FORCE, OUTPUT, YES, Call, Manual, expect_arguments, perform, split_key
-from harvester_ccm.commands.claims import Verdict, judge
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_inventory
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.service_report import differences
-from harvester_ccm.commands.service_view import ServiceView, candidates, why_not_served
+from harvester_ccm.commands.service_report import ServiceView, differences
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -26,8 +24,8 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer, load_balancers_in
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER
 from harvester_ccm.plan.service.load_balancer import changed_document, load_balancer_change
-from harvester_ccm.plan.service.ownership import service_key
-from harvester_ccm.plan.service.request import primary_reference, read_request
+from harvester_ccm.plan.service.ownership import Verdict, service_key
+from harvester_ccm.plan.service.selection import primary_reference
 
 MANUAL: Final = Manual(
     usages=("adopt NAMESPACE/NAME LOADBALANCER [--yes] [flags]",),
@@ -117,7 +115,8 @@ def propose(service: Service, load_balancer: LoadBalancer, inventory: Inventory,
 
 
 def _obstacles(service: Service, load_balancer: LoadBalancer, inventory: Inventory, view: ServiceView) -> Iterator[str]:
-    not_served = why_not_served(service, inventory, view)
+    situation = view.observe(service, inventory)
+    not_served = view.left_alone(situation)
     if not_served:
         yield f"the Service is not served: {not_served}"
     if service.metadata.deleting:
@@ -127,13 +126,13 @@ def _obstacles(service: Service, load_balancer: LoadBalancer, inventory: Invento
         yield f"the Service shares the address of {primary}; a load balancer of its own would be deleted"
     if load_balancer.metadata.deleting:
         yield "the load balancer is being deleted"
-    wanted = read_request(service).workload_type
+    wanted = situation.request.workload_type
     if load_balancer.capabilities.has_cluster_type and wanted not in {None, load_balancer.spec.workload_type}:
         yield (
             f"the Service asks for a {wanted} load balancer and this is a {load_balancer.spec.workload_type} one, so "
             "it would be deleted and created again"
         )
-    for one in judge(candidates(service, inventory, view.cluster), service, view.cluster):
+    for one in situation.match.candidates:
         if one.verdict is Verdict.CLAIMED and one.name != load_balancer.metadata.name:
             yield (
                 f"load balancer {one.name} serves the Service ({one.because}), and of two the running program deletes "

@@ -32,7 +32,7 @@ class Backend:
 
 
 @dataclass(frozen=True)
-class Backends:
+class BackendReport:
     """The VMs behind a load balancer."""
 
     selected: tuple[str, ...]
@@ -68,7 +68,7 @@ class Backends:
         return lines
 
 
-def backends_of(load_balancer: LoadBalancer, inventory: Inventory) -> Backends | None:
+def backends_of(load_balancer: LoadBalancer, inventory: Inventory) -> BackendReport | None:
     """Return the backends of a VM load balancer; None for a cluster load balancer, which has none."""
     if load_balancer.spec.workload_type != "vm":
         return None
@@ -83,9 +83,9 @@ def backends_of(load_balancer: LoadBalancer, inventory: Inventory) -> Backends |
     problem = note.message if note else ""
     present = next((one for one in inventory.slices if one.metadata.name == load_balancer.metadata.name), None)
     if present is not None:
-        return Backends(selected, _endpoints(present, inventory), checked, "", problem)
+        return BackendReport(selected, _endpoints(present, inventory), checked, "", problem)
     found = tuple(Backend(address, names.get(address, ""), None) for address in sorted(load_balancer.backends))
-    return Backends(selected, found, checked, _reason(load_balancer, inventory), problem)
+    return BackendReport(selected, found, checked, _reason(load_balancer, inventory), problem)
 
 
 def _endpoints(present: EndpointSlice, inventory: Inventory) -> tuple[Backend, ...]:

@@ -11,15 +11,15 @@ from harvester_ccm.commands.call import FILENAME, NAMESPACE, WAITED, Call, expec
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_endpoint_slice, read_inventory
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import ENDPOINT_SLICES, IDENTITY_NAMESPACE, Inventory
-from harvester_ccm.commands.service_report import ServiceReport, print_report, report_service
-from harvester_ccm.commands.service_view import ServiceView
+from harvester_ccm.commands.service_report import ServiceReport, ServiceView, print_report, report_service
 from harvester_ccm.config import SERVICE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
-from harvester_ccm.plan.service.request import Request, primary_reference, read_request
+from harvester_ccm.plan.service.request import read_request
+from harvester_ccm.plan.service.selection import primary_reference
 
 
 def explain_service(call: Call) -> int:
@@ -113,13 +113,9 @@ def _missing(call: Call, inventory: Inventory, service: Service) -> Iterator[str
     if primary is not None and inventory.service(primary) is None:
         yield f"Service {primary} does not exist: it is not in the files"
     request = read_request(service)
-    if _wants_vm(request) and not inventory.nodes:
+    if request.wants_vm and not inventory.nodes:
         yield "the cluster has no Node: none is in the files"
     if request.network and inventory.mapping is None:
         yield f"ConfigMap {NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME} does not exist: it is not in the files"
     if WAITED.name not in call.flags.explicit:
         yield "the Service has just come into its present state (--waited 0s)"
-
-
-def _wants_vm(request: Request) -> bool:
-    return request.workload_type == "vm" or (request.workload_type is None and request.wants_health_check)

@@ -15,14 +15,14 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.plan.service.load_balancer import changed_document
-from harvester_ccm.plan.service.patch import service_patch
-from harvester_ccm.plan.service.situation import (
+from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
     ChangeService,
     CreateLoadBalancer,
     DeleteLoadBalancer,
     EmitEvent,
     Step,
+    service_patch,
 )
 
 AFTER_WRITE: Final = "(of the answer to the write before)"

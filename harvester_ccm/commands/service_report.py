@@ -4,29 +4,91 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import cast
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.backends import Backends, backends_of
-from harvester_ccm.commands.claims import Candidate, Verdict, judge
+from harvester_ccm.commands.backends import BackendReport, backends_of
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.outcomes import outcome_document, outcome_sentence
 from harvester_ccm.commands.rehearsal import rehearse
 from harvester_ccm.commands.render import Output
-from harvester_ccm.commands.service_view import ServiceView, situation_of, why_not_served
+from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import Done, Outcome, Refused
+from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer
+from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait, WaitReason
 from harvester_ccm.names import SERVICE_FINALIZER
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
-from harvester_ccm.plan.service.ownership import name_for
-from harvester_ccm.plan.service.request import primary_reference, read_request
-from harvester_ccm.plan.service.situation import ServicePlan
+from harvester_ccm.plan.service.load_balancer import backend_addresses, backend_names
+from harvester_ccm.plan.service.ownership import LoadBalancerCandidate, Verdict, name_for
+from harvester_ccm.plan.service.request import read_request
+from harvester_ccm.plan.service.selection import primary_reference
+from harvester_ccm.plan.service.situation import Backends, ListedStore, Situation, are_backends_known, observe
+from harvester_ccm.plan.service.steps import ServicePlan
 
 Document = dict[str, object]
+
+
+@dataclass(frozen=True)
+class ServiceView:
+    """What the flags say, and the point in time."""
+
+    cluster: ClusterIdentity
+    serving: bool
+    """Whether the service controller is on."""
+    waited: float | None
+    """Seconds in the present phase; None: to be told from the objects' times and ``now``."""
+    now: datetime | None
+    """None: no time is known, and ``waited`` None counts as 0."""
+
+    def observe(self, service: Service, inventory: Inventory) -> Situation:
+        """Return what the running program would know about the Service."""
+        situation = observe(service_store(inventory), service, self.cluster)
+        return replace(situation, waited=self._waited(situation))
+
+    def left_alone(self, situation: Situation) -> str:
+        """Return why nothing is done about the Service; empty when it is served or being let go."""
+        return situation.scope.because if self.serving else f"{SERVICE_CONTROLLER} is switched off by --controllers"
+
+    def _waited(self, situation: Situation) -> float:
+        """Return the seconds since the Service entered its phase: it left, its load balancer came to be, or it did."""
+        if self.waited is not None:
+            return self.waited
+        meta, lb = situation.service.metadata, situation.match.lb
+        began = meta.creation_timestamp
+        if situation.scope.leaving:
+            began = meta.deletion_timestamp
+        elif lb is not None:
+            began = lb.metadata.deletion_timestamp or lb.metadata.creation_timestamp
+        return 0.0 if self.now is None else seconds_since(began, self.now)
+
+
+def service_store(inventory: Inventory) -> ListedStore:
+    """Return what the Service side reads, out of an inventory."""
+    problem = inventory.problems.get(VIRTUAL_MACHINES.plural)
+    by_label = inventory.capabilities.selects_backends_by_label
+    return ListedStore.of(
+        inventory.services,
+        inventory.load_balancers,
+        backends=Backends(
+            names=backend_names(inventory.nodes, inventory.machines),
+            addresses=() if by_label else backend_addresses(inventory.nodes),
+            known=are_backends_known(synced=problem is None, problem=problem),
+        ),
+        config_maps=inventory.config_maps,
+        capabilities=inventory.capabilities,
+        problem=inventory.problems.get(LOAD_BALANCERS.plural),
+    )
+
+
+def seconds_since(timestamp: str | None, now: datetime) -> float:
+    """Return the age of a time of the API in seconds; 0 when it is absent, unreadable or in the future."""
+    try:
+        return max((now - datetime.fromisoformat(timestamp or "")).total_seconds(), 0.0)
+    except (ValueError, TypeError):
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -37,16 +99,16 @@ class ServiceReport:
     cluster: ClusterIdentity
     not_served: str
     """Why the program leaves the Service alone; empty when it does not."""
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[LoadBalancerCandidate, ...]
     """Load balancers that carry the Service's labels or name."""
-    backends: Backends | None
+    backends: BackendReport | None
     steps: tuple[Document, ...]
     outcome: Outcome
     waited: float
     assumptions: tuple[str, ...]
 
     @property
-    def claimed(self) -> Candidate | None:
+    def claimed(self) -> LoadBalancerCandidate | None:
         """The load balancer that serves the Service."""
         return next((one for one in self.candidates if one.verdict is Verdict.CLAIMED), None)
 
@@ -77,17 +139,16 @@ class ServiceReport:
 
 def report_service(service: Service, inventory: Inventory, view: ServiceView) -> ServiceReport:
     """Return the explanation: the plan is the one that the running program would make."""
-    situation = situation_of(service, inventory, view)
-    not_served = why_not_served(service, inventory, view)
+    situation = view.observe(service, inventory)
+    not_served = view.left_alone(situation)
     plan = ServicePlan() if not_served else plan_service(situation)
-    judged = judge(situation.load_balancers, service, view.cluster)
-    claimed = next((one for one in judged if one.verdict is Verdict.CLAIMED), None)
+    claimed = situation.match.lb
     return ServiceReport(
         service=service,
         cluster=view.cluster,
         not_served=not_served,
-        candidates=judged,
-        backends=backends_of(claimed.load_balancer, inventory) if claimed else None,
+        candidates=situation.match.candidates,
+        backends=backends_of(claimed, inventory) if claimed else None,
         steps=tuple(rehearse(plan.steps, service, situation.load_balancers, view.cluster)),
         outcome=plan.outcome,
         waited=situation.waited,
@@ -130,8 +191,7 @@ def _state(service: Service) -> Iterator[str]:
 
 def _wishes(service: Service) -> str:
     request = read_request(service)
-    vm = request.workload_type == "vm" or (request.workload_type is None and request.wants_health_check)
-    wishes = ["a VM load balancer" if vm else "a cluster load balancer"]
+    wishes = ["a VM load balancer" if request.wants_vm else "a cluster load balancer"]
     pool = f"pool {request.ip_pool}" if request.ip_pool else "a pool that fits"
     wishes.append("an address from DHCP" if request.ipam == "dhcp" else f"an address from {pool}")
     if request.network:
@@ -185,6 +245,34 @@ def _print_plan(report: ServiceReport, output: Output) -> None:
     if not (isinstance(report.outcome, Done) and not steps):
         title = "Refused until there is" if isinstance(report.outcome, Refused) else "Then it waits for"
         output.section(title, [outcome_sentence(report.outcome)])
+
+
+def outcome_document(outcome: Outcome) -> Document:
+    """Return the outcome for scripts: ``result``, and ``reason``, ``meaning``, ``atMost`` (seconds) where there are."""
+    match outcome:
+        case Done():
+            return {"result": "done"}
+        case Wait(reason=reason, at_most=at_most):
+            limit = {} if at_most is None else {"atMost": round(at_most, 3)}
+            return {"result": "wait", "reason": reason, "meaning": WaitReason(reason).meaning, **limit}
+        case Retry(after=after):
+            return {"result": "retry", "atMost": round(after, 3)}
+        case Refused(reason=reason):
+            return {"result": "refused", "reason": reason, "meaning": WaitReason(reason).meaning}
+
+
+def outcome_sentence(outcome: Outcome) -> str:
+    """Return the outcome for people."""
+    match outcome:
+        case Done():
+            return "nothing: with this, all is as it should be"
+        case Wait(reason=reason, at_most=at_most):
+            limit = "" if at_most is None else f"; looked at again after {at_most:.0f} s at the latest"
+            return f"{WaitReason(reason).meaning}{limit}"
+        case Retry(after=after):
+            return f"the next try, in {after:.0f} s"
+        case Refused(reason=reason):
+            return WaitReason(reason).meaning
 
 
 def _step_text(step: Mapping[str, object], present: Mapping[str, LoadBalancer]) -> str:

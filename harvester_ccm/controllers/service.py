@@ -8,16 +8,14 @@ what is, not on what was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import asyncio
 from typing import Final
 
 import structlog
 
 from harvester_ccm.controllers.lb_writes import BalancerWrites
-from harvester_ccm.controllers.recollection import Memory, Recollection
 from harvester_ccm.controllers.runner import Runner
-from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
+from harvester_ccm.errors import CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.informer import Informer
@@ -25,59 +23,84 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, ConfigMap, Node, Service
 from harvester_ccm.model.harvester import Capabilities, LoadBalancer, VirtualMachine, capabilities_of
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome
-from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
-from harvester_ccm.plan.service.decision import concerns_us, plan_service
+from harvester_ccm.names import SERVICE_FINALIZER
+from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
+from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import same_but_for_notes
 from harvester_ccm.plan.service.load_balancer import backend_addresses, backend_names
-from harvester_ccm.plan.service.ownership import claim, given_addresses, name_for, service_key, service_uuid
-from harvester_ccm.plan.service.patch import ServiceChange, service_patch
+from harvester_ccm.plan.service.ownership import given_addresses, service_key
 from harvester_ccm.plan.service.pending import failure_note, is_permanent
-from harvester_ccm.plan.service.request import network_devices, primary_reference
-from harvester_ccm.plan.service.selection import labelled_primary
+from harvester_ccm.plan.service.selection import primaries_of, primary_reference, scope_of
 from harvester_ccm.plan.service.situation import (
+    BY_PRIMARY,
+    Backends,
+    ServiceState,
+    ServiceStates,
+    are_backends_known,
+    observe,
+)
+from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
     ChangeService,
     CreateLoadBalancer,
     DeleteLoadBalancer,
     EmitEvent,
-    Situation,
+    ServiceChange,
     Step,
+    service_patch,
 )
 
 COMPONENT: Final = "service-controller"
 """Source of our Events on Services; the name that users of every cloud provider know."""
 TELL_AFTER_FAILURES: Final = 2
 """Failures in a row after which a fault that may pass by itself is told to the user."""
-SHARERS: Final = "sharers"
-"""Index of Services by the primary they name, and by the one whose address they were last served with."""
-OF_SERVICE: Final = "service"
-"""Index of load balancers by the key of the Service that their labels name, and by the UID of an earlier provider."""
-
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
 class ServiceCaches:
-    """What the Service side reads."""
+    """What the Service side reads: a ``ServiceStore`` that follows the clusters."""
 
-    services: Informer[Service]
-    """With the index SHARERS."""
-    load_balancers: Informer[LoadBalancer]
-    """With the index OF_SERVICE."""
-    nodes: Informer[Node]
-    machines: Informer[VirtualMachine]
-    config_maps: Informer[ConfigMap]
-    """Holds the network mapping only."""
+    def __init__(
+        self,
+        services: Informer[Service],
+        load_balancers: Informer[LoadBalancer],
+        nodes: Informer[Node],
+        machines: Informer[VirtualMachine],
+        config_maps: Informer[ConfigMap],
+    ) -> None:
+        """``services`` has the index BY_PRIMARY, ``load_balancers`` has BY_SERVICE; ``config_maps`` holds the network
+        mapping only.
+        """
+        self.services = services
+        self.load_balancers = load_balancers
+        self.nodes = nodes
+        self.machines = machines
+        self.config_maps = config_maps
+        self._names: tuple[str, ...] | None = None
+        self._addresses: tuple[str, ...] = ()
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """What a new load balancer can do, in the version of the API that is read."""
+        return capabilities_of(self.load_balancers.resource.api_version)
 
-def sharer_index(service: Service) -> Iterable[str]:
-    """Return the keys of the primaries that the Service names and was last served with, for the index SHARERS."""
-    return {key for key in (primary_reference(service), labelled_primary(service)) if key is not None}
+    @property
+    def backends(self) -> Backends:
+        """The nodes that may get traffic, as of the last ``refresh_backends``."""
+        known = are_backends_known(synced=self.machines.synced, problem=self.machines.problem)
+        return Backends(self._names or (), self._addresses, known)
 
-
-def service_index(load_balancer: LoadBalancer) -> Iterable[str]:
-    """Return by what the Service of a load balancer is told, for the index OF_SERVICE."""
-    return {service_key(load_balancer), service_uuid(load_balancer)} - {""}
+    def refresh_backends(self) -> tuple[bool, bool]:
+        """Read anew which nodes get traffic; return whether they are known for the first time, and if they changed."""
+        if not self.nodes.synced:
+            return False, False
+        names, addresses = self._names, self._addresses
+        if not self.capabilities.selects_backends_by_label:
+            self._addresses = backend_addresses(self.nodes.all())
+        if self.backends.known:
+            self._names = backend_names(self.nodes.all(), self.machines.all())
+        first = names is None and self._names is not None
+        return first, (names, addresses) != (self._names, self._addresses)
 
 
 class ServiceController:
@@ -100,10 +123,7 @@ class ServiceController:
         self._load_balancers = caches.load_balancers
         self._recorder = recorder
         self._cluster = cluster
-        self._memories = Recollection()
-        self._backends: tuple[str, ...] = ()
-        self._backend_addresses: tuple[str, ...] = ()
-        self._backends_were_known = False
+        self._states = ServiceStates()
         self.runner = Runner("service", self.reconcile, workers=workers, serial=self._shared_address)
         caches.services.on_change(self._service_changed)
         caches.load_balancers.on_change(self._load_balancer_changed)
@@ -120,7 +140,7 @@ class ServiceController:
         await self._services.wait_synced()
         await self._caches.nodes.wait_synced()
         services = self._services.all()
-        self._memories.start(services)
+        self._states.start(services, asyncio.get_running_loop().time() - REPLACEMENT_PAUSE)
         log.info("service controller started", services=len(services))
         self._refresh_backends()
         self._enqueue_all()
@@ -130,16 +150,17 @@ class ServiceController:
         """Bring one Service nearer to what it should be."""
         service = self._services.get(key)
         if service is None:
-            self._memories.forget(key)
+            self._states.forget(key)
             return Done()
-        if not self._concerns_us(service):
+        situation = observe(self._caches, service, self._cluster)
+        if not situation.scope.ours:
             return Done()
-        situation = self.situation(service)
-        memory = self._memories.remember(situation)
-        plan = plan_service(memory.complete(situation))
+        now = asyncio.get_running_loop().time()
+        state = self._states.follow(situation, now)
+        plan = plan_service(state.complete(situation, now))
         emitted: set[EventMessage] = set()
-        await self._take(key, plan.steps, memory, emitted)
-        memory.emitted &= emitted
+        await self._take(key, plan.steps, state, emitted)
+        state.emitted &= emitted
         return plan.outcome
 
     def _shared_address(self, key: str) -> str:
@@ -147,63 +168,21 @@ class ServiceController:
         service = self._services.get(key)
         return (primary_reference(service) if service is not None else None) or key
 
-    def _concerns_us(self, service: Service) -> bool:
-        found = claim(self._candidates(service), service, self._cluster)
-        return concerns_us(service, found, self._cluster)
+    def _enqueue_if_ours(self, service: Service) -> None:
+        """Wake a Service unless it is certainly not ours; whose its load balancers are is left to the reconcile."""
+        if scope_of(service, self._cluster, owned=True).ours:
+            self.runner.enqueue(service.metadata.key)
 
-    def situation(self, service: Service) -> Situation:
-        """Return what is known about a Service now."""
-        own_key, primary = service.metadata.key, primary_reference(service)
-        sharers = self._services.by_index(SHARERS, primary or own_key)
-        dependants = self._services.by_index(SHARERS, own_key)
-        mapping = self._caches.config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}")
-        named = self._services.get(primary) if primary else None
-        return Situation(
-            service=service,
-            cluster=self._cluster,
-            load_balancers=self._candidates(service),
-            primary=named,
-            primary_given=self._given(named) if named is not None else None,
-            sharers=tuple(
-                one for one in sharers if one.metadata.key != own_key and primary_reference(one) == (primary or own_key)
-            ),
-            dependants=tuple(one for one in dependants if one.metadata.key != own_key),
-            backends=self._backends,
-            backends_known=self._backends_known,
-            backend_addresses=self._backend_addresses,
-            capabilities=self._capabilities,
-            network_devices=network_devices(mapping),
-            mapping_known=self._caches.config_maps.synced or self._caches.config_maps.problem is not None,
-            harvester_known=self._load_balancers.synced,
-            harvester_problem=self._load_balancers.problem,
-        )
-
-    def _given(self, service: Service) -> frozenset[str] | None:
-        """Return the addresses that Harvester has given for a Service, or None while that is not known."""
-        return given_addresses(self._candidates(service)) if self._load_balancers.synced else None
-
-    def _candidates(self, service: Service) -> tuple[LoadBalancer, ...]:
-        labelled = self._load_balancers.by_index(OF_SERVICE, service.metadata.key)
-        labelled += tuple(
-            one
-            for one in self._load_balancers.by_index(OF_SERVICE, service.metadata.uid)
-            if service_key(one) != service.metadata.key
-        )
-        named = self._load_balancers.get(f"{self._cluster.namespace}/{name_for(service, self._cluster)}")
-        if named is None or any(one.metadata.uid == named.metadata.uid for one in labelled):
-            return labelled
-        return (*labelled, named)
-
-    async def _take(self, key: str, steps: tuple[Step, ...], memory: Memory, emitted: set[EventMessage]) -> None:
+    async def _take(self, key: str, steps: tuple[Step, ...], state: ServiceState, emitted: set[EventMessage]) -> None:
         for step in steps:
             match step:
                 case EmitEvent(event=event):
                     emitted.add(event)
-                    self._emit(key, event, memory)
+                    self._emit(key, event, state)
                 case ChangeService(change=change):
                     await self._change_service(key, change)
                 case _:
-                    await self._write_load_balancer(key, step, memory)
+                    await self._write_load_balancer(key, step, state)
 
     async def _change_service(self, key: str, change: ServiceChange) -> None:
         service = self._services.get(key)
@@ -224,12 +203,12 @@ class ServiceController:
             self._services.observe(written)
 
     async def _write_load_balancer(
-        self, key: str, step: CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer, memory: Memory
+        self, key: str, step: CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer, state: ServiceState
     ) -> None:
         try:
             match step:
                 case CreateLoadBalancer():
-                    if self._is_held(key, memory.uid):
+                    if self._is_held(key, state.uid):
                         await self._create(key, step)
                 case ChangeLoadBalancer():
                     await self._change(key, step)
@@ -239,7 +218,7 @@ class ServiceController:
             raise
         except CCMError as error:
             if is_permanent(error) or self.runner.failures(key) + 1 >= TELL_AFTER_FAILURES:
-                self._emit(key, failure_note(error), memory)
+                self._emit(key, failure_note(error), state)
             raise
 
     def _is_held(self, key: str, uid: str) -> bool:
@@ -265,10 +244,10 @@ class ServiceController:
         else:
             log.info("load balancer was gone already", service=key, lb=step.name)
 
-    def _emit(self, key: str, event: EventMessage, memory: Memory) -> None:
-        if event in memory.emitted:
+    def _emit(self, key: str, event: EventMessage, state: ServiceState) -> None:
+        if event in state.emitted:
             return
-        memory.emitted.add(event)
+        state.emitted.add(event)
         service = self._services.get(key)
         if service is None:
             return
@@ -283,16 +262,18 @@ class ServiceController:
         for item in (old, new):
             if item is None:
                 continue
-            if self._concerns_us(item) or new is None:
+            if new is None:
                 self.runner.enqueue(item.metadata.key)
+            else:
+                self._enqueue_if_ours(item)
             self._enqueue_relatives(item)
 
     def _enqueue_relatives(self, service: Service) -> None:
         """Wake the primaries that the Service names or has named, and the Services that share with any of them."""
-        primaries = set(sharer_index(service))
+        primaries = primaries_of(service)
         relatives = {key for key in primaries if self._services.get(key) is not None}
         for primary in (*primaries, service.metadata.key):
-            relatives.update(one.metadata.key for one in self._services.by_index(SHARERS, primary))
+            relatives.update(one.metadata.key for one in self._services.by_index(BY_PRIMARY, primary))
         for key in relatives - {service.metadata.key}:
             self.runner.enqueue(key)
 
@@ -300,45 +281,21 @@ class ServiceController:
         for item in (old, new):
             if item is None:
                 continue
-            self._memories.note(item)
+            self._states.saw(item, asyncio.get_running_loop().time())
             if self._services.get(service_key(item)) is not None:
                 self.runner.enqueue(service_key(item))
         if new is not None and given_addresses((new,)) != given_addresses(() if old is None else (old,)):
-            for secondary in self._services.by_index(SHARERS, service_key(new)):
+            for secondary in self._services.by_index(BY_PRIMARY, service_key(new)):
                 self.runner.enqueue(secondary.metadata.key)
-
-    def _current_backends(self) -> tuple[str, ...]:
-        return backend_names(self._caches.nodes.all(), self._caches.machines.all())
 
     def _machine_changed(self, _old: object, _new: object) -> None:
         self._refresh_backends()
 
-    @property
-    def _backends_known(self) -> bool:
-        """Whether nodes can be told by their VMs; where VMs may not be listed, names of nodes have to do."""
-        machines = self._caches.machines
-        return machines.synced or isinstance(machines.problem, Forbidden)
-
-    @property
-    def _capabilities(self) -> Capabilities:
-        return capabilities_of(self._load_balancers.resource.api_version)
-
-    def _refresh_addresses(self) -> None:
-        """Follow the addresses of the nodes, where they are what load balancers send traffic to."""
-        if not self._capabilities.selects_backends_by_label and self._caches.nodes.synced:
-            before, self._backend_addresses = self._backend_addresses, backend_addresses(self._caches.nodes.all())
-            if before != self._backend_addresses:
-                self._enqueue_hosted()
-
     def _refresh_backends(self) -> None:
-        self._refresh_addresses()
-        if not self._caches.nodes.synced or not self._backends_known:
-            return
-        first, before = not self._backends_were_known, self._backends
-        self._backends, self._backends_were_known = self._current_backends(), True
+        first, changed = self._caches.refresh_backends()
         if first:
             self._enqueue_all()
-        elif self._backends != before:
+        elif changed:
             self._enqueue_hosted()
 
     def _enqueue_hosted(self) -> None:
@@ -352,5 +309,4 @@ class ServiceController:
 
     def _enqueue_all(self) -> None:
         for service in self._services.all():
-            if self._concerns_us(service):
-                self.runner.enqueue(service.metadata.key)
+            self._enqueue_if_ours(service)

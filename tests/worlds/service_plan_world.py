@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -16,37 +16,29 @@ import msgspec
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import DHCP_ADDRESS, LB_CONTROLLER_FINALIZER
-from harvester_ccm.plan.service.decision import phase, plan_service
-from harvester_ccm.plan.service.load_balancer import Former, changed_document, former_of
-from harvester_ccm.plan.service.ownership import claim, name_for, service_key
-from harvester_ccm.plan.service.patch import ServiceChange, service_patch, virtual_ip_ingress
-from harvester_ccm.plan.service.request import primary_reference
-from harvester_ccm.plan.service.selection import labelled_primary
-from harvester_ccm.plan.service.situation import (
+from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
+from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.load_balancer import changed_document
+from harvester_ccm.plan.service.selection import primary_reference
+from harvester_ccm.plan.service.situation import Backends, ListedStore, ServiceStates, Situation, observe
+from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
     ChangeService,
     CreateLoadBalancer,
     DeleteLoadBalancer,
     EmitEvent,
+    ServiceChange,
     ServicePlan,
-    Situation,
     Step,
+    service_patch,
+    virtual_ip_ingress,
 )
 from tests.worlds.builders import CLUSTER, DELETED_AT
 
 Document = dict[str, Any]
 POOL = ("10.0.0.1", "10.0.0.2")
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
-
-
-@dataclass
-class _Memory:
-    phase: str
-    since: float
-    emitted: frozenset[EventMessage] = frozenset()
-    former: Former | None = None
 
 
 @dataclass
@@ -65,7 +57,8 @@ class ServicePlanWorld:
     """Service, or load balancer that Harvester announces, to its address from DHCP."""
     backends: tuple[str, ...] = ("vm-1",)
     now: float = 0.0
-    memory: dict[str, _Memory] = field(default_factory=dict)
+    states: ServiceStates = field(default_factory=ServiceStates)
+    """What the program remembers."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def service(self, key: str) -> Service:
@@ -77,35 +70,26 @@ class ServicePlanWorld:
         return LOAD_BALANCERS.decode(msgspec.json.encode(self.load_balancers[name]))
 
     def situation(self, key: str) -> Situation:
-        """Return what is known about a Service."""
-        service, named = self.service(key), primary_reference(self.service(key))
-        others = [self.service(one) for one in self.services if one != key]
-        balancers = map(self.balancer, self.load_balancers)
-        name = name_for(service, CLUSTER)
-        return Situation(
-            service=service,
-            cluster=CLUSTER,
-            load_balancers=tuple(b for b in balancers if service_key(b) == key or b.metadata.name == name),
-            primary=self.service(named) if named in self.services and named is not None else None,
-            sharers=tuple(one for one in others if primary_reference(one) == (named or key)),
-            dependants=tuple(one for one in others if key in (primary_reference(one), labelled_primary(one))),
-            backends=self.backends,
+        """Return what is known about a Service, but for what is remembered."""
+        store = ListedStore.of(
+            map(self.service, self.services), map(self.balancer, self.load_balancers), backends=Backends(self.backends)
         )
+        return observe(store, self.service(key), CLUSTER)
 
     def plan(self, key: str) -> ServicePlan:
         """Return what the program would do for the Service now."""
         situation = self.situation(key)
-        current, known = phase(situation), self.memory.get(key)
-        if known is None or known.phase != current:
-            known = self.memory[key] = _Memory(current, self.now, former=known.former if known is not None else None)
-        serving = claim(situation.load_balancers, situation.service, CLUSTER).chosen
-        if serving is not None and serving.allocated_ip:
-            known.former = former_of(serving)
-        plan = plan_service(
-            replace(situation, waited=self.now - known.since, emitted=known.emitted, former=known.former)
-        )
-        known.emitted = frozenset(step.event for step in plan.steps if isinstance(step, EmitEvent))
+        if not situation.scope.ours:
+            return ServicePlan()
+        state = self.states.follow(situation, self.now)
+        plan = plan_service(state.complete(situation, self.now))
+        state.emitted = {step.event for step in plan.steps if isinstance(step, EmitEvent)}
         return plan
+
+    def restart(self) -> None:
+        """Forget what the program remembers, and begin as it does."""
+        self.states = ServiceStates()
+        self.states.start(map(self.service, self.services), self.now - REPLACEMENT_PAUSE)
 
     def reconcile(self, key: str, *, at_most: int = 99) -> bool:
         """Take the first ``at_most`` writing steps of the plan, as if the next one failed; return whether any."""
@@ -159,7 +143,11 @@ class ServicePlanWorld:
         if document["metadata"]["finalizers"]:
             document["metadata"]["deletionTimestamp"] = DELETED_AT
         else:
-            del self.load_balancers[name]
+            self._remove_balancer(name)
+
+    def _remove_balancer(self, name: str) -> None:
+        self.states.saw(self.balancer(name), self.now)
+        del self.load_balancers[name]
 
     def delete_service(self, key: str) -> None:
         """Delete as the API server does."""
@@ -170,7 +158,7 @@ class ServicePlanWorld:
         meta = self.services[key]["metadata"]
         if "deletionTimestamp" in meta and not meta.get("finalizers"):
             del self.services[key]
-            self.memory.pop(key, None)
+            self.states.forget(key)
 
     def lease(self, key: str) -> bool:
         """Let kube-vip in the guest get an address from DHCP for a Service that asks; return whether it did."""
@@ -195,7 +183,7 @@ class ServicePlanWorld:
             if self.booked.get(address) == name:
                 del self.booked[address]
                 self.history[name] = address
-            del self.load_balancers[name]
+            self._remove_balancer(name)
             return True
         dhcp = document["spec"]["ipam"] == "dhcp"
         mine = [self._leased(name)] if dhcp else [ip for ip, owner in self.booked.items() if owner == name]

@@ -28,16 +28,15 @@ from harvester_ccm.plan.service.kube_vip import (
 )
 from harvester_ccm.plan.service.load_balancer import network_of
 from harvester_ccm.plan.service.ownership import given_addresses
-from harvester_ccm.plan.service.patch import ServiceChange
 from harvester_ccm.plan.service.pending import pending_cause
-from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.plan.service.selection import of_other_class, primary_label
-from harvester_ccm.plan.service.situation import (
+from harvester_ccm.plan.service.situation import Situation
+from harvester_ccm.plan.service.steps import (
     ChangeService,
     DeleteLoadBalancer,
     EmitEvent,
+    ServiceChange,
     ServicePlan,
-    Situation,
     Step,
     change_service,
     emit,
@@ -49,8 +48,9 @@ TELL_DELETION_AFTER: Final = 30.0
 """Seconds after which the user is told what a deletion waits for."""
 
 
-def plan_cleanup(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServicePlan:
+def plan_cleanup(situation: Situation) -> ServicePlan:
     """Return what to do for a Service that is being deleted, or no longer of type LoadBalancer or of our class."""
+    own = situation.match.own
     users = users_of_address(situation, own)
     if users:
         text = (
@@ -101,7 +101,7 @@ def _farewell(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServiceCha
     annotations: Annotations = {}
     labels: dict[str, str | None] = {}
     if not service.metadata.deleting:
-        wanted = read_request(service).network
+        wanted = situation.request.network
         network = network_of(own[0], wanted) if own else wanted
         device = device_for(network, situation.network_devices).name
         released = release(service, device=device, announced_by_us=_announced_by_us(service, own))

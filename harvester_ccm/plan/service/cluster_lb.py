@@ -23,17 +23,18 @@ from harvester_ccm.plan.service.kube_vip import (
     needs_endpoint_change,
 )
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, network_of
-from harvester_ccm.plan.service.patch import ServiceChange, virtual_ip_ingress
-from harvester_ccm.plan.service.pending import NO_DHCP_ANSWER, harvester_unavailable, pending_cause
+from harvester_ccm.plan.service.pending import NO_DHCP_ANSWER, harvester_unavailable
 from harvester_ccm.plan.service.request import Request
-from harvester_ccm.plan.service.situation import (
+from harvester_ccm.plan.service.situation import Situation
+from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
     EmitEvent,
+    ServiceChange,
     ServicePlan,
-    Situation,
     Step,
     change_service,
     emit,
+    virtual_ip_ingress,
 )
 
 CONTROLLER_PATIENCE: Final = 30.0
@@ -49,7 +50,7 @@ UNAVAILABLE_PATIENCE: Final = 5.0
 def plan_cluster(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:
     """Return what to do for a Service whose cluster load balancer exists."""
     if not load_balancer.allocated_ip:
-        service, soon = situation.service, _is_due(situation, load_balancer)
+        service, soon = situation.service, _is_due(situation)
         waiting = hold_or_leave_requested(service) if soon else hold_and_withdraw(service)
         return plan_pending(situation, load_balancer, waiting)
     if load_balancer.allocated_ip == DHCP_ADDRESS:
@@ -59,37 +60,37 @@ def plan_cluster(situation: Situation, request: Request, load_balancer: LoadBala
 
 def plan_pending(situation: Situation, load_balancer: LoadBalancer, annotations: Annotations) -> ServicePlan:
     """Return what to do while Harvester has not given an address: keep the object right, and say why it takes time."""
-    service, cause = situation.service, pending_cause(load_balancer)
+    service, cause = situation.service, situation.pending
     prepared = ServiceChange(annotations=annotations, finalizer=True)
     if cause.reason in NO_ADDRESS and service.addresses:
         # The one in the status is somebody else's, or may be at any moment.
         prepared = ServiceChange(annotations={**annotations, **WITHDRAWN}, finalizer=True, ingress=())
     steps: list[Step] = [*change_service(service, prepared)]
-    as_made = is_being_answered(load_balancer)
+    as_made = is_being_answered(situation)
     change = load_balancer_change(load_balancer, service, situation.cluster, as_made=as_made)
     if not change.empty:
         steps.append(ChangeLoadBalancer(load_balancer.metadata.name, change))
     if situation.harvester_problem is not None and situation.waited >= UNAVAILABLE_PATIENCE:
         steps.append(EmitEvent(harvester_unavailable(situation.harvester_problem)))
         return ServicePlan(tuple(steps), Wait(WaitReason.HARVESTER_UNAVAILABLE))
-    if _is_due(situation, load_balancer):
+    if _is_due(situation):
         return ServicePlan(tuple(steps), Wait(cause.reason, CONTROLLER_PATIENCE - situation.waited))
     steps += emit(cause.note or cause.late)
     return ServicePlan(tuple(steps), Wait(cause.reason))
 
 
-def _is_due(situation: Situation, load_balancer: LoadBalancer) -> bool:
+def _is_due(situation: Situation) -> bool:
     """Return whether an address may come in the time that Harvester usually takes."""
-    return is_being_answered(load_balancer) and situation.waited < CONTROLLER_PATIENCE
+    return is_being_answered(situation) and situation.waited < CONTROLLER_PATIENCE
 
 
-def is_being_answered(load_balancer: LoadBalancer) -> bool:
+def is_being_answered(situation: Situation) -> bool:
     """Return whether Harvester may be booking an address for the load balancer now.
 
     Its pool and network stay as they were made until it has refused: a booking in one pool is lost for good when
     Harvester finds another one named before it has written the address down.
     """
-    return pending_cause(load_balancer).note is None
+    return situation.pending.note is None
 
 
 def _plan_pool(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:

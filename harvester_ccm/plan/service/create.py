@@ -19,15 +19,14 @@ from harvester_ccm.plan.service.cluster_lb import CONTROLLER_PATIENCE
 from harvester_ccm.plan.service.ignored import ignored_settings, obstacle
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, hold_or_leave_requested
 from harvester_ccm.plan.service.load_balancer import Document, Former, former_of, new_load_balancer
-from harvester_ccm.plan.service.ownership import name_for
-from harvester_ccm.plan.service.patch import ServiceChange
 from harvester_ccm.plan.service.request import Request
-from harvester_ccm.plan.service.situation import (
+from harvester_ccm.plan.service.situation import Situation
+from harvester_ccm.plan.service.steps import (
     ChangeService,
     CreateLoadBalancer,
     EmitEvent,
+    ServiceChange,
     ServicePlan,
-    Situation,
     Step,
     change_service,
     emit,
@@ -127,7 +126,7 @@ def _prepared(service: Service, *, vm: bool) -> tuple[ChangeService, ...]:
 
 def _load_balancer(situation: Situation, spec: Document, former: Former | None, *, touched: bool) -> CreateLoadBalancer:
     """Return the step that makes the load balancer; in the place of another it has that one's name and network."""
-    name = former.name if former is not None else name_for(situation.service, situation.cluster)
+    name = former.name if former is not None else situation.match.expected_name
     network = former.network if former is not None else None
     body = new_load_balancer(
         situation.service, name, situation.cluster, spec=spec, network=network, capabilities=situation.capabilities

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import SERVICE_FINALIZER, Reason
@@ -22,16 +20,16 @@ from harvester_ccm.plan.service.cleanup import plan_cleanup, safe_to_delete
 from harvester_ccm.plan.service.cluster_lb import UNAVAILABLE_PATIENCE, plan_cluster
 from harvester_ccm.plan.service.create import plan_creation, plan_replacement, read_replaced
 from harvester_ccm.plan.service.ignored import converted, ignored_settings, obstacle, refused_changes
-from harvester_ccm.plan.service.ownership import Claim, adoption_note, claim, foreign_note, name_for
+from harvester_ccm.plan.service.ownership import adoption_note, foreign_note
 from harvester_ccm.plan.service.pending import harvester_unavailable
-from harvester_ccm.plan.service.request import Request, primary_reference, read_request
-from harvester_ccm.plan.service.selection import needs_cleanup, wants_load_balancer, was_secondary
+from harvester_ccm.plan.service.request import Request
+from harvester_ccm.plan.service.selection import primary_reference, was_secondary
 from harvester_ccm.plan.service.shared_address import plan_leaving, plan_secondary
-from harvester_ccm.plan.service.situation import (
+from harvester_ccm.plan.service.situation import Situation
+from harvester_ccm.plan.service.steps import (
     DeleteLoadBalancer,
     EmitEvent,
     ServicePlan,
-    Situation,
     Step,
     emit,
     hold,
@@ -45,35 +43,19 @@ GONE_PATIENCE: Final = 30.0
 
 def plan_service(situation: Situation) -> ServicePlan:
     """Return what to do for the Service now."""
-    service = situation.service
-    found = claim(situation.load_balancers, service, situation.cluster)
-    if not concerns_us(service, found, situation.cluster):
+    service, lb = situation.service, situation.match.lb
+    if not situation.scope.ours:
         return NOTHING
     if not situation.harvester_known:
         return _plan_unavailable(situation)
-    own = (*((found.chosen,) if found.chosen else ()), *found.duplicates)
-    if needs_cleanup(service, situation.cluster, owned=bool(own)):
-        return plan_cleanup(situation, own)
+    if situation.scope.leaving:
+        return plan_cleanup(situation)
     if primary_reference(service) is not None:
-        served = found.chosen is not None and not found.chosen.metadata.deleting
-        return plan_secondary(situation, own, _plan_own(situation, found) if served else None)
+        served = lb is not None and not lb.metadata.deleting
+        return plan_secondary(situation, _plan_own(situation) if served else None)
     if was_secondary(service):
         return plan_leaving(service)
-    return _plan_own(situation, found)
-
-
-def concerns_us(service: Service, found: Claim, cluster: ClusterIdentity) -> bool:
-    """Return whether the Service is to be served or to be cleaned up by us."""
-    owned = found.chosen is not None
-    return needs_cleanup(service, cluster, owned=owned) or wants_load_balancer(service, cluster, owned=owned)
-
-
-def phase(situation: Situation) -> str:
-    """Return a word for the state the Service is in; ``Situation.waited`` counts from its last change."""
-    service = situation.service
-    found = claim(situation.load_balancers, service, situation.cluster).chosen
-    leaving = needs_cleanup(service, situation.cluster, owned=found is not None)
-    return f"{'leaving' if leaving else 'wanted'} {found.metadata.uid if found else '-'}"
+    return _plan_own(situation)
 
 
 def _plan_unavailable(situation: Situation) -> ServicePlan:
@@ -88,23 +70,23 @@ def _plan_unavailable(situation: Situation) -> ServicePlan:
     return ServicePlan((*told, *waiting), Wait(WaitReason.HARVESTER_UNAVAILABLE))
 
 
-def _plan_own(situation: Situation, found: Claim) -> ServicePlan:
+def _plan_own(situation: Situation) -> ServicePlan:
     """Return the plan for a Service with an address of its own."""
-    service, current = situation.service, found.chosen
-    request = read_request(service)
-    notes = [*request.problems, *(foreign_note(one, situation.cluster) for one in found.foreign[:1])]
+    service, request, match = situation.service, situation.request, situation.match
+    current = match.lb
+    notes = [*request.problems, *(foreign_note(one, situation.cluster) for one in match.foreign[:1])]
     if current is not None and not current.metadata.deleting:
         plan = _plan_present(situation, request, current)
     elif current is not None and not _may_be_left_behind(situation, current):
         plan = _plan_going(situation, current)
-    elif any(one.metadata.name == name_for(service, situation.cluster) for one in found.foreign):
+    elif any(one.metadata.name == match.expected_name for one in match.foreign):
         waiting = hold(service)
         plan = ServicePlan(waiting, Refused(WaitReason.FOREIGN_LOAD_BALANCER))
     else:
         plan = plan_creation(situation, request)
     left_over = [
         DeleteLoadBalancer(one.metadata.name, one.metadata.uid)
-        for one in found.duplicates
+        for one in match.duplicates
         if not one.metadata.deleting and safe_to_delete(one)
     ]
     return ServicePlan((*emit(*notes), *plan.steps, *left_over), plan.outcome)
@@ -112,7 +94,7 @@ def _plan_own(situation: Situation, found: Claim) -> ServicePlan:
 
 def _may_be_left_behind(situation: Situation, going: LoadBalancer) -> bool:
     """Return whether a load balancer that is being deleted does not stand in the way of a new one any longer."""
-    name = name_for(situation.service, situation.cluster)
+    name = situation.match.expected_name
     moving = read_replaced(situation.service) is not None
     return situation.waited >= GONE_PATIENCE and going.metadata.name != name and not moving
 

@@ -13,8 +13,8 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import LB_OWNER, LB_SERVICE_UID
 from harvester_ccm.plan.service.cleanup import safe_to_delete
-from harvester_ccm.plan.service.decision import concerns_us
-from harvester_ccm.plan.service.ownership import claim
+from harvester_ccm.plan.service.ownership import match_load_balancer
+from harvester_ccm.plan.service.selection import scope_of
 
 
 class Departure(Enum):
@@ -52,4 +52,5 @@ def _has(service: Service, load_balancer: LoadBalancer, cluster: ClusterIdentity
     """Return whether the load balancer is a Service's own, or is taken over by a new one that we serve."""
     if service.metadata.uid == load_balancer.metadata.annotation(LB_SERVICE_UID):
         return True
-    return concerns_us(service, claim((load_balancer,), service, cluster), cluster)
+    owned = match_load_balancer((load_balancer,), service, cluster).lb is not None
+    return scope_of(service, cluster, owned=owned).ours

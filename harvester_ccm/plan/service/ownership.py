@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Final
 
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -54,14 +54,61 @@ class Owner(Enum):
 
 
 @dataclass(frozen=True)
-class Claim:
-    """The load balancer of a Service, and the others that carry its labels."""
+class Ownership:
+    """Who owns a load balancer, and the evidence."""
 
-    chosen: LoadBalancer | None
+    owner: Owner
+    because: str
+
+
+class Verdict(StrEnum):
+    """What a load balancer is to a Service."""
+
+    CLAIMED = "claimed"
+    """It serves the Service."""
+    DUPLICATE = "duplicate"
+    """Certainly left over; deleted."""
+    SPARE = "spare"
+    """Ours too, but not certain enough to be deleted; left alone."""
+    FOREIGN = "foreign"
+    """Another cluster's."""
+    UNKNOWN = "unknown"
+    """Nothing proves whose it is; left alone."""
+
+
+@dataclass(frozen=True)
+class LoadBalancerCandidate:
+    """A load balancer that carries the Service's labels or name."""
+
+    load_balancer: LoadBalancer
+    verdict: Verdict
+    because: str
+
+    @property
+    def name(self) -> str:
+        """Name of the load balancer."""
+        return self.load_balancer.metadata.name
+
+
+@dataclass(frozen=True)
+class LoadBalancerMatch:
+    """The load balancer of a Service, and the others that carry its labels or name."""
+
+    expected_name: str
+    """The name that a new one gets."""
+    lb: LoadBalancer | None = None
+    """The one that serves the Service."""
     duplicates: tuple[LoadBalancer, ...] = ()
     """Further ones that are certainly ours: left behind by an interrupted rename or a restored Service."""
     foreign: tuple[LoadBalancer, ...] = ()
-    """Marked by another cluster, although they carry our cluster name."""
+    """Marked by another cluster, although they carry our cluster name or the expected name."""
+    candidates: tuple[LoadBalancerCandidate, ...] = ()
+    """All that were judged, the one that serves the Service first."""
+
+    @property
+    def own(self) -> tuple[LoadBalancer, ...]:
+        """All that go when the Service goes."""
+        return self.duplicates if self.lb is None else (self.lb, *self.duplicates)
 
 
 def name_for(service: Service, cluster: ClusterIdentity) -> str:
@@ -70,55 +117,100 @@ def name_for(service: Service, cluster: ClusterIdentity) -> str:
     return load_balancer_name(cluster.name, meta.namespace, meta.name, meta.uid)
 
 
-def owner_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Owner:
-    """Return whether the load balancer is the Service's.
+def owner_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Ownership:
+    """Return whether the load balancer is the Service's, and why.
 
     A mark decides. Without one (made by the Go provider) the name proves it, because its checksum covers the UID of
     the Service; after that only the label of a cluster name that is somebody's own.
     """
-    meta = load_balancer.metadata
-    mark = meta.annotation(LB_OWNER)
+    meta, target = load_balancer.metadata, service.metadata
+    mark, label = meta.annotation(LB_OWNER), meta.label(LB_CLUSTER)
+    if mark and cluster.uid and mark != cluster.uid:
+        return Ownership(
+            Owner.FOREIGN,
+            f"annotation {LB_OWNER} is {mark}, and this cluster is {cluster.uid}; if that cluster no longer exists "
+            "(this one was set up anew), adopt it with --force",
+        )
+    proof = ""
     if mark and cluster.uid:
-        return Owner.OURS if mark == cluster.uid else Owner.FOREIGN
-    if service.metadata.uid in (meta.annotation(LB_SERVICE_UID), meta.annotation(LB_SERVICE_UUID)):
-        return Owner.OURS
-    label = meta.label(LB_CLUSTER)
-    made_for = {label if label is not None else cluster.name, cluster.name}
-    target = service.metadata
-    if any(meta.name == load_balancer_name(n, target.namespace, target.name, target.uid) for n in made_for):
-        return Owner.OURS
-    return Owner.OURS if not mark and cluster.named and label == cluster.name else Owner.UNKNOWN
+        proof = f"annotation {LB_OWNER} is this cluster's"
+    elif meta.annotation(LB_SERVICE_UID) == target.uid:
+        proof = f"annotation {LB_SERVICE_UID} is this Service's UID"
+    elif meta.annotation(LB_SERVICE_UUID) == target.uid:
+        proof = f"annotation {LB_SERVICE_UUID} is this Service's UID"
+    elif meta.name == name_for(service, cluster):
+        proof = "its name is made from this cluster, this Service and its UID"
+    elif label is not None and meta.name == load_balancer_name(label, target.namespace, target.name, target.uid):
+        proof = (
+            f"its name is made from this Service, its UID and cluster name {label!r}: the cluster was renamed, and "
+            "the load balancer keeps name and address"
+        )
+    elif not mark and cluster.named and label == cluster.name:
+        proof = f"label {LB_CLUSTER} is {label!r}, a name of this cluster's own, and no other cluster has marked it"
+    return (
+        Ownership(Owner.OURS, proof) if proof else Ownership(Owner.UNKNOWN, _unproven(load_balancer, service, cluster))
+    )
 
 
-def claim(load_balancers: Iterable[LoadBalancer], service: Service, cluster: ClusterIdentity) -> Claim:
-    """Return which of the load balancers with the Service's labels serves it."""
-    ours, foreign = [], []
-    for one in load_balancers:
-        match owner_of(one, service, cluster):
-            case Owner.OURS:
-                ours.append(one)
-            case Owner.FOREIGN:
-                # Clusters of other names may well have a Service of this name.
-                if one.metadata.label(LB_CLUSTER) == cluster.name or one.metadata.name == name_for(service, cluster):
-                    foreign.append(one)
-            case Owner.UNKNOWN:
-                pass
-    if not ours:
-        return Claim(None, foreign=tuple(foreign))
-    ours.sort(key=lambda one: _preference(one, service, cluster))
-    rest = [one for one in ours[1:] if cluster.uid and one.metadata.annotation(LB_OWNER) == cluster.uid]
-    return Claim(ours[0], tuple(rest), tuple(foreign))
+def _unproven(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> str:
+    """Return why nothing proves whose the load balancer is, and what would."""
+    meta, key = one.metadata, service.metadata.key
+    if service_key(one) != key:
+        return f"its labels say that it serves {service_key(one)}"
+    if meta.annotation(LB_OWNER):
+        return (
+            "it has the mark of a cluster, and whether that is this one is not known, because the UID of namespace "
+            "kube-system is not"
+        )
+    command = f"harvester-ccm adopt {key} {meta.name}"
+    made = f"it was made for a Service of this name with another UID, by a cluster called {meta.label(LB_CLUSTER)!r}"
+    if cluster.named:
+        return f"{made}, and this one is {cluster.name!r}. If that is an earlier name of this cluster: {command}"
+    return (
+        f"{made}; {cluster.name!r} is no cluster's own name, so that may be another cluster. If it is this one: "
+        f"{command}"
+    )
 
 
-def _preference(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> tuple[bool, bool, bool, str]:
+def match_load_balancer(
+    load_balancers: Iterable[LoadBalancer], service: Service, cluster: ClusterIdentity
+) -> LoadBalancerMatch:
+    """Return which of the load balancers with the Service's labels or name serves it, and what the others are."""
+    expected = name_for(service, cluster)
+    judged = [(one, owner_of(one, service, cluster)) for one in load_balancers]
+    ours = [one for one, found in judged if found.owner is Owner.OURS]
+    ours.sort(key=lambda one: _preference(one, service, expected))
+    lb = ours[0] if ours else None
+    duplicates = tuple(one for one in ours[1:] if cluster.uid and one.metadata.annotation(LB_OWNER) == cluster.uid)
+    candidates = [_candidate(one, found, lb, duplicates) for one, found in judged]
+    # Clusters of other names may well have a Service of this name.
+    foreign = tuple(
+        one
+        for one, found in judged
+        if found.owner is Owner.FOREIGN
+        and (one.metadata.label(LB_CLUSTER) == cluster.name or one.metadata.name == expected)
+    )
+    candidates.sort(key=lambda one: one.verdict is not Verdict.CLAIMED)
+    return LoadBalancerMatch(expected, lb, duplicates, foreign, tuple(candidates))
+
+
+def _candidate(
+    one: LoadBalancer, found: Ownership, lb: LoadBalancer | None, duplicates: tuple[LoadBalancer, ...]
+) -> LoadBalancerCandidate:
+    if one is lb:
+        return LoadBalancerCandidate(one, Verdict.CLAIMED, found.because)
+    if found.owner is not Owner.OURS:
+        return LoadBalancerCandidate(one, Verdict(found.owner.value), found.because)
+    because = f"{found.because}; another one serves the Service"
+    if any(one is duplicate for duplicate in duplicates):
+        return LoadBalancerCandidate(one, Verdict.DUPLICATE, because)
+    return LoadBalancerCandidate(one, Verdict.SPARE, f"{because}, and without this cluster's mark it is not deleted")
+
+
+def _preference(one: LoadBalancer, service: Service, expected: str) -> tuple[bool, bool, bool, str]:
     """Return the sort key: alive, holding the address in use, having the current name, then oldest name."""
     in_use = bool(service.addresses) and service.addresses[0] in (one.allocated_ip, one.address)
-    return (
-        one.metadata.deleting,
-        not in_use,
-        one.metadata.name != name_for(service, cluster),
-        one.metadata.name,
-    )
+    return (one.metadata.deleting, not in_use, one.metadata.name != expected, one.metadata.name)
 
 
 def adoption_note(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> EventMessage | None:

@@ -65,12 +65,14 @@ NO_CONTROLLER_ANSWER: Final = EventMessage(
     "stays, check that the deployment harvester-load-balancer in namespace harvester-system is running",
 )
 
+NOT_PROCESSED: Final = PendingCause(WaitReason.NOT_PROCESSED, None, NO_CONTROLLER_ANSWER)
+
 
 def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
     """Return why Harvester has not given the load balancer an address, from its Ready condition."""
     condition = load_balancer.ready
     if condition is None:
-        return PendingCause(WaitReason.NOT_PROCESSED, None, NO_CONTROLLER_ANSWER)
+        return NOT_PROCESSED
     message = condition.message
     if any(words in message for words in _ANNOUNCING):
         return PendingCause(WaitReason.ANNOUNCING, None, _pending(_NOT_ANNOUNCED, message))

@@ -26,7 +26,6 @@ from harvester_ccm.names import (
     IPAM,
     NETWORK,
     PREFIX,
-    PRIMARY_SERVICE,
     REQUESTED_ADDRESS,
     WORKLOAD_TYPE,
     Reason,
@@ -210,12 +209,3 @@ def unknown_annotations(service: Service) -> tuple[EventMessage, ...]:
         nearest = difflib.get_close_matches(key.removeprefix(PREFIX).lower(), names, 1, 0.7)
         described.append(f"{key} (did you mean {PREFIX}{nearest[0]}?)" if nearest else key)
     return (EventMessage("Warning", Reason.IGNORED, f"Unknown annotations have no effect: {', '.join(described)}"),)
-
-
-def primary_reference(service: Service) -> str | None:
-    """Return the ``namespace/name`` of the Service whose address is to be shared; None when this one has its own.
-
-    An empty annotation counts as none; a malformed one is returned as it is.
-    """
-    value = (service.metadata.annotation(PRIMARY_SERVICE) or "").strip()
-    return value or None

@@ -1,8 +1,10 @@
-"""Which Services are ours to serve."""
+"""Which Services are ours, to serve or to clean up after, and which of them share the address of another one."""
 
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -10,6 +12,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.names import (
     LOAD_BALANCER_CLASS,
     MOVING,
+    PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
 )
@@ -24,8 +27,64 @@ FOREIGN_MARKS: Final = (
 """Prefixes of annotations that hand a Service to another load balancer controller."""
 FOREIGN_LABELS: Final = {"implementation": "kube-vip"}
 """What kube-vip-cloud-provider puts on the Services that it serves; it uses the same finalizer as we do."""
+
 LONGEST_LABEL: Final = 63
 """Characters of a label value."""
+
+
+class Duty(Enum):
+    """What we have to do with a Service."""
+
+    SERVE = "serve"
+    CLEAN_UP = "clean up"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Whether a Service is ours, and in what way."""
+
+    duty: Duty
+    because: str = ""
+    """Why it is left alone; empty when it is not."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether there is anything to do with it."""
+        return self.duty is not Duty.NOTHING
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it is on its way out."""
+        return self.duty is Duty.CLEAN_UP
+
+
+def scope_of(service: Service, cluster: ClusterIdentity, *, owned: bool) -> Scope:
+    """Return whether the Service is ours; ``owned``: whether a load balancer of ours exists for it.
+
+    What is not ours when ``owned`` is true is not ours either when it is false.
+    """
+    if needs_cleanup(service, cluster, owned=owned):
+        return Scope(Duty.CLEAN_UP)
+    if wants_load_balancer(service, cluster, owned=owned):
+        return Scope(Duty.SERVE)
+    return Scope(Duty.NOTHING, _left_alone(service, cluster))
+
+
+def _left_alone(service: Service, cluster: ClusterIdentity) -> str:
+    wanted = service.spec.load_balancer_class
+    if service.metadata.deleting:
+        return "it is being deleted, and nothing of ours is left to clean up"
+    if service.spec.type != "LoadBalancer":
+        return f"its type is {service.spec.type}, not LoadBalancer"
+    if wanted is None and cluster.class_only:
+        return f"--load-balancer-class-only is set, and spec.loadBalancerClass is not {LOAD_BALANCER_CLASS}"
+    if of_other_class(service):
+        return f"spec.loadBalancerClass is {wanted!r}: another controller serves it (ours is {LOAD_BALANCER_CLASS})"
+    return (
+        "annotations or labels of another load balancer controller are on it; set spec.loadBalancerClass to "
+        f"{LOAD_BALANCER_CLASS} to have it served by Harvester"
+    )
 
 
 def class_matches(service: Service, cluster: ClusterIdentity) -> bool:
@@ -99,6 +158,15 @@ def was_secondary(service: Service) -> bool:
     return bool(service.metadata.label(PRIMARY_SERVICE_LABEL))
 
 
+def primary_reference(service: Service) -> str | None:
+    """Return the ``namespace/name`` of the Service whose address is to be shared; None when this one has its own.
+
+    An empty annotation counts as none; a malformed one is returned as it is.
+    """
+    value = (service.metadata.annotation(PRIMARY_SERVICE) or "").strip()
+    return value or None
+
+
 def primary_label(primary_key: str) -> str:
     """Return the value of the label that marks a secondary; where it would be too long, a checksum ends it."""
     value = primary_key.replace("/", ".", 1)
@@ -112,3 +180,8 @@ def labelled_primary(service: Service) -> str | None:
     """
     label = service.metadata.label(PRIMARY_SERVICE_LABEL) or ""
     return label.replace(".", "/", 1) or None
+
+
+def primaries_of(service: Service) -> frozenset[str]:
+    """Return the keys of the primaries that the Service names and was last served with."""
+    return frozenset(key for key in (primary_reference(service), labelled_primary(service)) if key is not None)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import (
     DHCP_ADDRESS,
@@ -28,18 +27,19 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.cleanup import plan_removal, users_of_address
 from harvester_ccm.plan.service.ignored import ignored_on_secondary, obstacle
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, announce_like, hold, late_announcement
-from harvester_ccm.plan.service.patch import ServiceChange, virtual_ip_ingress
-from harvester_ccm.plan.service.request import invalid, primary_reference, unknown_annotations
-from harvester_ccm.plan.service.selection import primary_label, wants_load_balancer, was_secondary
-from harvester_ccm.plan.service.situation import (
+from harvester_ccm.plan.service.request import invalid, unknown_annotations
+from harvester_ccm.plan.service.selection import primary_label, primary_reference, wants_load_balancer, was_secondary
+from harvester_ccm.plan.service.situation import Situation
+from harvester_ccm.plan.service.steps import (
     ChangeService,
     EmitEvent,
+    ServiceChange,
     ServicePlan,
-    Situation,
     Step,
     change_service,
     emit,
     hand_to_harvester,
+    virtual_ip_ingress,
 )
 
 Port = tuple[str, int]
@@ -69,13 +69,12 @@ class Clash:
     """Whether another secondary has it, not the primary."""
 
 
-def plan_secondary(situation: Situation, own: tuple[LoadBalancer, ...], keep: ServicePlan | None) -> ServicePlan:
+def plan_secondary(situation: Situation, keep: ServicePlan | None) -> ServicePlan:
     """Return what to do for a Service that names a primary.
 
-    ``own`` are load balancers that it had before it did; ``keep`` is how the one that serves it is kept until the
-    other address can be used.
+    ``keep`` is how a load balancer that it had before it did is kept until the other address can be used.
     """
-    service, primary = situation.service, situation.primary
+    service, primary, own = situation.service, situation.primary, situation.match.own
     sharing = _share_now(situation)
     if primary is None or not sharing.address:
         rest = keep or _plan_without_address(situation, sharing)

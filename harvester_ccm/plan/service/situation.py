@@ -1,67 +1,175 @@
-"""The vocabulary of Service plans: steps to take, in order, and what they are decided on."""
+"""What is known about one Service: observed once, in one way, for the running program, its commands and its tests.
+
+``observe`` reads a ``ServiceStore``: caches that follow the clusters, or complete lists. Whose load balancer there is,
+whether the Service is ours, and what it asks for are judged here, once; plans read the answers. ``ServiceState`` is
+what is remembered of a Service from one look to the next.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final, Generic, Protocol, TypeVar
 
-from harvester_ccm.errors import CCMError
+from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import Service
+from harvester_ccm.model.core import ConfigMap, Service
 from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer
-from harvester_ccm.model.outcome import Done, EventMessage, Outcome
-from harvester_ccm.plan.service import kube_vip
-from harvester_ccm.plan.service.load_balancer import Document, Former, LoadBalancerChange
-from harvester_ccm.plan.service.patch import ServiceChange, service_patch
+from harvester_ccm.model.meta import ObjectT
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+from harvester_ccm.plan.service.load_balancer import Former, former_of
+from harvester_ccm.plan.service.ownership import (
+    LoadBalancerMatch,
+    given_addresses,
+    match_load_balancer,
+    name_for,
+    service_key,
+    service_uuid,
+)
+from harvester_ccm.plan.service.pending import NOT_PROCESSED, PendingCause, pending_cause
+from harvester_ccm.plan.service.request import Request, network_devices, read_request
+from harvester_ccm.plan.service.selection import Scope, primaries_of, primary_reference, scope_of
+
+BY_PRIMARY: Final = "primary"
+"""Index of Services by the primary that they name, and by the one whose address they were last served with."""
+BY_SERVICE: Final = "service"
+"""Index of load balancers by the key of the Service that their labels name, and by the UID of an earlier provider."""
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Lister(Protocol[T_co]):
+    """One collection as it is known now."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether it was read completely at least once."""
+
+    @property
+    def problem(self) -> CCMError | None:
+        """Why it cannot be read at the moment; what was read before is still there."""
+
+    def get(self, key: str) -> T_co | None:
+        """Return the object with this ``namespace/name``."""
+
+    def by_index(self, index: str, value: str) -> tuple[T_co, ...]:
+        """Return the objects that stand in the index under this value."""
 
 
 @dataclass(frozen=True)
-class ChangeService:
-    """Patch the Service in the guest."""
+class Backends:
+    """The nodes that may get traffic from a VM load balancer."""
 
-    change: ServiceChange
+    names: tuple[str, ...] = ()
+    """Of their VMs."""
+    addresses: tuple[str, ...] = ()
+    """Of the nodes; followed only where load balancers do not select backends by label."""
+    known: bool = True
+    """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
+
+
+class ServiceStore(Protocol):
+    """All that is known of Services and what they depend on."""
+
+    @property
+    def services(self) -> Lister[Service]:
+        """With the index BY_PRIMARY."""
+
+    @property
+    def load_balancers(self) -> Lister[LoadBalancer]:
+        """With the index BY_SERVICE."""
+
+    @property
+    def config_maps(self) -> Lister[ConfigMap]:
+        """Holds the network mapping."""
+
+    @property
+    def backends(self) -> Backends:
+        """The nodes that may get traffic."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What a new load balancer can do."""
+
+
+def service_index(load_balancer: LoadBalancer) -> Iterable[str]:
+    """Return what names the Service of a load balancer, for the index BY_SERVICE."""
+    return {service_key(load_balancer), service_uuid(load_balancer)} - {""}
+
+
+SERVICE_INDEXES: Final[Mapping[str, Callable[[Service], Iterable[str]]]] = {BY_PRIMARY: primaries_of}
+LOAD_BALANCER_INDEXES: Final[Mapping[str, Callable[[LoadBalancer], Iterable[str]]]] = {BY_SERVICE: service_index}
+
+
+class Listed(Generic[ObjectT]):
+    """A collection as a complete list, with at most one index."""
+
+    def __init__(
+        self,
+        items: Iterable[ObjectT],
+        keys: Callable[[ObjectT], Iterable[str]] | None = None,
+        *,
+        problem: CCMError | None = None,
+    ) -> None:
+        """``keys`` returns the values of an object in the index; ``problem`` says why there is no list."""
+        self._items = {item.metadata.key: item for item in items}
+        self._keys = keys
+        self.problem = problem
+
+    @property
+    def synced(self) -> bool:
+        """Whether there is a list."""
+        return self.problem is None
+
+    def get(self, key: str) -> ObjectT | None:
+        """Return the object with this ``namespace/name``."""
+        return self._items.get(key)
+
+    def by_index(self, index: str, value: str) -> tuple[ObjectT, ...]:
+        """Return the objects that stand in the index, whatever it is called, under this value."""
+        del index
+        return tuple(one for one in self._items.values() if self._keys is not None and value in self._keys(one))
 
 
 @dataclass(frozen=True)
-class CreateLoadBalancer:
-    """Create the object in Harvester."""
+class ListedStore:
+    """A ``ServiceStore`` of complete lists."""
 
-    name: str
-    body: Document
+    services: Listed[Service]
+    load_balancers: Listed[LoadBalancer]
+    config_maps: Listed[ConfigMap]
+    backends: Backends
+    capabilities: Capabilities = SINCE_1_2
 
-
-@dataclass(frozen=True)
-class ChangeLoadBalancer:
-    """Write the changed object in Harvester."""
-
-    name: str
-    change: LoadBalancerChange
-
-
-@dataclass(frozen=True)
-class DeleteLoadBalancer:
-    """Delete that very object in Harvester; not found is success."""
-
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True)
-class EmitEvent:
-    """Write an Event on the Service, unless the plan before emitted the same."""
-
-    event: EventMessage
-
-
-Step = ChangeService | CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer | EmitEvent
+    @classmethod
+    def of(
+        cls,
+        services: Iterable[Service],
+        load_balancers: Iterable[LoadBalancer],
+        *,
+        backends: Backends,
+        config_maps: Iterable[ConfigMap] = (),
+        capabilities: Capabilities = SINCE_1_2,
+        problem: CCMError | None = None,
+    ) -> ListedStore:
+        """Return the store; ``problem`` says why the load balancers could not be listed."""
+        return cls(
+            services=Listed(services, primaries_of),
+            load_balancers=Listed(load_balancers, service_index, problem=problem),
+            config_maps=Listed(config_maps),
+            backends=backends,
+            capabilities=capabilities,
+        )
 
 
-@dataclass(frozen=True)
-class ServicePlan:
-    """Steps in order, and the answer once all of them worked."""
+def are_backends_known(*, synced: bool, problem: CCMError | None) -> bool:
+    """Return whether nodes can be told by their VMs, as these are listed or are not.
 
-    steps: tuple[Step, ...] = ()
-    outcome: Outcome = field(default_factory=Done)
+    Where VMs may not be listed, names of nodes have to do.
+    """
+    return synced or isinstance(problem, Forbidden)
 
 
 @dataclass(frozen=True)
@@ -70,6 +178,12 @@ class Situation:
 
     service: Service
     cluster: ClusterIdentity
+    match: LoadBalancerMatch
+    """Whose the load balancers are that carry the Service's labels or name."""
+    scope: Scope
+    """Whether the Service is ours, and in what way."""
+    request: Request
+    """What it asks for."""
     load_balancers: tuple[LoadBalancer, ...] = ()
     """Those that carry the Service's labels, and the one that has its name."""
     primary: Service | None = None
@@ -104,23 +218,123 @@ class Situation:
     emitted: frozenset[EventMessage] = frozenset()
     """The Events of the plan before."""
 
+    @cached_property
+    def pending(self) -> PendingCause:
+        """Why the Service has no address; asked for only while it has none."""
+        return NOT_PROCESSED if self.match.lb is None else pending_cause(self.match.lb)
 
-def change_service(service: Service, change: ServiceChange) -> tuple[ChangeService, ...]:
-    """Return the step for a change, or nothing if the Service is that way already."""
-    return (ChangeService(change),) if service_patch(service, change) else ()
-
-
-def hold(service: Service) -> tuple[ChangeService, ...]:
-    """Return the step that keeps kube-vip from a Service while it waits for an address."""
-    return change_service(service, ServiceChange(annotations=kube_vip.hold(service)))
-
-
-def hand_to_harvester(service: Service) -> tuple[ChangeService, ...]:
-    """Return the steps after which kube-vip leaves the Service, which then has our finalizer, to Harvester."""
-    patches = (ServiceChange(annotations=one, finalizer=True) for one in kube_vip.hand_to_harvester(service))
-    return tuple(step for change in patches for step in change_service(service, change))
+    @property
+    def phase(self) -> str:
+        """A word for the state that the Service is in; ``waited`` counts from its last change."""
+        lb = self.match.lb
+        return f"{'leaving' if self.scope.leaving else 'wanted'} {lb.metadata.uid if lb is not None else '-'}"
 
 
-def emit(*notes: EventMessage | None) -> tuple[EmitEvent, ...]:
-    """Return a step for each note that there is."""
-    return tuple(EmitEvent(note) for note in notes if note is not None)
+def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> Situation:
+    """Return what is known about a Service now, but for what is remembered of it."""
+    key, primary = service.metadata.key, primary_reference(service)
+    named = store.services.get(primary) if primary else None
+    mapping = store.config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}")
+    load_balancers = _candidates(store, service, cluster)
+    match = match_load_balancer(load_balancers, service, cluster)
+    given_known = named is not None and store.load_balancers.synced
+    shares_with = [one for one in store.services.by_index(BY_PRIMARY, primary or key) if one.metadata.key != key]
+    return Situation(
+        service=service,
+        cluster=cluster,
+        match=match,
+        scope=scope_of(service, cluster, owned=match.lb is not None),
+        request=read_request(service),
+        load_balancers=load_balancers,
+        primary=named,
+        primary_given=given_addresses(_candidates(store, named, cluster)) if given_known and named else None,
+        sharers=tuple(one for one in shares_with if primary_reference(one) == (primary or key)),
+        dependants=tuple(one for one in store.services.by_index(BY_PRIMARY, key) if one.metadata.key != key),
+        backends=store.backends.names,
+        backends_known=store.backends.known,
+        backend_addresses=store.backends.addresses,
+        capabilities=store.capabilities,
+        network_devices=network_devices(mapping),
+        mapping_known=store.config_maps.synced or store.config_maps.problem is not None,
+        harvester_known=store.load_balancers.synced,
+        harvester_problem=store.load_balancers.problem,
+    )
+
+
+def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:
+    """Return the load balancers that carry the Service's labels or UID, and the one that has its name."""
+    key, uid = service.metadata.key, service.metadata.uid
+    found = store.load_balancers.by_index(BY_SERVICE, key)
+    found += tuple(one for one in store.load_balancers.by_index(BY_SERVICE, uid) if service_key(one) != key)
+    named = store.load_balancers.get(f"{cluster.namespace}/{name_for(service, cluster)}")
+    return found if named is None or named in found else (*found, named)
+
+
+@dataclass
+class ServiceState:
+    """What is remembered of one Service between two looks; lost at a restart without harm. Times are of one clock."""
+
+    uid: str
+    """Of the Service; a new one of the same name starts anew."""
+    phase: str
+    since: float
+    """When the phase began."""
+    hosted: float | None = None
+    """When a VM load balancer of the Service was last there."""
+    former: Former | None = None
+    """Its last load balancer that had an address."""
+    emitted: set[EventMessage] = field(default_factory=set)
+
+    def complete(self, situation: Situation, now: float) -> Situation:
+        """Return the situation with what is remembered in it."""
+        return replace(
+            situation,
+            waited=now - self.since,
+            since_hosted=None if self.hosted is None else now - self.hosted,
+            former=self.former,
+            emitted=frozenset(self.emitted),
+        )
+
+
+class ServiceStates:
+    """What is remembered of all Services, by key. ``now`` is the time of a look, of a clock that only goes forward."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, ServiceState] = {}
+        self._found: frozenset[str] = frozenset()
+        self._collected_from = 0.0
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def start(self, services: Iterable[Service], hosted: float) -> None:
+        """Begin; of Services that are there already nobody knows what they had a moment before.
+
+        ``hosted``: when their VM load balancers are supposed to have been there last.
+        """
+        self._found = frozenset(one.metadata.uid for one in services)
+        self._collected_from = hosted
+
+    def follow(self, situation: Situation, now: float) -> ServiceState:
+        """Return the state of a Service as it is now."""
+        meta = situation.service.metadata
+        state = self._states.get(meta.key)
+        if state is None or state.uid != meta.uid:
+            hosted = self._collected_from if meta.uid in self._found else None
+            state = self._states[meta.key] = ServiceState(meta.uid, situation.phase, now, hosted)
+        elif state.phase != situation.phase:
+            state.phase, state.since = situation.phase, now
+        lb = situation.match.lb
+        if lb is not None and (lb.allocated_ip or lb.address):
+            state.former = former_of(lb)
+        return state
+
+    def saw(self, load_balancer: LoadBalancer, now: float) -> None:
+        """Take note that a load balancer was there until now."""
+        state = self._states.get(service_key(load_balancer))
+        if state is not None and load_balancer.spec.workload_type == "vm":
+            state.hosted = now
+
+    def forget(self, key: str) -> None:
+        """Drop what is remembered of a Service that is gone."""
+        self._states.pop(key, None)

@@ -16,18 +16,19 @@ from harvester_ccm.plan.service.load_balancer import (
     load_balancer_change,
     vm_spec,
 )
-from harvester_ccm.plan.service.patch import ServiceChange, virtual_ip_ingress
 from harvester_ccm.plan.service.pending import backend_note
 from harvester_ccm.plan.service.request import Request
 from harvester_ccm.plan.service.shared_address import approved
-from harvester_ccm.plan.service.situation import (
+from harvester_ccm.plan.service.situation import Situation
+from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
+    ServiceChange,
     ServicePlan,
-    Situation,
     Step,
     change_service,
     emit,
     hand_to_harvester,
+    virtual_ip_ingress,
 )
 
 TOUCH_AFTER: Final = 10.0
@@ -60,7 +61,7 @@ def plan_vm(situation: Situation, request: Request, load_balancer: LoadBalancer)
     """Return what to do for a Service whose VM load balancer exists."""
     service, address = situation.service, load_balancer.address
     spec = wanted_spec(situation, request)
-    as_made = is_being_answered(load_balancer)
+    as_made = is_being_answered(situation)
     change = load_balancer_change(load_balancer, service, situation.cluster, spec=spec, as_made=as_made)
     change, touch_in = _touch(load_balancer, change, situation.waited)
     steps: list[Step] = [*hand_to_harvester(service)]

@@ -8,12 +8,12 @@ import pytest
 from harvester_ccm.commands.adopt import Adoption, propose
 from harvester_ccm.commands.cleanup import judge_remains
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.service_view import ServiceView
+from harvester_ccm.commands.service_report import ServiceView
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, VirtualMachine
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_UID, VM_CLUSTER
-from harvester_ccm.plan.service.ownership import claim
+from harvester_ccm.plan.service.ownership import match_load_balancer
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import Json, Runner
 
@@ -39,7 +39,7 @@ def test_afterwards_the_load_balancer_is_claimed() -> None:
     assert written.metadata.annotation(LB_OWNER) == objects.CLUSTER_UID
     assert written.metadata.annotation(LB_SERVICE_UID) == objects.UID
     assert written.allocated_ip == "10.0.0.7"
-    assert claim([written], adoption.service, CLUSTER).chosen == written
+    assert match_load_balancer([written], adoption.service, CLUSTER).lb == written
     assert f'metadata.labels.{LB_CLUSTER} "before" → "demo"' in adoption.changes
 
 

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harvester_ccm.commands.address_report import report_addresses
-from harvester_ccm.commands.claims import Verdict, judge
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of
-from harvester_ccm.commands.service_view import ServiceView, situation_of
-from harvester_ccm.controllers.service import (
-    OF_SERVICE,
-    SHARERS,
-    ServiceCaches,
-    ServiceController,
-    service_index,
-    sharer_index,
-)
+from harvester_ccm.commands.service_report import ServiceView
+from harvester_ccm.controllers.service import ServiceCaches
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -40,10 +29,10 @@ from harvester_ccm.model.harvester import (
     LoadBalancer,
     load_balancers_in,
 )
-from harvester_ccm.names import LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
+from harvester_ccm.names import LB_SERVICE_UUID
 from harvester_ccm.netip import parse_address
 from harvester_ccm.plan.node.addresses import plan_addresses
-from harvester_ccm.plan.service.ownership import Owner, claim, owner_of
+from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, observe
 from tests.unit.commands import objects
 from tests.worlds.node_objects import node_settings
 
@@ -74,7 +63,7 @@ def services() -> tuple[Service, ...]:
 
 
 @pytest.mark.parametrize("capabilities", [SINCE_1_2, BEFORE_1_2], ids=["today", "Harvester before 1.2"])
-async def test_the_situation_is_the_controllers(capabilities: Capabilities) -> None:
+async def test_lists_and_caches_show_the_same_situation(capabilities: Capabilities) -> None:
     balancers = tuple(
         load_balancer(document)
         for document in (
@@ -93,31 +82,23 @@ async def test_the_situation_is_the_controllers(capabilities: Capabilities) -> N
         capabilities=capabilities,
         machines=(VIRTUAL_MACHINES.decode(msgspec.json.encode(objects.machine())),),
     )
-    controller = controller_on(inventory)
+    caches = caches_of(inventory)
     for service in inventory.services:
-        situation = situation_of(service, inventory, ServiceView(CLUSTER, True, None, None))
-        assert situation == replace(controller.situation(service), waited=0.0)
+        listed = ServiceView(CLUSTER, True, None, None).observe(service, inventory)
+        assert listed == observe(caches, service, CLUSTER)
 
 
-def controller_on(inventory: Inventory) -> ServiceController:
-    """Return a controller whose caches hold the inventory, as after their first list."""
+def caches_of(inventory: Inventory) -> ServiceCaches:
+    """Return caches that hold the inventory, as after their first list."""
     credentials = Credentials("http://127.0.0.1:1", "", None, FixedToken(None))
     client = ApiClient(credentials, cluster="none")
     resource = load_balancers_in(inventory.capabilities.api_version)
     caches = ServiceCaches(
-        services=Informer(client, SERVICES, indexes={SHARERS: sharer_index}),
-        load_balancers=Informer(client, resource, indexes={OF_SERVICE: service_index}),
+        services=Informer(client, SERVICES, indexes=SERVICE_INDEXES),
+        load_balancers=Informer(client, resource, indexes=LOAD_BALANCER_INDEXES),
         nodes=Informer(client, NODES),
         machines=Informer(client, VIRTUAL_MACHINES),
         config_maps=Informer(client, CONFIG_MAPS),
-    )
-    controller = ServiceController(
-        client,
-        client,
-        caches,
-        recorder=EventRecorder(client, host="here"),
-        cluster=CLUSTER,
-        workers=1,
     )
     caches.services._replace_all(inventory.services, "100")
     caches.load_balancers._replace_all(inventory.load_balancers, "100")
@@ -125,44 +106,8 @@ def controller_on(inventory: Inventory) -> ServiceController:
     caches.machines._replace_all(inventory.machines, "100")
     for informer in (caches.services, caches.nodes, caches.machines, caches.config_maps, caches.load_balancers):
         informer._mark_synced()
-    return controller
-
-
-@given(
-    cluster=st.sampled_from(["demo", "before", "kubernetes", ""]),
-    known=st.booleans(),
-    made_by=st.sampled_from(["demo", "before", "kubernetes", ""]),
-    uid=st.sampled_from([objects.UID, objects.OLD_UID]),
-    owner=st.sampled_from([None, objects.CLUSTER_UID, "another"]),
-    marked_uid=st.sampled_from([None, objects.UID, objects.OLD_UID]),
-)
-@settings(deadline=None)
-def test_the_verdict_is_the_plans_and_the_evidence_fits(
-    cluster: str, known: bool, made_by: str, uid: str, owner: str | None, marked_uid: str | None
-) -> None:
-    annotations = {LB_OWNER: owner, LB_SERVICE_UID: marked_uid}
-    document = objects.balancer(made_by, uid=uid, annotations={k: v for k, v in annotations.items() if v})
-    one, service = load_balancer(document), decoded(objects.service())
-    identity = ClusterIdentity(cluster, objects.VMS, objects.CLUSTER_UID if known else "")
-    (judged,) = judge([one], service, identity)
-    verdict = owner_of(one, service, identity)
-    claimed = claim([one], service, identity).chosen is not None
-    assert (judged.verdict is Verdict.CLAIMED) == claimed == (verdict is Owner.OURS)
-    if judged.verdict is not Verdict.CLAIMED:
-        assert judged.verdict == verdict.value
-    facts = {
-        f"annotation {LB_OWNER} is this cluster's": known and owner == objects.CLUSTER_UID,
-        f"annotation {LB_SERVICE_UID} is this Service's UID": marked_uid == objects.UID,
-        "its name is made from this cluster": uid == objects.UID and made_by == cluster,
-        "the cluster was renamed": uid == objects.UID and made_by != cluster,
-        "a name of this cluster's own": made_by == cluster and not owner,
-        "and this cluster is": known and owner == "another",
-        "harvester-ccm adopt": not owner,
-        "whether that is this one is not known": bool(owner) and not known,
-    }
-    said = [fact for fact in facts if fact in judged.because]
-    assert len(said) == 1, judged.because
-    assert facts[said[0]], judged.because
+    caches.refresh_backends()
+    return caches
 
 
 texts = st.lists(

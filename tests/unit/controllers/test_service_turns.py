@@ -11,12 +11,8 @@ import msgspec
 import pytest
 
 from harvester_ccm.controllers.service import (
-    OF_SERVICE,
-    SHARERS,
     ServiceCaches,
     ServiceController,
-    service_index,
-    sharer_index,
 )
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer, Selection
@@ -24,6 +20,7 @@ from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER, PRIMARY_SERVICE
+from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
 from tests.worlds.builders import ADDRESS, CLUSTER, DELETED_AT, allocated, served, service
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer
@@ -45,13 +42,13 @@ class ControllerWorld:
     """The Service controller on two API servers in memory; Harvester gives addresses."""
 
     def __init__(self) -> None:
-        self.guest, self.harvester = MemoryServer(), MemoryServer(prompt=[LB_CONTROLLER_FINALIZER])
+        self.guest, self.harvester = MemoryServer(), MemoryServer()
         guest = MemoryClient(self.guest, cluster="guest")
         harvester = MemoryClient(self.harvester, cluster="harvester", namespace=CLUSTER.namespace)
         vms = Selection(CLUSTER.namespace)
         self.caches = ServiceCaches(
-            services=Informer(guest, SERVICES, indexes={SHARERS: sharer_index}),
-            load_balancers=Informer(harvester, LOAD_BALANCERS, vms, indexes={OF_SERVICE: service_index}),
+            services=Informer(guest, SERVICES, indexes=SERVICE_INDEXES),
+            load_balancers=Informer(harvester, LOAD_BALANCERS, vms, indexes=LOAD_BALANCER_INDEXES),
             nodes=Informer(guest, NODES),
             machines=Informer(harvester, VIRTUAL_MACHINES, vms),
             config_maps=Informer(guest, CONFIG_MAPS),

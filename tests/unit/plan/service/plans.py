@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Outcome, WaitReason
 from harvester_ccm.names import SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.decision import plan_service
-from harvester_ccm.plan.service.patch import service_patch
-from harvester_ccm.plan.service.situation import (
+from harvester_ccm.plan.service.ownership import match_load_balancer
+from harvester_ccm.plan.service.selection import scope_of
+from harvester_ccm.plan.service.situation import Backends, ListedStore, Situation, observe
+from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
     ChangeService,
     CreateLoadBalancer,
     DeleteLoadBalancer,
     EmitEvent,
     ServicePlan,
-    Situation,
+    service_patch,
 )
 from tests.worlds.builders import CLUSTER
 
@@ -26,10 +29,21 @@ Document = dict[str, Any]
 OURS = [SERVICE_FINALIZER]
 
 
+def situation_of(
+    service: Service, *load_balancers: LoadBalancer, cluster: ClusterIdentity = CLUSTER, **more: Any
+) -> Situation:
+    """Return what is known of a Service with these load balancers; ``more`` are further fields of the situation."""
+    store = ListedStore.of([service], load_balancers, backends=Backends())
+    seen = observe(store, service, cluster)
+    match = match_load_balancer(load_balancers, service, cluster)
+    scope = scope_of(service, cluster, owned=match.lb is not None)
+    return replace(seen, load_balancers=load_balancers, match=match, scope=scope, **more)
+
+
 def plan(service: Service, *load_balancers: LoadBalancer, **more: Any) -> ServicePlan:
     """Return the plan for a Service in ``CLUSTER``; ``more`` are further fields of the situation."""
-    known: Document = {"cluster": CLUSTER, "backends": ("vm-1", "vm-2"), **more}
-    made = plan_service(Situation(service=service, load_balancers=load_balancers, **known))
+    known: Document = {"backends": ("vm-1", "vm-2"), **more}
+    made = plan_service(situation_of(service, *load_balancers, **known))
     assert isinstance(getattr(made.outcome, "reason", WaitReason.OTHER), WaitReason), made.outcome
     return made
 

@@ -16,7 +16,8 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.decision import plan_service
-from harvester_ccm.plan.service.situation import EmitEvent, ServicePlan, Situation
+from harvester_ccm.plan.service.steps import EmitEvent, ServicePlan
+from tests.unit.plan.service.plans import situation_of
 from tests.worlds.builders import load_balancer, service
 
 CLUSTER = ClusterIdentity("demo", "vms", uid="cluster-uid")
@@ -32,7 +33,7 @@ def plan_after(waited: float, *, address: str | None = None, announced_before: b
     )
     marks = {KUBE_VIP_HOST: "node-1"} if announced_before else {}
     asked = service(annotations={IPAM: "dhcp", **marks}, ours=True, address=address)
-    return plan_service(Situation(asked, CLUSTER, load_balancers=(balancer,), waited=waited))
+    return plan_service(situation_of(asked, balancer, waited=waited))
 
 
 def told(plan: ServicePlan, reason: Reason = Reason.ADDRESS_PENDING) -> list[EventMessage]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -19,7 +21,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
-from harvester_ccm.plan.service.ownership import Orphan, Owner, orphan_state, owner_of
+from harvester_ccm.plan.service.ownership import Orphan, Owner, Verdict, match_load_balancer, orphan_state, owner_of
 from tests.unit.plan.service.plans import outline, plan, said
 from tests.worlds.builders import (
     ADDRESS,
@@ -78,7 +80,7 @@ OWNERS = {
 
 @pytest.mark.parametrize(("found", "cluster", "owner"), OWNERS.values(), ids=OWNERS.keys())
 def test_owner(found: Any, cluster: ClusterIdentity, owner: Owner) -> None:
-    assert owner_of(found, service(), cluster) is owner
+    assert owner_of(found, service(), cluster).owner is owner
 
 
 MARKS = {LB_OWNER: "cluster-uid", LB_SERVICE_UID: UID}
@@ -237,3 +239,40 @@ def test_names_of_new_ones() -> None:
     (_, create, _), _ = outline(service(uid=NEW_UID))
     assert isinstance(create, dict)
     assert create["create"] == REBORN_NAME
+
+
+@given(
+    cluster=st.sampled_from(["demo", "before", "kubernetes", ""]),
+    known=st.booleans(),
+    made_by=st.sampled_from(["demo", "before", "kubernetes", ""]),
+    uid=st.sampled_from([UID, "earlier"]),
+    owner=st.sampled_from([None, CLUSTER.uid, "another"]),
+    marked_uid=st.sampled_from([None, UID, "earlier"]),
+)
+@settings(deadline=None)
+def test_the_evidence_fits_the_verdict(
+    cluster: str, known: bool, made_by: str, uid: str, owner: str | None, marked_uid: str | None
+) -> None:
+    annotations = {key: value for key, value in {LB_OWNER: owner, LB_SERVICE_UID: marked_uid}.items() if value}
+    name = load_balancer_name(made_by, "shop", "web", uid)
+    one = load_balancer(name, labels={**LABELS, LB_CLUSTER: made_by}, annotations=annotations, ip=ADDRESS)
+    identity = ClusterIdentity(cluster, CLUSTER.namespace, CLUSTER.uid if known else "")
+    match = match_load_balancer([one], service(), identity)
+    (judged,) = match.candidates
+    decided = owner_of(one, service(), identity)
+    assert (judged.verdict is Verdict.CLAIMED) == (match.lb is one) == (decided.owner is Owner.OURS)
+    if judged.verdict is not Verdict.CLAIMED:
+        assert judged.verdict == decided.owner.value
+    facts = {
+        f"annotation {LB_OWNER} is this cluster's": known and owner == CLUSTER.uid,
+        f"annotation {LB_SERVICE_UID} is this Service's UID": marked_uid == UID,
+        "its name is made from this cluster": uid == UID and made_by == cluster,
+        "the cluster was renamed": uid == UID and made_by != cluster,
+        "a name of this cluster's own": made_by == cluster and not owner,
+        "and this cluster is": known and owner == "another",
+        "harvester-ccm adopt": not owner,
+        "whether that is this one is not known": bool(owner) and not known,
+    }
+    said_of_it = [fact for fact in facts if fact in judged.because]
+    assert len(said_of_it) == 1, judged.because
+    assert facts[said_of_it[0]], judged.because

@@ -19,8 +19,8 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.cleanup import safe_to_delete
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, changed_document, load_balancer_change
-from harvester_ccm.plan.service.patch import ServiceChange, same_ingress, service_patch, virtual_ip_ingress
 from harvester_ccm.plan.service.pending import pending_cause
+from harvester_ccm.plan.service.steps import ServiceChange, same_ingress, service_patch, virtual_ip_ingress
 from tests.worlds.builders import ADDRESS, CLUSTER, UID, allocated, load_balancer, marked, served, service
 
 DUAL = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]

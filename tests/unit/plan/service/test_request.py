@@ -25,13 +25,8 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.request import (
-    health_check_port,
-    normal_network,
-    primary_reference,
-    read_request,
-    unknown_annotations,
-)
+from harvester_ccm.plan.service.request import health_check_port, normal_network, read_request, unknown_annotations
+from harvester_ccm.plan.service.selection import primary_reference
 from tests.worlds.builders import ADDRESS, service
 
 PORTS = (

@@ -9,8 +9,9 @@ from harvester_ccm.model.outcome import Wait
 from harvester_ccm.names import HEALTH_CHECK_PORT, LB_TOUCH, WORKLOAD_TYPE
 from harvester_ccm.plan.service.create import COLLECTED_AFTER, REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import plan_service
-from harvester_ccm.plan.service.situation import ChangeService, CreateLoadBalancer, ServicePlan, Situation
-from tests.worlds.builders import CLUSTER, service
+from harvester_ccm.plan.service.steps import ChangeService, CreateLoadBalancer, ServicePlan
+from tests.unit.plan.service.plans import situation_of
+from tests.worlds.builders import service
 
 VM = {WORKLOAD_TYPE: "vm"}
 
@@ -18,7 +19,7 @@ VM = {WORKLOAD_TYPE: "vm"}
 def plan_after(since_hosted: float | None, annotations: dict[str, str], *, waited: float = 0.0) -> ServicePlan:
     """Return the plan for a Service without load balancer whose last VM load balancer went so long ago."""
     asked = service(annotations=annotations)
-    return plan_service(Situation(asked, CLUSTER, backends=("vm-1",), waited=waited, since_hosted=since_hosted))
+    return plan_service(situation_of(asked, backends=("vm-1",), waited=waited, since_hosted=since_hosted))
 
 
 def touched(plan: ServicePlan) -> bool | None:

@@ -30,7 +30,7 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.cleanup import safe_to_delete
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, backend_addresses, changed_document
 from harvester_ccm.plan.service.ownership import Orphan, Owner, orphan_state, owner_of
-from harvester_ccm.plan.service.situation import CreateLoadBalancer, Step
+from harvester_ccm.plan.service.steps import CreateLoadBalancer, Step
 from tests.unit.plan.service.plans import OURS, outline, plan, said
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, marked, service
 
@@ -410,7 +410,7 @@ def test_one_of_an_earlier_provider_is_taken_over_under_its_name() -> None:
     ],
 )
 def test_whose_it_is(found: LoadBalancer, asked: Any, owner: Owner, orphan: Orphan) -> None:
-    assert owner_of(found, asked, CLUSTER) is owner
+    assert owner_of(found, asked, CLUSTER).owner is owner
     assert orphan_state(found, None, CLUSTER) is orphan
     assert orphan_state(found, asked, CLUSTER) is Orphan.NO
 

@@ -16,7 +16,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.load_balancer import Former, former_of
-from harvester_ccm.plan.service.situation import CreateLoadBalancer
+from harvester_ccm.plan.service.steps import CreateLoadBalancer
 from tests.unit.plan.service.plans import outline, plan, said, told
 from tests.worlds.builders import LB_NAME, allocated, marked, served, service
 

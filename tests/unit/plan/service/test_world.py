@@ -19,10 +19,9 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.ownership import service_key
-from harvester_ccm.plan.service.request import primary_reference
-from harvester_ccm.plan.service.selection import labelled_primary
+from harvester_ccm.plan.service.selection import labelled_primary, primary_reference
 from harvester_ccm.plan.service.shared_address import share
-from harvester_ccm.plan.service.situation import EmitEvent
+from harvester_ccm.plan.service.steps import EmitEvent
 from tests.worlds.service_plan_world import Document, ServicePlanWorld
 
 KEYS = ("shop/a", "shop/b", "shop/c")
@@ -181,7 +180,7 @@ class ServiceLife(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.world.memory.clear()
+        self.world.restart()
 
     @rule(backends=st.sampled_from([(), ("vm-1",), ("vm-1", "vm-2")]))
     def change_nodes(self, backends: tuple[str, ...]) -> None:
@@ -209,7 +208,7 @@ class ServiceLife(RuleBasedStateMachine):
     def teardown(self) -> None:
         settle(self.world)
         check_rest(self.world)
-        self.world.memory.clear()
+        self.world.restart()
         for key in list(self.world.services):
             writes = [step for step in self.world.plan(key).steps if not isinstance(step, EmitEvent)]
             assert not writes, f"after a restart {key} is written again: {writes}"

@@ -1,7 +1,8 @@
-"""Changes of a Service, said as intentions and turned into the smallest merge patch.
+"""What a plan asks for: steps in order, and the smallest requests that they come to.
 
-Only fields that differ are in the patch. Annotations, labels, finalizers and status go through the ``status``
-subresource in one request, which the API server permits and every installed RBAC rule grants.
+Changes of a Service are said as intentions; only fields that differ are in the patch. Annotations, labels, finalizers
+and status go through the ``status`` subresource in one request, which the API server permits and every installed RBAC
+rule grants.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harvester_ccm.model.core import Ingress, PortStatus, Service
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome
 from harvester_ccm.names import SERVICE_FINALIZER
-from harvester_ccm.plan.service.kube_vip import has_ignored
+from harvester_ccm.plan.service import kube_vip
+from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,76 @@ class ServiceChange:
     """True: ours must be there; False: it must not; None: leave it."""
     ingress: tuple[Ingress, ...] | None = None
     """The whole ``status.loadBalancer.ingress``; None: leave it."""
+
+
+@dataclass(frozen=True)
+class ChangeService:
+    """Patch the Service in the guest."""
+
+    change: ServiceChange
+
+
+@dataclass(frozen=True)
+class CreateLoadBalancer:
+    """Create the object in Harvester."""
+
+    name: str
+    body: Document
+
+
+@dataclass(frozen=True)
+class ChangeLoadBalancer:
+    """Write the changed object in Harvester."""
+
+    name: str
+    change: LoadBalancerChange
+
+
+@dataclass(frozen=True)
+class DeleteLoadBalancer:
+    """Delete that very object in Harvester; not found is success."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class EmitEvent:
+    """Write an Event on the Service, unless the plan before emitted the same."""
+
+    event: EventMessage
+
+
+Step = ChangeService | CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer | EmitEvent
+
+
+@dataclass(frozen=True)
+class ServicePlan:
+    """Steps in order, and the answer once all of them worked."""
+
+    steps: tuple[Step, ...] = ()
+    outcome: Outcome = field(default_factory=Done)
+
+
+def change_service(service: Service, change: ServiceChange) -> tuple[ChangeService, ...]:
+    """Return the step for a change, or nothing if the Service is that way already."""
+    return (ChangeService(change),) if service_patch(service, change) else ()
+
+
+def hold(service: Service) -> tuple[ChangeService, ...]:
+    """Return the step that keeps kube-vip from a Service while it waits for an address."""
+    return change_service(service, ServiceChange(annotations=kube_vip.hold(service)))
+
+
+def hand_to_harvester(service: Service) -> tuple[ChangeService, ...]:
+    """Return the steps after which kube-vip leaves the Service, which then has our finalizer, to Harvester."""
+    patches = (ServiceChange(annotations=one, finalizer=True) for one in kube_vip.hand_to_harvester(service))
+    return tuple(step for change in patches for step in change_service(service, change))
+
+
+def emit(*events: EventMessage | None) -> tuple[EmitEvent, ...]:
+    """Return a step for each Event that there is."""
+    return tuple(EmitEvent(event) for event in events if event is not None)
 
 
 def virtual_ip_ingress(address: str, service: Service) -> tuple[Ingress, ...]:
@@ -41,7 +114,7 @@ def service_patch(service: Service, change: ServiceChange) -> dict[str, object]:
     """
     metadata: dict[str, object] = {}
     annotations = _differing(service.metadata.annotations, change.annotations)
-    if has_ignored(annotations):
+    if kube_vip.has_ignored(annotations):
         metadata["resourceVersion"] = service.metadata.resource_version
     labels = _differing(service.metadata.labels, change.labels)
     if annotations:
