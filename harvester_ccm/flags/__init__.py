@@ -5,7 +5,6 @@ from __future__ import annotations
 from harvester_ccm.flags.definition import Flag, FlagValues, Group, Kind, UsageError
 from harvester_ccm.flags.help import command_help, flags_page, help_text
 from harvester_ccm.flags.parser import (
-    FLAGS,
     CommandLine,
     Grammar,
     command_grammar,
@@ -13,6 +12,7 @@ from harvester_ccm.flags.parser import (
     wants_full_help,
 )
 from harvester_ccm.flags.settings import build_settings
+from harvester_ccm.flags.table import FLAGS
 
 __all__ = [
     "FLAGS",

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from harvester_ccm.flags.definition import Flag, Group
-from harvester_ccm.flags.parser import FLAGS
+from harvester_ccm.flags.table import FLAGS
 
 _PAGE_HEAD = """\
 # Flags

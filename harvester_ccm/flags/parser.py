@@ -14,12 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from harvester_ccm.flags.accepted import ACCEPTED
 from harvester_ccm.flags.definition import Flag, FlagValue, FlagValues, Kind, UsageError
-from harvester_ccm.flags.table import EFFECTIVE
+from harvester_ccm.flags.table import FLAGS
 from harvester_ccm.flags.values import go_quote, parse_bool, parse_value
-
-FLAGS: Final[tuple[Flag, ...]] = EFFECTIVE + ACCEPTED
 
 
 @dataclass(frozen=True)
