@@ -7,6 +7,9 @@ from typing import Final
 
 from harvester_ccm.errors import CCMError, Throttled
 
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 30.0
+"""Pauses in seconds between two tries of a request that nothing can go on without."""
 _DOUBLINGS: Final = 64
 """No pause grows any more after so many failures; more would be too large for a float."""
 
@@ -20,4 +23,4 @@ def pause_after(error: CCMError, failures: int) -> float:
     """Return the seconds to wait after a failure: what the server asked for, or a growing random time."""
     if isinstance(error, Throttled) and error.answer.retry_after is not None:
         return error.answer.retry_after
-    return backoff(failures, first=0.5, longest=30.0)
+    return backoff(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE)

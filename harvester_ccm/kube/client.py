@@ -102,7 +102,7 @@ class ApiClient:
     ) -> None:
         """Build it; without ``fence`` it may write at any time."""
         self.cluster = cluster
-        """``guest`` or ``harvester``: what logs and metrics call this server."""
+        """What logs and metrics call this server."""
         self._fence = fence if fence is not None else WriteFence()
         self._credentials = credentials
         self._observer = observer
