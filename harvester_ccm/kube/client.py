@@ -54,8 +54,8 @@ ERROR_LIMIT: Final = 64 * 1024
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 
-Observer = Callable[[str, str, int, float], None]
-"""Called with (cluster, verb, status, seconds) after every request; status 0 means no answer."""
+Observer = Callable[[str, str, str, int, float], None]
+"""Called with (cluster, verb, path, status, seconds) after every request; status 0 means no answer."""
 
 _PROCESS: Final = secrets.token_hex(5)
 _numbers = itertools.count(1)
@@ -308,7 +308,7 @@ class ApiClient:
         finally:
             if self._observer is not None:
                 verb = "WATCH" if params and "watch" in params else method
-                self._observer(self.cluster, verb, status, loop.time() - started)
+                self._observer(self.cluster, verb, path, status, loop.time() - started)
 
     async def _authorize(self) -> tuple[Credentials, dict[str, str]]:
         """Return the credentials in use and the headers that show them."""

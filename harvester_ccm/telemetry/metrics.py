@@ -28,12 +28,15 @@ from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.jwt import token_expiry
 from harvester_ccm.kube.tokens import TokenSource
+from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.telemetry import catalogue
 from harvester_ccm.telemetry.catalogue import Kind, Metric
 from harvester_ccm.telemetry.health import Aspect, Cache, Candidate, HealthRegistry
 from harvester_ccm.telemetry.queues import Queue, QueueMetrics
 
 MANAGER: Final = "cloud-controller-manager"
+_LOAD_BALANCERS: Final = f"/apis/{LOAD_BALANCERS.group}/"
+"""Where load balancers are, in any version."""
 NEVER: Final = float("-inf")
 _SHORT_NAMES: Final[Mapping[str, str]] = {name: alias for alias, name in CONTROLLER_ALIASES.items()}
 """The framework's metrics call controllers by other names than its flags."""
@@ -169,15 +172,14 @@ class Telemetry:
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
-    def request_done(self, cluster: str, verb: str, status: int, seconds: float) -> None:
+    def request_done(self, cluster: str, verb: str, path: str, status: int, seconds: float) -> None:
         """Count one request to an API server; ``status`` 0 means no answer."""
         taken = 200 <= status < 300
         if taken:
             self._contacts[cluster] = self._clock()
         self._requests.labels(str(status) if status else "<error>", verb, cluster).inc()
         self._request_seconds.labels(verb, cluster).observe(seconds)
-        if cluster == "harvester" and verb == "PUT":
-            # Nothing but load balancers is ever replaced in Harvester.
+        if verb == "PUT" and path.startswith(_LOAD_BALANCERS):
             self._updates.inc()
             for histogram in self._update_seconds:
                 histogram.observe(seconds)

@@ -289,10 +289,10 @@ async def test_server_without_tls_and_proxy_that_refuses(client: ApiClient) -> N
 
 
 async def test_every_request_is_observed(guest_proxy: FaultProxy, admin_kubeconfig: Path, tmp_path: Path) -> None:
-    seen: list[tuple[str, str, int]] = []
+    seen: list[tuple[str, str, str, int]] = []
     path = guest_proxy.kubeconfig(admin_kubeconfig, tmp_path / "kubeconfig")
     credentials = load_kubeconfig(path)
-    async with ApiClient(credentials, cluster="c", observer=lambda *call: seen.append(call[:3])) as client:
+    async with ApiClient(credentials, cluster="c", observer=lambda *call: seen.append(call[:4])) as client:
         await client.get(NAMESPACES, "default")
         with pytest.raises(NotFound):
             await client.get(NAMESPACES, "absent")
@@ -302,7 +302,14 @@ async def test_every_request_is_observed(guest_proxy: FaultProxy, admin_kubeconf
         with pytest.raises(CCMError):
             await client.get(NAMESPACES, "default")
 
-    assert seen == [("c", "GET", 200), ("c", "GET", 404), ("c", "WATCH", 200), ("c", "GET", 0)]
+    all_of_them = "/api/v1/namespaces"
+    one = f"{all_of_them}/default"
+    assert seen == [
+        ("c", "GET", one, 200),
+        ("c", "GET", f"{all_of_them}/absent", 404),
+        ("c", "WATCH", all_of_them, 200),
+        ("c", "GET", one, 0),
+    ]
 
 
 async def test_requests_that_are_under_way_fail_as_unreachable_when_credentials_change(

@@ -124,7 +124,7 @@ async def test_last_contact_is_the_latest_of_watches_and_requests() -> None:
     balancers.last_contact = asyncio.get_running_loop().time() - 100
     assert samples(telemetry)[name][()] == pytest.approx(time.time() - 100, abs=1)
 
-    telemetry.request_done("harvester", "GET", 200, 0.1)
+    telemetry.request_done("harvester", "GET", "/version", 200, 0.1)
     assert samples(telemetry)[name][()] == pytest.approx(time.time(), abs=1)
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from harvester_ccm.model.core import LEASES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.outcome import WaitReason
 from harvester_ccm.telemetry import catalogue
 from harvester_ccm.telemetry.catalogue import CATALOGUE, Kind
@@ -30,7 +32,7 @@ def samples(telemetry: Telemetry) -> dict[str, dict[tuple[tuple[str, str], ...],
 
 def test_everything_that_is_counted_is_in_the_catalogue() -> None:
     telemetry = Telemetry("1.2.3")
-    telemetry.request_done("guest", "GET", 200, 0.1)
+    telemetry.request_done("guest", "GET", "/version", 200, 0.1)
     telemetry.queue("service").added("shop/web")
 
     known = {metric.name for metric in CATALOGUE}
@@ -59,16 +61,16 @@ def test_a_process_shows_its_version_and_its_own_use_of_the_machine() -> None:
 
 def test_two_processes_in_one_share_nothing() -> None:
     one, other = Telemetry("1"), Telemetry("1")
-    one.request_done("guest", "GET", 200, 0.1)
+    one.request_done("guest", "GET", "/version", 200, 0.1)
 
     assert "rest_client_requests_total" not in samples(other)
 
 
 def test_requests_are_counted_by_code_verb_and_server() -> None:
     telemetry = Telemetry("1")
-    telemetry.request_done("guest", "PATCH", 200, 0.03)
-    telemetry.request_done("guest", "PATCH", 200, 0.3)
-    telemetry.request_done("harvester", "GET", 0, 10.0)
+    telemetry.request_done("guest", "PATCH", "/version", 200, 0.03)
+    telemetry.request_done("guest", "PATCH", "/version", 200, 0.3)
+    telemetry.request_done("harvester", "GET", "/version", 0, 10.0)
 
     shown = samples(telemetry)
 
@@ -82,10 +84,11 @@ def test_requests_are_counted_by_code_verb_and_server() -> None:
 
 def test_updates_of_load_balancers_are_the_node_pass_of_the_framework() -> None:
     telemetry = Telemetry("1")
+    path = LOAD_BALANCERS.path("vms", "web")
     for status in (200, 500, 0):
-        telemetry.request_done("harvester", "PUT", status, 3.0)
-    telemetry.request_done("guest", "PUT", 409, 1.0)
-    telemetry.request_done("harvester", "POST", 500, 1.0)
+        telemetry.request_done("harvester", "PUT", path, status, 3.0)
+    telemetry.request_done("guest", "PUT", LEASES.path("kube-system", "one"), 409, 1.0)
+    telemetry.request_done("harvester", "POST", LOAD_BALANCERS.path("vms"), 500, 1.0)
 
     shown = samples(telemetry)
 
@@ -98,12 +101,12 @@ def test_updates_of_load_balancers_are_the_node_pass_of_the_framework() -> None:
 def test_only_success_is_a_contact() -> None:
     telemetry = Telemetry("1", clock=lambda: 100.0, wall_clock=lambda: 5000.0)
     telemetry.follow_caches(guest=[], harvester=[])
-    telemetry.request_done("harvester", "GET", 401, 0.1)
-    telemetry.request_done("guest", "GET", 200, 0.1)
+    telemetry.request_done("harvester", "GET", "/version", 401, 0.1)
+    telemetry.request_done("guest", "GET", "/version", 200, 0.1)
     name = "harvester_ccm_harvester_last_contact_timestamp_seconds"
     assert name not in samples(telemetry)
 
-    telemetry.request_done("harvester", "GET", 200, 0.1)
+    telemetry.request_done("harvester", "GET", "/version", 200, 0.1)
 
     assert samples(telemetry)[name] == {(): 5000.0}
 
