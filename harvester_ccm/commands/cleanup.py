@@ -7,7 +7,7 @@ with its name; nothing is deleted while VMs of a cluster of that name exist or m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -41,6 +41,11 @@ GONE_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 0.5
 """Pause between two looks whether they are gone."""
 
+_STILL_BOOKING: Final = (
+    "Harvester has not finished booking its address, which a deletion now would lose; try again in a moment, and check "
+    "that harvester-load-balancer runs in namespace harvester-system"
+)
+
 MANUAL: Final = Manual(
     usages=("cleanup --cluster=NAME --cloud-config=FILE [--yes] [flags]",),
     meaning="""
@@ -58,7 +63,7 @@ Document = dict[str, object]
 
 
 @dataclass(frozen=True)
-class Remains:
+class Leftovers:
     """What a cluster left behind."""
 
     cluster: str
@@ -66,10 +71,12 @@ class Remains:
     load_balancers: tuple[LoadBalancer, ...]
     doubts: tuple[str, ...]
     """Why nothing is deleted without --force."""
+    unsafe: Mapping[str, str]
+    """Name to the reason why that one is not deleted at all."""
 
 
 @dataclass
-class Removal:
+class CleanupResult:
     """What became of them."""
 
     deleted: list[str] = field(default_factory=list)
@@ -96,44 +103,45 @@ async def _clean_up(call: Call) -> int:
         raise unusable_cloud_config(error) from error
     async with ApiClient(credentials, cluster="harvester") as harvester:
         namespace = call.flags.text(NAMESPACE.name) or harvester.namespace
-        remains = await _look(harvester, name, namespace, uid=call.flags.text(CLUSTER_UID.name))
-        allowed = call.flags.read(FORCE.name, bool) or not remains.doubts
-        removal = None
+        leftovers = await _look(harvester, name, namespace, uid=call.flags.text(CLUSTER_UID.name))
+        allowed = call.flags.read(FORCE.name, bool) or not leftovers.doubts
+        result = None
         if allowed and call.flags.read(YES.name, bool):
-            removal = await _delete(harvester, remains)
-    call.output.answer(_document(remains, removal), *_sentences(remains, removal, allowed=allowed))
-    incomplete = removal is not None and bool(removal.going or removal.failed)
-    return EXIT_PROBLEMS if incomplete or (remains.load_balancers and not allowed) else EXIT_OK
+            result = await _delete(harvester, leftovers)
+    call.output.answer(_document(leftovers, result), *_sentences(leftovers, result, allowed=allowed))
+    incomplete = result is not None and bool(result.going or result.failed)
+    return EXIT_PROBLEMS if incomplete or (leftovers.load_balancers and not allowed) else EXIT_OK
 
 
-async def _look(harvester: ApiClient, cluster: str, namespace: str, *, uid: str) -> Remains:
+async def _look(harvester: ApiClient, cluster: str, namespace: str, *, uid: str) -> Leftovers:
     balancers = await ask_all(read_load_balancers(harvester, namespace))
     if balancers.answer is None:
         raise balancers.error or CCMError("there was no answer")
-    machines = await ask_all(harvester.list(VIRTUAL_MACHINES, namespace=namespace))
+    listed = await ask_all(harvester.list(VIRTUAL_MACHINES, namespace=namespace))
     named = [one for one in balancers.answer.items if one.metadata.label(LB_CLUSTER) == cluster]
     chosen = tuple(one for one in named if not uid or one.metadata.annotation(LB_OWNER) == uid)
-    vms = None if machines.answer is None else machines.answer.items
-    return judge_remains(cluster, namespace, chosen, vms)
+    return judge_leftovers(cluster, namespace, chosen, listed.answer.items if listed.answer else None)
 
 
-def judge_remains(
-    cluster: str, namespace: str, load_balancers: tuple[LoadBalancer, ...], machines: Sequence[VirtualMachine] | None
-) -> Remains:
-    """Return the remains with the doubts about them; ``machines`` None means that the VMs could not be read."""
-    return Remains(cluster, namespace, load_balancers, tuple(_doubts(cluster, namespace, load_balancers, machines)))
+def judge_leftovers(
+    cluster: str, namespace: str, load_balancers: tuple[LoadBalancer, ...], vms: Sequence[VirtualMachine] | None
+) -> Leftovers:
+    """Return what is left over, and why not to delete it; ``vms`` None means that they could not be read."""
+    doubts = tuple(_doubts(cluster, namespace, load_balancers, vms))
+    unsafe = [one.metadata for one in load_balancers if not one.metadata.deleting and not safe_to_delete(one)]
+    return Leftovers(cluster, namespace, load_balancers, doubts, {one.name: _STILL_BOOKING for one in unsafe})
 
 
 def _doubts(
-    cluster: str, namespace: str, load_balancers: Iterable[LoadBalancer], machines: Sequence[VirtualMachine] | None
+    cluster: str, namespace: str, load_balancers: Iterable[LoadBalancer], vms: Sequence[VirtualMachine] | None
 ) -> Iterator[str]:
     if cluster == DEFAULT_CLUSTER_NAME:
         yield f"{cluster!r} is what every cluster without a name of its own is called; these may be several clusters'"
-    elif machines is None:
+    elif vms is None:
         yield f"the VMs in namespace {namespace} cannot be read, so the cluster may still have some"
     else:
         guest = GuestCluster(cluster, namespace)
-        index = index_vms(machines, (), cluster=guest, hostnames={}, claims={})
+        index = index_vms(vms, (), cluster=guest, hostnames={}, claims={})
         alive = sorted(one.name for one in index.by_name.values() if one.membership is Membership.OWN)
         if alive:
             yield f"VMs of a cluster of this name exist: {', '.join(alive)}"
@@ -145,29 +153,25 @@ def _doubts(
         yield f"clusters with different UIDs have used the name: {', '.join(marks)}; choose one with --cluster-uid"
 
 
-async def _delete(harvester: ApiClient, remains: Remains) -> Removal:
-    removal = Removal()
+async def _delete(harvester: ApiClient, leftovers: Leftovers) -> CleanupResult:
+    result = CleanupResult(failed=dict(leftovers.unsafe))
     asked: dict[str, str] = {}
-    for one in remains.load_balancers:
+    for one in leftovers.load_balancers:
         meta = one.metadata
-        if not meta.deleting and not safe_to_delete(one):
-            removal.failed[meta.name] = (
-                "Harvester has not finished booking its address, which a deletion now would lose; try again in a "
-                "moment, and check that harvester-load-balancer runs in namespace harvester-system"
-            )
+        if meta.name in leftovers.unsafe:
             continue
         try:
             resource = load_balancers_in(one.api_version)
             await harvester.delete(resource, meta.name, namespace=meta.namespace, uid=meta.uid)
         except NotFound:
-            removal.deleted.append(meta.name)
+            result.deleted.append(meta.name)
         except CCMError as error:
-            removal.failed[meta.name] = str(error)
+            result.failed[meta.name] = str(error)
         else:
             asked[meta.name] = meta.uid
-    removal.going = await _await_end(harvester, remains.namespace, asked)
-    removal.deleted += [name for name in asked if name not in removal.going]
-    return removal
+    result.going = await _await_end(harvester, leftovers.namespace, asked)
+    result.deleted += [name for name in asked if name not in result.going]
+    return result
 
 
 async def _await_end(harvester: ApiClient, namespace: str, asked: dict[str, str]) -> list[str]:
@@ -184,15 +188,15 @@ async def _await_end(harvester: ApiClient, namespace: str, asked: dict[str, str]
     return left
 
 
-def _document(remains: Remains, removal: Removal | None) -> Document:
+def _document(leftovers: Leftovers, result: CleanupResult | None) -> Document:
     return {
-        "cluster": remains.cluster,
-        "namespace": remains.namespace,
-        "loadBalancers": [_entry(one) for one in remains.load_balancers],
-        "doubts": list(remains.doubts),
-        "deleted": removal.deleted if removal else [],
-        "going": removal.going if removal else [],
-        "failed": [{"name": name, "reason": why} for name, why in removal.failed.items()] if removal else [],
+        "cluster": leftovers.cluster,
+        "namespace": leftovers.namespace,
+        "loadBalancers": [_entry(one) for one in leftovers.load_balancers],
+        "doubts": list(leftovers.doubts),
+        "deleted": result.deleted if result else [],
+        "going": result.going if result else [],
+        "failed": [{"name": name, "reason": why} for name, why in result.failed.items()] if result else [],
     }
 
 
@@ -208,12 +212,12 @@ def _entry(one: LoadBalancer) -> Document:
     }
 
 
-def _sentences(remains: Remains, removal: Removal | None, *, allowed: bool) -> Iterator[str]:
-    if not remains.load_balancers:
-        yield f"No load balancer of cluster {remains.cluster!r} in namespace {remains.namespace} of Harvester."
+def _sentences(leftovers: Leftovers, result: CleanupResult | None, *, allowed: bool) -> Iterator[str]:
+    if not leftovers.load_balancers:
+        yield f"No load balancer of cluster {leftovers.cluster!r} in namespace {leftovers.namespace} of Harvester."
     elif not allowed:
         yield "Nothing is deleted without --force, because of the doubts."
-    elif removal is None:
+    elif result is None:
         yield "Nothing was deleted; add --yes to delete them."
-    elif removal.going:
+    elif result.going:
         yield "Those that are going were asked to, and are still there; Harvester's controller has to let them go."

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from harvester_ccm.commands.adopt import Adoption, propose
-from harvester_ccm.commands.cleanup import judge_remains
+from harvester_ccm.commands.cleanup import judge_leftovers
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.service_report import ServiceView
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -126,7 +126,7 @@ def test_what_is_doubtful_about_deleting(
         for number, mark in enumerate(marks)
     ]
     balancers = tuple(LOAD_BALANCERS.decode(msgspec.json.encode(one)) for one in documents)
-    assert list(judge_remains(cluster, objects.VMS, balancers, machines).doubts) == doubts
+    assert list(judge_leftovers(cluster, objects.VMS, balancers, machines).doubts) == doubts
 
 
 @pytest.mark.parametrize(
@@ -143,3 +143,22 @@ def test_usage(run: Runner, words: list[str], problem: str) -> None:
     result = run(*words)
     assert (result.code, result.out) == (2, "")
     assert problem in result.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "unsafe"),
+    [
+        ({"address": "10.0.0.7"}, False),
+        ({}, True),
+        ({"deleted": "2026-11-21T09:00:00Z"}, False),
+    ],
+)
+def test_what_is_being_booked_is_not_deleted(changes: Json, unsafe: bool) -> None:
+    document = objects.balancer("demo", address=changes.get("address", ""))
+    document["metadata"]["finalizers"] = ["wrangler.cattle.io/harvester-lb-controller"]
+    if "deleted" in changes:
+        document["metadata"]["deletionTimestamp"] = changes["deleted"]
+    (one,) = balancers = (LOAD_BALANCERS.decode(msgspec.json.encode(document)),)
+    leftovers = judge_leftovers("demo", objects.VMS, balancers, [])
+    assert leftovers.doubts == ()
+    assert list(leftovers.unsafe) == ([one.metadata.name] if unsafe else [])
