@@ -61,8 +61,7 @@ bench: binaries ## speed, requests and memory, against the targets
 
 .PHONY: generate
 generate: $(READY) ## write everything that is made from code or from the chart
-	$(BIN)/python -m harvester_ccm.flags > docs/reference/flags.md
-	$(BIN)/python -m harvester_ccm.telemetry > docs/reference/metrics.md
+	$(BIN)/python -m devenv.reference
 	$(BIN)/python scripts/generate_reference.py
 	$(BIN)/python -m devenv.manifests
 	HARVESTER_CCM_RENEW_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/deploy/test_chart_rendering.py

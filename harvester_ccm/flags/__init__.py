@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harvester_ccm.flags.definition import Flag, FlagValues, Group, Kind, UsageError
-from harvester_ccm.flags.help import command_help, flags_page, help_text
+from harvester_ccm.flags.help import command_help, help_text
 from harvester_ccm.flags.parser import (
     CommandLine,
     Grammar,
@@ -26,7 +26,6 @@ __all__ = [
     "build_settings",
     "command_grammar",
     "command_help",
-    "flags_page",
     "help_text",
     "parse_command_line",
     "wants_full_help",
