@@ -45,8 +45,6 @@ class CredentialReloader:
         self._fixed_namespace = fixed_namespace
         self._period = period
         self._seen = self._fingerprint()
-        self.reloads = 0
-        """How often new credentials were taken over."""
         self.problem: CredentialError | None = None
         """Why the file as it is now cannot be used; None while it can."""
 
@@ -74,7 +72,6 @@ class CredentialReloader:
         # What changed while it was read is read again.
         self._seen = current
         self.problem = None
-        self.reloads += 1
         before = self._client.credentials.files
         await self._client.use(credentials)
         if credentials.files != before:
