@@ -29,7 +29,7 @@ def service(annotations: dict[str, str], *addresses: str) -> Service:
         pytest.param({"kube-vip.io/loadbalancerIPs": DHCP_ADDRESS}, ("10.0.0.8",), {"10.0.0.8"}, id="from DHCP"),
         pytest.param({"kube-vip.io/vipHost": "w1"}, ("10.0.0.8",), {"10.0.0.8"}, id="announced without a request"),
         pytest.param({}, ("10.0.0.1", "10.0.0.2"), set(), id="balancer on the nodes' own addresses"),
-        pytest.param({"kube-vip.io/loadbalancerIPs": ""}, (), set(), id="parked"),
+        pytest.param({"kube-vip.io/loadbalancerIPs": ""}, (), set(), id="held"),
         pytest.param({"kube-vip.io/loadbalancerIPs": "soon"}, (), set(), id="unreadable"),
     ],
 )
