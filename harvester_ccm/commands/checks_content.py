@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from harvester_ccm.commands.checks_connection import BOTH, Check, Result, failed, ok, skipped, warning
-from harvester_ccm.commands.clusters import Asked, ask
+from harvester_ccm.commands.clusters import ask
+from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rights import HARVESTER, Collection, Reviewed
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.versions import served_versions
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import LEASES, Node
+from harvester_ccm.model.core import LEASES, NODES
 from harvester_ccm.model.harvester import (
     GUEST_OS_INFO,
     LOAD_BALANCERS,
     LOAD_BALANCERS_V1ALPHA1,
     VIRTUAL_MACHINES,
-    LoadBalancer,
-    VirtualMachine,
-    VirtualMachineInstance,
 )
+from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.match import Match, find_vm
 from harvester_ccm.plan.node.vms import GuestCluster, VMIndex, claims_of, index_vms
@@ -127,22 +126,15 @@ def rights_check(where: str, collection: Collection, reviewed: Iterable[Reviewed
     return Check(where, name, Result.OK, f"may {', '.join(verbs)}", "", facts)
 
 
-@dataclass
-class Contents:
-    """What was read of both clusters, for the checks that compare them."""
-
-    machines: Asked[tuple[VirtualMachine, ...]] = field(default_factory=Asked)
-    instances: Asked[tuple[VirtualMachineInstance, ...]] = field(default_factory=Asked)
-    load_balancers: Asked[tuple[LoadBalancer, ...]] = field(default_factory=Asked)
-    nodes: Asked[tuple[Node, ...]] = field(default_factory=Asked)
-    cluster_uid: str = ""
+class NotLookedAt(CCMError):
+    """Nothing was read, because the cluster cannot be used."""
 
 
-def vm_check(contents: Contents, guest: GuestCluster) -> Check:
+def vm_check(inventory: Inventory, guest: GuestCluster) -> Check:
     """Return the check that the namespace has VMs, and that they are marked as this cluster's."""
-    machines = contents.machines.answer
-    if machines is None:
-        return skipped(HARVESTER, "VMs", _why(contents.machines.error))
+    machines, unread = inventory.machines, _why_unread(inventory, VIRTUAL_MACHINES)
+    if unread:
+        return skipped(HARVESTER, "VMs", unread)
     if not machines:
         return failed(
             HARVESTER,
@@ -151,7 +143,7 @@ def vm_check(contents: Contents, guest: GuestCluster) -> Check:
             "The namespace of the cloud-config's context must be the one of this cluster's VMs; all of them must be in "
             "one namespace",
         )
-    index = _index(contents, guest)
+    index = _index(inventory, guest)
     names = {one.name: one.cluster_label for one in index.by_name.values()}
     marked = sorted(name for name, label in names.items() if label == guest.name)
     text = f"{len(machines)} in namespace {guest.namespace}"
@@ -176,15 +168,14 @@ def vm_check(contents: Contents, guest: GuestCluster) -> Check:
     )
 
 
-def node_check(contents: Contents, guest: GuestCluster) -> Check:
+def node_check(inventory: Inventory, guest: GuestCluster) -> Check:
     """Return the check that every Node is a VM."""
-    nodes, machines = contents.nodes.answer, contents.machines.answer
-    if nodes is None or machines is None:
-        error = contents.nodes.error if nodes is None else contents.machines.error
-        return skipped(BOTH, "Nodes and VMs", _why(error))
+    nodes, unread = inventory.nodes, _why_unread(inventory, NODES, VIRTUAL_MACHINES)
+    if unread:
+        return skipped(BOTH, "Nodes and VMs", unread)
     if not nodes:
         return warning(BOTH, "Nodes and VMs", "the cluster has no Node", "Is this the right cluster?")
-    index = _index(contents, guest)
+    index = _index(inventory, guest)
     matches = {one.metadata.name: find_vm(one, index) for one in nodes}
     lost = {name: match for name, match in matches.items() if match.vm is None}
     if not lost:
@@ -197,14 +188,13 @@ def node_check(contents: Contents, guest: GuestCluster) -> Check:
     return failed(BOTH, "Nodes and VMs", detail, first)
 
 
-def name_check(contents: Contents, guest: GuestCluster) -> Check:
+def name_check(inventory: Inventory, guest: GuestCluster) -> Check:
     """Return the check that the VMs of the Nodes are marked with --cluster-name."""
-    nodes, machines = contents.nodes.answer, contents.machines.answer
-    if nodes is None or machines is None:
-        error = contents.nodes.error if nodes is None else contents.machines.error
-        return skipped(BOTH, "cluster name", _why(error))
+    nodes, unread = inventory.nodes, _why_unread(inventory, NODES, VIRTUAL_MACHINES)
+    if unread:
+        return skipped(BOTH, "cluster name", unread)
     # By name no VM of another cluster is found, which is the point here: compared without a name of our own.
-    index = _index(contents, GuestCluster("", guest.namespace))
+    index = _index(inventory, GuestCluster("", guest.namespace))
     found = [find_vm(one, index).vm for one in nodes]
     labels = sorted({one.cluster_label for one in found if one is not None} - {""})
     if not labels:
@@ -220,12 +210,12 @@ def name_check(contents: Contents, guest: GuestCluster) -> Check:
     )
 
 
-def load_balancer_check(contents: Contents, cluster: ClusterIdentity) -> Check:
+def load_balancer_check(inventory: Inventory, cluster: ClusterIdentity) -> Check:
     """Return the check that no other cluster uses our name for load balancers."""
-    balancers = contents.load_balancers.answer
+    balancers, unread = inventory.load_balancers, _why_unread(inventory, LOAD_BALANCERS)
     name = "load balancers"
-    if balancers is None:
-        return skipped(BOTH, name, _why(contents.load_balancers.error))
+    if unread:
+        return skipped(BOTH, name, unread)
     named = [one for one in balancers if one.metadata.label(LB_CLUSTER) == cluster.name]
     if not cluster.uid:
         return skipped(BOTH, name, f"{len(named)} carry the name of this cluster; whose they are cannot be told")
@@ -244,13 +234,13 @@ def load_balancer_check(contents: Contents, cluster: ClusterIdentity) -> Check:
     return ok(BOTH, name, f"{ours} of this cluster, {unmarked} with its name and no mark yet")
 
 
-def _index(contents: Contents, guest: GuestCluster) -> VMIndex:
+def _index(inventory: Inventory, guest: GuestCluster) -> VMIndex:
     return index_vms(
-        contents.machines.answer or (),
-        contents.instances.answer or (),
+        inventory.machines,
+        inventory.instances,
         cluster=guest,
         hostnames={},
-        claims=claims_of(contents.nodes.answer or ()),
+        claims=claims_of(inventory.nodes),
     )
 
 
@@ -258,10 +248,17 @@ def _problem_text(match: Match) -> str:
     return match.problem.message if match.problem else ""
 
 
-def _why(error: CCMError | None) -> str:
-    if isinstance(error, Forbidden):
-        return "cannot be read, see the rights above"
-    return f"cannot be read: {error}" if error else "not looked at, because the cluster cannot be used"
+def _why_unread(inventory: Inventory, *needed: Resource[Any]) -> str:
+    """Return why one of the collections is not there; empty when all of them are."""
+    error = next((inventory.problems[one.plural] for one in needed if one.plural in inventory.problems), None)
+    match error:
+        case None:
+            return ""
+        case Forbidden():
+            return "cannot be read, see the rights above"
+        case NotLookedAt():
+            return "not looked at, because the cluster cannot be used"
+    return f"cannot be read: {error}"
 
 
 def _listed(names: Sequence[str]) -> str:

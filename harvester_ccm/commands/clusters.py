@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, TypeVar
 
 from harvester_ccm.access import both_credentials
 from harvester_ccm.commands.inventory import ENDPOINT_SLICES, IDENTITY_NAMESPACE, EndpointSlice, Inventory
@@ -119,44 +119,75 @@ async def read_inventory(clusters: Clusters) -> Inventory:
     Raises the error of the guest when Services or Nodes cannot be read. What Harvester does not give is a problem in
     the inventory.
     """
-    guest, harvester = clusters.guest, clusters.harvester
-    namespace = harvester.namespace
-    of_guest = asyncio.gather(
-        ask_all(guest.list(SERVICES)),
-        ask_all(guest.list(NODES)),
-        ask(guest.get(CONFIG_MAPS, NAD_MAPPING_NAME, namespace=NAD_MAPPING_NAMESPACE)),
-        ask(guest.get(NAMESPACES, IDENTITY_NAMESPACE)),
+    guest, harvester = await asyncio.gather(read_guest(clusters.guest), read_harvester(clusters.harvester))
+    problems = guest.problems
+    for resource in (SERVICES.plural, NODES.plural):
+        if resource in problems:
+            raise problems[resource]
+    assumptions = _unread_mapping(problems.get(CONFIG_MAPS.plural)), _unread_identity(problems.get(NAMESPACES.plural))
+    return in_both(guest, harvester).assuming(*assumptions)
+
+
+async def read_guest(client: ApiClient) -> Inventory:
+    """Return what the program reads of the guest cluster; what cannot be read is a problem in the inventory."""
+    services, nodes, mapping, home = await asyncio.gather(
+        ask_all(client.list(SERVICES)),
+        ask_all(client.list(NODES)),
+        ask(client.get(CONFIG_MAPS, NAD_MAPPING_NAME, namespace=NAD_MAPPING_NAMESPACE)),
+        ask(client.get(NAMESPACES, IDENTITY_NAMESPACE)),
     )
-    of_harvester = asyncio.gather(
-        ask_all(read_load_balancers(harvester, namespace)),
-        ask_all(harvester.list(VIRTUAL_MACHINES, namespace=namespace)),
-        ask_all(harvester.list(INSTANCES, namespace=namespace)),
-    )
-    (services, nodes, mapping, home), (balancers, machines, instances) = await of_guest, await of_harvester
-    problems = {
-        LOAD_BALANCERS.plural: balancers.error,
-        VIRTUAL_MACHINES.plural: machines.error,
-        INSTANCES.plural: instances.error,
+    asked: dict[str, Asked[Any]] = {
+        SERVICES.plural: services,
+        NODES.plural: nodes,
+        CONFIG_MAPS.plural: mapping,
+        NAMESPACES.plural: home,
     }
-    inventory = Inventory(
-        services=_required(services).items,
-        nodes=_required(nodes).items,
+    return Inventory(
+        services=services.answer.items if services.answer else (),
+        nodes=nodes.answer.items if nodes.answer else (),
         config_maps=(mapping.answer,) if mapping.answer else (),
         namespaces=(home.answer,) if home.answer else (),
+        problems=_problems(asked),
+    )
+
+
+async def read_harvester(client: ApiClient) -> Inventory:
+    """Return what the program reads of Harvester; what cannot be read is a problem in the inventory."""
+    namespace = client.namespace
+    balancers, machines, instances = await asyncio.gather(
+        ask_all(read_load_balancers(client, namespace)),
+        ask_all(client.list(VIRTUAL_MACHINES, namespace=namespace)),
+        ask_all(client.list(INSTANCES, namespace=namespace)),
+    )
+    asked: dict[str, Asked[Any]] = {
+        LOAD_BALANCERS.plural: balancers,
+        VIRTUAL_MACHINES.plural: machines,
+        INSTANCES.plural: instances,
+    }
+    return Inventory(
         load_balancers=balancers.answer.items if balancers.answer else (),
         capabilities=capabilities_of(balancers.answer.resource.api_version) if balancers.answer else SINCE_1_2,
         machines=machines.answer.items if machines.answer else (),
         instances=instances.answer.items if instances.answer else (),
         unread=frozenset().union(*(one.answer.unread for one in (machines, instances) if one.answer)),
-        problems={plural: error for plural, error in problems.items() if error is not None},
+        problems=_problems(asked),
     )
-    return inventory.assuming(_unread_mapping(mapping.error), _unread_identity(home.error))
 
 
-def _required(asked: Asked[T]) -> T:
-    if asked.answer is None:
-        raise asked.error or CCMError("there was no answer")
-    return asked.answer
+def in_both(guest: Inventory, harvester: Inventory) -> Inventory:
+    """Return the guest's objects and Harvester's together."""
+    return replace(
+        harvester,
+        services=guest.services,
+        nodes=guest.nodes,
+        config_maps=guest.config_maps,
+        namespaces=guest.namespaces,
+        problems={**guest.problems, **harvester.problems},
+    )
+
+
+def _problems(asked: dict[str, Asked[Any]]) -> dict[str, CCMError]:
+    return {plural: one.error for plural, one in asked.items() if one.error is not None}
 
 
 async def read_endpoint_slice(harvester: ApiClient, load_balancer: str) -> Asked[EndpointSlice]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from harvester_ccm.access import guest_credentials, harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, Invocation
@@ -28,8 +28,8 @@ from harvester_ccm.commands.checks_connection import (
 from harvester_ccm.commands.checks_content import (
     GUEST_APIS,
     HARVESTER_APIS,
-    Contents,
     Needed,
+    NotLookedAt,
     api_check,
     load_balancer_check,
     name_check,
@@ -37,18 +37,17 @@ from harvester_ccm.commands.checks_content import (
     rights_check,
     vm_check,
 )
-from harvester_ccm.commands.clusters import Asked, ask, ask_all, read_load_balancers
-from harvester_ccm.commands.inventory import IDENTITY_NAMESPACE
+from harvester_ccm.commands.clusters import in_both, read_guest, read_harvester
+from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Output, table_row
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of, review
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.collection import Page
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import NAMESPACES, NODES
-from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
+from harvester_ccm.model.core import NODES
+from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.plan.node.vms import GuestCluster
 
 MANUAL: Final = Manual(
@@ -67,7 +66,11 @@ COLUMNS: Final = (9, 35, 7)
 """Widths of the columns; fixed, because rows are printed as they come."""
 HEADING: Final = ("WHERE", "CHECK", "RESULT", "DETAIL")
 
-T = TypeVar("T")
+READ_OF: Final = {
+    GUEST: (NODES.plural,),
+    HARVESTER: (VIRTUAL_MACHINES.plural, LOAD_BALANCERS.plural),
+}
+"""The collections that checks of the content need."""
 
 
 def run(invocation: Invocation) -> int:
@@ -88,10 +91,9 @@ async def _check(call: Call, show: Callable[[Check], None]) -> None:
     settings = call.settings
     for check in _flag_checks(settings):
         show(check)
-    contents = Contents()
-    sides = (
-        _Side(HARVESTER, settings, contents, lambda: harvester_credentials(settings.harvester, call.environment)),
-        _Side(GUEST, settings, contents, lambda: guest_credentials(settings.guest, call.environment)),
+    harvester, guest = sides = (
+        _Side(HARVESTER, settings, lambda: harvester_credentials(settings.harvester, call.environment)),
+        _Side(GUEST, settings, lambda: guest_credentials(settings.guest, call.environment)),
     )
     async with asyncio.TaskGroup() as group:
         for side in sides:
@@ -99,11 +101,12 @@ async def _check(call: Call, show: Callable[[Check], None]) -> None:
         for side in sides:
             while (found := await side.found.get()) is not None:
                 show(found)
-    namespace = sides[0].namespace
-    guest = GuestCluster(settings.harvester.cluster_name, namespace)
-    show(node_check(contents, guest))
-    show(name_check(contents, guest))
-    show(load_balancer_check(contents, ClusterIdentity(guest.name, namespace, contents.cluster_uid)))
+    inventory = in_both(guest.inventory, harvester.inventory)
+    cluster = ClusterIdentity.of(settings, harvester.namespace, inventory.cluster_uid)
+    vms = GuestCluster(cluster.name, cluster.namespace)
+    show(node_check(inventory, vms))
+    show(name_check(inventory, vms))
+    show(load_balancer_check(inventory, cluster))
 
 
 def _flag_checks(settings: Settings) -> list[Check]:
@@ -117,12 +120,12 @@ def _flag_checks(settings: Settings) -> list[Check]:
 class _Side:
     """One cluster; its checks come out of ``found`` in their order, None is the end."""
 
-    def __init__(self, where: str, settings: Settings, contents: Contents, load: Callable[[], Credentials]) -> None:
+    def __init__(self, where: str, settings: Settings, load: Callable[[], Credentials]) -> None:
         self.where = where
         self.namespace = ""
+        self.inventory = Inventory(problems=dict.fromkeys(READ_OF[where], NotLookedAt()))
         self.found: asyncio.Queue[Check | None] = asyncio.Queue()
         self._settings = settings
-        self._contents = contents
         self._load = load
 
     async def run(self) -> None:
@@ -166,7 +169,7 @@ class _Side:
             self._say(check)
         if self.where == HARVESTER:
             guest = GuestCluster(self._settings.harvester.cluster_name, self.namespace)
-            self._say(vm_check(self._contents, guest))
+            self._say(vm_check(self.inventory, guest))
 
     def _apis(self) -> tuple[Needed, ...]:
         return HARVESTER_APIS if self.where == HARVESTER else GUEST_APIS
@@ -189,27 +192,10 @@ class _Side:
         return text
 
     async def _read(self, client: ApiClient) -> None:
-        contents = self._contents
-        if self.where == HARVESTER:
-            machines, instances, balancers = await asyncio.gather(
-                ask_all(client.list(VIRTUAL_MACHINES, namespace=self.namespace)),
-                ask_all(client.list(INSTANCES, namespace=self.namespace)),
-                ask_all(read_load_balancers(client, self.namespace)),
-            )
-            contents.machines = Asked(_items(machines.answer), machines.error)
-            contents.instances = Asked(_items(instances.answer), instances.error)
-            contents.load_balancers = Asked(balancers.answer.items if balancers.answer else None, balancers.error)
-            return
-        nodes, home = await asyncio.gather(ask_all(client.list(NODES)), ask(client.get(NAMESPACES, IDENTITY_NAMESPACE)))
-        contents.nodes = Asked(_items(nodes.answer), nodes.error)
-        contents.cluster_uid = home.answer.metadata.uid if home.answer else ""
+        self.inventory = await (read_harvester(client) if self.where == HARVESTER else read_guest(client))
 
     def _say(self, check: Check) -> None:
         self.found.put_nowait(check)
-
-
-def _items(page: Page[T] | None) -> tuple[T, ...] | None:
-    return None if page is None else page.items
 
 
 def _namespace_check(credentials: Credentials, namespace: str) -> Check:

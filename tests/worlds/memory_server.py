@@ -1,7 +1,9 @@
-"""An API server in memory, for tests in a loop whose time jumps: lists, watches, writes with their preconditions.
+"""An API server in memory: lists, watches, and writes with their preconditions and finalizers.
 
-No network and no threads, so an hour takes seconds. It knows no schema, no rights and no admission: what depends on
-those is tested on the real servers. Faults are a function from request to error.
+The one that all worlds of the tests stand on. ``MemoryServer`` alone takes no time and needs no loop: a test calls it
+as the server's own code would. ``MemoryClient`` is the product's client with such a server in the place of the network;
+its requests take time, fail and hang as a test likes. No sockets and no threads, so in a loop whose time jumps an hour
+takes seconds. It knows no schema, no rights and no admission: what depends on those is tested on the real servers.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import asyncio
 import copy
 import itertools
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -21,10 +23,14 @@ from harvester_ccm.kube.collection import Unread, WatchEvent
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.tokens import FixedToken
-from harvester_ccm.model.meta import Resource
+from harvester_ccm.model.meta import Object, Resource
+from tests.worlds.builders import DELETED_AT
+from tests.worlds.merge_patch import merged
 
 T = TypeVar("T")
 Document = dict[str, Any]
+Where = Resource[Any] | str
+"""A collection: its resource, or the name that it is stored by (``group/version/plural``)."""
 Watch = asyncio.Queue[tuple[str, Document] | None]
 """What a watch still has to deliver; None ends it."""
 
@@ -41,6 +47,12 @@ class Call(NamedTuple):
     verb: str
     path: str
     at: float
+    body: Any = None
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it asks for a change."""
+        return self.verb not in {"GET", "WATCH"}
 
 
 class Place(NamedTuple):
@@ -69,83 +81,183 @@ def refused(status: int, reason: str, message: str) -> CCMError:
 class MemoryServer:
     """The stored objects, who watches them, and every request that came."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, prompt: Collection[str] = ()) -> None:
+        """``prompt``: finalizers that somebody takes off as soon as an object is being deleted."""
         self.objects: dict[str, dict[str, Document]] = {}
+        """Stored objects by collection (``group/version/plural``) and ``namespace/name`` or name."""
         self.calls: list[Call] = []
         self.fault: Fault | None = None
+        self.faults: list[CCMError] = []
+        """What the next writes are answered with, one each."""
         self.delay: Callable[[Call], float] = lambda _call: 0.002
         """Seconds that a request takes; a real server takes its time too."""
         self.hanging = False
         """Whether no request is answered at all, and watches say nothing."""
+        self.lagging = False
+        """Whether watches say nothing of what happens now, and will not."""
+        self.unserved: frozenset[str] = frozenset()
+        """``group/version`` that there are not: the path is unknown."""
+        self.deaf_to: Callable[[Call], bool] = lambda _call: False
+        """Replacements that are answered as if they had worked, with what was there before."""
         self.answers: dict[str, Document] = {}
         """Answers to GETs of subresources, by path."""
         self.version = 100
+        self._prompt = frozenset(prompt)
         self._uids = itertools.count(1)
         self._history: list[tuple[int, str, str, Document]] = []
         self._watchers: list[tuple[str, Watch]] = []
+
+    # By hand, whatever the rules.
+
+    def put(self, collection: Where, item: Object | Document) -> Document:
+        """Store an object as it is, new or changed, and tell the watchers."""
+        document = document_of(item)
+        meta = document["metadata"]
+        key = f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else meta["name"]
+        stored = self.of(collection)
+        self.version += 1
+        kind = "MODIFIED" if key in stored else "ADDED"
+        meta.setdefault("uid", f"uid-{next(self._uids)}")
+        stored[key] = document = {**document, "metadata": {**meta, "resourceVersion": str(self.version)}}
+        self._tell(name_of(collection), kind, document)
+        return document
+
+    def remove(self, collection: Where, key: str) -> Document:
+        """Make an object disappear, whatever holds it; return the last of it."""
+        gone = self.of(collection).pop(key)
+        self.version += 1
+        last = {**gone, "metadata": {**gone["metadata"], "resourceVersion": str(self.version)}}
+        self._tell(name_of(collection), "DELETED", last)
+        return last
+
+    def of(self, collection: Where) -> dict[str, Document]:
+        """Return the stored objects of a collection."""
+        return self.objects.setdefault(name_of(collection), {})
+
+    def events(self) -> list[Document]:
+        """Return the Events that were written."""
+        return list(self.of("v1/events").values())
+
+    # As a client may.
+
+    def get(self, collection: Where, key: str) -> Document:
+        """Return an object. Raises NotFound."""
+        found = self.of(collection).get(key)
+        if found is None:
+            prefix, _, plural = name_of(collection).rpartition("/")
+            kind = f"{plural}.{prefix.partition('/')[0]}" if "/" in prefix else plural
+            raise refused(404, "NotFound", f'{kind} "{key.rpartition("/")[2]}" not found')
+        return found
+
+    def items(self, collection: Where, namespace: str = "") -> list[Document]:
+        """Return the objects of a namespace, or all."""
+        stored = self.of(collection).values()
+        return [one for one in stored if namespace in {"", one["metadata"].get("namespace")}]
+
+    def create(self, collection: Where, body: Document) -> Document:
+        """Store a new object. Raises AlreadyExists."""
+        meta = body["metadata"]
+        key = f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else meta["name"]
+        if key in self.of(collection):
+            raise refused(409, "AlreadyExists", f"{key} already exists")
+        return self.put(collection, copy.deepcopy(body))
+
+    def replace(self, collection: Where, key: str, body: Document) -> Document:
+        """Store a whole object in the place of another. Raises NotFound, Conflict for one of another version."""
+        found = self.get(collection, key)
+        self._check_version(found, body)
+        return self._settled(collection, key, copy.deepcopy(body))
+
+    def change(self, collection: Where, key: str, patch: Mapping[str, Any]) -> Document:
+        """Apply a merge patch; one that changes nothing is no change. Raises NotFound, Conflict, Invalid."""
+        found = self.get(collection, key)
+        self._check_version(found, patch)
+        uid = found["metadata"]["uid"]
+        if (patch.get("metadata") or {}).get("uid", uid) != uid:
+            raise refused(422, "Invalid", "metadata.uid: Invalid value: field is immutable")
+        wanted = merged(found, patch)
+        return found if wanted == found else self._settled(collection, key, wanted)
+
+    def delete(self, collection: Where, key: str, preconditions: Mapping[str, str] | None = None) -> None:
+        """Delete an object, or mark it while finalizers hold it. Raises NotFound, Conflict for another one."""
+        meta = self.get(collection, key)["metadata"]
+        for field, value in (preconditions or {}).items():
+            if meta[field] != value:
+                raise refused(409, "Conflict", f"Precondition failed: {field}")
+        held = [one for one in meta.get("finalizers") or () if one not in self._prompt]
+        if not held:
+            self.remove(collection, key)
+        elif not meta.get("deletionTimestamp"):
+            self.change(collection, key, {"metadata": {"deletionTimestamp": DELETED_AT, "finalizers": held}})
+
+    def _settled(self, collection: Where, key: str, document: Document) -> Document:
+        """Store a changed object, or let it go with the last finalizer that held it."""
+        meta = document["metadata"]
+        if meta.get("deletionTimestamp") and not meta.get("finalizers"):
+            self.of(collection)[key] = document
+            return self.remove(collection, key)
+        return self.put(collection, document)
+
+    @staticmethod
+    def _check_version(found: Document, body: Mapping[str, Any]) -> None:
+        version = found["metadata"]["resourceVersion"]
+        if ((body.get("metadata") or {}).get("resourceVersion") or version) != version:
+            raise refused(409, "Conflict", "the object has been modified")
+
+    # As a client does, over a network.
+
+    def writes(self, path: str = "") -> list[str]:
+        """Return the requests for a change that came so far, those with ``path`` in them, as ``PATCH /api/v1/…``."""
+        return [f"{call.verb} {call.path}" for call in self.calls if call.is_write and path in call.path]
+
+    async def delivered(self) -> None:
+        """Return when those who watch have taken in all that was said to them."""
+        for _, queue in list(self._watchers):
+            await queue.join()
 
     def break_watches(self) -> None:
         """End every watch, as a server that goes away."""
         for _, queue in self._watchers:
             queue.put_nowait(None)
 
-    def put(self, collection: str, document: Document) -> Document:
-        """Store an object as it is, new or changed, and tell the watchers."""
-        meta = document["metadata"]
-        key = f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else meta["name"]
-        stored = self.objects.setdefault(collection, {})
-        self.version += 1
-        kind = "MODIFIED" if key in stored else "ADDED"
-        meta.setdefault("uid", f"uid-{next(self._uids)}")
-        stored[key] = document = {**document, "metadata": {**meta, "resourceVersion": str(self.version)}}
-        self._tell(collection, kind, document)
-        return document
-
-    def change(self, collection: str, key: str, patch: Mapping[str, Any]) -> Document:
-        """Apply a merge patch to a stored object."""
-        return self.put(collection, merged(self.objects[collection][key], patch))
-
-    def remove(self, collection: str, key: str) -> None:
-        """Delete an object."""
-        gone = self.objects[collection].pop(key)
-        self.version += 1
-        meta = {**gone["metadata"], "resourceVersion": str(self.version)}
-        self._tell(collection, "DELETED", {**gone, "metadata": meta})
-
-    def events(self) -> list[Document]:
-        """Return the Events that were written."""
-        return list(self.objects.get("v1/events", {}).values())
-
     async def serve(self, verb: str, path: str, body: Any) -> Document:
         """Answer one request. Raises what a client would."""
-        call = Call(verb, path, asyncio.get_running_loop().time())
+        call = Call(verb, path, asyncio.get_running_loop().time(), body)
         self.calls.append(call)
         await self._fail(call)
         place = placed(path)
         if verb == "GET":
-            return self._get(place, path)
+            return self._read(place, path)
         if verb == "POST":
-            return self._create(place, body)
-        return self._change(verb, place, body or {})
-
-    def _get(self, place: Place, path: str) -> Document:
-        if place.subresource:
-            return self._answer(path)
-        return self._found(place) if place.name else self._list(place)
-
-    def _change(self, verb: str, place: Place, body: Document) -> Document:
+            return self.create(place.collection, merged(body, {"metadata": {"namespace": place.namespace or None}}))
         if verb == "PATCH":
-            return self._patch(place, body)
+            return self.change(place.collection, place.key, body)
         if verb == "DELETE":
-            return self._delete(place, body)
-        self._found(place)
-        return self.put(place.collection, body)
+            self.delete(place.collection, place.key, (body or {}).get("preconditions"))
+            return {"kind": "Status", "status": "Success"}
+        if self.deaf_to(call):
+            return self.get(place.collection, place.key)
+        return self.replace(place.collection, place.key, body)
+
+    def _read(self, place: Place, path: str) -> Document:
+        if place.subresource:
+            if path not in self.answers:
+                raise refused(409, "Conflict", "VMI does not have guest agent connected")
+            return self.answers[path]
+        if place.name:
+            return self.get(place.collection, place.key)
+        items = self.items(place.collection, place.namespace)
+        return {"metadata": {"resourceVersion": str(self.version)}, "items": items}
 
     async def _fail(self, call: Call) -> None:
         if self.hanging:
             await asyncio.sleep(REQUEST_SECONDS)
             raise Unreachable(f"no answer within {REQUEST_SECONDS:g} s ({call.verb} {call.path})")
         error = self.fault(call) if self.fault else None
+        if call.is_write and self.faults:
+            error = self.faults.pop(0)
+        if any(call.path.startswith(f"/apis/{version}/") for version in self.unserved):
+            error = refused(404, "", "404 page not found")
         await asyncio.sleep(self.delay(call))
         if error is not None:
             raise error
@@ -157,19 +269,19 @@ class MemoryServer:
         """
         call = Call("WATCH", path, asyncio.get_running_loop().time())
         self.calls.append(call)
-        await self._fail(call)
-        place = placed(path)
-        queue: Watch = asyncio.Queue()
+        place, queue = placed(path), asyncio.Queue[tuple[str, Document] | None]()
         for number, collection, kind, document in self._history:
             if number > version and collection == place.collection:
                 queue.put_nowait((kind, document))
         watcher = (place.collection, queue)
         self._watchers.append(watcher)
         try:
+            await self._fail(call)
             yield "BOOKMARK", {}
             while (event := await self._next(queue, silence)) is not None:
-                if not place.namespace or event[1]["metadata"].get("namespace") == place.namespace:
+                if place.namespace in {"", event[1]["metadata"].get("namespace")}:
                     yield event
+                queue.task_done()
         finally:
             self._watchers.remove(watcher)
 
@@ -185,51 +297,8 @@ class MemoryServer:
     def _tell(self, collection: str, kind: str, document: Document) -> None:
         self._history.append((self.version, collection, kind, document))
         for watched, queue in self._watchers:
-            if watched == collection and not self.hanging:
+            if watched == collection and not self.hanging and not self.lagging:
                 queue.put_nowait((kind, document))
-
-    def _answer(self, path: str) -> Document:
-        if path not in self.answers:
-            raise refused(409, "Conflict", "VMI does not have guest agent connected")
-        return self.answers[path]
-
-    def _found(self, place: Place) -> Document:
-        found = self.objects.get(place.collection, {}).get(place.key)
-        if found is None:
-            group = place.collection.rpartition("/")[2]
-            kind = f"{group}.{place.collection.partition('/')[0]}" if place.collection.count("/") > 1 else group
-            raise refused(404, "NotFound", f'{kind} "{place.name}" not found')
-        return found
-
-    def _list(self, place: Place) -> Document:
-        items = self.objects.get(place.collection, {}).values()
-        chosen = [o for o in items if not place.namespace or o["metadata"].get("namespace") == place.namespace]
-        return {"metadata": {"resourceVersion": str(self.version)}, "items": chosen}
-
-    def _create(self, place: Place, body: Document) -> Document:
-        key = place._replace(name=body["metadata"]["name"]).key
-        if key in self.objects.get(place.collection, {}):
-            raise refused(409, "AlreadyExists", f"{key} already exists")
-        return self.put(place.collection, copy.deepcopy(body))
-
-    def _patch(self, place: Place, body: Document) -> Document:
-        found = self._found(place)
-        meta = body.get("metadata") or {}
-        version = found["metadata"]["resourceVersion"]
-        if meta.get("resourceVersion", version) != version:
-            raise refused(409, "Conflict", "the object has been modified")
-        if meta.get("uid", found["metadata"]["uid"]) != found["metadata"]["uid"]:
-            raise refused(422, "Invalid", "metadata.uid: Invalid value: field is immutable")
-        wanted = merged(found, body)
-        return found if wanted == found else self.put(place.collection, wanted)
-
-    def _delete(self, place: Place, body: Document) -> Document:
-        meta = self._found(place)["metadata"]
-        for field, value in (body.get("preconditions") or {}).items():
-            if meta[field] != value:
-                raise refused(409, "Conflict", f"Precondition failed: {field}")
-        self.remove(place.collection, place.key)
-        return {"kind": "Status", "status": "Success"}
 
 
 class MemoryClient(ApiClient):
@@ -281,14 +350,15 @@ def placed(path: str) -> Place:
     return Place(f"{prefix}/{found['plural']}", found["namespace"] or "", found["name"] or "", found["sub"] or "")
 
 
-def merged(document: Any, patch: Any) -> Any:
-    """Return the document after a JSON merge patch (RFC 7386)."""
-    if not isinstance(patch, Mapping):
-        return patch
-    result = dict(document) if isinstance(document, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result
+def name_of(collection: Where) -> str:
+    """Return the name that a collection is stored by."""
+    return f"{collection.api_version}/{collection.plural}" if isinstance(collection, Resource) else collection
+
+
+def document_of(item: Object | Document) -> Document:
+    """Return an object as a server stores it."""
+    if isinstance(item, dict):
+        return item
+    document: Document = msgspec.json.decode(msgspec.json.encode(item))
+    document.pop("source", None)
+    return document

@@ -15,6 +15,7 @@ from harvester_ccm.model.core import NODES, Node, NodeAddress
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.plan.node.addresses import AddressPlan
 from harvester_ccm.plan.node.vms import GuestCluster, VMIndex, claims_of, index_vms
+from tests.worlds.merge_patch import merged
 
 NAMESPACE = "prod"
 CLUSTER = GuestCluster(name="demo", namespace=NAMESPACE)
@@ -173,22 +174,9 @@ def vm_not_found(name: str = "w1") -> ApiError:
     return answered(404, f'virtualmachines.kubevirt.io "{name}" not found', "NotFound")
 
 
-def merged(target: Node, body: Mapping[str, object]) -> Node:
+def patched(target: Node, body: Mapping[str, object]) -> Node:
     """Return the Node after a JSON merge patch, with the resource version counted up."""
-    document = _merged(msgspec.to_builtins(target), body)
+    document = merged(msgspec.to_builtins(target), body)
     document["metadata"]["resourceVersion"] = str(int(target.metadata.resource_version) + 1)
     document["spec"].setdefault("taints", [])
     return NODES.decode(msgspec.json.encode(document))
-
-
-def _merged(target: dict[str, Any], body: Mapping[str, object]) -> dict[str, Any]:
-    result = dict(target)
-    for key, value in body.items():
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, Mapping):
-            old = result.get(key)
-            result[key] = _merged(old if isinstance(old, dict) else {}, value)
-        else:
-            result[key] = value
-    return result

@@ -10,13 +10,12 @@ import pytest
 
 from harvester_ccm.commands.checks_connection import Result
 from harvester_ccm.commands.checks_content import (
-    Contents,
     load_balancer_check,
     name_check,
     node_check,
     vm_check,
 )
-from harvester_ccm.commands.clusters import Asked
+from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.errors import Answer, Forbidden, Unreachable
 from harvester_ccm.kube.jwt import token_end
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -29,7 +28,7 @@ from tests.unit.commands import objects
 DEMO = GuestCluster("demo", objects.VMS)
 
 
-def contents(*vms: tuple[str, str], nodes: tuple[str, ...] = ()) -> Contents:
+def contents(*vms: tuple[str, str], nodes: tuple[str, ...] = ()) -> Inventory:
     """Return VMs, each with the cluster it is marked as, running, and Nodes."""
     machines, instances = [], []
     for name, cluster in vms:
@@ -38,7 +37,7 @@ def contents(*vms: tuple[str, str], nodes: tuple[str, ...] = ()) -> Contents:
         document = objects.instance(name, ("eth0", "default/lan", ["10.0.0.1"]), labels=mark)
         instances.append(INSTANCES.decode(msgspec.json.encode(document)))
     found = tuple(NODES.decode(msgspec.json.encode(objects.node(name))) for name in nodes)
-    return Contents(Asked(tuple(machines)), Asked(tuple(instances)), nodes=Asked(found))
+    return Inventory(machines=tuple(machines), instances=tuple(instances), nodes=found)
 
 
 @pytest.mark.parametrize(
@@ -107,12 +106,11 @@ def test_cluster_name(marks: tuple[str, str], result: Result, says: str) -> None
     ],
 )
 def test_load_balancers(marks: list[str], uid: str, result: Result, says: str) -> None:
-    found = Contents()
     documents = [
         objects.balancer("demo", name=f"lb-{number}", annotations={LB_OWNER: mark} if mark else {})
         for number, mark in enumerate(marks)
     ]
-    found.load_balancers = Asked(tuple(LOAD_BALANCERS.decode(msgspec.json.encode(one)) for one in documents))
+    found = Inventory(load_balancers=tuple(LOAD_BALANCERS.decode(msgspec.json.encode(one)) for one in documents))
     check = load_balancer_check(found, ClusterIdentity("demo", objects.VMS, uid))
     assert check.result is result
     assert says in check.detail
@@ -120,7 +118,7 @@ def test_load_balancers(marks: list[str], uid: str, result: Result, says: str) -
 
 def test_what_cannot_be_read_is_skipped() -> None:
     forbidden = Forbidden(Answer(403, "Forbidden", "no", "GET /"))
-    found = Contents(Asked(error=forbidden), Asked(error=forbidden), Asked(error=Unreachable("away")), Asked(answer=()))
+    found = Inventory(problems={VIRTUAL_MACHINES.plural: forbidden, LOAD_BALANCERS.plural: Unreachable("away")})
     checks = [vm_check(found, DEMO), node_check(found, DEMO), name_check(found, DEMO)]
     assert {check.result for check in checks} == {Result.SKIPPED}
     assert {check.detail for check in checks} == {"cannot be read, see the rights above"}

@@ -14,7 +14,7 @@ from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.names import LB_OWNER
+from harvester_ccm.names import LB_CONTROLLER_FINALIZER, LB_OWNER, SERVICE_FINALIZER
 from harvester_ccm.plan.service.ownership import ORPHAN_GRACE, service_key
 from tests.worlds.builders import ADDRESS, CLUSTER, DELETED_AT, LB_NAME, UID, allocated
 from tests.worlds.clock import jumping_time
@@ -37,7 +37,7 @@ class Scene:
     """Two servers in memory; the Service shop/web exists."""
 
     def __init__(self) -> None:
-        self.guest, self.harvester = MemoryServer(), MemoryServer()
+        self.guest, self.harvester = MemoryServer(), MemoryServer(prompt=[LB_CONTROLLER_FINALIZER])
         guest = MemoryClient(self.guest, cluster="guest")
         harvester = MemoryClient(self.harvester, cluster="harvester", namespace=CLUSTER.namespace)
 
@@ -137,7 +137,8 @@ async def test_service_that_waited_for_its_clean_up_is_not_looked_for() -> None:
     scene = Scene()
     scene.put_balancer()
     async with scene.live():
-        scene.guest.change(SERVICE, "shop/web", {"metadata": {"deletionTimestamp": DELETED_AT}})
+        leaving = {"deletionTimestamp": DELETED_AT, "finalizers": [SERVICE_FINALIZER]}
+        scene.guest.change(SERVICE, "shop/web", {"metadata": leaving})
         await asyncio.sleep(1)
         scene.remove_service()
         scene.put_balancer(labels={"changed": "while its deletion is on its way to the cache"})

@@ -17,7 +17,7 @@ from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_UUID
+from harvester_ccm.names import LB_CLUSTER, LB_CONTROLLER_FINALIZER, LB_OWNER, LB_SERVICE_UUID
 from harvester_ccm.plan.service.ownership import ORPHAN_GRACE
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, allocated
 from tests.worlds.clock import jumping_time
@@ -40,7 +40,7 @@ class SweepScene:
     """Two servers in memory and the sweep on them."""
 
     def __init__(self, orphans: OrphanPolicy = OrphanPolicy.DELETE) -> None:
-        self.guest, self.harvester = MemoryServer(), MemoryServer()
+        self.guest, self.harvester = MemoryServer(), MemoryServer(prompt=[LB_CONTROLLER_FINALIZER])
         guest = MemoryClient(self.guest, cluster="guest")
         harvester = MemoryClient(self.harvester, cluster="harvester", namespace=CLUSTER.namespace)
         self.services = Informer(guest, SERVICES)

@@ -13,9 +13,9 @@ from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE
-from tests.worlds.background import running
 from tests.worlds.builders import ADDRESS, LB_NAME, allocated, marked, served, service
 from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import refused
 from tests.worlds.service_controller_world import ServiceControllerWorld
 
 KEY = "shop/web"
@@ -40,20 +40,21 @@ async def stage_with(*services: Any, balancers: tuple[Any, ...] = (), **more: An
 
 def grant(stage: ServiceControllerWorld, **more: Any) -> None:
     """Let Harvester give the address."""
-    stage.harvester.put(LOAD_BALANCERS, marked(uid=f"uid-of-{LB_NAME}", ip=ADDRESS, pool="lan", **more))
+    found = stage.harvester.of(LOAD_BALANCERS).get(LB_KEY, {"metadata": {}})["metadata"]
+    stage.harvester.put(LOAD_BALANCERS, marked(uid=found.get("uid", "uid"), ip=ADDRESS, pool="lan", **more))
 
 
 async def test_from_creation_to_the_address_to_silence() -> None:
     stage = await stage_with(service())
-    assert await stage.controller.reconcile(KEY) == Wait("not_processed", 30.0)
+    assert await stage.reconcile(KEY) == Wait("not_processed", 30.0)
     assert stage.writes() == ["PATCH web/status", f"POST {LB_NAME}"]
     grant(stage)
-    assert await stage.controller.reconcile(KEY) == Done()
+    assert await stage.reconcile(KEY) == Done()
     assert stage.writes() == ["PATCH web/status", f"PUT {LB_NAME}"]
-    assert await stage.controller.reconcile(KEY) == Done()
+    assert await stage.reconcile(KEY) == Done()
     assert stage.writes() == []
     assert stage.told() == ["web: Normal EnsuringLoadBalancer", "web: Normal EnsuredLoadBalancer"]
-    assert stage.guest.stored["services", KEY]["status"]["loadBalancer"]["ingress"][0]["ip"] == ADDRESS
+    assert stage.guest.of(SERVICES)[KEY]["status"]["loadBalancer"]["ingress"][0]["ip"] == ADDRESS
 
 
 async def test_a_hundred_served_services_are_silent_after_a_restart() -> None:
@@ -61,23 +62,23 @@ async def test_a_hundred_served_services_are_silent_after_a_restart() -> None:
     balancers = tuple(allocated(one, f"lb-{one.metadata.name}", uid=one.metadata.uid) for one in services)
     stage = await stage_with(*services, balancers=balancers)
     for one in services:
-        assert await stage.controller.reconcile(one.metadata.key) == Done()
+        assert await stage.reconcile(one.metadata.key) == Done()
     assert (stage.writes(), stage.told()) == ([], [])
 
 
 async def test_deletion_is_told_before_the_service_is_gone() -> None:
     stage = await stage_with(served(deleting=True), balancers=(allocated(),))
-    assert await stage.controller.reconcile(KEY) == Done()
+    assert await stage.reconcile(KEY) == Done()
     assert stage.writes() == ["PATCH web/status", "PATCH web/status", f"DELETE {LB_NAME}"]
     assert stage.told() == ["web: Normal DeletingLoadBalancer", "web: Normal DeletedLoadBalancer"]
-    assert await stage.controller.reconcile(KEY) == Done()
+    assert await stage.reconcile(KEY) == Done()
     assert (stage.writes(), len(stage.controller._states)) == ([], 0)
 
 
 async def test_services_of_others_cost_nothing() -> None:
     stage = await stage_with(service(spec={"loadBalancerClass": "example.com/other"}), service("b", kind="ClusterIP"))
     for key in (KEY, "shop/b", "shop/none"):
-        assert await stage.controller.reconcile(key) == Done()
+        assert await stage.reconcile(key) == Done()
     assert (stage.writes(), stage.told(), len(stage.controller._states)) == ([], [], 0)
 
 
@@ -86,17 +87,17 @@ async def test_a_reason_is_told_once_until_it_changes() -> None:
         service(annotations={KUBE_VIP_ADDRESSES: ""}, ours=True), balancers=(marked(message=EXHAUSTED),)
     )
     for _ in range(3):
-        await stage.controller.reconcile(KEY)
+        await stage.reconcile(KEY)
     assert stage.told() == ["web: Warning AddressPending"]
     stage.harvester.put(LOAD_BALANCERS, marked(message="fail to get allocator lab"))
     for _ in range(3):
-        await stage.controller.reconcile(KEY)
+        await stage.reconcile(KEY)
     assert stage.told() == ["web: Warning AddressPending"]
     grant(stage)
-    await stage.controller.reconcile(KEY)
+    await stage.reconcile(KEY)
     stage.told()
     stage.harvester.put(LOAD_BALANCERS, marked(message=EXHAUSTED))
-    await stage.controller.reconcile(KEY)
+    await stage.reconcile(KEY)
     assert stage.told() == ["web: Warning AddressPending"], "after it had passed, it is told again"
 
 
@@ -107,16 +108,16 @@ async def test_two_events_of_one_reason_do_not_chase_each_other() -> None:
     }
     stage = await stage_with(served(annotations=wrong), balancers=(allocated(),))
     for _ in range(3):
-        await stage.controller.reconcile(KEY)
+        await stage.reconcile(KEY)
     assert stage.told() == ["web: Warning InvalidAnnotation"] * 2
 
 
 async def test_a_new_service_of_the_same_name_is_told_anew() -> None:
     refused: dict[str, Any] = {"spec": {"ipFamilies": ["IPv6"]}}
     stage = await stage_with(service(**refused))
-    await stage.controller.reconcile(KEY)
+    await stage.reconcile(KEY)
     stage.guest.put(SERVICES, service(uid="another", **refused))
-    await stage.controller.reconcile(KEY)
+    await stage.reconcile(KEY)
     assert stage.told() == ["web: Warning SyncLoadBalancerFailed"] * 2
 
 
@@ -136,18 +137,17 @@ async def test_failed_writes(error: Any, told: list[str]) -> None:
     for _ in range(3):
         stage.harvester.faults.append(error)
         with pytest.raises(type(error)):
-            await stage.controller.reconcile(KEY)
+            await stage.reconcile(KEY)
     assert stage.told() == told
 
 
 @jumping_time
 async def test_a_fault_that_lasts_is_told_once_and_overcome() -> None:
     stage = await stage_with(service())
-    del vars(stage.controller.runner)["enqueue"]  # the real queue again
+    stage.controller.at_work = True
     stage.harvester.faults += [BUSY] * 4
     stage.controller.runner.enqueue(KEY)
-    async with running(stage.controller.runner.run()):
-        await asyncio.sleep(60)
+    await asyncio.sleep(60)
     assert stage.told() == [
         "web: Warning HarvesterUnavailable",
         "web: Normal EnsuringLoadBalancer",
@@ -161,19 +161,19 @@ async def test_what_exists_already_is_found_by_asking() -> None:
     stage.harvester.lagging = True
     stage.harvester.put(LOAD_BALANCERS, allocated())
     with pytest.raises(Conflict):
-        await stage.controller.reconcile(KEY)
+        await stage.reconcile(KEY)
     assert stage.caches.load_balancers.get(LB_KEY) is not None
-    assert await stage.controller.reconcile(KEY) == Done()
+    assert await stage.reconcile(KEY) == Done()
     assert stage.told() == ["web: Normal EnsuredLoadBalancer"]
 
 
 async def test_a_load_balancer_that_vanished_unseen_is_created_again() -> None:
     stage = await stage_with(served(), balancers=(allocated(address="10.0.0.9"),))
     stage.harvester.lagging = True
-    stage.harvester.drop(LOAD_BALANCERS, LB_KEY)
-    await stage.controller.reconcile(KEY)
+    stage.harvester.remove(LOAD_BALANCERS, LB_KEY)
+    await stage.reconcile(KEY)
     assert stage.writes() == [f"PUT {LB_NAME}"]
-    await stage.controller.reconcile(KEY)
+    await stage.reconcile(KEY)
     assert stage.writes() == [f"POST {LB_NAME}"]
     assert stage.told() == ["web: Warning RecreatingLoadBalancer"]
 
@@ -181,9 +181,9 @@ async def test_a_load_balancer_that_vanished_unseen_is_created_again() -> None:
 async def test_deleting_what_is_gone_already_succeeds() -> None:
     stage = await stage_with(served(deleting=True), balancers=(allocated(),))
     stage.harvester.lagging = True
-    stage.harvester.drop(LOAD_BALANCERS, LB_KEY)
-    assert await stage.controller.reconcile(KEY) == Done()
-    assert ("services", KEY) not in stage.guest.stored
+    stage.harvester.remove(LOAD_BALANCERS, LB_KEY)
+    assert await stage.reconcile(KEY) == Done()
+    assert KEY not in stage.guest.of(SERVICES)
 
 
 async def test_another_load_balancer_of_the_name_is_not_deleted() -> None:
@@ -191,15 +191,15 @@ async def test_another_load_balancer_of_the_name_is_not_deleted() -> None:
     stage.harvester.lagging = True
     stage.harvester.put(LOAD_BALANCERS, allocated(uid="a-newer-one"))
     with pytest.raises(Conflict):
-        await stage.controller.reconcile(KEY)
-    assert ("loadbalancers", LB_KEY) in stage.harvester.stored
+        await stage.reconcile(KEY)
+    assert LB_KEY in stage.harvester.of(LOAD_BALANCERS)
 
 
 async def test_a_service_that_vanished_unseen_is_forgotten() -> None:
     stage = await stage_with(service())
     stage.guest.lagging = True
-    stage.guest.drop(SERVICES, KEY)
-    await stage.controller.reconcile(KEY)
+    stage.guest.remove(SERVICES, KEY)
+    await stage.reconcile(KEY)
     assert stage.caches.services.get(KEY) is None
 
 
@@ -209,8 +209,8 @@ async def test_a_conflict_with_harvester_loses_no_event() -> None:
     )
     stage.harvester.faults.append(Conflict(Answer(409, "Conflict", "changed", "PUT /x")))
     with pytest.raises(Conflict):
-        await stage.controller.reconcile(KEY)
-    assert await stage.controller.reconcile(KEY) == Done()
+        await stage.reconcile(KEY)
+    assert await stage.reconcile(KEY) == Done()
     assert stage.told() == ["web: Normal EnsuredLoadBalancer"]
 
 
@@ -219,16 +219,17 @@ async def test_a_finalizer_is_not_written_over_another_controllers() -> None:
     stage.guest.lagging = True
     stage.guest.put(SERVICES, service(finalizers=["example.com/keep"]))
     with pytest.raises(Conflict):
-        await stage.controller.reconcile(KEY)
-    assert stage.guest.stored["services", KEY]["metadata"]["finalizers"] == ["example.com/keep"]
+        await stage.reconcile(KEY)
+    assert stage.guest.of(SERVICES)[KEY]["metadata"]["finalizers"] == ["example.com/keep"]
 
 
 async def test_nothing_is_written_to_harvester_before_it_was_read() -> None:
     stage = ServiceControllerWorld()
     stage.guest.put(SERVICES, served(deleting=True))
     await stage.start("loadbalancers")
-    stage.caches.load_balancers._set_problem(Unreachable("no route"))
-    assert await stage.controller.reconcile(KEY) == Wait("harvester_unavailable")
+    stage.harvester.fault = lambda _call: Unreachable("no route")
+    await stage.read(stage.caches.load_balancers)
+    assert await stage.reconcile(KEY) == Wait("harvester_unavailable")
     assert stage.writes() == []
     assert stage.told() == ["web: Warning HarvesterUnavailable"]
 
@@ -237,12 +238,12 @@ async def test_nothing_is_written_to_harvester_before_it_was_read() -> None:
 async def test_time_is_counted_from_the_last_change_of_the_phase() -> None:
     stage = await stage_with(service())
     for _ in range(2):
-        await stage.controller.reconcile(KEY)
+        await stage.reconcile(KEY)
     await asyncio.sleep(20)
-    assert await stage.controller.reconcile(KEY) == Wait("not_processed", 10.0)
-    stage.harvester.drop(LOAD_BALANCERS, LB_KEY)
-    await stage.controller.reconcile(KEY)
-    assert await stage.controller.reconcile(KEY) == Wait("not_processed", 30.0)
+    assert await stage.reconcile(KEY) == Wait("not_processed", 10.0)
+    stage.harvester.remove(LOAD_BALANCERS, LB_KEY)
+    await stage.reconcile(KEY)
+    assert await stage.reconcile(KEY) == Wait("not_processed", 30.0)
 
 
 VM = {WORKLOAD_TYPE: "vm", KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
@@ -273,49 +274,53 @@ async def hosted_stage(*unsynced: str) -> ServiceControllerWorld:
 
 async def test_backends_follow_the_nodes() -> None:
     stage = await hosted_stage()
-    await stage.controller.reconcile(KEY)
+    await stage.reconcile(KEY)
     assert stage.writes() == []
     stage.guest.put(NODES, node("vm-b"))
+    await stage.settle()
     assert stage.woken == [KEY]
-    await stage.controller.reconcile(KEY)
+    await stage.reconcile(KEY)
     assert stage.writes() == [f"PUT {LB_NAME}"]
-    chosen = stage.harvester.stored["loadbalancers", LB_KEY]["spec"]["backendServerSelector"]
+    chosen = stage.harvester.of(LOAD_BALANCERS)[LB_KEY]["spec"]["backendServerSelector"]
     assert chosen == {"harvesterhci.io/vmName": ["vm-a", "vm-b"]}
+    await stage.settle()
     stage.woken.clear()
     stage.guest.put(NODES, {**node("vm-b"), "status": {"conditions": [{"type": "Ready", "status": "False"}]}})
+    await stage.settle()
     assert stage.woken == []
 
 
 async def test_backends_stay_until_the_vms_were_read() -> None:
     stage = await hosted_stage("virtualmachines")
-    await stage.controller.reconcile(KEY)
+    await stage.reconcile(KEY)
     assert stage.writes() == [], "a node's name is not its VM's"
-    await stage.caches.machines._list()
+    await stage.read(stage.caches.machines)
     assert KEY in stage.woken
-    await stage.controller.reconcile(KEY)
+    await stage.reconcile(KEY)
     assert stage.writes() == []
 
 
 async def test_names_of_nodes_have_to_do_where_vms_may_not_be_read() -> None:
     stage = await hosted_stage("virtualmachines")
-    stage.caches.machines._set_problem(Forbidden(Answer(403, "Forbidden", "no", "GET /x")))
+    stage.harvester.fault = lambda call: refused(403, "Forbidden", "no") if "virtualmachines" in call.path else None
+    await stage.read(stage.caches.machines)
     assert KEY in stage.woken
-    await stage.controller.reconcile(KEY)
-    chosen = stage.harvester.stored["loadbalancers", LB_KEY]["spec"]["backendServerSelector"]
+    await stage.reconcile(KEY)
+    chosen = stage.harvester.of(LOAD_BALANCERS)[LB_KEY]["spec"]["backendServerSelector"]
     assert chosen == {"harvesterhci.io/vmName": ["node-a"]}
 
 
 @jumping_time
 async def test_health_comes_and_goes_once_each() -> None:
     stage = await hosted_stage()
-    await stage.controller.reconcile(KEY)
+    await stage.reconcile(KEY)
     await asyncio.sleep(60)
     down = {"type": "Ready", "status": "False", "message": "no running backend servers"}
     for condition in (down, down, {"type": "Ready", "status": "True"}, {"type": "Ready", "status": "True"}):
         document: Any = hosted().document()
         document["status"]["conditions"] = [condition]
         stage.harvester.put(LOAD_BALANCERS, document)
-        await stage.controller.reconcile(KEY)
+        await stage.reconcile(KEY)
     assert stage.told() == ["web: Warning BackendsUnhealthy", "web: Normal BackendsHealthy"]
 
 
@@ -349,21 +354,26 @@ WAKES: dict[str, tuple[Any, set[str]]] = {
 async def test_a_change_wakes_those_who_share(changed: Any, woken: set[str]) -> None:
     stage = await stage_with(WEB, API, EXTRA, service("other"), service("lonely"))
     stage.guest.put(SERVICES, changed)
+    await stage.settle()
     assert set(stage.woken) == woken
 
 
 async def test_the_end_of_a_secondary_wakes_its_former_primary() -> None:
     stage = await stage_with(WEB, FORMER)
-    stage.guest.drop(SERVICES, "shop/api")
+    stage.guest.remove(SERVICES, "shop/api")
+    await stage.settle()
     assert set(stage.woken) == {KEY, "shop/api"}
 
 
 async def test_a_load_balancer_wakes_its_service_even_when_its_labels_change() -> None:
     stage = await stage_with(served(), service("api"), balancers=(allocated(),))
     stage.harvester.put(LOAD_BALANCERS, allocated(labels={"cloudprovider.harvesterhci.io/serviceName": "api"}))
+    await stage.settle()
     assert sorted(stage.woken) == ["shop/api", KEY]
+    await stage.settle()
     stage.woken.clear()
-    stage.harvester.drop(LOAD_BALANCERS, LB_KEY)
+    stage.harvester.remove(LOAD_BALANCERS, LB_KEY)
+    await stage.settle()
     assert stage.woken == ["shop/api"]
 
 
@@ -379,9 +389,10 @@ async def test_two_secondaries_with_one_port_agree_who_gives_way() -> None:
         balancers=(allocated(),),
     )
     for key in ("shop/newer", "shop/older", KEY, "shop/newer", "shop/older"):
-        await stage.controller.reconcile(key)
+        await stage.reconcile(key)
     assert stage.told() == ["newer: Warning SharingRefused", "older: Normal EnsuredLoadBalancer"]
-    stage.guest.drop(SERVICES, "shop/older")
+    stage.guest.remove(SERVICES, "shop/older")
+    await stage.settle()
     assert "shop/newer" in stage.woken
-    await stage.controller.reconcile("shop/newer")
+    await stage.reconcile("shop/newer")
     assert stage.told() == ["newer: Normal EnsuredLoadBalancer"]

@@ -12,7 +12,8 @@ from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from tests.worlds.background import running
 from tests.worlds.builders import LB_NAME, allocated, served, service
 from tests.worlds.clock import jumping_time
-from tests.worlds.service_controller_world import Document, ServiceControllerWorld
+from tests.worlds.memory_server import Document
+from tests.worlds.service_controller_world import ServiceControllerWorld
 
 KEY = "shop/web"
 BALANCER = f"vms/{LB_NAME}"
@@ -21,7 +22,7 @@ VM = {WORKLOAD_TYPE: "vm"}
 
 def stored(stage: ServiceControllerWorld) -> Document | None:
     """Return the load balancer."""
-    return stage.harvester.stored.get(("loadbalancers", BALANCER))
+    return stage.harvester.of(LOAD_BALANCERS).get(BALANCER)
 
 
 @jumping_time
@@ -30,16 +31,16 @@ async def test_service_that_comes_back_waits_for_harvester() -> None:
     stage.guest.put(SERVICES, service(annotations=VM, ours=True))
     stage.harvester.put(LOAD_BALANCERS, allocated(spec={"workloadType": "vm"}))
     await stage.start()
-    await stage.controller.reconcile(KEY)
+    await stage.reconcile(KEY)
 
     stage.guest.put(SERVICES, service(annotations=VM, ours=True, kind="ClusterIP"))
-    assert await stage.controller.reconcile(KEY) == Done()
+    assert await stage.reconcile(KEY) == Done()
     assert stored(stage) is None
     await asyncio.sleep(1)
     stage.guest.put(SERVICES, service(annotations=VM))
-    assert await stage.controller.reconcile(KEY) == Wait("switching", REPLACEMENT_PAUSE - 1)
+    assert await stage.reconcile(KEY) == Wait("switching", REPLACEMENT_PAUSE - 1)
     await asyncio.sleep(REPLACEMENT_PAUSE)
-    await stage.controller.reconcile(KEY)
+    await stage.reconcile(KEY)
 
     made = stored(stage)
     assert made is not None
@@ -54,7 +55,7 @@ async def test_of_services_from_before_the_start_nothing_is_known() -> None:
     await stage.start()
     async with running(stage.controller.run()):
         await asyncio.sleep(0.1)
-    await stage.controller.reconcile(KEY)
+    await stage.reconcile(KEY)
 
     made = stored(stage)
     assert made is not None
@@ -68,7 +69,7 @@ async def test_new_service_is_not_written_twice() -> None:
     async with running(stage.controller.run()):
         await asyncio.sleep(0.1)
     stage.guest.put(SERVICES, service(annotations=VM))
-    await stage.controller.reconcile(KEY)
+    await stage.reconcile(KEY)
 
     made = stored(stage)
     assert made is not None
@@ -80,10 +81,10 @@ async def test_adopted_load_balancer_that_vanishes_comes_back_as_it_was() -> Non
     stage.guest.put(SERVICES, served())
     stage.harvester.put(LOAD_BALANCERS, allocated(None, "older-shop-web-00000000"))
     await stage.start()
-    assert await stage.controller.reconcile(KEY) == Done()
+    assert await stage.reconcile(KEY) == Done()
 
-    stage.harvester.drop(LOAD_BALANCERS, "vms/older-shop-web-00000000")
-    await stage.controller.reconcile(KEY)
+    stage.harvester.remove(LOAD_BALANCERS, "vms/older-shop-web-00000000")
+    await stage.reconcile(KEY)
 
     assert stage.writes() == ["POST older-shop-web-00000000"]
-    assert stage.harvester.stored["loadbalancers", "vms/older-shop-web-00000000"]["spec"]["ipPool"] == "vlan100"
+    assert stage.harvester.of(LOAD_BALANCERS)["vms/older-shop-web-00000000"]["spec"]["ipPool"] == "vlan100"

@@ -42,7 +42,7 @@ class ControllerWorld:
     """The Service controller on two API servers in memory; Harvester gives addresses."""
 
     def __init__(self) -> None:
-        self.guest, self.harvester = MemoryServer(), MemoryServer()
+        self.guest, self.harvester = MemoryServer(), MemoryServer(prompt=[LB_CONTROLLER_FINALIZER])
         guest = MemoryClient(self.guest, cluster="guest")
         harvester = MemoryClient(self.harvester, cluster="harvester", namespace=CLUSTER.namespace)
         vms = Selection(CLUSTER.namespace)

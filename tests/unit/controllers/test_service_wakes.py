@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from harvester_ccm.kube_vip_names import (
@@ -33,6 +34,7 @@ async def test_changes_that_wake(changed: Any, woken: list[str]) -> None:
     stage = ServiceControllerWorld()
     stage.guest.put(SERVICES, served())
     await stage.start()
-    stage.guest.put(SERVICES, changed)
+    stored = stage.guest.put(SERVICES, changed)
+    await stage.settle()
     assert sorted(set(stage.woken)) == woken
-    assert stage.caches.services.get(KEY) == stage.guest._read(SERVICES, stage.guest.stored["services", KEY])
+    assert stage.caches.services.get(KEY) == SERVICES.decode(msgspec.json.encode(stored))

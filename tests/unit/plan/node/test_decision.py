@@ -27,10 +27,10 @@ from tests.worlds.node_objects import (
     answered,
     index,
     instance,
-    merged,
     node,
     node_settings,
     pairs,
+    patched,
     shown,
     vm,
 )
@@ -53,7 +53,7 @@ def applied(target: Node, plan: NodePlan) -> Node:
     """Return the Node after the plan, as the API server would leave it."""
     for patch in plan.patches:
         request = patch_request(target, patch)
-        target = merged(target, request.body) if request else target
+        target = patched(target, request.body) if request else target
     return target
 
 

@@ -216,6 +216,21 @@ REFUSALS: dict[str, tuple[Any, Any, tuple[Any, ...], str]] = {
         (service("z", uid="z", ports=API, annotations=NAMES_WEB, labels=LABEL, created="2026-01-02T00:00:00Z"),),
         "Port 8080/TCP is used on this address by Service shop/z",
     ),
+    "port that a served one wants beside one of the primary": (
+        asking(created="2026-01-01T00:00:00Z"),
+        served(),
+        (
+            service(
+                "z",
+                uid="z",
+                ports=[{"port": 80}, {"port": 8080}],
+                annotations=NAMES_WEB,
+                labels=LABEL,
+                created="2026-01-02T00:00:00Z",
+            ),
+        ),
+        "Port 8080/TCP is used on this address by Service shop/z",
+    ),
     "no namespace": (asking({PRIMARY_SERVICE: "web"}), None, (), "expected namespace/name"),
     "too many parts": (asking({PRIMARY_SERVICE: "a/b/c"}), None, (), "expected namespace/name"),
 }

@@ -1,0 +1,164 @@
+"""kube-vip's two annotations: what is read from them, and what each verb does to kube-vip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_IGNORE, USER_IGNORE
+from harvester_ccm.model.core import Service
+from harvester_ccm.names import REQUESTED_ADDRESS
+from harvester_ccm.plan.service.kube_vip import (
+    Announcement,
+    announce,
+    hand_to_harvester,
+    has_ignored,
+    hold,
+    hold_and_withdraw,
+    hold_or_leave_requested,
+    needs_endpoint_change,
+    withdraw,
+)
+from tests.worlds.builders import ADDRESS, service
+
+OTHER = "192.168.100.99"
+IGNORED = {KUBE_VIP_IGNORE: "true"}
+BY_USER = {**IGNORED, USER_IGNORE: "true"}
+SILENT = {KUBE_VIP_ADDRESSES: ""}
+
+STATES: dict[str, tuple[dict[str, str], set[str]]] = {
+    "told nothing": ({}, set()),
+    "announced": ({KUBE_VIP_ADDRESSES: ADDRESS}, {"shown"}),
+    "withdrawn": (SILENT, {"withdrawn"}),
+    "held": ({**SILENT, **IGNORED}, {"withdrawn", "ignored", "ignored_for_us", "held"}),
+    "held, and an address written since": (
+        {KUBE_VIP_ADDRESSES: OTHER, **IGNORED},
+        {"ignored", "ignored_for_us", "shown"},
+    ),
+    "ignored by the user": (BY_USER, {"ignored"}),
+    "ignored by the user, and told nothing by us": ({**SILENT, **BY_USER}, {"withdrawn", "ignored"}),
+    "a word that kube-vip does not know": ({KUBE_VIP_IGNORE: "True"}, set()),
+}
+
+
+@pytest.mark.parametrize(("annotations", "true"), STATES.values(), ids=STATES.keys())
+def test_what_is_read_from_the_annotations(annotations: dict[str, str], true: set[str]) -> None:
+    found = Announcement.of(service(annotations=annotations))
+    words = ("shown", "withdrawn", "ignored", "ignored_for_us", "held")
+    assert {word for word in words if getattr(found, word)} == true
+
+
+class KubeVip:
+    """What is known of kube-vip: it follows a Service event by event, and passes over those of an ignored one."""
+
+    def __init__(self, met: Service, *, before_it_was_ignored: bool) -> None:
+        self.service = met
+        self.announced = ""
+        if before_it_was_ignored or not Announcement.of(met).ignored:
+            self.announced = self._address()
+
+    def patch(self, annotations: Mapping[str, str | None]) -> None:
+        meta = self.service.metadata
+        merged = {**(meta.annotations or {}), **annotations}
+        kept = {key: value for key, value in merged.items() if value is not None}
+        self.service = service(annotations=kept, ours=True, address=(*self.service.addresses, None)[0])
+        if not Announcement.of(self.service).ignored:
+            self.announced = self._address()
+
+    def _address(self) -> str:
+        found = Announcement.of(self.service)
+        return found.address if found.address is not None else (*found.status, found.specified)[0]
+
+
+@st.composite
+def met_services(draw: st.DrawFn) -> tuple[Service, bool]:
+    """A Service as kube-vip may have met it, and whether it may have met it before it was to ignore it."""
+    annotations = draw(st.sampled_from([one for one, _ in STATES.values()]))
+    met = service(
+        annotations=annotations,
+        ours=draw(st.booleans()),
+        address=draw(st.sampled_from([None, ADDRESS])),
+        spec={"loadBalancerIP": draw(st.sampled_from(["", OTHER]))},
+    )
+    # An address that somebody wrote on a held Service may have reached it; what its user had ignored never did.
+    found, ours = Announcement.of(met), bool(met.metadata.finalizers)
+    return met, draw(st.booleans()) if found.ignored_for_us and found.address and ours else not found.ignored
+
+
+@given(met_services())
+def test_nothing_is_announced_after_a_service_went_to_harvester(case: tuple[Service, bool]) -> None:
+    met, before = case
+    kube_vip = KubeVip(met, before_it_was_ignored=before)
+    for patch in hand_to_harvester(met):
+        kube_vip.patch(patch)
+    assert kube_vip.announced == ""
+    assert Announcement.of(kube_vip.service).ignored
+
+
+@given(met_services())
+def test_nothing_is_announced_after_a_withdrawal(case: tuple[Service, bool]) -> None:
+    met, before = case
+    ours = service(annotations=met.metadata.annotations, ours=True, address=(*met.addresses, None)[0])
+    kube_vip = KubeVip(ours, before_it_was_ignored=before)
+    kube_vip.patch(withdraw(ours))
+    by_user = Announcement.of(ours).ignored_by_user
+    assert by_user or kube_vip.announced == ""
+
+
+@given(met_services())
+def test_a_service_that_is_held_has_no_address_for_kube_vip(case: tuple[Service, bool]) -> None:
+    met, before = case
+    kube_vip = KubeVip(met, before_it_was_ignored=before)
+    kube_vip.patch(hold(met))
+    assert bool(met.addresses) or Announcement.of(kube_vip.service).withdrawn
+
+
+@given(met_services())
+def test_a_held_service_is_announced_with_the_patch_that_brings_the_address(case: tuple[Service, bool]) -> None:
+    met, before = case
+    kube_vip = KubeVip(met, before_it_was_ignored=before)
+    kube_vip.patch(hold_and_withdraw(met))
+    held = kube_vip.service
+    kube_vip.patch(announce(held, ADDRESS))
+    found = Announcement.of(kube_vip.service)
+    assert found.address == ADDRESS
+    assert not found.ignored or not Announcement.of(held).held
+
+
+def test_a_wish_that_kube_vip_announces_is_left_to_it() -> None:
+    asked = service(annotations={KUBE_VIP_ADDRESSES: OTHER})
+    assert hold_or_leave_requested(asked) == {REQUESTED_ADDRESS: OTHER}
+    assert hold(asked) == {KUBE_VIP_ADDRESSES: "", REQUESTED_ADDRESS: OTHER}
+
+
+def test_the_word_of_the_user_is_kept() -> None:
+    asked = service(annotations=IGNORED)
+    assert hold(asked)[USER_IGNORE] == "true"
+    assert announce(service(annotations={**SILENT, **BY_USER}), ADDRESS) == {KUBE_VIP_ADDRESSES: ADDRESS}
+
+
+def test_only_the_patch_that_has_a_service_ignored_must_not_meet_another_one() -> None:
+    assert has_ignored(IGNORED)
+    assert not has_ignored({KUBE_VIP_IGNORE: None})
+    assert not has_ignored(SILENT)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "address", "late"),
+    [
+        ({}, None, False),
+        ({KUBE_VIP_HOST: "node-a"}, None, True),
+        ({KUBE_VIP_ADDRESSES: ADDRESS}, ADDRESS, False),
+        ({KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_HOST: "node-a"}, None, False),
+        ({KUBE_VIP_ADDRESSES: OTHER}, OTHER, True),
+        (SILENT, ADDRESS, True),
+    ],
+    ids=["new", "announced before", "announced", "shown already", "another one", "withdrawn"],
+)
+def test_who_let_an_address_go_waits_for_the_endpoints(
+    annotations: dict[str, str], address: str | None, late: bool
+) -> None:
+    assert needs_endpoint_change(service(annotations=annotations, address=address), ADDRESS) is late
