@@ -11,7 +11,7 @@ from harvester_ccm.commands.call import FILENAME, NAMESPACE, WAITED, Call, expec
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_endpoint_slice, read_inventory
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import ENDPOINT_SLICES, IDENTITY_NAMESPACE, Inventory
-from harvester_ccm.commands.service_report import ServiceReport, ServiceView, print_report, report_service
+from harvester_ccm.commands.service_report import ServiceReport, ServiceView, report_service
 from harvester_ccm.config import SERVICE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -30,10 +30,7 @@ def explain_service(call: Call) -> int:
     else:
         (key,) = expect_arguments(call, ["NAMESPACE/NAME"], skip=1)
         report = asyncio.run(_from_clusters(call, "/".join(split_key(key, "the Service"))))
-    if call.output.as_json:
-        call.output.document(report.document())
-    else:
-        print_report(report, call.output)
+    call.output.answer(report.document(), text=report.text())
     return report.exit_code
 
 

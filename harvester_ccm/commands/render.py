@@ -1,7 +1,7 @@
 """How commands print: an answer is one document, shown to scripts as JSON and to people as indented text.
 
-Both have the same words, those of docs/reference/commands.md. In the text, a list of entries without lists of their own
-is a table, other lists have a dash before each entry, and what is empty in the answer itself is left out.
+In the text, a list of entries without lists of their own is a table, other lists have a dash before each entry, and
+what is empty in the answer itself is left out.
 """
 
 from __future__ import annotations
@@ -36,12 +36,15 @@ class Output:
         """Print a JSON document."""
         self.line(json.dumps(document, indent=2, ensure_ascii=False))
 
-    def answer(self, document: Document, *sentences: str) -> None:
-        """Print a document; people also read the sentences, which say what follows from it."""
+    def answer(self, document: Document, *sentences: str, text: Document | None = None) -> None:
+        """Print a document; people also read the sentences, which say what follows from it.
+
+        ``text`` is the document for people where scripts get one that is too long to read: with whole objects.
+        """
         if self.as_json:
             self.document(document)
             return
-        filled = {key: value for key, value in document.items() if value not in (None, "", [], (), {})}
+        filled = {key: value for key, value in (text or document).items() if value not in (None, "", [], (), {})}
         for line in rendered(filled, width=self.width):
             self.line(line)
         for sentence in sentences:
@@ -80,21 +83,22 @@ def rendered(value: object, *, width: int, indent: int = 0) -> Iterator[str]:
     """Yield the lines that show a JSON value.
 
     >>> print(*rendered({"name": "web", "ports": [80, 443], "owner": {"uid": None}}, width=80), sep="\\n")
-    name: web
-    ports:
+    Name: web
+    Ports:
       - 80
       - 443
-    owner:
-      uid: null
+    Owner:
+      Uid: null
     """
     margin = " " * indent
     if isinstance(value, Mapping):
         for key, one in value.items():
+            title = _words(key).capitalize() if key.isalpha() else key
             if isinstance(one, Mapping | list | tuple) and one:
-                yield f"{margin}{key}:"
+                yield f"{margin}{title}:"
                 yield from rendered(one, width=width, indent=indent + 2)
             else:
-                yield hanging(_scalar(one), first=f"{margin}{key}: ", width=width)
+                yield hanging(_scalar(one), first=f"{margin}{title}: ", width=width)
     elif _is_table(value):
         rows = _table_of(cast("Sequence[Document]", value))
         widths = column_widths(rows)
@@ -107,6 +111,11 @@ def rendered(value: object, *, width: int, indent: int = 0) -> Iterator[str]:
             yield from more
     else:
         yield hanging(_scalar(value), first=margin, width=width)
+
+
+def _words(key: str) -> str:
+    """Return the words of a name in camel case, with blanks between them."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key)
 
 
 def _scalar(value: object) -> str:
@@ -125,7 +134,7 @@ def _is_table(value: object) -> bool:
 def _table_of(entries: Sequence[Document]) -> list[list[str]]:
     """Return heading and rows; a column without any value is left out."""
     columns = [key for key in entries[0] if any(one[key] not in (None, "") for one in entries)]
-    heading = [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key).upper() for key in columns]
+    heading = [_words(key).upper() for key in columns]
     cells = [["-" if one[key] in (None, "") else _scalar(one[key]) for key in columns] for one in entries]
     return [heading, *cells]
 

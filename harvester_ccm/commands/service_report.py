@@ -12,7 +12,6 @@ from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.backends import BackendReport, backends_of
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rehearsal import rehearse
-from harvester_ccm.commands.render import Output
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
@@ -136,6 +135,39 @@ class ServiceReport:
             "assumptions": list(self.assumptions),
         }
 
+    def text(self) -> Document:
+        """Return the explanation for people: what the objects say, and each request in one line."""
+        claimed, namespace = self.claimed, self.cluster.namespace
+        if claimed is None:
+            found = [f"none. One for this Service would be called {name_for(self.service, self.cluster)}"]
+        else:
+            found = [f"{claimed.name}: {_describe(claimed.load_balancer)}"]
+            found.append(f"is this Service's, because {claimed.because}")
+        others = [one for one in self.candidates if one is not claimed]
+        document: Document = {
+            "service": self.service.metadata.key,
+            "state": list(_state(self.service)),
+            "Left alone": self.not_served,
+            f"Load balancer in namespace {namespace} of Harvester": found,
+            "Not this Service's, though its labels or its name say so": [
+                f"{one.name} ({one.verdict}): {one.because}. It is a {_describe(one.load_balancer)}" for one in others
+            ],
+            "backends": self.backends.sentences() if self.backends else [],
+        }
+        if not self.not_served:
+            document |= self._plan_text()
+        return {**document, "Supposed, because nothing says otherwise": list(self.assumptions)}
+
+    def _plan_text(self) -> Document:
+        present = {one.name: one.load_balancer for one in self.candidates}
+        steps = [_step_text(step, present) for step in self.steps]
+        title = "Refused until there is" if isinstance(self.outcome, Refused) else "Then it waits for"
+        settled = isinstance(self.outcome, Done) and not steps
+        return {
+            "What would be done now": steps or "nothing",
+            title: "" if settled else outcome_sentence(self.outcome),
+        }
+
 
 def report_service(service: Service, inventory: Inventory, view: ServiceView) -> ServiceReport:
     """Return the explanation: the plan is the one that the running program would make."""
@@ -154,21 +186,6 @@ def report_service(service: Service, inventory: Inventory, view: ServiceView) ->
         waited=situation.waited,
         assumptions=inventory.assumptions,
     )
-
-
-def print_report(report: ServiceReport, output: Output) -> None:
-    """Print the explanation for people."""
-    output.line(f"Service {report.service.metadata.key}")
-    for sentence in _state(report.service):
-        output.entry(sentence)
-    if report.not_served:
-        output.section("Left alone", [report.not_served])
-    _print_load_balancers(report, output)
-    if report.backends is not None:
-        output.section("Backends", report.backends.sentences())
-    if not report.not_served:
-        _print_plan(report, output)
-    output.section("Supposed, because nothing says otherwise", report.assumptions, mark="- ")
 
 
 def _state(service: Service) -> Iterator[str]:
@@ -203,22 +220,6 @@ def _wishes(service: Service) -> str:
     return ", ".join(wishes)
 
 
-def _print_load_balancers(report: ServiceReport, output: Output) -> None:
-    claimed = report.claimed
-    namespace = report.cluster.namespace
-    if claimed is None:
-        text = f"none. One for this Service would be called {name_for(report.service, report.cluster)}"
-        output.section(f"Load balancer in namespace {namespace} of Harvester", [text])
-    else:
-        lines = [f"{claimed.name}: {_describe(claimed.load_balancer)}", f"is this Service's, because {claimed.because}"]
-        output.section(f"Load balancer in namespace {namespace} of Harvester", lines)
-    others = [one for one in report.candidates if one is not claimed]
-    output.section(
-        "Not this Service's, though its labels or its name say so",
-        [f"{one.name} ({one.verdict}): {one.because}. It is a {_describe(one.load_balancer)}" for one in others],
-    )
-
-
 def _describe(load_balancer: LoadBalancer) -> str:
     spec = load_balancer.spec
     words = [f"{spec.workload_type} load balancer", spec.ipam]
@@ -236,15 +237,6 @@ def _describe(load_balancer: LoadBalancer) -> str:
     if load_balancer.metadata.deleting:
         words.append("being deleted")
     return ", ".join(words)
-
-
-def _print_plan(report: ServiceReport, output: Output) -> None:
-    present = {one.name: one.load_balancer for one in report.candidates}
-    steps = [_step_text(step, present) for step in report.steps]
-    output.section("What would be done now", steps or ["nothing"], numbered=bool(steps))
-    if not (isinstance(report.outcome, Done) and not steps):
-        title = "Refused until there is" if isinstance(report.outcome, Refused) else "Then it waits for"
-        output.section(title, [outcome_sentence(report.outcome)])
 
 
 def outcome_document(outcome: Outcome) -> Document:

@@ -383,7 +383,7 @@ async def test_another_clusters_load_balancer_takes_force(field: Field) -> None:
     refused = await field.run("adopt", key, name, "--yes")
     assert refused.code == 1
     assert "\nBecause of the doubts it is done with --force only.\n" in refused.out
-    assert "doubts:\n  - annotation" in refused.out
+    assert "Doubts:\n  - annotation" in refused.out
     assert field.writes() == []
     assert (await field.run("adopt", key, name, "--yes", "--force", "--output=json")).document["written"] is True
     stored = field.stored(name)
@@ -423,7 +423,7 @@ async def test_cleanup_after_a_cluster_that_is_gone(field: Field, emulator: Harv
     assert (await emulator.counts(field.vm_namespace)).booked == 1
     nothing = await field.run("cleanup", "--cluster=demo", "--yes")
     sentence = f"No load balancer of cluster 'demo' in namespace {field.vm_namespace} of Harvester."
-    assert (nothing.code, nothing.out) == (0, f"cluster: demo\nnamespace: {field.vm_namespace}\n\n{sentence}\n")
+    assert (nothing.code, nothing.out) == (0, f"Cluster: demo\nNamespace: {field.vm_namespace}\n\n{sentence}\n")
     assert not field.guest_proxy.requests
 
 
@@ -433,7 +433,7 @@ async def test_cleanup_leaves_a_cluster_that_lives(field: Field, joined: Callabl
     refused = await field.run("cleanup", "--cluster=demo", "--yes")
     assert refused.code == 1
     assert "Nothing is deleted without --force, because of the doubts." in refused.out
-    assert "doubts:\n  - VMs of a cluster of this name exist" in refused.out
+    assert "Doubts:\n  - VMs of a cluster of this name exist" in refused.out
     assert field.writes() == []
 
 

@@ -225,15 +225,15 @@ def test_the_same_for_people(run: Runner, case: Writer) -> None:
     result = run("explain", "service", "-f", file, DEMO, "-o", "text")
     assert result.code == 1
     for text in (
-        "Service shop/web\n",
+        "Service: shop/web\n",
         "type LoadBalancer, ports 80/TCP (node port 30080), address none",
-        "Load balancer in namespace vms of Harvester\n",
+        "Load balancer in namespace vms of Harvester:\n",
         "pool dmz, address none yet, not ready: fail to get allocator",
-        "Not this Service's, though its labels or its name say so\n",
-        "What would be done now\n  1. ",
+        "Not this Service's, though its labels or its name say so:\n",
+        "What would be done now:\n  - ",
         "tell the user (Warning AddressPending)",
-        "Then it waits for\n  the IP pool that the load balancer names",
-        "Supposed, because nothing says otherwise\n  - ",
+        "Then it waits for: the IP pool that the load balancer names",
+        "Supposed, because nothing says otherwise:\n  - ",
     ):
         assert text in result.out
 
