@@ -27,8 +27,7 @@ from harvester_ccm.errors import (
 )
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.jwt import token_end
-from harvester_ccm.kube.tokens import FixedToken
+from harvester_ccm.kube.tokens import FixedToken, token_end
 from harvester_ccm.netip import parse_address
 
 FLAGS: Final = "flags"

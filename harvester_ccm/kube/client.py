@@ -36,7 +36,15 @@ from harvester_ccm.errors import (
     Unreachable,
     error_from_response,
 )
-from harvester_ccm.kube.collection import Page, Unread, WatchEvent, watch_lines
+from harvester_ccm.kube.collection import (
+    Page,
+    Unread,
+    WatchEvent,
+    decode_event,
+    decode_list,
+    decode_version,
+    watch_lines,
+)
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.session import Session, describe_connection_error
@@ -61,32 +69,6 @@ _PROCESS: Final = secrets.token_hex(5)
 _numbers = itertools.count(1)
 
 log = structlog.get_logger(__name__)
-
-
-class _ListMeta(msgspec.Struct, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _List(msgspec.Struct):
-    metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-class _Versioned(msgspec.Struct):
-    metadata: _ListMeta
-
-
-_decode_list = msgspec.json.Decoder(_List).decode
-_decode_event = msgspec.json.Decoder(_Event).decode
-_decode_version = msgspec.json.Decoder(_Versioned).decode
 
 
 class ApiClient:
@@ -161,7 +143,7 @@ class ApiClient:
         query = {**resource.query, **(params or {}), "limit": str(PAGE_SIZE)}
         path = resource.path(namespace)
         while True:
-            page = self._read(_decode_list, await self.request("GET", path, params=query), f"GET {path}")
+            page = self._read(decode_list, await self.request("GET", path, params=query), f"GET {path}")
             for raw in page.items or ():
                 item = self._decode(resource, raw)
                 if isinstance(item, Unread):
@@ -333,10 +315,10 @@ class ApiClient:
 
     def _event(self, resource: Resource[T], line: bytes) -> WatchEvent[T]:
         request = f"WATCH {resource.path()}"
-        event = self._read(_decode_event, line, request)
+        event = self._read(decode_event, line, request)
         if event.type == "ERROR":
             raise self._read(lambda status: _error_of_watch(status, request), bytes(event.object), request)
-        version = self._read(_decode_version, bytes(event.object), request).metadata.resource_version
+        version = self._read(decode_version, bytes(event.object), request).metadata.resource_version
         if event.type == "BOOKMARK":
             return WatchEvent("BOOKMARK", None, version)
         change = cast("Literal['ADDED', 'MODIFIED', 'DELETED']", event.type)
@@ -359,7 +341,7 @@ class ApiClient:
             return resource.decode(bytes(raw))
         except msgspec.MsgspecError as error:
             # One object in a shape nobody expects must not hide the others.
-            meta = self._read(_decode_version, bytes(raw), f"GET {resource.path()}").metadata
+            meta = self._read(decode_version, bytes(raw), f"GET {resource.path()}").metadata
             name = f"{meta.namespace}/{meta.name}".strip("/")
             say = log.debug if resource.strangers else log.warning
             say("object skipped", collection=f"{self.cluster}/{resource.plural}", name=name, error=str(error))

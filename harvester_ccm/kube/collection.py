@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
 import aiohttp
+import msgspec
 
 from harvester_ccm.errors import Unreachable, WatchSilent
 
@@ -43,6 +44,35 @@ class Unread:
     """An object that could not be decoded."""
 
     key: str
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Versioned(msgspec.Struct):
+    metadata: _ListMeta
+
+
+decode_list: Final = msgspec.json.Decoder(_List).decode
+"""Reads a page of a list; objects stay bytes."""
+decode_event: Final = msgspec.json.Decoder(_Event).decode
+"""Reads a line of a watch; the object stays bytes."""
+decode_version: Final = msgspec.json.Decoder(_Versioned).decode
+"""Reads only the metadata of an object or of a bookmark."""
 
 
 async def watch_lines(stream: aiohttp.StreamReader, silence: float) -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""Where a bearer token comes from: a fixed text or a file that is rotated (plugins: ``execplugin``).
+"""Where a bearer token comes from, a fixed text or a file that is rotated (plugins: ``execplugin``), and when it ends.
 
 A source is asked for every request and keeps what it got for as long as it is good. Nothing read here is ever logged.
 """
@@ -6,10 +6,15 @@ A source is asked for every request and keeps what it got for as long as it is g
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
+
+import msgspec
 
 from harvester_ccm.kube.credential_files import read_text
 
@@ -70,3 +75,33 @@ class FileToken(TokenSource):
     def forget(self) -> None:
         """Read the file again next time."""
         self._read_at = float("-inf")
+
+
+class _Claims(msgspec.Struct):
+    exp: float | None = None
+
+
+_decode_claims = msgspec.json.Decoder(_Claims).decode
+
+
+def token_expiry(token: str | None) -> float | None:
+    """Return when a token expires, in seconds since the epoch; None for one that is no JSON web token or does not say.
+
+    The signature is not looked at: only the server can tell whether a token is good.
+    """
+    parts = (token or "").split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        return _decode_claims(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))).exp
+    except (binascii.Error, ValueError, msgspec.MsgspecError):
+        return None
+
+
+def token_end(token: str | None) -> datetime | None:
+    """Return the same as a date."""
+    seconds = token_expiry(token)
+    try:
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None

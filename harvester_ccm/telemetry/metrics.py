@@ -26,8 +26,7 @@ from harvester_ccm.config import CONTROLLER_ALIASES
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.jwt import token_expiry
-from harvester_ccm.kube.tokens import TokenSource
+from harvester_ccm.kube.tokens import TokenSource, token_expiry
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.telemetry import catalogue
 from harvester_ccm.telemetry.catalogue import Kind, Metric

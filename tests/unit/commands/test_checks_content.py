@@ -17,7 +17,7 @@ from harvester_ccm.commands.checks_content import (
 )
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.errors import Answer, Forbidden, Unreachable
-from harvester_ccm.kube.jwt import token_end
+from harvester_ccm.kube.tokens import token_end
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harvester_ccm.kube.jwt import token_expiry
+from harvester_ccm.kube.tokens import token_expiry
 from tests.worlds.offline import json_web_token
 
 
