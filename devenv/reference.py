@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from harvester_ccm.flags import Flag
-from harvester_ccm.flags import Group as FlagGroup
+from harvester_ccm.flags import Flag, Group
 from harvester_ccm.flags.help import ACCEPTED_NOTE, capital, of_group
 from harvester_ccm.model.outcome import WaitReason
-from harvester_ccm.telemetry.catalogue import CATALOGUE, Group, Kind, Metric
+from harvester_ccm.telemetry.catalogue import CATALOGUE, Metric, MetricGroup, MetricType
 
 DIRECTORY: Final = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -45,11 +44,11 @@ means that a request for the Service keeps failing with it.
 
 def flags_page() -> str:
     """Return the reference page of all flags in Markdown."""
-    return "\n".join([_FLAGS_HEAD, *(_flags_section(group) for group in FlagGroup)]).rstrip() + "\n"
+    return "\n".join([_FLAGS_HEAD, *(_flags_section(group) for group in Group)]).rstrip() + "\n"
 
 
-def _flags_section(group: FlagGroup) -> str:
-    if group is FlagGroup.ACCEPTED:
+def _flags_section(group: Group) -> str:
+    if group is Group.ACCEPTED:
         head = f"## {group}\n\n{ACCEPTED_NOTE} Setting one to another value than its default is reported once at start."
         table = "| Flag | Kind | Default | Why it has no effect |"
     else:
@@ -67,12 +66,12 @@ def _flag_row(flag: Flag) -> str:
 
 def metrics_page() -> str:
     """Return the reference page of all metrics in Markdown."""
-    sections = [_metrics_section(group) for group in Group]
+    sections = [_metrics_section(group) for group in MetricGroup]
     reasons = "\n".join([_REASONS_HEAD, *(f"| `{reason}` | {reason.meaning} |" for reason in WaitReason)])
     return "\n".join([_METRICS_HEAD, *sections, reasons]) + "\n"
 
 
-def _metrics_section(group: Group) -> str:
+def _metrics_section(group: MetricGroup) -> str:
     rows = [_metric_row(metric) for metric in CATALOGUE if metric.group is group]
     return (
         "\n".join([f"## {group}\n", "| Metric | Type | Labels | Meaning |", "| --- | --- | --- | --- |", *rows]) + "\n"
@@ -82,8 +81,8 @@ def _metrics_section(group: Group) -> str:
 def _metric_row(metric: Metric) -> str:
     labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
     bounds = ", ".join(f"{bound:g}" for bound in metric.buckets)
-    meaning = metric.help + (f" Buckets: {bounds}." if metric.kind is Kind.HISTOGRAM else "")
-    return f"| `{metric.name}` | {metric.kind} | {labels} | {meaning.replace('<', '&lt;').replace('|', '&#124;')} |"
+    meaning = metric.help + (f" Buckets: {bounds}." if metric.type is MetricType.HISTOGRAM else "")
+    return f"| `{metric.name}` | {metric.type} | {labels} | {meaning.replace('<', '&lt;').replace('|', '&#124;')} |"
 
 
 def write_pages() -> None:

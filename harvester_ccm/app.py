@@ -52,8 +52,8 @@ from harvester_ccm.plan.service.situation import BY_SERVICE, LOAD_BALANCER_INDEX
 from harvester_ccm.telemetry import catalogue, served
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.nodes import NodeReport
-from harvester_ccm.telemetry.services import ServiceReport
+from harvester_ccm.telemetry.nodes import NodeMetrics
+from harvester_ccm.telemetry.services import ServiceMetrics
 
 DRAIN_SECONDS: Final = 0.2
 """Time that running reconciles get at shutdown."""
@@ -150,9 +150,9 @@ class Application:
         telemetry.follow_clients(self._guest, self._harvester)
         telemetry.follow_health(health)
         telemetry.read_at_scrape(catalogue.EVENTS_DROPPED, lambda: {(): float(self._recorder.dropped)})
-        NodeReport(telemetry, caches.nodes)
+        NodeMetrics(telemetry, caches.nodes)
         cluster = ClusterIdentity.of(settings, self._harvester.namespace)
-        ServiceReport(telemetry, caches.services, caches.load_balancers, cluster)
+        ServiceMetrics(telemetry, caches.services, caches.load_balancers, cluster)
         if settings.leader_election.enabled:
             health.follow_lease(self._elector, settings.leader_election.lease_duration)
             telemetry.follow_lease(settings.leader_election.name, self._elector)

@@ -18,7 +18,7 @@ import structlog
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.meta import Model, Resource, decoder
-from harvester_ccm.telemetry.answers import Answer, say
+from harvester_ccm.telemetry.answers import HttpAnswer, say
 
 REMEMBERED_SECONDS: Final = 10.0
 REMEMBERED: Final = 256
@@ -84,7 +84,7 @@ ACCESS_REVIEWS: Final = Resource(
 
 @dataclass(frozen=True)
 class _Decision:
-    refusal: Answer | None
+    refusal: HttpAnswer | None
     until: float
 
 
@@ -97,7 +97,7 @@ class AccessReviewer:
         self._places = asyncio.Semaphore(AT_ONCE)
         self._told = False
 
-    async def refusal(self, authorization: str, path: str) -> Answer | None:
+    async def refusal(self, authorization: str, path: str) -> HttpAnswer | None:
         """Return None if the caller with this ``Authorization`` header may get ``path``, else what to answer."""
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
@@ -118,7 +118,7 @@ class AccessReviewer:
                 "callers cannot be checked at the moment: the API server of this cluster gave no usable answer",
             )
 
-    def _remember(self, key: bytes, refusal: Answer | None) -> _Decision:
+    def _remember(self, key: bytes, refusal: HttpAnswer | None) -> _Decision:
         decision = _Decision(refusal, asyncio.get_running_loop().time() + REMEMBERED_SECONDS)
         self._decisions[key] = decision
         self._decisions.move_to_end(key)
@@ -126,7 +126,7 @@ class AccessReviewer:
             self._decisions.popitem(last=False)
         return decision
 
-    async def _review(self, token: str, path: str) -> Answer | None:
+    async def _review(self, token: str, path: str) -> HttpAnswer | None:
         try:
             user = await self._user_of(token)
             if user is None:

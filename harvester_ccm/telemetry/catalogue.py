@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class Kind(StrEnum):
+class MetricType(StrEnum):
     """Type of a metric."""
 
     COUNTER = "counter"
@@ -19,7 +19,7 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-class Group(StrEnum):
+class MetricGroup(StrEnum):
     """Section of the reference page."""
 
     SERVICES = "Load balancers"
@@ -34,8 +34,8 @@ class Metric:
     """One metric."""
 
     name: str
-    kind: Kind
-    group: Group
+    type: MetricType
+    group: MetricGroup
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
@@ -46,9 +46,15 @@ _catalogue: list[Metric] = []
 
 
 def _metric(
-    name: str, kind: Kind, group: Group, *, text: str, labels: tuple[str, ...] = (), buckets: tuple[float, ...] = ()
+    name: str,
+    type_: MetricType,
+    group: MetricGroup,
+    *,
+    text: str,
+    labels: tuple[str, ...] = (),
+    buckets: tuple[float, ...] = (),
 ) -> Metric:
-    metric = Metric(name, kind, group, text, labels, buckets)
+    metric = Metric(name, type_, group, text, labels, buckets)
     _catalogue.append(metric)
     return metric
 
@@ -60,130 +66,134 @@ _REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.
 _PENDING_BUCKETS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0)
 
 LOAD_BALANCERS: Final = _metric(
-    "harvester_ccm_load_balancers", Kind.GAUGE, Group.SERVICES, labels=("state", "ipam", "workload_type"),
+    "harvester_ccm_load_balancers", MetricType.GAUGE, MetricGroup.SERVICES, labels=("state", "ipam", "workload_type"),
     text="Load balancers in Harvester that carry the name of this cluster. State is ready, pending (no address yet), "
     "unhealthy (an address, and not ready), deleting, or orphan (the Service it was made for does not exist).",
 )  # fmt: skip
 SERVICES_PENDING: Final = _metric(
-    "harvester_ccm_services_pending", Kind.GAUGE, Group.SERVICES, labels=("reason",),
+    "harvester_ccm_services_pending", MetricType.GAUGE, MetricGroup.SERVICES, labels=("reason",),
     text="Services that ask for a load balancer and have no address, by what they wait for.",
 )  # fmt: skip
 PENDING_LONGEST: Final = _metric(
-    "harvester_ccm_service_pending_longest_seconds", Kind.GAUGE, Group.SERVICES, labels=("reason",),
+    "harvester_ccm_service_pending_longest_seconds", MetricType.GAUGE, MetricGroup.SERVICES, labels=("reason",),
     text="Time for which the Service that waits longest has been without an address, by what it waits for.",
 )  # fmt: skip
 PENDING_SECONDS: Final = _metric(
-    "harvester_ccm_service_pending_seconds", Kind.HISTOGRAM, Group.SERVICES, buckets=_PENDING_BUCKETS,
+    "harvester_ccm_service_pending_seconds", MetricType.HISTOGRAM, MetricGroup.SERVICES, buckets=_PENDING_BUCKETS,
     text="Time from when a Service asked for a load balancer until it had an address.",
 )  # fmt: skip
 ORPHANS_DELETED: Final = _metric(
-    "harvester_ccm_orphans_deleted_total", Kind.COUNTER, Group.SERVICES,
+    "harvester_ccm_orphans_deleted_total", MetricType.COUNTER, MetricGroup.SERVICES,
     text="Load balancers that were deleted because their Service no longer existed.",
 )  # fmt: skip
 UPDATES: Final = _metric(
-    "service_controller_loadbalancer_sync_total", Kind.COUNTER, Group.SERVICES,
+    "service_controller_loadbalancer_sync_total", MetricType.COUNTER, MetricGroup.SERVICES,
     text="Updates of existing load balancers that were sent to Harvester.",
 )  # fmt: skip
 UPDATE_SECONDS: Final = _metric(
-    "service_controller_update_loadbalancer_host_latency_seconds", Kind.HISTOGRAM, Group.SERVICES,
+    "service_controller_update_loadbalancer_host_latency_seconds", MetricType.HISTOGRAM, MetricGroup.SERVICES,
     buckets=_PASS_BUCKETS, text="Time that Harvester took for an update of a load balancer.",
 )  # fmt: skip
 NODE_SYNC_SECONDS: Final = _metric(
-    "service_controller_nodesync_latency_seconds", Kind.HISTOGRAM, Group.SERVICES, buckets=_PASS_BUCKETS,
+    "service_controller_nodesync_latency_seconds", MetricType.HISTOGRAM, MetricGroup.SERVICES, buckets=_PASS_BUCKETS,
     text="The same time: there is no common pass over all load balancers here, each is updated by itself.",
 )  # fmt: skip
 NODE_SYNC_ERRORS: Final = _metric(
-    "service_controller_nodesync_error_total", Kind.COUNTER, Group.SERVICES,
+    "service_controller_nodesync_error_total", MetricType.COUNTER, MetricGroup.SERVICES,
     text="Updates of load balancers that Harvester did not take.",
 )  # fmt: skip
 
 TAINT_SECONDS: Final = _metric(
-    "node_controller_cloud_provider_taint_removal_delay_seconds", Kind.HISTOGRAM, Group.NODES, buckets=_NODE_BUCKETS,
-    text="Age of a new Node when its uninitialized taint was removed.",
+    "node_controller_cloud_provider_taint_removal_delay_seconds", MetricType.HISTOGRAM, MetricGroup.NODES,
+    buckets=_NODE_BUCKETS, text="Age of a new Node when its uninitialized taint was removed.",
 )  # fmt: skip
 NODE_INIT_SECONDS: Final = _metric(
-    "node_controller_initial_node_sync_delay_seconds", Kind.HISTOGRAM, Group.NODES, buckets=_NODE_BUCKETS,
+    "node_controller_initial_node_sync_delay_seconds", MetricType.HISTOGRAM, MetricGroup.NODES, buckets=_NODE_BUCKETS,
     text="Age of a new Node when it was first looked at.",
 )  # fmt: skip
 
 LAST_CONTACT: Final = _metric(
-    "harvester_ccm_harvester_last_contact_timestamp_seconds", Kind.GAUGE, Group.CLUSTERS,
+    "harvester_ccm_harvester_last_contact_timestamp_seconds", MetricType.GAUGE, MetricGroup.CLUSTERS,
     text="When Harvester last answered a request with success or sent something on a watch. Absent before that.",
 )  # fmt: skip
 CREDENTIAL_EXPIRY: Final = _metric(
-    "harvester_ccm_credential_expiry_timestamp_seconds", Kind.GAUGE, Group.CLUSTERS, labels=("cluster",),
+    "harvester_ccm_credential_expiry_timestamp_seconds", MetricType.GAUGE, MetricGroup.CLUSTERS, labels=("cluster",),
     text="When the bearer token in use expires. Absent for tokens that do not say so, such as Rancher's, and for "
     "credential plugins, which renew theirs.",
 )  # fmt: skip
 CACHE_SYNCED: Final = _metric(
-    "harvester_ccm_cache_synced", Kind.GAUGE, Group.CLUSTERS, labels=("collection",),
+    "harvester_ccm_cache_synced", MetricType.GAUGE, MetricGroup.CLUSTERS, labels=("collection",),
     text="1 when the copy of a collection was filled, 0 before. Collections are named cluster/resource.",
 )  # fmt: skip
 CACHE_OBJECTS: Final = _metric(
-    "harvester_ccm_cache_objects", Kind.GAUGE, Group.CLUSTERS, labels=("collection",),
+    "harvester_ccm_cache_objects", MetricType.GAUGE, MetricGroup.CLUSTERS, labels=("collection",),
     text="Objects in the copy of a collection.",
 )  # fmt: skip
 WATCH_RESTARTS: Final = _metric(
-    "harvester_ccm_watch_restarts_total", Kind.COUNTER, Group.CLUSTERS, labels=("collection",),
+    "harvester_ccm_watch_restarts_total", MetricType.COUNTER, MetricGroup.CLUSTERS, labels=("collection",),
     text="Watches that ended or were lost. A watch ends by itself every 5 to 10 minutes.",
 )  # fmt: skip
 EVENTS_DROPPED: Final = _metric(
-    "harvester_ccm_events_dropped_total", Kind.COUNTER, Group.CLUSTERS,
+    "harvester_ccm_events_dropped_total", MetricType.COUNTER, MetricGroup.CLUSTERS,
     text="Events that were not written: queue full, too many for one object, or refused.",
 )  # fmt: skip
 REQUESTS: Final = _metric(
-    "rest_client_requests_total", Kind.COUNTER, Group.CLUSTERS, labels=("code", "method", "host"),
+    "rest_client_requests_total", MetricType.COUNTER, MetricGroup.CLUSTERS, labels=("code", "method", "host"),
     text="Requests to an API server. Host is guest or harvester; code is <error> where no answer came; method is WATCH "
     "for watches.",
 )  # fmt: skip
 REQUEST_SECONDS: Final = _metric(
-    "rest_client_request_duration_seconds", Kind.HISTOGRAM, Group.CLUSTERS, labels=("verb", "host"),
+    "rest_client_request_duration_seconds", MetricType.HISTOGRAM, MetricGroup.CLUSTERS, labels=("verb", "host"),
     buckets=_REQUEST_BUCKETS, text="Time until an API server began to answer.",
 )  # fmt: skip
 
 QUEUE_DEPTH: Final = _metric(
-    "workqueue_depth", Kind.GAUGE, Group.QUEUES, labels=("name",), text="Objects that wait for a worker."
+    "workqueue_depth", MetricType.GAUGE, MetricGroup.QUEUES, labels=("name",), text="Objects that wait for a worker."
 )
 QUEUE_OLDEST: Final = _metric(
-    "harvester_ccm_queue_oldest_seconds", Kind.GAUGE, Group.QUEUES, labels=("name",),
+    "harvester_ccm_queue_oldest_seconds", MetricType.GAUGE, MetricGroup.QUEUES, labels=("name",),
     text="Time for which the object at the head of the queue has waited for a worker.",
 )  # fmt: skip
 QUEUE_ADDS: Final = _metric(
-    "workqueue_adds_total", Kind.COUNTER, Group.QUEUES, labels=("name",), text="Objects put into the queue."
+    "workqueue_adds_total", MetricType.COUNTER, MetricGroup.QUEUES, labels=("name",), text="Objects put into the queue."
 )
 QUEUE_RETRIES: Final = _metric(
-    "workqueue_retries_total", Kind.COUNTER, Group.QUEUES, labels=("name",), text="Objects tried again after a failure."
+    "workqueue_retries_total",
+    MetricType.COUNTER,
+    MetricGroup.QUEUES,
+    labels=("name",),
+    text="Objects tried again after a failure.",
 )
 QUEUE_SECONDS: Final = _metric(
-    "workqueue_queue_duration_seconds", Kind.HISTOGRAM, Group.QUEUES, labels=("name",), buckets=_QUEUE_BUCKETS,
-    text="Time that objects waited for a worker.",
+    "workqueue_queue_duration_seconds", MetricType.HISTOGRAM, MetricGroup.QUEUES, labels=("name",),
+    buckets=_QUEUE_BUCKETS, text="Time that objects waited for a worker.",
 )  # fmt: skip
 WORK_SECONDS: Final = _metric(
-    "workqueue_work_duration_seconds", Kind.HISTOGRAM, Group.QUEUES, labels=("name",), buckets=_QUEUE_BUCKETS,
-    text="Time that a worker took for an object.",
+    "workqueue_work_duration_seconds", MetricType.HISTOGRAM, MetricGroup.QUEUES, labels=("name",),
+    buckets=_QUEUE_BUCKETS, text="Time that a worker took for an object.",
 )  # fmt: skip
 UNFINISHED_SECONDS: Final = _metric(
-    "workqueue_unfinished_work_seconds", Kind.GAUGE, Group.QUEUES, labels=("name",),
+    "workqueue_unfinished_work_seconds", MetricType.GAUGE, MetricGroup.QUEUES, labels=("name",),
     text="Time spent so far on the objects that are being worked on, added up.",
 )  # fmt: skip
 LONGEST_SECONDS: Final = _metric(
-    "workqueue_longest_running_processor_seconds", Kind.GAUGE, Group.QUEUES, labels=("name",),
+    "workqueue_longest_running_processor_seconds", MetricType.GAUGE, MetricGroup.QUEUES, labels=("name",),
     text="Time spent so far on the object that takes longest.",
 )  # fmt: skip
 
 BUILD_INFO: Final = _metric(
-    "harvester_ccm_build_info", Kind.GAUGE, Group.PROCESS, labels=("version", "python"), text="Always 1."
+    "harvester_ccm_build_info", MetricType.GAUGE, MetricGroup.PROCESS, labels=("version", "python"), text="Always 1."
 )
 MASTER: Final = _metric(
-    "leader_election_master_status", Kind.GAUGE, Group.PROCESS, labels=("name",),
+    "leader_election_master_status", MetricType.GAUGE, MetricGroup.PROCESS, labels=("name",),
     text="1 on the process that holds the Lease of this name, 0 on others. Absent without leader election.",
 )  # fmt: skip
 RUNNING: Final = _metric(
-    "running_managed_controllers", Kind.GAUGE, Group.PROCESS, labels=("name", "manager"),
+    "running_managed_controllers", MetricType.GAUGE, MetricGroup.PROCESS, labels=("name", "manager"),
     text="1 for each controller that runs.",
 )  # fmt: skip
 HEALTHCHECK: Final = _metric(
-    "kubernetes_healthcheck", Kind.GAUGE, Group.PROCESS, labels=("name", "type"),
+    "kubernetes_healthcheck", MetricType.GAUGE, MetricGroup.PROCESS, labels=("name", "type"),
     text="1 while a health check succeeds, 0 while it fails. Type is livez or readyz.",
 )  # fmt: skip
 

@@ -37,7 +37,7 @@ class Aspect(StrEnum):
 
 
 @dataclass(frozen=True)
-class Result:
+class CheckResult:
     """Outcome of one check."""
 
     name: str
@@ -116,9 +116,9 @@ class HealthRegistry:
         """Be live only while the controller, named as in ``--controllers``, is not stuck in its queue."""
         self.add(name, lambda: not_stuck(queue.longest_seconds), Aspect.LIVE)
 
-    def results(self, aspect: Aspect) -> tuple[Result, ...]:
+    def results(self, aspect: Aspect) -> tuple[CheckResult, ...]:
         """Run all checks of an aspect."""
-        return tuple(Result(name, check()) for name, check in self._checks[aspect].items())
+        return tuple(CheckResult(name, check()) for name, check in self._checks[aspect].items())
 
 
 def caches_synced(caches: Iterable[Cache]) -> str | None:

@@ -29,7 +29,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.tokens import TokenSource, token_expiry
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.telemetry import catalogue
-from harvester_ccm.telemetry.catalogue import Kind, Metric
+from harvester_ccm.telemetry.catalogue import Metric, MetricType
 from harvester_ccm.telemetry.health import Aspect, Cache, Candidate, HealthRegistry
 from harvester_ccm.telemetry.queues import Queue, QueueMetrics
 
@@ -53,7 +53,7 @@ class _Scraped(Collector):
 
     def collect(self) -> Iterator[Family]:
         for metric, read in self.sources.values():
-            new = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+            new = CounterMetricFamily if metric.type is MetricType.COUNTER else GaugeMetricFamily
             family = new(metric.name, metric.help, labels=metric.labels)
             for labels, value in read().items():
                 family.add_metric(labels, value)

@@ -10,7 +10,7 @@ from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.telemetry.metrics import Telemetry
 
 
-class NodeReport:
+class NodeMetrics:
     """Follows Nodes from their first sight until they are initialised, while this process leads."""
 
     def __init__(self, telemetry: Telemetry, nodes: Informer[Node]) -> None:

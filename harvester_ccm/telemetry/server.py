@@ -22,7 +22,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.telemetry.answers import Answer, say, single, summary
+from harvester_ccm.telemetry.answers import HttpAnswer, say, single, summary
 from harvester_ccm.telemetry.certificate import ServingCertificate
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 class Reviewer(Protocol):
     """Decides who may ask."""
 
-    async def refusal(self, authorization: str, path: str) -> Answer | None:
+    async def refusal(self, authorization: str, path: str) -> HttpAnswer | None:
         """Return None if the caller with this ``Authorization`` header may get ``path``, else what to answer."""
 
 
@@ -96,7 +96,7 @@ class HttpsServer:
         response.force_close()
         return response
 
-    async def _answer(self, request: web.BaseRequest) -> Answer:
+    async def _answer(self, request: web.BaseRequest) -> HttpAnswer:
         path = request.path
         endpoint, _, check = path.removeprefix("/").partition("/")
         if path != METRICS and (endpoint not in HEALTH or path.endswith("/")):
@@ -110,7 +110,7 @@ class HttpsServer:
                 return refusal
         if path == METRICS:
             body, content_type = self._telemetry.exposition(request.headers.get("Accept", ""))
-            return Answer(HTTPStatus.OK, body, content_type)
+            return HttpAnswer(HTTPStatus.OK, body, content_type)
         results = self._health.results(HEALTH[endpoint])
         if check:
             found = [one for one in results if one.name == check]

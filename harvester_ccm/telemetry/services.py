@@ -23,7 +23,7 @@ SERVICE_QUEUE: Final = "service"
 """Name of the queue of Services, in the framework too."""
 
 
-class ServiceReport:
+class ServiceMetrics:
     """Follows which Services have no address, and since when. What it tells is shown while this process leads."""
 
     def __init__(

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import yaml
 
-from harvester_ccm.telemetry.catalogue import CATALOGUE, Kind
+from harvester_ccm.telemetry.catalogue import CATALOGUE, MetricType
 
 DIRECTORY = Path(__file__).parents[2] / "deploy" / "monitoring"
 DURATION: Final = r"^[1-9][0-9]*(s|m|h|d)$"
@@ -75,7 +75,7 @@ def metrics() -> dict[str, set[str]]:
     shown = {name: set(SCRAPE_LABELS) for name in PROCESS}
     for metric in CATALOGUE:
         labels = SCRAPE_LABELS | set(metric.labels)
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.type is MetricType.HISTOGRAM:
             shown |= {f"{metric.name}{suffix}": labels for suffix in SUFFIXES}
             shown[f"{metric.name}_bucket"] = labels | {"le"}
         else:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from harvester_ccm.telemetry.answers import Answer, single, summary
-from harvester_ccm.telemetry.health import Aspect, HealthRegistry, Result
+from harvester_ccm.telemetry.answers import HttpAnswer, single, summary
+from harvester_ccm.telemetry.health import Aspect, CheckResult, HealthRegistry
 from harvester_ccm.telemetry.server import is_open
 
-GOOD = (Result("ping", None), Result("leaderElection", None))
-BAD = (Result("ping", None), Result("harvester-reachable", "https://10.0.0.1: connection refused"))
+GOOD = (CheckResult("ping", None), CheckResult("leaderElection", None))
+BAD = (CheckResult("ping", None), CheckResult("harvester-reachable", "https://10.0.0.1: connection refused"))
 
 
-def text(answer: Answer) -> tuple[int, str]:
+def text(answer: HttpAnswer) -> tuple[int, str]:
     return answer.status, answer.body.decode()
 
 
@@ -66,8 +66,12 @@ def test_checks_belong_to_what_they_are_about() -> None:
     health.add("both", lambda: None, *Aspect)
     health.add("ready", lambda: "not yet", Aspect.READY)
 
-    assert health.results(Aspect.LIVE) == (Result("ping", None), Result("both", None))
-    assert health.results(Aspect.READY) == (Result("ping", None), Result("both", None), Result("ready", "not yet"))
+    assert health.results(Aspect.LIVE) == (CheckResult("ping", None), CheckResult("both", None))
+    assert health.results(Aspect.READY) == (
+        CheckResult("ping", None),
+        CheckResult("both", None),
+        CheckResult("ready", "not yet"),
+    )
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from harvester_ccm.names import LB_CLUSTER
 from harvester_ccm.telemetry import served
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.nodes import NodeReport
-from harvester_ccm.telemetry.services import ServiceReport
+from harvester_ccm.telemetry.nodes import NodeMetrics
+from harvester_ccm.telemetry.services import ServiceMetrics
 from tests.unit.telemetry.test_metrics import samples
 from tests.unit.telemetry.test_nodes import node
 from tests.worlds.background import running
@@ -182,8 +182,8 @@ async def test_only_the_leader_tells_about_services_and_nodes() -> None:
     services: Informer[Service] = Informer(offline_client(), SERVICES)
     balancers: Informer[LoadBalancer] = Informer(offline_client(), LOAD_BALANCERS)
     nodes: Informer[Node] = Informer(offline_client(), NODES)
-    ServiceReport(telemetry, services, balancers, CLUSTER)
-    NodeReport(telemetry, nodes)
+    ServiceMetrics(telemetry, services, balancers, CLUSTER)
+    NodeMetrics(telemetry, nodes)
     telemetry.follow_lease(LEASE, candidate)
     services.observe(service())
     balancers.observe(load_balancer(labels={LB_CLUSTER: "demo"}))

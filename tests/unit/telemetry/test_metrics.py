@@ -13,7 +13,7 @@ from harvester_ccm.model.core import LEASES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.outcome import WaitReason
 from harvester_ccm.telemetry import catalogue
-from harvester_ccm.telemetry.catalogue import CATALOGUE, Kind
+from harvester_ccm.telemetry.catalogue import CATALOGUE, MetricType
 from harvester_ccm.telemetry.metrics import Telemetry
 
 ROOT = Path(__file__).parents[3]
@@ -45,8 +45,8 @@ def test_names_follow_the_rules_of_prometheus() -> None:
     assert len({metric.name for metric in CATALOGUE}) == len(CATALOGUE)
     for metric in CATALOGUE:
         assert re.fullmatch(r"[a-z][a-z_]*[a-z]", metric.name)
-        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
-        assert bool(metric.buckets) == (metric.kind is Kind.HISTOGRAM)
+        assert metric.name.endswith("_total") == (metric.type is MetricType.COUNTER)
+        assert bool(metric.buckets) == (metric.type is MetricType.HISTOGRAM)
         assert metric.help.endswith(".")
 
 

@@ -12,7 +12,7 @@ from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.names import UNINITIALIZED_TAINT
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.nodes import NodeReport
+from harvester_ccm.telemetry.nodes import NodeMetrics
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.offline import offline_client
 
@@ -27,7 +27,7 @@ def node(version: int, *, tainted: bool, age: float | None = 40.0) -> Node:
 async def test_new_nodes_are_timed_once() -> None:
     telemetry = Telemetry("1")
     nodes: Informer[Node] = Informer(offline_client(), NODES)
-    NodeReport(telemetry, nodes)
+    NodeMetrics(telemetry, nodes)
     for version, tainted in enumerate((True, True, False, False), 1):
         nodes.observe(node(version, tainted=tainted))
 
@@ -41,7 +41,7 @@ async def test_new_nodes_are_timed_once() -> None:
 async def test_nodes_that_were_there_before_are_not_timed() -> None:
     telemetry = Telemetry("1")
     nodes: Informer[Node] = Informer(offline_client(), NODES)
-    NodeReport(telemetry, nodes)
+    NodeMetrics(telemetry, nodes)
     nodes.observe(node(1, tainted=False))
     nodes.forget(node(1, tainted=False))
     nodes.observe(node(2, tainted=True, age=None))

@@ -16,7 +16,7 @@ from devenv.pki import Authority
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.telemetry import server as module
-from harvester_ccm.telemetry.answers import Answer, say
+from harvester_ccm.telemetry.answers import HttpAnswer, say
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.server import HttpsServer
@@ -30,7 +30,7 @@ class Gate:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    async def refusal(self, authorization: str, path: str) -> Answer | None:
+    async def refusal(self, authorization: str, path: str) -> HttpAnswer | None:
         self.asked.append(path)
         return None if authorization == "Bearer friend" else say(HTTPStatus.UNAUTHORIZED, "who is there?")
 

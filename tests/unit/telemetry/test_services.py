@@ -17,7 +17,7 @@ from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPAC
 from harvester_ccm.telemetry import catalogue
 from harvester_ccm.telemetry.catalogue import Metric
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.services import ServiceReport, state_of
+from harvester_ccm.telemetry.services import ServiceMetrics, state_of
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.builders import CLUSTER, load_balancer, service
 from tests.worlds.offline import offline_client
@@ -34,7 +34,7 @@ class Candidate:
     renewed_at: float = 0.0
 
 
-class ServiceReportWorld:
+class ServiceMetricsWorld:
     """Caches that are filled by hand, and a report on them under a clock that is set by hand."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class ServiceReportWorld:
         self.telemetry = Telemetry("1", wall_clock=lambda: self.now)
         self.telemetry.follow_lease("cloud-controller-manager", self.candidate)
         self._version = 0
-        ServiceReport(self.telemetry, self.services, self.load_balancers, CLUSTER)
+        ServiceMetrics(self.telemetry, self.services, self.load_balancers, CLUSTER)
 
     def see(self, item: Service, *, created: str | None = CREATED) -> Service:
         self._version += 1
@@ -84,11 +84,11 @@ class ServiceReportWorld:
 
 
 @pytest.fixture
-async def scene() -> ServiceReportWorld:
-    return ServiceReportWorld()
+async def scene() -> ServiceMetricsWorld:
+    return ServiceMetricsWorld()
 
 
-async def test_services_without_an_address_are_counted_by_reason(scene: ServiceReportWorld) -> None:
+async def test_services_without_an_address_are_counted_by_reason(scene: ServiceMetricsWorld) -> None:
     for name in ("a", "b", "c"):
         scene.see(service(name))
     scene.see(service("served", address="192.0.2.1"))
@@ -99,7 +99,7 @@ async def test_services_without_an_address_are_counted_by_reason(scene: ServiceR
     assert scene.pending == {("pool_exhausted",): 2, ("queued",): 1}
 
 
-async def test_the_time_counts_from_when_the_service_asked(scene: ServiceReportWorld) -> None:
+async def test_the_time_counts_from_when_the_service_asked(scene: ServiceMetricsWorld) -> None:
     scene.now = NOW + 60
     scene.see(service("old"))
     inside = scene.see(service("changed", kind="ClusterIP"))
@@ -112,7 +112,7 @@ async def test_the_time_counts_from_when_the_service_asked(scene: ServiceReportW
     assert scene.longest == {("queued",): 130, ("dhcp",): 30}
 
 
-async def test_other_changes_of_a_pending_service_do_not_reset_its_time(scene: ServiceReportWorld) -> None:
+async def test_other_changes_of_a_pending_service_do_not_reset_its_time(scene: ServiceMetricsWorld) -> None:
     scene.see(service("web"))
     scene.now = NOW + 20
     scene.see(service("web", annotations={"a": "b"}))
@@ -123,7 +123,7 @@ async def test_other_changes_of_a_pending_service_do_not_reset_its_time(scene: S
 
 @pytest.mark.parametrize("created", [None, "yesterday", "2099-01-01T00:00:00Z"])
 async def test_a_creation_time_that_cannot_be_used_counts_as_now(
-    scene: ServiceReportWorld, created: str | None
+    scene: ServiceMetricsWorld, created: str | None
 ) -> None:
     scene.see(service("web"), created=created)
     scene.now = NOW + 5
@@ -131,7 +131,7 @@ async def test_a_creation_time_that_cannot_be_used_counts_as_now(
     assert scene.longest == {("queued",): 5}
 
 
-async def test_the_wait_for_an_address_is_measured(scene: ServiceReportWorld) -> None:
+async def test_the_wait_for_an_address_is_measured(scene: ServiceMetricsWorld) -> None:
     scene.see(service("web"))
     scene.now = NOW + 3
     scene.see(service("web", address="192.0.2.1"))
@@ -142,7 +142,7 @@ async def test_the_wait_for_an_address_is_measured(scene: ServiceReportWorld) ->
     assert scene.pending == {}
 
 
-async def test_a_service_that_goes_away_was_not_served(scene: ServiceReportWorld) -> None:
+async def test_a_service_that_goes_away_was_not_served(scene: ServiceMetricsWorld) -> None:
     deleted, changed = scene.see(service("deleted")), scene.see(service("changed"))
     scene.services.forget(deleted)
     scene.see(service("changed", kind="ClusterIP"))
@@ -153,7 +153,7 @@ async def test_a_service_that_goes_away_was_not_served(scene: ServiceReportWorld
     assert scene.pending == {}
 
 
-async def test_a_standby_follows_and_tells_nothing(scene: ServiceReportWorld) -> None:
+async def test_a_standby_follows_and_tells_nothing(scene: ServiceMetricsWorld) -> None:
     scene.candidate.leading = False
     scene.see(service("a"))
     scene.see(service("b"))
@@ -201,7 +201,7 @@ def test_state_on_harvester_before_1_2(address: str, ready: str, expected: str) 
     assert state_of(LOAD_BALANCERS_V1ALPHA1.decode(msgspec.json.encode(document))) == expected
 
 
-async def test_load_balancers_of_this_cluster_are_counted(scene: ServiceReportWorld) -> None:
+async def test_load_balancers_of_this_cluster_are_counted(scene: ServiceMetricsWorld) -> None:
     def one(name: str, cluster: str = "demo", target: str = "web", **fields: Any) -> LoadBalancer:
         labels = {LB_CLUSTER: cluster, LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: target}
         return load_balancer(name, uid=name, labels=labels, **fields)
