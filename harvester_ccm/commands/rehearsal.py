@@ -1,7 +1,7 @@
 """The steps of a Service plan as the requests they are: each computed on what the one before it leaves behind.
 
-The bodies come from ``service_patch`` and ``changed_document``, the functions that the running program sends with. A
-resource version that only the server's answer tells is written as ``AFTER_WRITE``.
+The requests come from ``request_for``, as those do that the running program sends. A resource version that only the
+server's answer tells is written as ``AFTER_WRITE``.
 """
 
 from __future__ import annotations
@@ -11,59 +11,44 @@ from typing import Final, cast
 
 import msgspec
 
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, Service
-from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.plan.service.load_balancer import changed_document
-from harvester_ccm.plan.service.steps import (
-    ChangeLoadBalancer,
-    ChangeService,
-    CreateLoadBalancer,
-    DeleteLoadBalancer,
-    EmitEvent,
-    Step,
-    service_patch,
-)
+from harvester_ccm.plan.service.situation import Situation
+from harvester_ccm.plan.service.steps import ChangeService, EmitEvent, Step, request_for
 
 AFTER_WRITE: Final = "(of the answer to the write before)"
 
 Document = dict[str, object]
 
 
-def rehearse(
-    steps: Iterable[Step], service: Service, load_balancers: Iterable[LoadBalancer], cluster: ClusterIdentity
-) -> list[Document]:
+def rehearse(steps: Iterable[Step], situation: Situation) -> list[Document]:
     """Return one document per request and Event, in order; a step that would write nothing is left out.
 
     Each has exactly one key: ``service`` with the merge patch of its status subresource, ``loadBalancer`` with
     ``create`` (POST), ``update`` (PUT) or ``delete``, or ``event``.
     """
-    present = {one.metadata.name: one for one in load_balancers}
+    service, present = situation.service, {one.metadata.name: one for one in situation.load_balancers}
     taken: list[Document] = []
     for step in steps:
-        match step:
-            case ChangeService(change=change):
-                patch = service_patch(service, change)
-                if patch:
-                    taken.append({"service": _patch_of(service, patch)})
-                    service = _patched(service, patch)
-            case CreateLoadBalancer(body=body):
-                taken.append({"loadBalancer": {"create": body}})
-            case ChangeLoadBalancer(name=name, change=difference):
-                if name in present:
-                    taken.append({"loadBalancer": {"update": changed_document(present[name], difference)}})
-            case DeleteLoadBalancer(name=name, uid=uid):
-                target = {"namespace": cluster.namespace, "name": name, "uid": uid}
-                taken.append({"loadBalancer": {"delete": target}})
-            case EmitEvent(event=note):
-                told = {"type": note.type, "reason": str(note.reason), "message": note.message}
-                taken.append({"event": told})
+        if isinstance(step, EmitEvent):
+            event = step.event
+            taken.append({"event": {"type": event.type, "reason": str(event.reason), "message": event.message}})
+            continue
+        named = None if isinstance(step, ChangeService) else present.get(step.name)
+        request = request_for(step, situation, service, named)
+        if request is None:
+            continue
+        target = {"namespace": request.namespace, "name": request.name}
+        match request.method:
+            case "PATCH":
+                taken.append({"service": {**target, "subresource": "status", "patch": request.body}})
+                service = _patched(service, request.body)
+            case "POST":
+                taken.append({"loadBalancer": {"create": request.body}})
+            case "PUT":
+                taken.append({"loadBalancer": {"update": request.body}})
+            case "DELETE":
+                taken.append({"loadBalancer": {"delete": {**target, **request.body}}})
     return taken
-
-
-def _patch_of(service: Service, patch: Document) -> Document:
-    meta = service.metadata
-    return {"namespace": meta.namespace, "name": meta.name, "subresource": "status", "patch": patch}
 
 
 def _patched(service: Service, patch: Mapping[str, object]) -> Service:

@@ -181,7 +181,7 @@ def report_service(service: Service, inventory: Inventory, view: ServiceView) ->
         not_served=not_served,
         candidates=situation.match.candidates,
         backends=backends_of(claimed, inventory) if claimed else None,
-        steps=tuple(rehearse(plan.steps, service, situation.load_balancers, view.cluster)),
+        steps=tuple(rehearse(plan.steps, situation)),
         outcome=plan.outcome,
         waited=situation.waited,
         assumptions=inventory.assumptions,

@@ -33,23 +33,22 @@ class BalancerWrites:
             raise Conflict(error.answer) from error
         self._observe(created)
 
-    async def change(self, name: str, change: LoadBalancerChange) -> LoadBalancer | None:
-        """Change a load balancer and return it; None when it is gone.
+    async def replace(self, name: str, document: Document, change: LoadBalancerChange) -> LoadBalancer | None:
+        """Write a load balancer whole, as it is with a change made, and return it; None when it is gone.
 
         Raises Conflict when it is not the cached one any more, or when Harvester did not take the change, as one in the
         middle of an upgrade does: to repeat that at once would be to repeat it without end.
         """
         current = self._cache.get(f"{self._namespace}/{name}")
-        if current is None:
-            return None
-        await self._check(current.api_version, name)
-        resource, document = load_balancers_in(current.api_version), changed_document(current, change)
+        resource = load_balancers_in(str(document["apiVersion"]))
+        await self._check(str(document["apiVersion"]), name)
         try:
             written = await self._harvester.replace(resource, name, document, namespace=self._namespace)
         except NotFound as error:
             if not error.names_object:
                 raise
-            self._cache.forget(current)
+            if current is not None:
+                self._cache.forget(current)
             return None
         if resource != LOAD_BALANCERS and changed_document(written, change) != written.document():
             raise _conflict(name, f"Harvester did not take a change of it in {resource.version}; is it being upgraded?")

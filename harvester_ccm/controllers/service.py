@@ -23,19 +23,19 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, ConfigMap, Node, Service
 from harvester_ccm.model.harvester import Capabilities, LoadBalancer, VirtualMachine, capabilities_of
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome
-from harvester_ccm.names import SERVICE_FINALIZER
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import same_but_for_notes
 from harvester_ccm.plan.service.load_balancer import backend_addresses, backend_names
 from harvester_ccm.plan.service.ownership import given_addresses, service_key
-from harvester_ccm.plan.service.pending import failure_note, is_permanent
+from harvester_ccm.plan.service.pending import failure_event
 from harvester_ccm.plan.service.selection import primaries_of, primary_reference, scope_of
 from harvester_ccm.plan.service.situation import (
     BY_PRIMARY,
     Backends,
     ServiceState,
     ServiceStates,
+    Situation,
     are_backends_known,
     observe,
 )
@@ -45,15 +45,14 @@ from harvester_ccm.plan.service.steps import (
     CreateLoadBalancer,
     DeleteLoadBalancer,
     EmitEvent,
-    ServiceChange,
+    ServiceRequest,
     Step,
-    service_patch,
+    WriteStep,
+    request_for,
 )
 
 COMPONENT: Final = "service-controller"
 """Source of our Events on Services; the name that users of every cloud provider know."""
-TELL_AFTER_FAILURES: Final = 2
-"""Failures in a row after which a fault that may pass by itself is told to the user."""
 log = structlog.get_logger(__name__)
 
 
@@ -158,9 +157,7 @@ class ServiceController:
         now = asyncio.get_running_loop().time()
         state = self._states.follow(situation, now)
         plan = plan_service(state.complete(situation, now))
-        emitted: set[EventMessage] = set()
-        await self._take(key, plan.steps, state, emitted)
-        state.emitted &= emitted
+        await self._take(plan.steps, situation, state)
         return plan.outcome
 
     def _shared_address(self, key: str) -> str:
@@ -173,76 +170,64 @@ class ServiceController:
         if scope_of(service, self._cluster, owned=True).ours:
             self.runner.enqueue(service.metadata.key)
 
-    async def _take(self, key: str, steps: tuple[Step, ...], state: ServiceState, emitted: set[EventMessage]) -> None:
+    async def _take(self, steps: tuple[Step, ...], situation: Situation, state: ServiceState) -> None:
+        """Take the steps in their order; the first one that fails ends it, and the next look goes on from there."""
+        key = situation.service.metadata.key
+        emitted: set[EventMessage] = set()
         for step in steps:
-            match step:
-                case EmitEvent(event=event):
-                    emitted.add(event)
-                    self._emit(key, event, state)
-                case ChangeService(change=change):
-                    await self._change_service(key, change)
-                case _:
-                    await self._write_load_balancer(key, step, state)
+            if isinstance(step, EmitEvent):
+                emitted.add(step.event)
+                self._emit(key, step.event, state)
+                continue
+            named = None if isinstance(step, ChangeService) else step.name
+            load_balancer = self._load_balancers.get(f"{self._cluster.namespace}/{named}")
+            request = request_for(step, situation, self._services.get(key), load_balancer)
+            if request is not None:
+                await self._send(key, request, step, state)
+        state.emitted &= emitted
 
-    async def _change_service(self, key: str, change: ServiceChange) -> None:
-        service = self._services.get(key)
-        patch = service_patch(service, change) if service is not None else {}
-        if service is None or not patch:
+    async def _send(self, key: str, request: ServiceRequest, step: WriteStep, state: ServiceState) -> None:
+        if request.method == "PATCH":
+            await self._patch_service(key, request)
             return
-        meta = service.metadata
+        try:
+            await self._write_load_balancer(key, request, step)
+        except Conflict:
+            raise
+        except CCMError as error:
+            event = failure_event(error, self.runner.failures(key) + 1)
+            if event is not None:
+                self._emit(key, event, state)
+            raise
+
+    async def _patch_service(self, key: str, request: ServiceRequest) -> None:
+        service = self._services.get(key)
         try:
             written = await self._guest.merge_patch(
-                SERVICES, meta.name, patch, namespace=meta.namespace, subresource="status"
+                SERVICES, request.name, request.body, namespace=request.namespace, subresource="status"
             )
         except NotFound:
-            self._services.forget(service)
+            if service is not None:
+                self._services.forget(service)
             return
         if written.metadata.deleting and not written.metadata.finalizers:
             self._services.forget(written)
         else:
             self._services.observe(written)
 
-    async def _write_load_balancer(
-        self, key: str, step: CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer, state: ServiceState
-    ) -> None:
-        try:
-            match step:
-                case CreateLoadBalancer():
-                    if self._is_held(key, state.uid):
-                        await self._create(key, step)
-                case ChangeLoadBalancer():
-                    await self._change(key, step)
-                case DeleteLoadBalancer():
-                    await self._delete(key, step)
-        except Conflict:
-            raise
-        except CCMError as error:
-            if is_permanent(error) or self.runner.failures(key) + 1 >= TELL_AFTER_FAILURES:
-                self._emit(key, failure_note(error), state)
-            raise
-
-    def _is_held(self, key: str, uid: str) -> bool:
-        """Return whether the Service still exists and cannot go without us; what is made for another one would leak.
-
-        The change that let it go has it looked at again.
-        """
-        service = self._services.get(key)
-        return service is not None and service.metadata.uid == uid and service.metadata.has_finalizer(SERVICE_FINALIZER)
-
-    async def _create(self, key: str, step: CreateLoadBalancer) -> None:
-        await self._writes.create(step.name, step.body)
-        log.info("load balancer created", service=key, lb=step.name)
-
-    async def _change(self, key: str, step: ChangeLoadBalancer) -> None:
-        written = await self._writes.change(step.name, step.change)
-        if written is not None:
-            log.info("load balancer updated", service=key, lb=step.name, address=written.address)
-
-    async def _delete(self, key: str, step: DeleteLoadBalancer) -> None:
-        if await self._writes.delete(step.name, step.uid):
-            log.info("load balancer deleted", service=key, lb=step.name)
-        else:
-            log.info("load balancer was gone already", service=key, lb=step.name)
+    async def _write_load_balancer(self, key: str, request: ServiceRequest, step: WriteStep) -> None:
+        name = request.name
+        match step:
+            case CreateLoadBalancer():
+                await self._writes.create(name, request.body)
+                log.info("load balancer created", service=key, lb=name)
+            case ChangeLoadBalancer(change=change):
+                written = await self._writes.replace(name, request.body, change)
+                if written is not None:
+                    log.info("load balancer updated", service=key, lb=name, address=written.address)
+            case DeleteLoadBalancer(uid=uid):
+                deleted = await self._writes.delete(name, uid)
+                log.info("load balancer deleted" if deleted else "load balancer was gone already", service=key, lb=name)
 
     def _emit(self, key: str, event: EventMessage, state: ServiceState) -> None:
         if event in state.emitted:

@@ -38,6 +38,8 @@ class PendingCause:
     """What to tell when it has not."""
 
 
+TELL_AFTER_FAILURES: Final = 2
+"""Failures in a row after which a fault that may pass by itself is told to the user."""
 _REQUIREMENT = re.compile(
     r"requirement &\{Network:(?P<network>.*?) Project:(?P<project>.*?) "
     r"Namespace:(?P<namespace>.*?) Cluster:(?P<cluster>.*?)\}"
@@ -198,8 +200,14 @@ def _fault(error: CCMError) -> str:
             return "Harvester cannot serve requests at the moment"
 
 
-def failure_note(error: CCMError) -> EventMessage:
-    """Return what to tell a Service whose load balancer could not be written in Harvester."""
+def failure_event(error: CCMError, failures: int) -> EventMessage | None:
+    """Return what to tell a Service whose load balancer could not be written in Harvester; None while it is too early.
+
+    ``failures`` is how often that was in a row. A fault that trying again may mend is told from the second one on.
+    """
+    lasts = isinstance(error, AdmissionDenied | Invalid | BadRequest | Forbidden | Unauthorized)
+    if not lasts and failures < TELL_AFTER_FAILURES:
+        return None
     match error:
         case AdmissionDenied() | Invalid() | BadRequest():
             text = " ".join(filter(None, ("Harvester refused the load balancer.", remedy(str(error)))))
@@ -262,8 +270,3 @@ _REMEDIES: Final[tuple[tuple[str, str], ...]] = (
 def remedy(message: str) -> str:
     """Return what to do about a refusal of Harvester's admission webhook or schema; empty when unknown."""
     return next((text for pattern, text in _REMEDIES if re.search(pattern, message)), "")
-
-
-def is_permanent(error: CCMError) -> bool:
-    """Return whether trying again without a change is useless for a long time."""
-    return isinstance(error, AdmissionDenied | Invalid | BadRequest | Forbidden | Unauthorized)

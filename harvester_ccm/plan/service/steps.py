@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-from harvester_ccm.model.core import Ingress, PortStatus, Service
+from harvester_ccm.model.core import SERVICES, Ingress, PortStatus, Service
+from harvester_ccm.model.harvester import LoadBalancer, load_balancers_in
+from harvester_ccm.model.meta import Resource
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome
 from harvester_ccm.names import SERVICE_FINALIZER
 from harvester_ccm.plan.service import kube_vip
-from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange
+from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange, changed_document
+from harvester_ccm.plan.service.situation import Situation
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,20 @@ class EmitEvent:
     event: EventMessage
 
 
-Step = ChangeService | CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer | EmitEvent
+WriteStep = ChangeService | CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer
+Step = WriteStep | EmitEvent
+
+
+@dataclass(frozen=True)
+class ServiceRequest:
+    """A write as it is sent."""
+
+    method: Literal["PATCH", "POST", "PUT", "DELETE"]
+    resource: Resource[Service] | Resource[LoadBalancer]
+    namespace: str
+    name: str
+    body: Document
+    """A merge patch of the status subresource, an object, or the preconditions of a deletion."""
 
 
 @dataclass(frozen=True)
@@ -149,3 +166,34 @@ def _ingress_document(ingress: Ingress) -> dict[str, object]:
     if ingress.ports:
         document["ports"] = [{"port": port.port, "protocol": port.protocol} for port in ingress.ports]
     return document
+
+
+def request_for(
+    step: WriteStep, situation: Situation, service: Service | None, load_balancer: LoadBalancer | None
+) -> ServiceRequest | None:
+    """Return the request that a step of a plan comes to; None when there is nothing left to write.
+
+    ``situation`` is what the plan was made on; ``service`` and ``load_balancer`` (the one that the step names) are as
+    the writes before have left them.
+    """
+    namespace = situation.cluster.namespace
+    match step:
+        case ChangeService(change=change) if service is not None and (patch := service_patch(service, change)):
+            return ServiceRequest("PATCH", SERVICES, service.metadata.namespace, service.metadata.name, patch)
+        case CreateLoadBalancer(name=name, body=body) if _is_held(service, situation.service.metadata.uid):
+            return ServiceRequest("POST", load_balancers_in(str(body["apiVersion"])), namespace, name, body)
+        case ChangeLoadBalancer(name=name, change=difference) if load_balancer is not None:
+            document = changed_document(load_balancer, difference)
+            return ServiceRequest("PUT", load_balancers_in(load_balancer.api_version), namespace, name, document)
+        case DeleteLoadBalancer(name=name, uid=uid):
+            resource = load_balancers_in(situation.capabilities.api_version)
+            return ServiceRequest("DELETE", resource, namespace, name, {"uid": uid})
+    return None
+
+
+def _is_held(service: Service | None, uid: str) -> bool:
+    """Return whether that Service still exists and cannot go without us; what is made for another one would leak.
+
+    The change that let it go has it looked at again.
+    """
+    return service is not None and service.metadata.uid == uid and service.metadata.has_finalizer(SERVICE_FINALIZER)

@@ -19,12 +19,13 @@ from harvester_ccm.errors import (
     Unreachable,
     error_from_answer,
 )
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.pending import (
+    TELL_AFTER_FAILURES,
     backend_note,
-    failure_note,
+    failure_event,
     harvester_unavailable,
-    is_permanent,
     pending_cause,
 )
 from tests.worlds.builders import ADDRESS, marked
@@ -75,16 +76,23 @@ DENIALS: dict[str, tuple[str, str]] = {
 }
 
 
+def told(error: CCMError) -> EventMessage:
+    """Return what is told once the request has failed often enough."""
+    event = failure_event(error, TELL_AFTER_FAILURES)
+    assert event is not None
+    return event
+
+
 @pytest.mark.parametrize(("text", "remedy"), DENIALS.values(), ids=DENIALS.keys())
 def test_denials_of_the_webhook_come_with_a_remedy(text: str, remedy: str) -> None:
     error = refused(WEBHOOK + text)
-    note = failure_note(error)
+    note = told(error)
     assert (note.type, note.reason) == ("Warning", Reason.SYNC_FAILED)
     assert note.message.startswith("Harvester refused the load balancer. ")
     assert remedy in note.message
     assert note.message.endswith(f"Harvester says: {WEBHOOK}{text}")
     assert "  " not in note.message
-    assert is_permanent(error)
+    assert failure_event(error, 1) == told(error)
 
 
 SCHEMA = {
@@ -100,8 +108,8 @@ SCHEMA = {
 @pytest.mark.parametrize(("text", "remedy"), SCHEMA.values(), ids=SCHEMA.keys())
 def test_refusals_of_the_schema_come_with_a_remedy(text: str, remedy: str) -> None:
     error = refused(text, 422, "Invalid")
-    assert remedy in failure_note(error).message
-    assert is_permanent(error)
+    assert remedy in told(error).message
+    assert failure_event(error, 1) == told(error)
 
 
 CALLING = 'Internal error occurred: failed calling webhook "validator.harvester-system": connection refused'
@@ -128,15 +136,15 @@ FAILURES: dict[str, tuple[CCMError, bool, str]] = {
 
 @pytest.mark.parametrize(("error", "permanent", "text"), FAILURES.values(), ids=FAILURES.keys())
 def test_what_is_nobodys_mistake_is_harvester_unavailable(error: CCMError, permanent: bool, text: str) -> None:
-    note = failure_note(error)
+    note = told(error)
     assert note == harvester_unavailable(error)
     assert note.reason == Reason.HARVESTER_UNAVAILABLE
     assert text in note.message
-    assert is_permanent(error) is permanent
+    assert (failure_event(error, TELL_AFTER_FAILURES - 1) is not None) is permanent
 
 
 def test_a_bad_request_is_told_as_it_is() -> None:
-    assert "what?" in failure_note(BadRequest(answer(400, "what?"))).message
+    assert "what?" in told(BadRequest(answer(400, "what?"))).message
 
 
 def test_no_answer_yet() -> None:
