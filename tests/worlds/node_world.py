@@ -54,6 +54,7 @@ class NodeWorld:
         """``after`` is a scene that ended: its servers go on, with another process of the program."""
         self.guest_server: MemoryServer = after.guest_server if after else MemoryServer()
         self.harvester_server: MemoryServer = after.harvester_server if after else MemoryServer()
+        self.settings = settings
         self.outage = (0.0, 0.0)
         """Loop times between which Harvester was not to be used."""
         self.guest = MemoryClient(self.guest_server, cluster="guest")
