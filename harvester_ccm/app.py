@@ -47,7 +47,6 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NAMESPACES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
-from harvester_ccm.plan.node.vms import GuestCluster
 from harvester_ccm.plan.service.situation import BY_SERVICE, LOAD_BALANCER_INDEXES, SERVICE_INDEXES
 from harvester_ccm.telemetry import catalogue, served
 from harvester_ccm.telemetry.health import HealthRegistry
@@ -232,15 +231,14 @@ class Application:
             if SERVICE_CONTROLLER in self._settings.controllers:
                 self._start_services(group, cluster)
             if self._follows_nodes:
-                self._start_nodes(group)
+                self._start_nodes(group, cluster)
 
     @property
     def _follows_nodes(self) -> bool:
         return not self._settings.controllers.isdisjoint({NODE_CONTROLLER, LIFECYCLE_CONTROLLER})
 
-    def _start_nodes(self, group: asyncio.TaskGroup) -> None:
+    def _start_nodes(self, group: asyncio.TaskGroup, cluster: ClusterIdentity) -> None:
         caches, settings = self._caches, self._settings
-        cluster = GuestCluster(settings.harvester.cluster_name, self._harvester.namespace)
         vm_cache = VMCache(caches.nodes, caches.machines, self._instances, cluster)
         controllers: list[NodeController | NodeLifecycleController | GuestHostnames | NetworkMapping] = []
         hostnames = GuestHostnames(self._harvester, vm_cache) if settings.nodes.vmi_controller else None

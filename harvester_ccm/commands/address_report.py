@@ -14,7 +14,7 @@ from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import Interface, VirtualMachineInstance
 from harvester_ccm.names import PROVIDED_NODE_IP
 from harvester_ccm.netip import IPAddress, plain_address
-from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
+from harvester_ccm.plan.node.addresses import AddressPlan, parse_provided_node_ip, plan_addresses
 from harvester_ccm.plan.node.interfaces import (
     DropReason,
     Nic,
@@ -22,7 +22,6 @@ from harvester_ccm.plan.node.interfaces import (
     reported_addresses,
 )
 from harvester_ccm.plan.node.patch import was_initialised
-from harvester_ccm.plan.node.provided_node_ip import parse_provided_node_ip
 
 HOSTNAME: Final = "Hostname"
 INTERNAL: Final = "InternalIP"

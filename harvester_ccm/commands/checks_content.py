@@ -25,7 +25,7 @@ from harvester_ccm.model.harvester import (
 from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.match import Match, find_vm
-from harvester_ccm.plan.node.vms import GuestCluster, VMIndex, claims_of, index_vms
+from harvester_ccm.plan.node.vms import VMIndex, claims_of, index_vms
 
 NO_ANSWER: Final = (
     "The program does not work while this server is like that. Check its health and its load, and try again"
@@ -130,7 +130,7 @@ class NotLookedAt(CCMError):
     """Nothing was read, because the cluster cannot be used."""
 
 
-def vm_check(inventory: Inventory, guest: GuestCluster) -> Check:
+def vm_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
     """Return the check that the namespace has VMs, and that they are marked as this cluster's."""
     machines, unread = inventory.machines, _why_unread(inventory, VIRTUAL_MACHINES)
     if unread:
@@ -168,7 +168,7 @@ def vm_check(inventory: Inventory, guest: GuestCluster) -> Check:
     )
 
 
-def node_check(inventory: Inventory, guest: GuestCluster) -> Check:
+def node_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
     """Return the check that every Node is a VM."""
     nodes, unread = inventory.nodes, _why_unread(inventory, NODES, VIRTUAL_MACHINES)
     if unread:
@@ -188,13 +188,13 @@ def node_check(inventory: Inventory, guest: GuestCluster) -> Check:
     return failed(BOTH, "Nodes and VMs", detail, first)
 
 
-def name_check(inventory: Inventory, guest: GuestCluster) -> Check:
+def name_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
     """Return the check that the VMs of the Nodes are marked with --cluster-name."""
     nodes, unread = inventory.nodes, _why_unread(inventory, NODES, VIRTUAL_MACHINES)
     if unread:
         return skipped(BOTH, "cluster name", unread)
     # By name no VM of another cluster is found, which is the point here: compared without a name of our own.
-    index = _index(inventory, GuestCluster("", guest.namespace))
+    index = _index(inventory, ClusterIdentity("", guest.namespace))
     found = [find_vm(one, index).vm for one in nodes]
     labels = sorted({one.cluster_label for one in found if one is not None} - {""})
     if not labels:
@@ -234,7 +234,7 @@ def load_balancer_check(inventory: Inventory, cluster: ClusterIdentity) -> Check
     return ok(BOTH, name, f"{ours} of this cluster, {unmarked} with its name and no mark yet")
 
 
-def _index(inventory: Inventory, guest: GuestCluster) -> VMIndex:
+def _index(inventory: Inventory, guest: ClusterIdentity) -> VMIndex:
     return index_vms(
         inventory.machines,
         inventory.instances,

@@ -30,9 +30,10 @@ from harvester_ccm.commands.clusters import ask_all, read_load_balancers, unusab
 from harvester_ccm.errors import CCMError, CredentialError, NotFound
 from harvester_ccm.flags.cluster_name import read_cluster_name
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, LoadBalancer, VirtualMachine, load_balancers_in
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
-from harvester_ccm.plan.node.vms import GuestCluster, Membership, index_vms
+from harvester_ccm.plan.node.vms import Membership, index_vms
 from harvester_ccm.plan.service.cleanup import safe_to_delete
 from harvester_ccm.plan.service.ownership import service_key
 
@@ -140,7 +141,7 @@ def _doubts(
     elif vms is None:
         yield f"the VMs in namespace {namespace} cannot be read, so the cluster may still have some"
     else:
-        guest = GuestCluster(cluster, namespace)
+        guest = ClusterIdentity(cluster, namespace)
         index = index_vms(vms, (), cluster=guest, hostnames={}, claims={})
         alive = sorted(one.name for one in index.by_name.values() if one.membership is Membership.OWN)
         if alive:

@@ -14,10 +14,11 @@ from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.node_report import ListedNodes
 from harvester_ccm.commands.render import Output
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
 from harvester_ccm.plan.node.device_mapping import MappingPlan, mapping_text, plan_nad_mapping
-from harvester_ccm.plan.node.vms import GuestCluster, Membership, VMIndex, own_vmis
+from harvester_ccm.plan.node.vms import Membership, VMIndex, own_vmis
 
 Document = dict[str, object]
 
@@ -71,14 +72,14 @@ async def _from_clusters(call: Call) -> MappingReport:
         problem = inventory.problems.get(INSTANCES.plural)
         if problem is not None:
             raise problem
-        cluster = GuestCluster(call.settings.harvester.cluster_name, clusters.harvester.namespace)
+        cluster = ClusterIdentity.of(call.settings, clusters.harvester.namespace)
         return report_mapping(inventory, own_vmis(ListedNodes(inventory, cluster).index()))
 
 
 def _from_files(call: Call, files: tuple[str, ...]) -> MappingReport:
     contents = read_files(files, namespace=call.flags.text(NAMESPACE.name))
     inventory = with_stand_ins(contents.inventory).assuming(*call.settings.warnings)
-    cluster = GuestCluster(call.settings.harvester.cluster_name, contents.namespace)
+    cluster = ClusterIdentity.of(call.settings, contents.namespace)
     index = ListedNodes(inventory, cluster).index()
     vmis = own_vmis(index)
     if not vmis and inventory.instances:

@@ -14,6 +14,7 @@ from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.node_report import ListedNodes, NodeReport, print_report, report_node
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import (
     GUEST_OS_INFO,
@@ -24,7 +25,7 @@ from harvester_ccm.model.harvester import (
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.plan.node.existence import LiveGet, vm_to_get
 from harvester_ccm.plan.node.match import match_vm, wants_hostname
-from harvester_ccm.plan.node.vms import GuestCluster, VMIndex, may_be_asked
+from harvester_ccm.plan.node.vms import VMIndex, may_be_asked
 
 GUEST_AGENTS_ASKED: Final = 50
 """At most so many guest agents are asked for their host name to find the VM of one Node."""
@@ -56,7 +57,7 @@ async def _from_clusters(call: Call, name: str) -> NodeReport:
 
 async def report_live(node: Node, inventory: Inventory, clusters: Clusters, settings: Settings) -> NodeReport:
     """Return the explanation of a Node out of what was read, and of what Harvester has to be asked for besides."""
-    store = ListedNodes(inventory, GuestCluster(settings.harvester.cluster_name, clusters.harvester.namespace))
+    store = ListedNodes(inventory, ClusterIdentity.of(settings, clusters.harvester.namespace))
     if wants_hostname(node, match_vm(store, node)):
         store = ListedNodes(await _with_hostnames(store, clusters), store.cluster)
     return report_node(node, store, settings, live_get=await _get_vm(node, store, clusters))
@@ -98,7 +99,7 @@ def _from_files(call: Call, files: tuple[str, ...]) -> NodeReport:
     contents = read_files(files, namespace=call.flags.text(NAMESPACE.name))
     node, choice = _chosen(call, contents.inventory)
     inventory = with_stand_ins(contents.inventory).assuming(choice, *_missing(call, contents.inventory))
-    cluster = GuestCluster(call.settings.harvester.cluster_name, contents.namespace)
+    cluster = ClusterIdentity.of(call.settings, contents.namespace)
     return report_node(node, ListedNodes(inventory, cluster), call.settings, live_get=None)
 
 

@@ -18,6 +18,7 @@ from harvester_ccm.commands.rehearsal import AFTER_WRITE, merge
 from harvester_ccm.commands.render import Output
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import (
     INSTANCES,
@@ -26,6 +27,7 @@ from harvester_ccm.model.harvester import (
     VirtualMachine,
     VirtualMachineInstance,
 )
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.node.decision import NodePlan, VirtualIPs, observe, plan_node, virtual_ips_of
 from harvester_ccm.plan.node.existence import LiveGet, power
 from harvester_ccm.plan.node.lifecycle import (
@@ -36,9 +38,8 @@ from harvester_ccm.plan.node.lifecycle import (
     plan_lifecycle,
 )
 from harvester_ccm.plan.node.match import Match
-from harvester_ccm.plan.node.node_note import NodeNote
 from harvester_ccm.plan.node.patch import NodeRequest, patch_request, uninitialized_taints
-from harvester_ccm.plan.node.vms import VM, GuestCluster, VMIndex, agent_connected, join, phase
+from harvester_ccm.plan.node.vms import VM, VMIndex, agent_connected, join, phase
 from harvester_ccm.plan.service.kube_vip import virtual_ips
 
 Document = dict[str, object]
@@ -112,7 +113,7 @@ class ListedNodes:
     """Nodes and VMs of an inventory: the ``NodeStore`` of a command."""
 
     inventory: Inventory
-    cluster: GuestCluster
+    cluster: ClusterIdentity
 
     @property
     def nodes(self) -> Listed[Node]:
@@ -210,7 +211,7 @@ def _patched(node: Node, body: Mapping[str, object]) -> Node:
     return NODES.decode(msgspec.json.encode(merged))
 
 
-def _note_document(note: NodeNote) -> Document:
+def _note_document(note: EventMessage) -> Document:
     return {"type": note.type, "reason": str(note.reason), "message": note.message}
 
 

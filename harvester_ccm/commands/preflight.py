@@ -48,7 +48,6 @@ from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
-from harvester_ccm.plan.node.vms import GuestCluster
 
 MANUAL: Final = Manual(
     usages=("preflight [flags]",),
@@ -103,9 +102,8 @@ async def _check(call: Call, show: Callable[[Check], None]) -> None:
                 show(found)
     inventory = in_both(guest.inventory, harvester.inventory)
     cluster = ClusterIdentity.of(settings, harvester.namespace, inventory.cluster_uid)
-    vms = GuestCluster(cluster.name, cluster.namespace)
-    show(node_check(inventory, vms))
-    show(name_check(inventory, vms))
+    show(node_check(inventory, cluster))
+    show(name_check(inventory, cluster))
     show(load_balancer_check(inventory, cluster))
 
 
@@ -168,7 +166,7 @@ class _Side:
         for check in (apis, *rights):
             self._say(check)
         if self.where == HARVESTER:
-            guest = GuestCluster(self._settings.harvester.cluster_name, self.namespace)
+            guest = ClusterIdentity.of(self._settings, self.namespace)
             self._say(vm_check(self.inventory, guest))
 
     def _apis(self) -> tuple[Needed, ...]:

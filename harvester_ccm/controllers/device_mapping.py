@@ -1,7 +1,8 @@
 """The ConfigMap ``kube-system/harvester-nad-mapping``: which device of the nodes is in which Harvester network.
 
 Kept by one key in one queue: any number of changes of VMs in a row leads to one look. What it says is decided in
-``plan.nad_mapping``. Charts before 0.2.13 do not grant ConfigMaps; that is said once, and the rest goes on without.
+``plan.node.device_mapping``. Charts before 0.2.13 do not grant ConfigMaps; that is said once, and the rest goes on
+without.
 """
 
 from __future__ import annotations

@@ -26,11 +26,11 @@ from harvester_ccm.errors import Forbidden, Invalid, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.model.core import NODES, Node
-from harvester_ccm.model.outcome import Done, Outcome, Wait
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
+from harvester_ccm.plan.node.events import new_events, write_note
 from harvester_ccm.plan.node.match import wants_hostname
-from harvester_ccm.plan.node.node_note import NodeNote, news, write_note
 from harvester_ccm.plan.node.patch import NodeRequest, patch_request
 
 PASS_SPREAD: Final = 0.2
@@ -47,7 +47,7 @@ class _Memory:
     since: dict[str, float] = field(default_factory=dict)
     """When each note began to hold, by its key."""
     told: frozenset[str] = frozenset()
-    refused: tuple[NodeNote, ...] = ()
+    refused: tuple[EventMessage, ...] = ()
     """Why the last write failed."""
     logged: object = None
     """What the last look found odd, for the debug log."""
@@ -115,18 +115,18 @@ class NodeController:
             memory = self._memory[node.metadata.name] = _Memory(node.metadata.uid)
         return memory
 
-    def _tell_ripe(self, node: Node, notes: Iterable[NodeNote], memory: _Memory) -> float | None:
+    def _tell_ripe(self, node: Node, notes: Iterable[EventMessage], memory: _Memory) -> float | None:
         """Tell the notes that hold for long enough; return the seconds until the next one does."""
         now = asyncio.get_running_loop().time()
         current = {note.key: note for note in notes}
         memory.since = {key: memory.since.get(key, now) for key in current}
         left = {key: max(0.0, memory.since[key] + self._settings.monitor_period - now) for key in current}
-        fresh, memory.told = news((note for key, note in current.items() if not left[key]), memory.told)
+        fresh, memory.told = new_events((note for key, note in current.items() if not left[key]), memory.told)
         for note in fresh:
             self._tell(node, note)
         return min((seconds for seconds in left.values() if seconds), default=None)
 
-    def _tell(self, node: Node, note: NodeNote) -> None:
+    def _tell(self, node: Node, note: EventMessage) -> None:
         reference = ObjectReference.of(NODES, node)
         self._recorder.record(reference, note.type, note.reason, note.message, component=NODE_CONTROLLER)
         level = log.warning if note.type == "Warning" else log.debug

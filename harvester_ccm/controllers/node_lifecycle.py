@@ -21,7 +21,8 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
-from harvester_ccm.model.outcome import Done, Outcome, Wait
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
+from harvester_ccm.plan.node.events import new_events
 from harvester_ccm.plan.node.existence import LiveGet, vm_to_get
 from harvester_ccm.plan.node.lifecycle import (
     DELETION_WINDOW,
@@ -35,7 +36,6 @@ from harvester_ccm.plan.node.lifecycle import (
     plan_lifecycle,
 )
 from harvester_ccm.plan.node.match import match_vm
-from harvester_ccm.plan.node.node_note import NodeNote, news
 from harvester_ccm.plan.node.patch import NodeRequest, patch_request
 
 HELD_PAUSE: Final = 60.0
@@ -177,12 +177,12 @@ class NodeLifecycleController:
         self._tell(node, deletion.done)
         return Done()
 
-    def _tell_news(self, node: Node, note: NodeNote | None, memory: _Memory) -> None:
-        fresh, memory.told = news([note] if note else [], memory.told)
+    def _tell_news(self, node: Node, note: EventMessage | None, memory: _Memory) -> None:
+        fresh, memory.told = new_events([note] if note else [], memory.told)
         for one in fresh:
             self._tell(node, one)
 
-    def _tell(self, node: Node, note: NodeNote) -> None:
+    def _tell(self, node: Node, note: EventMessage) -> None:
         reference = ObjectReference.of(NODES, node)
         self._recorder.record(reference, note.type, note.reason, note.message, component=LIFECYCLE_CONTROLLER)
         level = log.warning if note.type == "Warning" else log.debug

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
-from harvester_ccm.plan.node.node_identity import node_identities, vm_identities
-from harvester_ccm.plan.node.vms import VM, GuestCluster, VMIndex, claims_of, join, usable_hostname
+from harvester_ccm.plan.node.vms import VM, VMIndex, claims_of, join, node_identities, usable_hostname, vm_identities
 
 IDENTITY: Final = "identity"
 """Index of Nodes by ``node_identities``."""
@@ -49,7 +49,7 @@ class VMCache:
         nodes: Informer[Node],
         vms: Informer[VirtualMachine],
         vmis: Informer[VirtualMachineInstance],
-        cluster: GuestCluster,
+        cluster: ClusterIdentity,
     ) -> None:
         """``nodes`` has NODE_INDEXES, ``vms`` has VM_INDEXES."""
         self.nodes = nodes

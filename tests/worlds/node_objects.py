@@ -11,14 +11,15 @@ import msgspec
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import Answer, ApiError, error_from_answer
 from harvester_ccm.flags import build_settings, parse_command_line
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import NODES, Node, NodeAddress
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.plan.node.addresses import AddressPlan
-from harvester_ccm.plan.node.vms import GuestCluster, VMIndex, claims_of, index_vms
+from harvester_ccm.plan.node.vms import VMIndex, claims_of, index_vms
 from tests.worlds.merge_patch import merged
 
 NAMESPACE = "prod"
-CLUSTER = GuestCluster(name="demo", namespace=NAMESPACE)
+CLUSTER = ClusterIdentity(name="demo", namespace=NAMESPACE)
 OWN = {"guestcluster.harvesterhci.io/name": "demo", "harvesterhci.io/creator": "docker-machine-driver-harvester"}
 FOREIGN = {**OWN, "guestcluster.harvesterhci.io/name": "other"}
 UNINITIALIZED = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}
@@ -134,7 +135,7 @@ def index(
     *,
     hostnames: Mapping[str, str] | None = None,
     nodes: Iterable[Node] = (),
-    cluster: GuestCluster = CLUSTER,
+    cluster: ClusterIdentity = CLUSTER,
     synced: bool = True,
 ) -> VMIndex:
     """Return the index of all this."""

@@ -17,10 +17,10 @@ from harvester_ccm.controllers.virtual_ips import VirtualAddresses
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer, Selection
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import UNINITIALIZED_TAINT
-from harvester_ccm.plan.node.vms import GuestCluster
 from tests.worlds.memory_server import Document, MemoryClient, MemoryServer
 from tests.worlds.node_objects import DEFAULTS
 
@@ -67,7 +67,7 @@ class NodeWorld:
         self.load_balancers = Informer(self.harvester, LOAD_BALANCERS, vms)
         self.config_maps = Informer(self.guest, CONFIG_MAPS, Selection("kube-system"))
         self.recorder = EventRecorder(self.guest, host="test")
-        self.vms = VMCache(self.nodes, self.machines, self.instances, GuestCluster(cluster, NAMESPACE))
+        self.vms = VMCache(self.nodes, self.machines, self.instances, ClusterIdentity(cluster, NAMESPACE))
         self.hostnames = GuestHostnames(self.harvester, self.vms)
         self.node = NodeController(
             self.guest,

@@ -26,8 +26,9 @@ from dataclasses import dataclass, replace
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node, NodeAddress
 from harvester_ccm.model.harvester import VirtualMachineInstance
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP
-from harvester_ccm.netip import IPAddress, IPNetwork, parse_range
+from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, plain_address
 from harvester_ccm.plan.node import events
 from harvester_ccm.plan.node.interfaces import (
     DroppedAddress,
@@ -38,9 +39,7 @@ from harvester_ccm.plan.node.interfaces import (
     reported_addresses,
 )
 from harvester_ccm.plan.node.internal_ip import Candidates, Choice, InternalIPRules, choose_internal_ips
-from harvester_ccm.plan.node.node_note import NodeNote
 from harvester_ccm.plan.node.patch import was_initialised
-from harvester_ccm.plan.node.provided_node_ip import parse_provided_node_ip, prefer_provided
 
 _HiddenRanges = Mapping[DropReason, tuple[IPNetwork, ...]]
 
@@ -53,9 +52,9 @@ class AddressPlan:
     """All of them, the Hostname last. Empty: there is nothing to publish, leave the Node's as they are."""
     dropped: tuple[DroppedAddress, ...] = ()
     """Reported addresses that are not published, with the reason, for the log."""
-    problem: NodeNote | None = None
+    problem: EventMessage | None = None
     """Why there is nothing to publish; set exactly when ``addresses`` is empty."""
-    notes: tuple[NodeNote, ...] = ()
+    notes: tuple[EventMessage, ...] = ()
     """Oddities that did not prevent a result."""
 
 
@@ -92,7 +91,7 @@ def plan_addresses(
     return replace(plan, dropped=(*dropped, *plan.dropped), notes=(*notes, *hidden_notes))
 
 
-def _provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress, ...], list[NodeNote]]:
+def _provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress, ...], list[EventMessage]]:
     value = node.metadata.annotation(PROVIDED_NODE_IP)
     if value is None or not settings.use_provided_node_ip:
         return (), []
@@ -126,7 +125,7 @@ def _present_internal_ips(node: Node) -> frozenset[IPAddress]:
     return frozenset(usable)
 
 
-def _hidden(node: Node, settings: NodeSettings, choice: Choice) -> tuple[_HiddenRanges, list[NodeNote]]:
+def _hidden(node: Node, settings: NodeSettings, choice: Choice) -> tuple[_HiddenRanges, list[EventMessage]]:
     """Return the ranges that ExternalIPs are hidden in. Chosen by range, additional internal IPs are not looked at."""
     hidden: _HiddenRanges = {DropReason.EXCLUDED: settings.exclude_ranges}
     value = node.metadata.annotation(ADDITIONAL_INTERNAL_IPS)
@@ -202,3 +201,42 @@ def in_present_order(wanted: Sequence[NodeAddress], present: Sequence[NodeAddres
     """
     order = iter([address for address in dict.fromkeys(present) if address in wanted])
     return tuple(next(order) if address in present else address for address in wanted)
+
+
+def parse_provided_node_ip(value: str) -> tuple[IPAddress, ...]:
+    """Return the addresses in their order. Raises ValueError with a sentence for the owner of the Node.
+
+    Blanks around an address are accepted; Go's framework refuses them.
+    """
+    try:
+        addresses = tuple(plain_address(part.strip()) for part in value.split(","))
+    except ValueError as error:
+        raise ValueError(f"is {value!r}, expected an IP address or an IPv4 and an IPv6 address: {error}") from None
+    if len({address.version for address in addresses}) < len(addresses):
+        raise ValueError(f"is {value!r}, expected at most one address of each family")
+    if any(address.is_unspecified for address in addresses):
+        raise ValueError(f"is {value!r}, expected addresses other than 0.0.0.0 and ::")
+    return addresses
+
+
+def prefer_provided(addresses: Sequence[NodeAddress], provided: Sequence[IPAddress]) -> tuple[NodeAddress, ...]:
+    """Return the addresses as the cloud-provider framework arranges them for the annotation.
+
+    The provided addresses come first, in the annotation's order; other addresses of a type that one of them has go
+    away; all others follow in their order. Raises ValueError when a provided address is not among the addresses.
+    """
+    first: list[NodeAddress] = []
+    for wanted in provided:
+        equal = [address for address in addresses if _is(address, wanted)]
+        if not equal:
+            raise ValueError(f"{wanted} is not an address of the VM")
+        first += equal
+    enforced = {address.type for address in first}
+    return (*first, *(address for address in addresses if address.type not in enforced))
+
+
+def _is(address: NodeAddress, wanted: IPAddress) -> bool:
+    try:
+        return plain_address(address.address) == wanted
+    except ValueError:
+        return False

@@ -21,13 +21,13 @@ from typing import Final
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import CCMError, Forbidden, NotFound
 from harvester_ccm.model.core import Node, format_provider_id, parse_provider_id
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import MACHINE_RECORD, NodeReason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
 from harvester_ccm.plan.node.events import not_running
 from harvester_ccm.plan.node.interfaces import DroppedAddress
 from harvester_ccm.plan.node.match import Match, match_vm, unreadable
-from harvester_ccm.plan.node.node_note import NodeNote
 from harvester_ccm.plan.node.patch import (
     MetadataChange,
     NodePatch,
@@ -76,7 +76,7 @@ class NodeView:
     match: Match
     settings: NodeSettings
     virtual_ips: VirtualIPs = VirtualIPs()
-    unreadable: NodeNote | None = None
+    unreadable: EventMessage | None = None
     """Why VMs or VMIs cannot be read at the moment; what was read before may be known nevertheless."""
 
 
@@ -87,13 +87,13 @@ class NodePlan:
     patches: tuple[NodePatch, ...] = ()
     """Make the request of each with ``patch_request``, of the Node that the one before returned; stop at the first
     that fails."""
-    done: NodeNote | None = None
+    done: EventMessage | None = None
     """Event for when everything was applied: the Node is initialised."""
-    waiting: NodeNote | None = None
+    waiting: EventMessage | None = None
     """Why the initialisation cannot be done yet; also among the notes. A VM or VMI event is the wake-up."""
-    notes: tuple[NodeNote, ...] = ()
-    """To be told as Events, through ``node_note.news``."""
-    remarks: tuple[NodeNote, ...] = ()
+    notes: tuple[EventMessage, ...] = ()
+    """To be told as Events, through ``events.new_events``."""
+    remarks: tuple[EventMessage, ...] = ()
     """For the log only."""
     dropped: tuple[DroppedAddress, ...] = ()
     """Addresses that are not published and why, for the log at ``--v=4``."""
@@ -170,7 +170,7 @@ def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
     )
     return NodePlan(
         patches=tuple(patch for patch in patches if patch is not None),
-        done=NodeNote(NodeReason.SYNCED, "Node synced successfully", type="Normal") if tainted else None,
+        done=EventMessage("Normal", NodeReason.SYNCED, "Node synced successfully") if tainted else None,
         notes=told,
         remarks=remarks,
         dropped=addresses.dropped,
@@ -186,11 +186,13 @@ def _with_record(node: Node, vm: VM, change: MetadataChange) -> MetadataChange:
     return replace(change, annotations={**change.annotations, MACHINE_RECORD: vm.name})
 
 
-def _match_notes(match: Match) -> tuple[NodeNote, ...]:
+def _match_notes(match: Match) -> tuple[EventMessage, ...]:
     return (match.note,) if match.note else ()
 
 
-def _sorted_out(notes: tuple[NodeNote, ...], *, tainted: bool) -> tuple[tuple[NodeNote, ...], tuple[NodeNote, ...]]:
+def _sorted_out(
+    notes: tuple[EventMessage, ...], *, tainted: bool
+) -> tuple[tuple[EventMessage, ...], tuple[EventMessage, ...]]:
     """Return what is told and what is only logged."""
     told = tuple(note for note in notes if tainted or note.reason in _TOLD_AFTER_INIT)
     return told, tuple(note for note in notes if note not in told)

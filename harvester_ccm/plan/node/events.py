@@ -1,28 +1,83 @@
-"""Sentences about a Node's addresses: what is wrong, what was seen, what to do."""
+"""What is said about a Node: why it waits, what is odd about it, what was done to it, and what to do.
+
+A message becomes an Event on the Node the first time it holds and again only after it stopped holding or its reason
+changed; ``new_events`` decides that. The same messages are the sentences in the log.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from harvester_ccm.errors import CCMError, CredentialError, Forbidden, NotFound, Unauthorized, Unreachable
 from harvester_ccm.model.harvester import VirtualMachineInstance
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, NodeReason
 from harvester_ccm.netip import IPAddress, IPNetwork
 from harvester_ccm.plan.node.interfaces import DroppedAddress, Nic
 from harvester_ccm.plan.node.internal_ip import Choice
-from harvester_ccm.plan.node.node_note import NodeNote
 from harvester_ccm.plan.node.vms import VM, agent_connected
 
 
-def not_running(vm: VM) -> NodeNote:
+def warning(reason: NodeReason, message: str, subject: str = "") -> EventMessage:
+    """Return what somebody has to look after."""
+    return EventMessage("Warning", reason, message, subject)
+
+
+def new_events(notes: Iterable[EventMessage], told: frozenset[str]) -> tuple[tuple[EventMessage, ...], frozenset[str]]:
+    """Return the notes that were not told yet, and what to pass as ``told`` next time for this Node.
+
+    A note that stopped holding is forgotten, so it is told again when it comes back. Forget the whole set when the
+    Node is deleted: a Node that joins again is a new one.
+    """
+    current = {note.key: note for note in notes}
+    fresh = tuple(note for key, note in current.items() if key not in told)
+    return fresh, frozenset(current)
+
+
+def write_note(error: CCMError) -> EventMessage:
+    """Return why a write to the Node failed."""
+    what_to_do = (
+        "Grant the verb patch on nodes and nodes/status to the ClusterRole of this cloud controller manager"
+        if isinstance(error, Forbidden)
+        else "See what refuses it, for example an admission webhook"
+    )
+    return warning(NodeReason.WRITE_REFUSED, f"The Node could not be written: {error}. {what_to_do}")
+
+
+def harvester_note(error: CCMError, *, action: str, namespace: str) -> EventMessage:
+    """Return why Harvester could not be asked about the VM of a Node. None of this ever means that the VM is gone.
+
+    ``action`` is what was tried, for example ``list VirtualMachines``.
+    """
+    match error:
+        case Forbidden():
+            return warning(
+                NodeReason.HARVESTER_FORBIDDEN,
+                f"Harvester forbids to {action} in namespace {namespace}: {error}. Bind the ClusterRole "
+                "harvesterhci.io:cloudprovider to the service account of the cloud-config in that namespace",
+                subject=action,
+            )
+        case Unauthorized() | CredentialError():
+            text, subject = f"does not accept the credential in the cloud-config; renew it: {error}", "credential"
+        case Unreachable():
+            text, subject = f"cannot be reached; trying again: {error}", "unreachable"
+        case NotFound():
+            text, subject = f"does not know how to {action}; is the cloud-config's server a Harvester? {error}", "kind"
+        case _:
+            text, subject = f"failed to {action} in namespace {namespace}; trying again: {error}", "failing"
+    return warning(NodeReason.HARVESTER_UNAVAILABLE, f"Harvester {text}", subject=subject)
+
+
+def not_running(vm: VM) -> EventMessage:
     """Return the note for a VM that has no VMI."""
     status = vm.object.status.printable_status if vm.object.status else ""
-    return NodeNote(
+    return warning(
         NodeReason.VM_NOT_RUNNING,
         f"VM {vm.object.metadata.key} is not running (status {status or 'unknown'}), so it has no address yet",
     )
 
 
-def no_network(vmi: VirtualMachineInstance, network: str | None) -> NodeNote:
+def no_network(vmi: VirtualMachineInstance, network: str | None) -> EventMessage:
     """Return the note for a VM without an interface that counts."""
     attached = ", ".join(vmi.spec.multus_networks.values()) or "none but the pod network"
     name = vmi.metadata.key
@@ -30,12 +85,12 @@ def no_network(vmi: VirtualMachineInstance, network: str | None) -> NodeNote:
         text = f"VM {name} has no interface in --management-network {network}; its networks: {attached}"
     else:
         text = f"VM {name} has no interface in a VM network; its networks: {attached}"
-    return NodeNote(NodeReason.NO_MANAGEMENT_NETWORK, text, subject=network or "")
+    return warning(NodeReason.NO_MANAGEMENT_NETWORK, text, subject=network or "")
 
 
-def guessed_network(nic: Nic) -> NodeNote:
+def guessed_network(nic: Nic) -> EventMessage:
     """Return the note for a VM with several interfaces of which none was asked for."""
-    return NodeNote(
+    return warning(
         NodeReason.NETWORK_GUESSED,
         f"The VM has several network interfaces ({', '.join(nic.guessed_among)}); the addresses of {nic.name!r} in "
         f"network {nic.network} are used. Name the network with --management-network",
@@ -43,7 +98,7 @@ def guessed_network(nic: Nic) -> NodeNote:
     )
 
 
-def no_address(vmi: VirtualMachineInstance, nic: Nic, dropped: Sequence[DroppedAddress]) -> NodeNote:
+def no_address(vmi: VirtualMachineInstance, nic: Nic, dropped: Sequence[DroppedAddress]) -> EventMessage:
     """Return the note for an interface without a usable address."""
     where = f"VM {vmi.metadata.key} has no address yet on network {nic.network}"
     if dropped:
@@ -54,29 +109,29 @@ def no_address(vmi: VirtualMachineInstance, nic: Nic, dropped: Sequence[DroppedA
         text = f"{where}: qemu-guest-agent is connected but reports none. Does the guest configure this interface?"
     else:
         text = f"{where}: is qemu-guest-agent installed and running in the guest?"
-    return NodeNote(NodeReason.NO_ADDRESS, text)
+    return warning(NodeReason.NO_ADDRESS, text)
 
 
-def no_internal_ip(nic: Nic, reported: Sequence[IPAddress], cidrs: Sequence[IPNetwork]) -> NodeNote:
+def no_internal_ip(nic: Nic, reported: Sequence[IPAddress], cidrs: Sequence[IPNetwork]) -> EventMessage:
     """Return the note for addresses none of which may be the InternalIP."""
     seen, ranges = ", ".join(map(str, reported)), ", ".join(map(str, cidrs))
     text = f"None of the VM's addresses on network {nic.network} ({seen}) is inside --node-ip-cidr {ranges}"
-    return NodeNote(NodeReason.NO_INTERNAL_IP, f"{text}. Correct the flag or the address", subject=ranges)
+    return warning(NodeReason.NO_INTERNAL_IP, f"{text}. Correct the flag or the address", subject=ranges)
 
 
-def invalid_provided(value: str, cause: str) -> NodeNote:
+def invalid_provided(value: str, cause: str) -> EventMessage:
     """Return the note for an annotation that cannot be read."""
     text = f"Annotation {PROVIDED_NODE_IP} {cause}. It is ignored; correct the kubelet's --node-ip"
-    return NodeNote(NodeReason.PROVIDED_IP_INVALID, text, subject=value)
+    return warning(NodeReason.PROVIDED_IP_INVALID, text, subject=value)
 
 
-def invalid_additional(value: str, cause: str) -> NodeNote:
+def invalid_additional(value: str, cause: str) -> EventMessage:
     """Return the note for an annotation that cannot be read, or only in part."""
     text = (
         f"Annotation {ADDITIONAL_INTERNAL_IPS} is {value!r}, expected a JSON list of IP addresses such as "
         f'["10.0.0.5"]: {cause}. What cannot be read is ignored'
     )
-    return NodeNote(NodeReason.ADDITIONAL_IPS_INVALID, text, subject=value)
+    return warning(NodeReason.ADDITIONAL_IPS_INVALID, text, subject=value)
 
 
 def choice_notes(
@@ -86,7 +141,7 @@ def choice_notes(
     reported: Sequence[IPAddress],
     elsewhere: Mapping[IPAddress, str],
     nic: Nic,
-) -> list[NodeNote]:
+) -> list[EventMessage]:
     """Return what the owner of the Node should know about the choice."""
     notes = []
     missing = [address for address in provided if address not in choice.internal]
@@ -98,13 +153,13 @@ def choice_notes(
     if choice.despite_exclusion:
         used = ", ".join(map(str, choice.despite_exclusion))
         text = f"{used} is in --node-exclude-ip-ranges, and the InternalIP because the VM has no other of its family"
-        notes.append(NodeNote(NodeReason.EXCLUDED_ADDRESS_USED, f"{text}. Correct the flag", subject=used))
+        notes.append(warning(NodeReason.EXCLUDED_ADDRESS_USED, f"{text}. Correct the flag", subject=used))
     return notes
 
 
 def _provided_missing(
     missing: Sequence[IPAddress], reported: Sequence[IPAddress], elsewhere: Mapping[IPAddress, str], nic: Nic
-) -> NodeNote:
+) -> EventMessage:
     names, seen = ", ".join(map(str, missing)), ", ".join(map(str, reported))
     interfaces = ", ".join(sorted({elsewhere[address] for address in missing if address in elsewhere}))
     hint = (
@@ -112,7 +167,7 @@ def _provided_missing(
         if interfaces
         else "Correct the kubelet's --node-ip or the address of the VM"
     )
-    return NodeNote(
+    return warning(
         NodeReason.PROVIDED_IP_NOT_FOUND,
         f"Annotation {PROVIDED_NODE_IP} names {names}, which the VM does not have on network {nic.network} "
         f"(it has {seen}); another address was chosen. {hint}",
@@ -120,8 +175,8 @@ def _provided_missing(
     )
 
 
-def _provided_trusted(used: str, nic: Nic) -> NodeNote:
-    return NodeNote(
+def _provided_trusted(used: str, nic: Nic) -> EventMessage:
+    return warning(
         NodeReason.PROVIDED_IP_TRUSTED,
         f"The VM reports no address on network {nic.network}, so {used} from annotation {PROVIDED_NODE_IP} is the "
         "InternalIP for now. Is qemu-guest-agent installed and running in the guest?",

@@ -25,7 +25,9 @@ from typing import Final
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
 from harvester_ccm.model.core import Node, Taint, parse_provider_id
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
+from harvester_ccm.plan.node.events import warning
 from harvester_ccm.plan.node.existence import (
     NOTHING_CHECKED,
     ClusterCheck,
@@ -37,7 +39,6 @@ from harvester_ccm.plan.node.existence import (
     power,
     vm_existence,
 )
-from harvester_ccm.plan.node.node_note import NodeNote
 from harvester_ccm.plan.node.patch import NodePatch, NodeRequest, has_taint, taints_patch, without_taint
 from harvester_ccm.plan.node.vms import NodeStore
 
@@ -92,7 +93,7 @@ class NodeDeletion:
     name: str
     uid: str
     resource_version: str
-    done: NodeNote
+    done: EventMessage
     """Event for when it succeeded."""
 
     def request(self) -> NodeRequest:
@@ -112,8 +113,8 @@ class LifecyclePlan:
     """Pass it in next time; None forgets the earlier confirmations."""
     recheck_after: float | None = None
     """Seconds after which another look is due even without an event."""
-    note: NodeNote | None = None
-    """To be told as an Event, through ``node_note.news``."""
+    note: EventMessage | None = None
+    """To be told as an Event, through ``events.new_events``."""
 
 
 def observe_lifecycle(
@@ -152,7 +153,7 @@ def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
             return _absent(view)
 
 
-def deletion_refused(node: Node, error: CCMError) -> tuple[NodeNote | None, float | None]:
+def deletion_refused(node: Node, error: CCMError) -> tuple[EventMessage | None, float | None]:
     """Return what to tell about a failed deletion and the seconds to wait before the next try.
 
     No note: the Node is gone or has changed, which the next event shows. No seconds: the usual growing pauses.
@@ -166,9 +167,9 @@ def deletion_refused(node: Node, error: CCMError) -> tuple[NodeNote | None, floa
                 f"Failed deleting node {name}, whose VM no longer exists: {error}. Grant the verb delete on nodes to "
                 f"the ClusterRole of this cloud controller manager, or run: kubectl delete node {name}"
             )
-            return NodeNote(NodeReason.DELETION_FAILED, text, subject="forbidden"), REFUSED_PAUSE
+            return warning(NodeReason.DELETION_FAILED, text, subject="forbidden"), REFUSED_PAUSE
         case _:
-            return NodeNote(NodeReason.DELETION_FAILED, f"Failed deleting node {name}: {error}"), None
+            return warning(NodeReason.DELETION_FAILED, f"Failed deleting node {name}: {error}"), None
 
 
 def _untainted(node: Node) -> NodePatch | None:
@@ -199,10 +200,8 @@ def _absent(view: LifecycleView) -> LifecyclePlan:
     if obstacle is not None:
         return LifecyclePlan(absences=absences, recheck_after=settings.confirmation_spacing, note=obstacle)
     name = node.metadata.name
-    done = NodeNote(
-        NodeReason.DELETING,
-        f"Deleting node {name} because it does not exist in the cloud provider",
-        type="Normal",
+    done = EventMessage(
+        "Normal", NodeReason.DELETING, f"Deleting node {name} because it does not exist in the cloud provider"
     )
     deletion = NodeDeletion(name, node.metadata.uid, node.metadata.resource_version, done)
     return LifecyclePlan(deletion=deletion, absences=absences, recheck_after=settings.confirmation_spacing)
@@ -225,7 +224,7 @@ def _counted(view: LifecycleView) -> AbsenceCount:
     return replace(absences, count=absences.count + 1, last=view.now)
 
 
-def _obstacle(view: LifecycleView) -> NodeNote | None:
+def _obstacle(view: LifecycleView) -> EventMessage | None:
     check, settings = view.check, view.settings
     gone = f"The VM of this Node no longer exists in Harvester ({view.existence.detail}), but the Node is not deleted"
     if settings.deletion_max_share <= 0:
@@ -253,11 +252,11 @@ def _obstacle(view: LifecycleView) -> NodeNote | None:
     return None
 
 
-def _doubt(existence: VMExistence) -> NodeNote | None:
+def _doubt(existence: VMExistence) -> EventMessage | None:
     if not existence.unprovable:
         return None
     return _held(f"This Node has no VM in Harvester, but the Node is not deleted: {existence.detail}", "doubt")
 
 
-def _held(text: str, subject: str) -> NodeNote:
-    return NodeNote(NodeReason.DELETION_HELD, text, subject=subject)
+def _held(text: str, subject: str) -> EventMessage:
+    return warning(NodeReason.DELETION_HELD, text, subject=subject)

@@ -18,8 +18,9 @@ from enum import StrEnum
 from typing import Final
 
 from harvester_ccm.model.core import Node, parse_provider_id
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
-from harvester_ccm.plan.node.node_note import NodeNote, harvester_note
+from harvester_ccm.plan.node.events import harvester_note, warning
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.node.vms import VM, Membership, NodeStore, VMIndex
 
@@ -41,9 +42,9 @@ class Match:
 
     vm: VM | None = None
     by: MatchedBy | None = None
-    problem: NodeNote | None = None
+    problem: EventMessage | None = None
     """Set exactly when there is no VM."""
-    note: NodeNote | None = None
+    note: EventMessage | None = None
     """An oddity of a VM that was found."""
 
 
@@ -54,7 +55,7 @@ def match_vm(store: NodeStore, node: Node) -> Match:
     return Match(problem=problem) if problem is not None else match
 
 
-def unreadable(store: NodeStore) -> NodeNote | None:
+def unreadable(store: NodeStore) -> EventMessage | None:
     """Return why the VMs cannot be read at the moment, None while they can."""
     for action, error in (
         ("list VirtualMachines", store.vms.problem),
@@ -146,7 +147,7 @@ def _only(group: Sequence[VM], by: MatchedBy, identity: str) -> Match | None:
         return Match(group[0], by)
     names = ", ".join(sorted(vm.name for vm in group))
     return Match(
-        problem=NodeNote(
+        problem=warning(
             NodeReason.VM_AMBIGUOUS,
             f"Several VMs have the {identity}: {names}. Give each its own, or mark the VMs of this cluster with the "
             f"label {VM_CLUSTER}",
@@ -155,13 +156,13 @@ def _only(group: Sequence[VM], by: MatchedBy, identity: str) -> Match | None:
     )
 
 
-def _unsynced(index: VMIndex) -> NodeNote:
+def _unsynced(index: VMIndex) -> EventMessage:
     text = f"The VMs in Harvester namespace {index.cluster.namespace} have not been read completely yet"
-    return NodeNote(NodeReason.HARVESTER_UNAVAILABLE, text, subject="unsynced")
+    return warning(NodeReason.HARVESTER_UNAVAILABLE, text, subject="unsynced")
 
 
-def _not_found(node: Node, index: VMIndex) -> NodeNote:
-    return NodeNote(
+def _not_found(node: Node, index: VMIndex) -> EventMessage:
+    return warning(
         NodeReason.VM_NOT_FOUND,
         f"No VM of that name in namespace {index.cluster.namespace} of Harvester, and none with this Node's provider "
         f"ID, system UUID or guest host name {node.metadata.name}. Check the namespace in the cloud-config; a VM with "
@@ -174,8 +175,8 @@ def _label_to_be_asked(index: VMIndex) -> str:
     return f"{VM_CLUSTER}={index.cluster.name}" if index.cluster.named else f"{VM_CREATOR}={NODE_DRIVER}"
 
 
-def _foreign(vm: VM, index: VMIndex) -> NodeNote:
-    return NodeNote(
+def _foreign(vm: VM, index: VMIndex) -> EventMessage:
+    return warning(
         NodeReason.VM_OF_OTHER_CLUSTER,
         f"VM {index.cluster.namespace}/{vm.name} has this Node's name but its label {VM_CLUSTER} is "
         f"{vm.cluster_label!r}, and this cluster is {index.cluster.name!r}. Correct the label or --cluster-name",
@@ -183,9 +184,9 @@ def _foreign(vm: VM, index: VMIndex) -> NodeNote:
     )
 
 
-def _of_other_node(vm: VM, index: VMIndex) -> NodeNote:
+def _of_other_node(vm: VM, index: VMIndex) -> EventMessage:
     owner = index.claims[vm.uid]
-    return NodeNote(
+    return warning(
         NodeReason.VM_OF_OTHER_NODE,
         f"VM {index.cluster.namespace}/{vm.name} has this Node's name but is the machine of Node {owner} by its "
         f"provider ID. Delete Node {owner} if it is a left-over, or install qemu-guest-agent in this Node's VM",
@@ -193,8 +194,8 @@ def _of_other_node(vm: VM, index: VMIndex) -> NodeNote:
     )
 
 
-def _replaced(node: Node, vm: VM) -> NodeNote:
-    return NodeNote(
+def _replaced(node: Node, vm: VM) -> EventMessage:
+    return warning(
         NodeReason.VM_REPLACED,
         f"The VM in the provider ID {node.spec.provider_id} no longer exists; VM {vm.name} with UID {vm.uid} "
         "is taken for this Node. A provider ID cannot be changed: delete the Node to let it join with the new one",

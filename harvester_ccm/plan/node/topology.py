@@ -23,6 +23,7 @@ import msgspec
 
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     INSTANCE_TYPE,
     INSTANCE_TYPE_BETA,
@@ -33,7 +34,7 @@ from harvester_ccm.names import (
     ZONE_BETA,
     NodeReason,
 )
-from harvester_ccm.plan.node.node_note import NodeNote
+from harvester_ccm.plan.node.events import warning
 from harvester_ccm.plan.node.patch import MetadataChange, uninitialized_taints
 from harvester_ccm.plan.node.vms import agent_connected, migrating, phase
 
@@ -47,13 +48,13 @@ class TopologyPlan:
     """What to change on the Node, only what differs, and what is odd."""
 
     change: MetadataChange
-    notes: tuple[NodeNote, ...] = ()
+    notes: tuple[EventMessage, ...] = ()
 
 
 def plan_topology(node: Node, vmi: VirtualMachineInstance | None, *, follow: bool = True) -> TopologyPlan:
     """Return the changes of labels. ``follow`` False takes zone and region only at the initialisation."""
     labels: dict[str, str | None] = {}
-    notes: list[NodeNote] = []
+    notes: list[EventMessage] = []
     tainted = bool(uninitialized_taints(node))
     record = _record(node)
     followed = vmi if vmi and (tainted or (follow and not migrating(vmi))) else None
@@ -103,6 +104,6 @@ def _record_change(node: Node, record: Mapping[str, str]) -> dict[str, str | Non
     return {} if node.metadata.annotation(TOPOLOGY_RECORD) == wanted else {TOPOLOGY_RECORD: wanted}
 
 
-def _invalid(key: str, value: str) -> NodeNote:
+def _invalid(key: str, value: str) -> EventMessage:
     text = f"The VM's annotation {key} is {value!r}, expected a label value: at most 63 letters, digits, -, _ and ."
-    return NodeNote(NodeReason.TOPOLOGY_INVALID, f"{text}. The label is left as it is", subject=f"{key}={value}")
+    return warning(NodeReason.TOPOLOGY_INVALID, f"{text}. The label is left as it is", subject=f"{key}={value}")

@@ -14,9 +14,10 @@ from enum import IntEnum
 from typing import Final, Protocol, TypeVar
 
 from harvester_ccm.errors import CCMError
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import InstanceSpec, VirtualMachine, VirtualMachineInstance
-from harvester_ccm.names import DEFAULT_CLUSTER_NAME, NODE_DRIVER, VM_CLUSTER, VM_CREATOR
+from harvester_ccm.names import NODE_DRIVER, VM_CLUSTER, VM_CREATOR
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -74,25 +75,10 @@ class VM:
 
 
 @dataclass(frozen=True)
-class GuestCluster:
-    """This cluster as seen from Harvester."""
-
-    name: str
-    """Trimmed ``--cluster-name``; empty and ``kubernetes`` (nobody set it) mean that no VM can be told apart."""
-    namespace: str
-    """Harvester namespace of our VMs."""
-
-    @property
-    def named(self) -> bool:
-        """Whether the cluster has a name that tells it from others."""
-        return self.name not in {"", DEFAULT_CLUSTER_NAME}
-
-
-@dataclass(frozen=True)
 class VMIndex:
     """All VMs of the namespace, findable by every identity a Node may show."""
 
-    cluster: GuestCluster
+    cluster: ClusterIdentity
     synced: bool
     """Whether the lists were complete. Until then nothing is concluded from a VM's absence."""
     by_uid: Mapping[str, VM] = field(default_factory=dict)
@@ -138,7 +124,7 @@ class NodeStore(Protocol):
         """Those of them that run."""
 
     @property
-    def cluster(self) -> GuestCluster:
+    def cluster(self) -> ClusterIdentity:
         """Who we are."""
 
     def index(self) -> VMIndex:
@@ -166,7 +152,7 @@ def index_vms(
     vms: Iterable[VirtualMachine],
     vmis: Iterable[VirtualMachineInstance],
     *,
-    cluster: GuestCluster,
+    cluster: ClusterIdentity,
     hostnames: Mapping[str, str],
     claims: Mapping[str, str],
     synced: bool = True,
@@ -196,6 +182,31 @@ def claims_of(nodes: Iterable[Node]) -> dict[str, str]:
     """Return VM UID to Node name for the Nodes that carry a provider ID of ours."""
     pairs = ((parse_provider_id(node.spec.provider_id), node.metadata.name) for node in nodes)
     return {uid: name for uid, name in pairs if uid is not None}
+
+
+def node_identities(node: Node) -> tuple[str, ...]:
+    """Return the identities of a Node: VM UID of its provider ID, system UUID, short name.
+
+    They are the index by which an event of a VM finds its Nodes: a Node and a VM without a common identity are never
+    matched. The reverse does not hold.
+    """
+    uid = parse_provider_id(node.spec.provider_id)
+    uuid = node.status.node_info.system_uuid.strip().lower()
+    return (*([f"uid {uid}"] if uid else []), *([f"uuid {uuid}"] if uuid else []), _host(node.metadata.name))
+
+
+def vm_identities(vm: VM) -> frozenset[str]:
+    """Return the identities of a VM: UID, firmware UUID, short name, short guest host name."""
+    found = {f"uid {vm.uid}", _host(vm.name)}
+    if vm.firmware_uuid:
+        found.add(f"uuid {vm.firmware_uuid}")
+    if vm.hostname:
+        found.add(_host(vm.hostname))
+    return frozenset(found)
+
+
+def _host(name: str) -> str:
+    return f"host {name.partition('.')[0]}"
 
 
 def usable_hostname(hostname: str) -> str:
@@ -249,7 +260,7 @@ def phase(vmi: VirtualMachineInstance | None) -> str:
     return vmi.status.phase if vmi and vmi.status else ""
 
 
-def _joined(vm: VirtualMachine, vmi: VirtualMachineInstance | None, hostname: str, cluster: GuestCluster) -> VM:
+def _joined(vm: VirtualMachine, vmi: VirtualMachineInstance | None, hostname: str, cluster: ClusterIdentity) -> VM:
     joined = VM(vm, vmi, usable_hostname(hostname))
     mark = joined.cluster_label
     if not cluster.named or not mark:

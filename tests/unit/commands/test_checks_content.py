@@ -22,10 +22,9 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import LB_OWNER, VM_CLUSTER
-from harvester_ccm.plan.node.vms import GuestCluster
 from tests.unit.commands import objects
 
-DEMO = GuestCluster("demo", objects.VMS)
+DEMO = ClusterIdentity("demo", objects.VMS)
 
 
 def contents(*vms: tuple[str, str], nodes: tuple[str, ...] = ()) -> Inventory:

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ZONE, NodeReason
 from harvester_ccm.netip import plain_address
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, VirtualIPs, plan_node
+from harvester_ccm.plan.node.events import harvester_note
 from harvester_ccm.plan.node.interfaces import DroppedAddress, DropReason
 from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm
-from harvester_ccm.plan.node.node_note import NodeNote, harvester_note
 from harvester_ccm.plan.node.patch import NodePatch, patch_request
 from harvester_ccm.plan.node.vms import VM, VMIndex
 from tests.worlds.node_objects import (
@@ -95,7 +96,7 @@ def test_initialisation_in_its_order() -> None:
                 initialised=True,
             ),
         ),
-        done=NodeNote(NodeReason.SYNCED, "Node synced successfully", type="Normal"),
+        done=EventMessage("Normal", NodeReason.SYNCED, "Node synced successfully"),
     )
 
 

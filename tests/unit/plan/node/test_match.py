@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.vms import (
-    GuestCluster,
     VMIndex,
     claims_of,
     may_be_asked,
@@ -70,12 +70,14 @@ def test_host_name(node_name: str, hostnames: dict[str, str], expected: str | No
         pytest.param(OWN, CLUSTER, None, id="our mark"),
         pytest.param({}, CLUSTER, None, id="no mark"),
         pytest.param(FOREIGN, CLUSTER, "VM_OF_OTHER_CLUSTER", id="another cluster's mark"),
-        pytest.param(FOREIGN, GuestCluster("kubernetes", "prod"), None, id="this cluster has no name of its own"),
-        pytest.param(FOREIGN, GuestCluster("", "prod"), None, id="this cluster has an empty name"),
+        pytest.param(FOREIGN, ClusterIdentity("kubernetes", "prod"), None, id="this cluster has no name of its own"),
+        pytest.param(FOREIGN, ClusterIdentity("", "prod"), None, id="this cluster has an empty name"),
     ],
 )
 @pytest.mark.parametrize("where", ["VM", "instance"])
-def test_mark_of_another_cluster(labels: dict[str, str], cluster: GuestCluster, reason: str | None, where: str) -> None:
+def test_mark_of_another_cluster(
+    labels: dict[str, str], cluster: ClusterIdentity, reason: str | None, where: str
+) -> None:
     machine = vm("w1", labels=labels if where == "VM" else {})
     running = instance("w1", labels=labels if where == "instance" else {})
     match = find_vm(node(), index([machine], [running], cluster=cluster))
@@ -159,7 +161,7 @@ def test_nothing_is_concluded_from_half_a_list() -> None:
     ],
 )
 def test_missing_vm_is_told_with_what_its_agent_needs(cluster: str, label: dict[str, str]) -> None:
-    guest = GuestCluster(cluster, "prod")
+    guest = ClusterIdentity(cluster, "prod")
     problem = find_vm(node("w7"), index([vm("w1")], cluster=guest)).problem
     ((key, value),) = label.items()
     assert problem is not None

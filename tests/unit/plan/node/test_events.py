@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from harvester_ccm.errors import CCMError, CredentialError, Unreachable
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NodeReason
-from harvester_ccm.plan.node.node_note import NodeNote, harvester_note, news
+from harvester_ccm.plan.node.events import harvester_note, new_events
 from tests.worlds.node_objects import answered
 
 
-def note(reason: NodeReason = NodeReason.NO_ADDRESS, message: str = "m", subject: str = "") -> NodeNote:
-    return NodeNote(reason, message, subject=subject)
+def note(reason: NodeReason = NodeReason.NO_ADDRESS, message: str = "m", subject: str = "") -> EventMessage:
+    return EventMessage("Warning", reason, message, subject)
 
 
 @pytest.mark.parametrize(
@@ -27,15 +28,15 @@ def note(reason: NodeReason = NodeReason.NO_ADDRESS, message: str = "m", subject
         pytest.param([note()], [], 0, id="it is over"),
     ],
 )
-def test_told_once_per_reason(before: list[NodeNote], after: list[NodeNote], told: int) -> None:
-    _, state = news(before, frozenset())
-    assert len(news(after, state)[0]) == told
+def test_told_once_per_reason(before: list[EventMessage], after: list[EventMessage], told: int) -> None:
+    _, state = new_events(before, frozenset())
+    assert len(new_events(after, state)[0]) == told
 
 
 def test_told_again_when_it_comes_back() -> None:
-    _, state = news([note()], frozenset())
-    _, state = news([], state)
-    assert news([note()], state)[0] == (note(),)
+    _, state = new_events([note()], frozenset())
+    _, state = new_events([], state)
+    assert new_events([note()], state)[0] == (note(),)
 
 
 @pytest.mark.parametrize(

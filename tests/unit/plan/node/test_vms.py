@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harvester_ccm.plan.node.match import find_vm
-from harvester_ccm.plan.node.node_identity import node_identities, vm_identities
+from harvester_ccm.plan.node.vms import node_identities, vm_identities
 from tests.worlds.node_objects import OWN, index, node, vm
 
 NAMES = st.sampled_from(["w1", "w2", "w1.example.com", "w2.example.com"])
