@@ -21,13 +21,12 @@ import structlog
 from harvester_ccm import __version__
 from harvester_ccm.access import both_credentials, credential_reloaders
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, Settings
-from harvester_ccm.controllers.departures import Departures
 from harvester_ccm.controllers.device_mapping import NetworkMapping
 from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.lb_version import follow_load_balancers
 from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
-from harvester_ccm.controllers.orphans import OrphanSweep, SweepPolicy
+from harvester_ccm.controllers.orphans import OrphanCollector
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.controllers.service import (
     ServiceCaches,
@@ -47,7 +46,7 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NAMESPACES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
-from harvester_ccm.plan.service.situation import BY_SERVICE, LOAD_BALANCER_INDEXES, SERVICE_INDEXES
+from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
 from harvester_ccm.telemetry import catalogue, served
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
@@ -280,30 +279,20 @@ class Application:
             cluster=cluster,
             workers=settings.concurrent_syncs,
         )
-        sweep = OrphanSweep(
+        collector = OrphanCollector(
             self._guest,
             self._harvester,
             self._caches.services,
             self._caches.load_balancers,
             cluster=cluster,
-            policy=SweepPolicy(settings.orphan_lbs, settings.orphan_period),
-        )
-        departures = Departures(
-            self._guest,
-            self._harvester,
-            self._caches.services,
-            self._caches.load_balancers,
-            cluster=cluster,
-            index=BY_SERVICE,
+            settings=settings,
         )
         self._observe_controller(SERVICE_CONTROLLER, controller.runner)
-        self._telemetry.follow_queue(departures.runner)
-        self._telemetry.follow_queue(sweep.runner)
-        self._telemetry.read_at_scrape(catalogue.ORPHANS_DELETED, lambda: {(): float(sweep.deleted)})
-        self._runners += [controller.runner, departures.runner, sweep.runner]
+        self._telemetry.follow_queue(collector.runner)
+        self._telemetry.read_at_scrape(catalogue.ORPHANS_DELETED, lambda: {(): float(collector.deleted)})
+        self._runners += [controller.runner, collector.runner]
         self._start(group, "service controller", controller.run())
-        self._start(group, "departures", departures.run())
-        self._start(group, "orphan sweep", sweep.run())
+        self._start(group, "orphan collector", collector.run())
 
     async def _identify(self) -> ClusterIdentity:
         """Return who we are; the mark that tells clusters of one name apart is left out where it may not be read."""

@@ -1,40 +1,48 @@
 """Load balancers without a Service: found by watching, deleted only when it is certain.
 
-One is deleted when its mark says that this very cluster made it; when its Service does not exist or is not served by us
-in the cache, for ``ORPHAN_GRACE`` seconds, and by a live request; when no Service shows its address; and when Harvester
-will give the address back. Everything less certain is reported in the log, once.
+One is deleted when its mark says that this very cluster made it; when its Service was seen to go without a clean-up, or
+has not existed or not been served by us for a while; when a live request says the same; when no Service shows its
+address; and when Harvester will give the address back. Everything less certain is reported in the log, once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
-from harvester_ccm.config import OrphanPolicy
+from harvester_ccm.config import OrphanPolicy, ServiceSettings
 from harvester_ccm.controllers.lb_writes import BalancerWrites
-from harvester_ccm.controllers.live_service import live_service
 from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import Service
+from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Wait
+from harvester_ccm.names import LB_SERVICE_UID
 from harvester_ccm.plan.service.orphans import OrphanPlan, Suspicion, plan_orphan
-from harvester_ccm.plan.service.ownership import address_in_use, service_key, service_uuid
+from harvester_ccm.plan.service.ownership import service_key, service_uuid
+from harvester_ccm.plan.service.situation import BY_SERVICE
+
+MEMORY_SECONDS: Final = 600.0
+"""How long it is remembered that a Service went: longer than any request to Harvester is under way, so that a load
+balancer whose creation was answered late is found, too."""
+WORKERS: Final = 4
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class SweepPolicy:
-    """What happens to orphans."""
+class _Gone:
+    """A Service that was seen to go."""
 
-    orphans: OrphanPolicy
-    period: float
-    """Seconds between two looks at everything."""
+    at: float
+    cleaned_up: frozenset[str]
+    """UIDs of the load balancers that its clean-up has deleted, although the cache may still show them."""
 
 
 @dataclass
@@ -44,8 +52,12 @@ class _Suspect:
     reported: bool = False
 
 
-class OrphanSweep:
-    """Looks at every load balancer at start, when something changes, and once per period."""
+class OrphanCollector:
+    """Deletes what Services have left behind.
+
+    Looks when a Service goes, whatever ``--orphan-lbs`` says; and unless that is off at every load balancer, at start,
+    when something changes, and once per period.
+    """
 
     def __init__(
         self,
@@ -55,30 +67,33 @@ class OrphanSweep:
         load_balancers: Informer[LoadBalancer],
         *,
         cluster: ClusterIdentity,
-        policy: SweepPolicy,
+        settings: ServiceSettings,
     ) -> None:
+        """Build it; ``load_balancers`` has the index BY_SERVICE."""
         self._guest = guest
         self._writes = BalancerWrites(harvester, load_balancers, cluster.namespace)
         self._services = services
         self._load_balancers = load_balancers
         self._cluster = cluster
-        self._policy = policy
+        self._settings = settings
+        self._sweeps = settings.orphan_lbs is not OrphanPolicy.OFF
+        self._gone: dict[str, _Gone] = {}
+        """By the UID of the Service."""
         self._suspects: dict[str, _Suspect] = {}
         self.deleted = 0
-        """Orphans deleted so far."""
-        self.runner = Runner("orphans", self.reconcile, workers=1)
+        """Load balancers deleted so far."""
+        self.runner = Runner("orphans", self.reconcile, workers=WORKERS, serial=self._one_by_one)
+        services.on_change(self._service_changed)
+        load_balancers.on_change(self._load_balancer_changed)
 
     async def run(self) -> None:
-        """Work until cancelled; returns at once when sweeping is off."""
-        if self._policy.orphans is OrphanPolicy.OFF:
-            return
+        """Work until cancelled."""
         await self._services.wait_synced()
         await self._load_balancers.wait_synced()
-        self._load_balancers.on_change(self._load_balancer_changed)
-        self._services.on_change(self._service_changed)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.runner.run(), name="orphan worker")
-            group.create_task(self._every_period(), name="orphan period")
+            group.create_task(self.runner.run(), name="orphan workers")
+            if self._sweeps:
+                group.create_task(self._every_period(), name="orphan period")
 
     async def reconcile(self, key: str) -> Outcome:
         """Look at one load balancer."""
@@ -87,37 +102,62 @@ class OrphanSweep:
             self._suspects.pop(key, None)
             return Done()
         suspect = self._suspect(key, load_balancer)
-        plan = self._plan(load_balancer, self._service_of(load_balancer), suspect.since)
+        plan = self._plan(load_balancer, self._service_of(load_balancer), suspect)
         if not plan.suspicious:
-            self._suspects.pop(key, None)
+            del self._suspects[key]
             return Done()
-        if plan.detail and not suspect.reported:
+        if plan.report and not suspect.reported:
             suspect.reported = True
             made_for = service_uuid(load_balancer) if service_key(load_balancer) == "/" else service_key(load_balancer)
-            log.warning("load balancer without service", lb=key, service=made_for, detail=plan.detail)
-        if not plan.delete or self._policy.orphans is not OrphanPolicy.DELETE:
+            log.warning("load balancer without service", lb=key, service=made_for, detail=plan.because)
+        if not plan.delete:
             return Wait("orphan", plan.look_again)
-        if not self._plan(load_balancer, await live_service(self._guest, load_balancer), suspect.since).delete:
+        plan = self._plan(load_balancer, await self._get_service_uncached(load_balancer), suspect)
+        if not plan.delete:
             # The cache is behind; the Service controller decides.
-            return Wait("service", self._policy.period)
-        return await self._delete(load_balancer)
-
-    def _plan(self, load_balancer: LoadBalancer, service: Service | None, since: float) -> OrphanPlan:
-        shown = (*self._services.all(), *((service,) if service is not None else ()))
-        suspicion = Suspicion(
-            age=asyncio.get_running_loop().time() - since,
-            caches_current=self._services.problem is None and self._load_balancers.problem is None,
-            address_in_use=address_in_use(load_balancer, shown),
-        )
-        return plan_orphan(load_balancer, service, self._cluster, suspicion)
-
-    async def _delete(self, load_balancer: LoadBalancer) -> Outcome:
-        meta = load_balancer.metadata
-        if not await self._writes.delete(meta.name, meta.uid):
-            return Done()
-        self.deleted += 1
-        log.info("orphaned load balancer deleted", lb=meta.key, service=service_key(load_balancer))
+            return Wait("service", plan.look_again or self._settings.orphan_period)
+        await self._delete(load_balancer)
         return Done()
+
+    def _plan(self, load_balancer: LoadBalancer, service: Service | None, suspect: _Suspect) -> OrphanPlan:
+        suspicion = Suspicion(
+            age=asyncio.get_running_loop().time() - suspect.since,
+            seen_gone=self._seen_gone(load_balancer),
+            caches_current=self._services.problem is None and self._load_balancers.problem is None,
+            services=(*self._services.all(), *((service,) if service is not None else ())),
+        )
+        return plan_orphan(load_balancer, service, self._cluster, suspicion, self._settings.orphan_lbs)
+
+    async def _delete(self, load_balancer: LoadBalancer) -> None:
+        meta, service = load_balancer.metadata, service_key(load_balancer)
+        if not await self._writes.delete(meta.name, meta.uid):
+            return
+        self.deleted += 1
+        if self._seen_gone(load_balancer):
+            log.info("load balancer of a lost service deleted", lb=meta.name, service=service)
+        else:
+            log.info("orphaned load balancer deleted", lb=meta.key, service=service)
+
+    def _one_by_one(self, key: str) -> str | None:
+        """Return the group of a load balancer that was found: those are looked at and deleted one after the other."""
+        load_balancer = self._load_balancers.get(key)
+        return None if load_balancer is None or self._seen_gone(load_balancer) else "found"
+
+    def _seen_gone(self, load_balancer: LoadBalancer) -> bool:
+        """Return whether its Service was seen to go, not too long ago, without a clean-up that has dealt with it."""
+        meta = load_balancer.metadata
+        gone = self._gone.get(meta.annotation(LB_SERVICE_UID) or "")
+        if gone is None or meta.uid in gone.cleaned_up:
+            return False
+        return asyncio.get_running_loop().time() - gone.at < MEMORY_SECONDS
+
+    async def _get_service_uncached(self, load_balancer: LoadBalancer) -> Service | None:
+        """Return the Service that the labels name. Raises CCMError: no answer but "not found" means none."""
+        namespace, _, name = service_key(load_balancer).partition("/")
+        try:
+            return await self._guest.get(SERVICES, name, namespace=namespace)
+        except NotFound:
+            return None
 
     def _service_of(self, load_balancer: LoadBalancer) -> Service | None:
         """Return the Service that the labels name, or without labels the one whose UID an earlier provider noted."""
@@ -137,15 +177,34 @@ class OrphanSweep:
         while True:
             for load_balancer in self._load_balancers.all():
                 self.runner.enqueue(load_balancer.metadata.key)
-            await asyncio.sleep(self._policy.period)
-
-    def _load_balancer_changed(self, _old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        if new is not None and self._service_of(new) is None:
-            self.runner.enqueue(new.metadata.key)
+            await asyncio.sleep(self._settings.orphan_period)
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
-        if old is None or new is not None:
+        if old is None or (new is not None and new.metadata.uid == old.metadata.uid):
             return
-        for load_balancer in self._load_balancers.all():
-            if service_key(load_balancer) == old.metadata.key:
-                self.runner.enqueue(load_balancer.metadata.key)
+        left = self._load_balancers.by_index(BY_SERVICE, old.metadata.key)
+        self._remember(old, left)
+        for load_balancer in left:
+            self._consider(load_balancer)
+
+    def _remember(self, service: Service, left: tuple[LoadBalancer, ...]) -> None:
+        now = asyncio.get_running_loop().time()
+        # In the order in which they went: the first ones are the oldest.
+        for uid, gone in list(self._gone.items()):
+            if now - gone.at < MEMORY_SECONDS:
+                break
+            del self._gone[uid]
+        # One that was being deleted has waited for its clean-up.
+        cleaned_up = frozenset(one.metadata.uid for one in left) if service.metadata.deleting else frozenset[str]()
+        self._gone[service.metadata.uid] = _Gone(now, cleaned_up)
+
+    def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+        if new is not None:
+            self._consider(new)
+        elif old is not None:
+            self._suspects.pop(old.metadata.key, None)
+
+    def _consider(self, load_balancer: LoadBalancer) -> None:
+        """Have the load balancer looked at if it looks left over."""
+        if self._seen_gone(load_balancer) or (self._sweeps and self._service_of(load_balancer) is None):
+            self.runner.enqueue(load_balancer.metadata.key)

@@ -28,7 +28,7 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.ownership import ORPHAN_GRACE
+from harvester_ccm.plan.service.orphans import ORPHAN_GRACE
 from tests.e2e.observing import caught_up, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]

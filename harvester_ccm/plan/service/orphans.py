@@ -1,29 +1,64 @@
-"""Whether a load balancer without a Service is deleted: only when nothing is left to doubt."""
+"""What becomes of a load balancer that has no Service: deleted only when nothing is left to doubt.
+
+One whose Service was seen to go is deleted at once: an API server that has begun to delete an object without finalizers
+does not see one that is added meanwhile, so a Service can go before it has cleaned up. One that is found has to look
+left over for ``ORPHAN_GRACE`` seconds first, and ``--orphan-lbs`` says what is done with it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
+from typing import Final
 
+from harvester_ccm.config import OrphanPolicy
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.names import (
+    DHCP_ADDRESS,
+    LB_CLUSTER,
+    LB_OWNER,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    LB_SERVICE_UID,
+    SERVICE_FINALIZER,
+)
 from harvester_ccm.plan.service.cleanup import safe_to_delete
-from harvester_ccm.plan.service.ownership import ORPHAN_GRACE, Orphan, orphan_state
+from harvester_ccm.plan.service.ownership import given_addresses, service_uuid
+from harvester_ccm.plan.service.selection import scope_of
 
-LOOK_AGAIN = 30.0
-"""Seconds until a load balancer that cannot be deleted yet is looked at again."""
+ORPHAN_GRACE: Final = 30.0
+"""Seconds for which a load balancer that was found must look left over before it is deleted."""
+LOOK_AGAIN: Final = 30.0
+"""Seconds until one that cannot be deleted yet is looked at again; a change of it comes earlier."""
+LOOK_AGAIN_SEEN: Final = 10.0
+"""The same for one whose Service was seen to go."""
+
+
+class Orphan(Enum):
+    """Whether a load balancer is left over."""
+
+    NO = "no"
+    CERTAIN = "certain"
+    """Marked as ours, and its Service does not exist or is not served by it."""
+    LIKELY = "likely"
+    """Carries our cluster name and no mark; reported, never deleted."""
 
 
 @dataclass(frozen=True)
 class Suspicion:
-    """What is known besides the objects themselves."""
+    """What is known besides the load balancer and the Service of its name."""
 
     age: float
-    """Seconds for which the load balancer has looked orphaned."""
-    caches_current: bool
+    """Seconds for which the load balancer has looked left over."""
+    seen_gone: bool = False
+    """Whether the Service that it was made for was seen to go, without a clean-up that has dealt with it."""
+    caches_current: bool = True
     """Whether both clusters can be read at the moment."""
-    address_in_use: bool
-    """Whether some Service shows its address in its status."""
+    services: Iterable[Service] = ()
+    """All Services."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +67,12 @@ class OrphanPlan:
 
     suspicious: bool = False
     delete: bool = False
-    detail: str = ""
-    """Why it is suspicious, or why it is not deleted yet, for the log; empty while it is too early to say anything."""
+    because: str = ""
+    """Why it is suspicious, or why it is not deleted yet; empty when it is not suspicious."""
+    report: bool = False
+    """Whether it is to be named in the log, with the reason."""
     look_again: float | None = None
+    """Seconds."""
 
 
 def plan_orphan(
@@ -42,34 +80,76 @@ def plan_orphan(
     service: Service | None,
     cluster: ClusterIdentity,
     suspicion: Suspicion,
+    policy: OrphanPolicy = OrphanPolicy.DELETE,
 ) -> OrphanPlan:
     """Return what to do with a load balancer; ``service`` is the one that its labels name, if it exists."""
-    match orphan_state(load_balancer, service, cluster):
-        case Orphan.NO:
-            return OrphanPlan()
-        case Orphan.LIKELY:
-            detail = (
-                "it carries this cluster's name but no owner mark, so it may be another cluster's; delete it by hand "
-                "if it is not"
-            )
-            return OrphanPlan(suspicious=True, detail=detail)
-        case Orphan.CERTAIN:
-            if suspicion.age < ORPHAN_GRACE:
-                return OrphanPlan(suspicious=True, look_again=ORPHAN_GRACE - suspicion.age)
-            doubt = _doubt(load_balancer, suspicion)
-            if doubt:
-                return OrphanPlan(suspicious=True, detail=doubt, look_again=LOOK_AGAIN)
-            return OrphanPlan(
-                suspicious=True,
-                delete=True,
-                detail="made by this cluster for a Service that is gone or not served by it",
-            )
+    mark = load_balancer.metadata.annotation(LB_SERVICE_UID)
+    seen_gone = suspicion.seen_gone and (service is None or service.metadata.uid != mark)
+    state = orphan_state(load_balancer, service, cluster, seen_gone=seen_gone)
+    if state is Orphan.NO or (policy is OrphanPolicy.OFF and not seen_gone):
+        return OrphanPlan()
+    if state is Orphan.LIKELY:
+        because = (
+            "it carries this cluster's name but no owner mark, so it may be another cluster's; delete it by hand "
+            "if it is not"
+        )
+        return OrphanPlan(suspicious=True, because=because, report=policy is not OrphanPolicy.OFF)
+    too_early = suspicion.age < ORPHAN_GRACE
+    if too_early and not seen_gone:
+        because = f"not deleted before it has looked left over for {ORPHAN_GRACE:.0f} s"
+        return OrphanPlan(suspicious=True, because=because, look_again=ORPHAN_GRACE - suspicion.age)
+    report = not too_early and policy is not OrphanPolicy.OFF
+    unsafe = _unsafe(load_balancer, suspicion)
+    if unsafe:
+        look_again = LOOK_AGAIN_SEEN if seen_gone else LOOK_AGAIN
+        return OrphanPlan(suspicious=True, because=unsafe, report=report, look_again=look_again)
+    because = "made by this cluster for a Service that is gone or not served by it"
+    delete = seen_gone or policy is OrphanPolicy.DELETE
+    return OrphanPlan(suspicious=True, delete=delete, because=because, report=report)
 
 
-def _doubt(load_balancer: LoadBalancer, suspicion: Suspicion) -> str:
+def orphan_state(
+    load_balancer: LoadBalancer, service: Service | None, cluster: ClusterIdentity, *, seen_gone: bool = False
+) -> Orphan:
+    """Return whether the load balancer is left over; ``service`` is the one of its name, if there is one.
+
+    ``seen_gone``: the one that it was made for is gone, so ``service`` is another one.
+    """
+    meta = load_balancer.metadata
+    labelled = bool(meta.label(LB_SERVICE_NAME) and meta.label(LB_SERVICE_NAMESPACE))
+    if meta.deleting or not (labelled or service_uuid(load_balancer)):
+        return Orphan.NO
+    if service is not None and _keeps(service, cluster, seen_gone=seen_gone):
+        return Orphan.NO
+    mark = meta.annotation(LB_OWNER)
+    if mark and cluster.uid and labelled:
+        return Orphan.CERTAIN if mark == cluster.uid else Orphan.NO
+    named = meta.label(LB_CLUSTER) == cluster.name and cluster.named
+    return Orphan.LIKELY if named and not mark else Orphan.NO
+
+
+def address_in_use(load_balancer: LoadBalancer, services: Iterable[Service]) -> bool:
+    """Return whether one of the Services shows the address of the load balancer."""
+    addresses = given_addresses((load_balancer,)) - {DHCP_ADDRESS}
+    return any(not addresses.isdisjoint(service.addresses) for service in services)
+
+
+def _keeps(service: Service, cluster: ClusterIdentity, *, seen_gone: bool) -> bool:
+    """Return whether the Service has the load balancer, takes it over, or cleans it up in order.
+
+    One that holds our finalizer may be served by it even where we would not serve it any more. Another Service of the
+    name has no such right.
+    """
+    if scope_of(service, cluster, owned=True).ours:
+        return True
+    return not seen_gone and service.metadata.has_finalizer(SERVICE_FINALIZER)
+
+
+def _unsafe(load_balancer: LoadBalancer, suspicion: Suspicion) -> str:
+    """Return why the load balancer must not be deleted now: its address would be lost, or taken from a Service."""
     if not suspicion.caches_current:
         return "not deleted while one of the clusters cannot be read"
-    if suspicion.address_in_use:
+    if address_in_use(load_balancer, suspicion.services):
         return "not deleted while a Service shows its address"
     if not safe_to_delete(load_balancer):
         return "not deleted until Harvester has booked or refused its address"

@@ -9,39 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Final
 
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
-    DHCP_ADDRESS,
     LB_CLUSTER,
     LB_OWNER,
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
     LB_SERVICE_UID,
     LB_SERVICE_UUID,
-    SERVICE_FINALIZER,
     Reason,
 )
 from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
-from harvester_ccm.plan.service.selection import wants_load_balancer
-
-ORPHAN_GRACE: Final = 30.0
-"""Seconds for which a load balancer must look orphaned before it is deleted."""
 
 
 def given_addresses(load_balancers: Iterable[LoadBalancer]) -> frozenset[str]:
     """Return the addresses that Harvester has given to these load balancers, and its word for one from DHCP."""
     return frozenset(address for one in load_balancers for address in (one.allocated_ip, one.address) if address)
-
-
-def address_in_use(load_balancer: LoadBalancer, services: Iterable[Service]) -> bool:
-    """Return whether one of the Services shows the address of the load balancer."""
-    addresses = given_addresses((load_balancer,)) - {DHCP_ADDRESS}
-    return any(not addresses.isdisjoint(service.addresses) for service in services)
 
 
 class Owner(Enum):
@@ -252,33 +239,3 @@ def service_uuid(load_balancer: LoadBalancer) -> str:
     Those did not write the labels by which ``service_key`` tells.
     """
     return load_balancer.metadata.annotation(LB_SERVICE_UUID) or ""
-
-
-class Orphan(Enum):
-    """What a load balancer is to the sweep."""
-
-    NO = "no"
-    CERTAIN = "certain"
-    """Marked as ours, and its Service does not exist or is not served by it."""
-    LIKELY = "likely"
-    """Carries our cluster name and no mark; reported, never deleted."""
-
-
-def orphan_state(load_balancer: LoadBalancer, service: Service | None, cluster: ClusterIdentity) -> Orphan:
-    """Return whether the load balancer is left over; ``service`` is the one it was made for, if there is one.
-
-    A Service that still holds our finalizer is never orphaned from here: its own clean-up does it in order.
-    """
-    meta = load_balancer.metadata
-    labelled = bool(meta.label(LB_SERVICE_NAME) and meta.label(LB_SERVICE_NAMESPACE))
-    if meta.deleting or not (labelled or service_uuid(load_balancer)):
-        return Orphan.NO
-    if service is not None and (
-        service.metadata.has_finalizer(SERVICE_FINALIZER) or wants_load_balancer(service, cluster, owned=True)
-    ):
-        return Orphan.NO
-    mark = meta.annotation(LB_OWNER)
-    if mark and cluster.uid and labelled:
-        return Orphan.CERTAIN if mark == cluster.uid else Orphan.NO
-    named = meta.label(LB_CLUSTER) == cluster.name and cluster.named
-    return Orphan.LIKELY if named and not mark else Orphan.NO

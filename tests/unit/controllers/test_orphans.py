@@ -1,8 +1,9 @@
-"""The sweep of left-over load balancers, on API servers in memory and with a clock that jumps."""
+"""Load balancers that are left over, on API servers in memory and with a clock that jumps."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,15 +12,23 @@ from typing import Any, Final
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.config import OrphanPolicy
-from harvester_ccm.controllers.orphans import OrphanSweep, SweepPolicy
+from harvester_ccm.config import OrphanPolicy, ServiceSettings
+from harvester_ccm.controllers.orphans import MEMORY_SECONDS, WORKERS, OrphanCollector
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_CLUSTER, LB_CONTROLLER_FINALIZER, LB_OWNER, LB_SERVICE_UUID
-from harvester_ccm.plan.service.ownership import ORPHAN_GRACE
-from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, allocated
+from harvester_ccm.names import (
+    LB_CLUSTER,
+    LB_CONTROLLER_FINALIZER,
+    LB_OWNER,
+    LB_SERVICE_UID,
+    LB_SERVICE_UUID,
+    SERVICE_FINALIZER,
+)
+from harvester_ccm.plan.service.orphans import LOOK_AGAIN_SEEN, ORPHAN_GRACE
+from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES
+from tests.worlds.builders import ADDRESS, CLUSTER, DELETED_AT, LB_NAME, UID, allocated
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer, refused
 
@@ -27,31 +36,38 @@ SERVICE: Final = "v1/services"
 BALANCER: Final = "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
 PERIOD: Final = 600.0
 KEY: Final = f"{CLUSTER.namespace}/{LB_NAME}"
+LATER: Final = "uid-of-a-later-one"
+"""Of a Service that has taken the load balancer over: nobody sees the one go that it was made for."""
 
 
-def service_document(name: str = "web", address: str = "") -> Document:
-    """Return a Service of type LoadBalancer."""
+def service_document(name: str = "web", uid: str = UID, *, kind: str = "LoadBalancer", address: str = "") -> Document:
+    """Return a Service."""
     status = {"loadBalancer": {"ingress": [{"ip": address}]}} if address else {}
-    metadata = {"name": name, "namespace": "shop"}
-    return {"metadata": metadata, "spec": {"type": "LoadBalancer"}, "status": status}
+    metadata = {"name": name, "namespace": "shop", "uid": uid}
+    return {"metadata": metadata, "spec": {"type": kind}, "status": status}
 
 
-class SweepScene:
-    """Two servers in memory and the sweep on them."""
+class OrphanWorld:
+    """Two servers in memory and the collector on them."""
 
-    def __init__(self, orphans: OrphanPolicy = OrphanPolicy.DELETE) -> None:
+    def __init__(self, policy: OrphanPolicy = OrphanPolicy.DELETE) -> None:
         self.guest, self.harvester = MemoryServer(), MemoryServer(prompt=[LB_CONTROLLER_FINALIZER])
         guest = MemoryClient(self.guest, cluster="guest")
         harvester = MemoryClient(self.harvester, cluster="harvester", namespace=CLUSTER.namespace)
-        self.services = Informer(guest, SERVICES)
-        self.balancers = Informer(harvester, LOAD_BALANCERS, Selection(CLUSTER.namespace))
-        policy = SweepPolicy(orphans, PERIOD)
-        self.sweep = OrphanSweep(guest, harvester, self.services, self.balancers, cluster=CLUSTER, policy=policy)
+        services = Informer(guest, SERVICES)
+        balancers = Informer(harvester, LOAD_BALANCERS, Selection(CLUSTER.namespace), indexes=LOAD_BALANCER_INDEXES)
+        settings = ServiceSettings(concurrent_syncs=1, orphan_lbs=policy, orphan_period=PERIOD, class_only=False)
+        self.collector = OrphanCollector(guest, harvester, services, balancers, cluster=CLUSTER, settings=settings)
+        self._parts = (services, balancers, self.collector)
 
     def put_balancer(self, **more: Any) -> None:
         """Store the load balancer of Service shop/web."""
         document: Document = allocated(**more).document()
         self.harvester.put(BALANCER, document)
+
+    def remove_service(self) -> None:
+        """Let shop/web go without anybody having waited for its finalizer."""
+        self.guest.remove(SERVICE, "shop/web")
 
     @property
     def left(self) -> set[str]:
@@ -63,11 +79,16 @@ class SweepScene:
         """When deletions were asked for."""
         return [call.at for call in self.harvester.calls if call.verb == "DELETE"]
 
+    @property
+    def questions(self) -> int:
+        """How often the guest was asked for shop/web."""
+        return sum(call.verb == "GET" and call.path.endswith("/services/web") for call in self.guest.calls)
+
     @asynccontextmanager
     async def live(self) -> AsyncIterator[None]:
-        """Run informers and sweep for the block."""
+        """Run everything for the block."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(part.run()) for part in (self.services, self.balancers, self.sweep)]
+            tasks = [group.create_task(part.run()) for part in self._parts]
             try:
                 yield
             finally:
@@ -75,83 +96,90 @@ class SweepScene:
                     task.cancel()
 
 
+def quick_world(policy: OrphanPolicy = OrphanPolicy.OFF) -> OrphanWorld:
+    """Return a world in which the Service shop/web exists, and nothing but what it leaves behind is looked at."""
+    world = OrphanWorld(policy)
+    world.guest.put(SERVICE, service_document())
+    return world
+
+
 @jumping_time
 async def test_deleted_after_the_grace_and_not_before() -> None:
-    scene = SweepScene()
-    scene.put_balancer()
+    world = OrphanWorld()
+    world.put_balancer()
     with capture_logs() as logs:
-        async with scene.live():
+        async with world.live():
             await asyncio.sleep(ORPHAN_GRACE - 1)
-            assert scene.left == {KEY}
+            assert world.left == {KEY}
             await asyncio.sleep(2)
-            assert scene.left == set()
-    assert scene.sweep.deleted == 1
+            assert world.left == set()
+    assert world.collector.deleted == 1
     (said,) = [entry for entry in logs if entry["event"] == "load balancer without service"]
     assert (said["log_level"], said["lb"], said["service"]) == ("warning", KEY, "shop/web")
 
 
 @jumping_time
 async def test_service_that_comes_back_in_time_keeps_it_and_starts_the_grace_anew() -> None:
-    scene = SweepScene()
-    scene.put_balancer()
-    async with scene.live():
+    world = OrphanWorld()
+    world.put_balancer()
+    async with world.live():
         await asyncio.sleep(ORPHAN_GRACE - 1)
-        scene.guest.put(SERVICE, service_document())
+        world.guest.put(SERVICE, service_document(uid=LATER))
         await asyncio.sleep(2 * PERIOD)
-        assert scene.left == {KEY}
-        scene.guest.remove(SERVICE, "shop/web")
+        assert world.left == {KEY}
+        world.guest.remove(SERVICE, "shop/web")
         gone_at = asyncio.get_running_loop().time()
         await asyncio.sleep(ORPHAN_GRACE + 1)
-    assert scene.left == set()
-    assert scene.deletions[0] - gone_at >= ORPHAN_GRACE
+    assert world.left == set()
+    assert world.deletions[0] - gone_at >= ORPHAN_GRACE
 
 
 @jumping_time
 async def test_service_that_the_cache_does_not_know_is_looked_for() -> None:
-    scene = SweepScene()
-    scene.put_balancer()
-    async with scene.live():
+    world = OrphanWorld()
+    world.put_balancer()
+    async with world.live():
         await asyncio.sleep(1)
         # Stored without a word to the watchers.
-        scene.guest.objects[SERVICE] = {"shop/web": service_document()}
+        world.guest.objects[SERVICE] = {"shop/web": service_document(uid=LATER)}
         await asyncio.sleep(2 * PERIOD)
-        assert scene.left == {KEY}
-        assert scene.deletions == []
-        scene.guest.objects[SERVICE] = {}
+        assert world.left == {KEY}
+        assert world.deletions == []
+        world.guest.objects[SERVICE] = {}
         await asyncio.sleep(PERIOD + 1)
-    assert scene.left == set()
+    assert world.left == set()
 
 
 def internal(address: str = "") -> Document:
     """Return shop/web after somebody made it internal and took our finalizer off."""
-    return {**service_document(address=address), "spec": {"type": "ClusterIP"}}
+    return {**service_document(uid=LATER, address=address), "spec": {"type": "ClusterIP"}}
 
 
 @jumping_time
 async def test_service_that_has_no_load_balancer_any_more_does_not_keep_one() -> None:
-    scene = SweepScene()
-    scene.put_balancer()
-    scene.guest.put(SERVICE, internal())
-    async with scene.live():
+    world = OrphanWorld()
+    world.put_balancer()
+    world.guest.put(SERVICE, internal())
+    async with world.live():
         await asyncio.sleep(ORPHAN_GRACE + 1)
-    assert scene.left == set()
+    assert world.left == set()
 
 
 @jumping_time
 async def test_service_that_got_its_load_balancer_back_unseen_keeps_it() -> None:
-    scene = SweepScene()
-    scene.put_balancer()
-    scene.guest.put(SERVICE, internal())
-    async with scene.live():
+    world = OrphanWorld()
+    world.put_balancer()
+    world.guest.put(SERVICE, internal())
+    async with world.live():
         await asyncio.sleep(1)
         # Stored without a word to the watchers.
-        for document in (service_document(), internal(ADDRESS)):
-            scene.guest.objects[SERVICE] = {"shop/web": document}
+        for document in (service_document(uid=LATER), internal(ADDRESS)):
+            world.guest.objects[SERVICE] = {"shop/web": document}
             await asyncio.sleep(2 * PERIOD)
-            assert scene.deletions == []
-        scene.guest.objects[SERVICE] = {"shop/web": internal()}
+            assert world.deletions == []
+        world.guest.objects[SERVICE] = {"shop/web": internal()}
         await asyncio.sleep(PERIOD + 1)
-    assert scene.left == set()
+    assert world.left == set()
 
 
 ANSWERS: dict[str, Callable[[], CCMError]] = {
@@ -167,19 +195,19 @@ ANSWERS: dict[str, Callable[[], CCMError]] = {
 def test_no_answer_but_not_found_means_gone(answer: Callable[[], CCMError]) -> None:
     @jumping_time
     async def run() -> None:
-        scene = SweepScene()
-        scene.put_balancer()
+        world = OrphanWorld()
+        world.put_balancer()
 
         def fault(call: Call) -> CCMError | None:
             return answer() if call.verb == "GET" and call.path.endswith("/services/web") else None
 
-        scene.guest.fault = fault
-        async with scene.live():
+        world.guest.fault = fault
+        async with world.live():
             await asyncio.sleep(2 * PERIOD)
-            assert scene.left == {KEY}
-            scene.guest.fault = None
+            assert world.left == {KEY}
+            world.guest.fault = None
             await asyncio.sleep(PERIOD + ORPHAN_GRACE)
-        assert scene.left == set()
+        assert world.left == set()
 
     run()
 
@@ -188,117 +216,330 @@ def test_no_answer_but_not_found_means_gone(answer: Callable[[], CCMError]) -> N
 def test_nothing_is_deleted_while_a_cluster_cannot_be_read(blind: str) -> None:
     @jumping_time
     async def run() -> None:
-        scene = SweepScene()
-        scene.put_balancer()
-        server = scene.guest if blind == "guest" else scene.harvester
+        world = OrphanWorld()
+        world.put_balancer()
+        server = world.guest if blind == "guest" else world.harvester
 
         def fault(call: Call) -> CCMError | None:
             reading = call.verb == "WATCH" or re.search("/(services|loadbalancers)$", call.path)
             return refused(503, "ServiceUnavailable", "away") if reading else None
 
-        async with scene.live():
+        async with world.live():
             await asyncio.sleep(1)
             server.fault = fault
             server.break_watches()
             await asyncio.sleep(2 * PERIOD)
-            assert scene.left == {KEY}
-            assert scene.deletions == []
+            assert world.left == {KEY}
+            assert world.deletions == []
             server.fault = None
             await asyncio.sleep(PERIOD + 1)
-        assert scene.left == set()
+        assert world.left == set()
 
     run()
 
 
 @jumping_time
 async def test_kept_while_another_service_shows_its_address() -> None:
-    scene = SweepScene()
-    scene.put_balancer()
-    scene.guest.put(SERVICE, service_document("other", ADDRESS))
-    async with scene.live():
+    world = OrphanWorld()
+    world.put_balancer()
+    world.guest.put(SERVICE, service_document("other", "other", address=ADDRESS))
+    async with world.live():
         await asyncio.sleep(PERIOD + ORPHAN_GRACE)
-        assert scene.left == {KEY}
-        scene.guest.put(SERVICE, service_document("other"))
+        assert world.left == {KEY}
+        world.guest.put(SERVICE, service_document("other", "other"))
         await asyncio.sleep(PERIOD + 1)
-    assert scene.left == set()
+    assert world.left == set()
 
 
 @jumping_time
 async def test_kept_until_harvester_has_booked_its_address() -> None:
-    scene = SweepScene()
-    scene.put_balancer(finalizer=False)
-    async with scene.live():
+    world = OrphanWorld()
+    world.put_balancer(finalizer=False)
+    async with world.live():
         await asyncio.sleep(PERIOD)
-        assert scene.left == {KEY}
-        scene.put_balancer()
+        assert world.left == {KEY}
+        world.put_balancer()
         await asyncio.sleep(ORPHAN_GRACE + 1)
-    assert scene.left == set()
+    assert world.left == set()
 
 
 @jumping_time
 async def test_another_one_of_its_name_has_a_grace_of_its_own() -> None:
-    scene = SweepScene()
-    scene.put_balancer()
-    async with scene.live():
+    world = OrphanWorld()
+    world.put_balancer()
+    async with world.live():
         await asyncio.sleep(ORPHAN_GRACE - 1)
-        scene.harvester.remove(BALANCER, KEY)
-        scene.put_balancer(uid="another")
+        world.harvester.remove(BALANCER, KEY)
+        world.put_balancer(uid="another")
         made_at = asyncio.get_running_loop().time()
         await asyncio.sleep(ORPHAN_GRACE + 2)
-    assert scene.left == set()
-    assert scene.deletions[0] - made_at >= ORPHAN_GRACE
+    assert world.left == set()
+    assert world.deletions[0] - made_at >= ORPHAN_GRACE
 
 
 @jumping_time
 async def test_foreign_ones_are_left_alone() -> None:
-    scene = SweepScene()
-    scene.put_balancer(annotations={LB_OWNER: "another"})
-    async with scene.live():
+    world = OrphanWorld()
+    world.put_balancer(annotations={LB_OWNER: "another"})
+    async with world.live():
         await asyncio.sleep(2 * PERIOD)
-    assert scene.left == {KEY}
-    assert [call for call in scene.guest.calls if call.path.endswith("/web")] == []
+    assert world.left == {KEY}
+    assert [call for call in world.guest.calls if call.path.endswith("/web")] == []
 
 
 @jumping_time
 async def test_report_says_it_once_and_deletes_nothing() -> None:
-    scene = SweepScene(OrphanPolicy.REPORT)
-    scene.put_balancer()
+    world = OrphanWorld(OrphanPolicy.REPORT)
+    world.put_balancer()
     with capture_logs() as logs:
-        async with scene.live():
+        async with world.live():
             await asyncio.sleep(3 * PERIOD)
-    assert scene.left == {KEY}
+    assert world.left == {KEY}
     assert [entry["event"] for entry in logs].count("load balancer without service") == 1
-    assert scene.sweep.deleted == 0
+    assert world.collector.deleted == 0
 
 
 @jumping_time
 async def test_off_looks_at_nothing() -> None:
-    scene = SweepScene(OrphanPolicy.OFF)
-    scene.put_balancer()
+    world = OrphanWorld(OrphanPolicy.OFF)
+    world.put_balancer()
     with capture_logs() as logs:
-        async with scene.live():
+        async with world.live():
             await asyncio.sleep(3 * PERIOD)
-    assert scene.left == {KEY}
+    assert world.left == {KEY}
     assert [entry for entry in logs if entry["event"] == "load balancer without service"] == []
 
 
 @jumping_time
 async def test_one_of_an_earlier_provider_is_told_by_the_uid_of_its_service_and_reported_only() -> None:
-    scene = SweepScene()
+    world = OrphanWorld()
     meta = {"name": "kubernetes-shop-web-1234", "namespace": CLUSTER.namespace, "labels": {LB_CLUSTER: CLUSTER.name}}
-    scene.harvester.put(BALANCER, {"metadata": {**meta, "annotations": {LB_SERVICE_UUID: "uid-of-web"}}})
-    stored = service_document()
-    scene.guest.put(SERVICE, {**stored, "metadata": {**stored["metadata"], "uid": "uid-of-web"}})
+    world.harvester.put(BALANCER, {"metadata": {**meta, "annotations": {LB_SERVICE_UUID: "uid-of-web"}}})
+    stored = service_document(uid=LATER)
+    world.guest.put(SERVICE, {**stored, "metadata": {**stored["metadata"], "uid": "uid-of-web"}})
     with capture_logs() as logs:
-        async with scene.live():
+        async with world.live():
             await asyncio.sleep(2 * PERIOD)
             assert reports(logs) == []
-            scene.guest.remove(SERVICE, "shop/web")
+            world.guest.remove(SERVICE, "shop/web")
             await asyncio.sleep(2 * PERIOD)
     assert reports(logs) == ["uid-of-web"]
-    assert scene.deletions == []
+    assert world.deletions == []
 
 
 def reports(logs: list[Any]) -> list[str]:
     """Return the Services whose load balancers were reported as left over."""
     return [entry["service"] for entry in logs if entry["event"] == "load balancer without service"]
+
+
+@jumping_time
+async def test_deleted_at_once_when_its_service_was_seen_to_go() -> None:
+    world = quick_world()
+    world.put_balancer()
+    async with world.live():
+        await asyncio.sleep(1)
+        world.remove_service()
+        await asyncio.sleep(1)
+    assert world.left == set()
+    assert world.questions == 1
+
+
+@jumping_time
+async def test_found_when_it_appears_after_its_service_has_gone() -> None:
+    world = quick_world()
+    async with world.live():
+        await asyncio.sleep(1)
+        world.remove_service()
+        await asyncio.sleep(ORPHAN_GRACE)
+        world.put_balancer()
+        await asyncio.sleep(1)
+    assert world.left == set()
+
+
+@jumping_time
+async def test_deleted_as_soon_as_its_address_is_booked() -> None:
+    world = quick_world()
+    world.put_balancer(finalizer=False)
+    async with world.live():
+        await asyncio.sleep(1)
+        world.remove_service()
+        await asyncio.sleep(2 * LOOK_AGAIN_SEEN)
+        assert world.left == {KEY}
+        assert world.questions == 0
+        world.put_balancer()
+        await asyncio.sleep(1)
+    assert world.left == set()
+
+
+@jumping_time
+async def test_seen_one_is_kept_while_another_service_shows_its_address() -> None:
+    world = quick_world()
+    world.put_balancer()
+    world.guest.put(SERVICE, service_document("other", "other-uid", address=ADDRESS))
+    async with world.live():
+        await asyncio.sleep(1)
+        world.remove_service()
+        await asyncio.sleep(2 * LOOK_AGAIN_SEEN)
+        assert world.left == {KEY}
+        world.guest.remove(SERVICE, "shop/other")
+        await asyncio.sleep(LOOK_AGAIN_SEEN + 1)
+    assert world.left == set()
+
+
+@jumping_time
+async def test_service_that_waited_for_its_clean_up_is_not_looked_for() -> None:
+    world = quick_world()
+    world.put_balancer()
+    async with world.live():
+        await asyncio.sleep(1)
+        leaving = {"deletionTimestamp": DELETED_AT, "finalizers": [SERVICE_FINALIZER]}
+        world.guest.change(SERVICE, "shop/web", {"metadata": leaving})
+        await asyncio.sleep(1)
+        world.remove_service()
+        world.put_balancer(labels={"changed": "while its deletion is on its way to the cache"})
+        await asyncio.sleep(ORPHAN_GRACE)
+        assert world.questions == 0
+        # Not so one that was created late: the clean-up did not know it.
+        world.harvester.remove(BALANCER, KEY)
+        world.put_balancer(uid="late")
+        await asyncio.sleep(1)
+    assert world.left == set()
+
+
+@jumping_time
+async def test_kept_when_the_cache_was_wrong() -> None:
+    world = quick_world()
+    world.put_balancer()
+    async with world.live():
+        await asyncio.sleep(1)
+        world.remove_service()
+        # Stored without a word to the watchers.
+        world.guest.objects[SERVICE] = {"shop/web": service_document()}
+        await asyncio.sleep(ORPHAN_GRACE)
+    assert world.left == {KEY}
+    assert world.questions == 1
+
+
+@jumping_time
+async def test_new_service_of_the_name_takes_it_over() -> None:
+    world = quick_world()
+    world.put_balancer()
+    async with world.live():
+        await asyncio.sleep(1)
+        world.remove_service()
+        world.guest.put(SERVICE, service_document(uid="another"))
+        await asyncio.sleep(ORPHAN_GRACE)
+        assert world.left == {KEY}
+        world.remove_service()
+        await asyncio.sleep(1)
+    assert world.left == set()
+
+
+@jumping_time
+async def test_new_service_of_the_name_that_wants_none_does_not_keep_it() -> None:
+    world = quick_world()
+    world.put_balancer()
+    async with world.live():
+        await asyncio.sleep(1)
+        world.remove_service()
+        world.guest.put(SERVICE, service_document(uid="another", kind="ClusterIP"))
+        await asyncio.sleep(1)
+    assert world.left == set()
+
+
+@jumping_time
+async def test_left_alone_when_nobody_saw_the_service_go() -> None:
+    world = quick_world()
+    world.guest.objects[SERVICE] = {}
+    world.put_balancer()
+    async with world.live():
+        await asyncio.sleep(1)
+        await asyncio.sleep(2 * MEMORY_SECONDS)
+    assert world.left == {KEY}
+    assert world.questions == 0
+
+
+@jumping_time
+async def test_left_alone_when_it_appears_much_too_late() -> None:
+    world = quick_world()
+    async with world.live():
+        await asyncio.sleep(1)
+        world.remove_service()
+        await asyncio.sleep(MEMORY_SECONDS)
+        world.put_balancer()
+        await asyncio.sleep(LOOK_AGAIN_SEEN)
+    assert world.left == {KEY}
+
+
+@jumping_time
+async def test_of_another_cluster_is_left_alone_when_its_service_goes() -> None:
+    world = quick_world()
+    world.put_balancer(annotations={LB_OWNER: "another"})
+    async with world.live():
+        await asyncio.sleep(1)
+        world.remove_service()
+        await asyncio.sleep(ORPHAN_GRACE)
+    assert world.left == {KEY}
+    assert world.questions == 0
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
+def test_seen_one_is_deleted_by_no_answer_but_not_found(answer: Callable[[], CCMError]) -> None:
+    @jumping_time
+    async def run() -> None:
+        world = quick_world()
+        world.put_balancer()
+
+        def fault(call: Call) -> CCMError | None:
+            return answer() if call.verb == "GET" and call.path.endswith("/services/web") else None
+
+        world.guest.fault = fault
+        async with world.live():
+            await asyncio.sleep(1)
+            world.remove_service()
+            await asyncio.sleep(MEMORY_SECONDS / 2)
+            assert world.left == {KEY}
+            world.guest.fault = None
+            await asyncio.sleep(MEMORY_SECONDS / 4)
+        assert world.left == set()
+
+    run()
+
+
+@pytest.mark.parametrize("policy", OrphanPolicy)
+def test_seen_one_is_deleted_whatever_is_done_with_others(policy: OrphanPolicy) -> None:
+    @jumping_time
+    async def run() -> None:
+        world = quick_world(policy)
+        world.put_balancer()
+        async with world.live():
+            await asyncio.sleep(1)
+            with capture_logs() as logs:
+                world.remove_service()
+                await asyncio.sleep(1)
+        assert world.left == set()
+        assert world.collector.deleted == 1
+        assert [entry["event"] for entry in logs if "load balancer" in entry["event"]] == [
+            "load balancer of a lost service deleted"
+        ]
+
+    run()
+
+
+@jumping_time
+async def test_found_ones_are_deleted_one_after_the_other_and_seen_ones_side_by_side() -> None:
+    world = quick_world(OrphanPolicy.DELETE)
+    world.harvester.delay = lambda call: 10.0 if call.verb == "DELETE" else 0.002
+    for number in range(5):
+        world.put_balancer(name=f"found-{number}", annotations={LB_SERVICE_UID: f"uid-{number}"})
+    for number in range(WORKERS):
+        world.put_balancer(name=f"seen-{number}")
+    async with world.live():
+        await asyncio.sleep(1)
+        world.guest.remove(SERVICE, "shop/web")
+        await asyncio.sleep(5)
+        assert len(world.deletions) == WORKERS, "all that were seen to go"
+        await asyncio.sleep(ORPHAN_GRACE + 60)
+    assert world.left == set()
+    found = world.deletions[WORKERS:]
+    assert [round(later - earlier) for earlier, later in itertools.pairwise(found)] == [10] * 4

@@ -6,17 +6,24 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.config import OrphanPolicy
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, SERVICE_FINALIZER
-from harvester_ccm.plan.service.orphans import LOOK_AGAIN, OrphanPlan, Suspicion, plan_orphan
-from harvester_ccm.plan.service.ownership import ORPHAN_GRACE
-from tests.worlds.builders import CLUSTER, allocated, load_balancer, marked, service
-
-CERTAIN = Suspicion(age=ORPHAN_GRACE, caches_current=True, address_in_use=False)
-NOTHING = OrphanPlan()
-DELETED = OrphanPlan(
-    suspicious=True, delete=True, detail="made by this cluster for a Service that is gone or not served by it"
+from harvester_ccm.plan.service.orphans import (
+    LOOK_AGAIN,
+    LOOK_AGAIN_SEEN,
+    ORPHAN_GRACE,
+    OrphanPlan,
+    Suspicion,
+    plan_orphan,
 )
+from tests.worlds.builders import ADDRESS, CLASS_ONLY, CLUSTER, allocated, load_balancer, marked, service
+
+CERTAIN = Suspicion(age=ORPHAN_GRACE)
+SEEN_GONE = Suspicion(age=0, seen_gone=True)
+NOTHING = OrphanPlan()
+GONE = "made by this cluster for a Service that is gone or not served by it"
+DELETED = OrphanPlan(suspicious=True, delete=True, because=GONE, report=True)
 UNNAMED = ClusterIdentity(DEFAULT_CLUSTER_NAME, CLUSTER.namespace, CLUSTER.uid)
 UNKNOWN_UID = ClusterIdentity(CLUSTER.name, CLUSTER.namespace)
 
@@ -67,37 +74,119 @@ def test_internal_service_without_finalizer_has_no_load_balancer() -> None:
 
 def test_without_mark_it_is_reported_and_never_deleted() -> None:
     plan = plan_orphan(unmarked(), None, CLUSTER, CERTAIN)
-    assert (plan.suspicious, plan.delete, plan.look_again) == (True, False, None)
-    assert "no owner mark" in plan.detail
+    assert (plan.suspicious, plan.delete, plan.report, plan.look_again) == (True, False, True, None)
+    assert "no owner mark" in plan.because
 
 
-DOUBTS: dict[str, tuple[Any, Suspicion, str, float]] = {
-    "too early": (
+SHOWS_IT = (service("other", uid="other", address=ADDRESS),)
+BOOKED, READ = "booked or refused", "cannot be read"
+DOUBTS: dict[str, tuple[Any, Suspicion, str, bool, float]] = {
+    "too early": (allocated(), Suspicion(age=ORPHAN_GRACE - 12), "looked left over for 30 s", False, 12.0),
+    "caches behind": (allocated(), Suspicion(age=99, caches_current=False), READ, True, LOOK_AGAIN),
+    "address shown": (allocated(), Suspicion(age=99, services=SHOWS_IT), "shows its address", True, LOOK_AGAIN),
+    "address not booked": (marked(), CERTAIN, BOOKED, True, LOOK_AGAIN),
+    "Harvester has not put its finalizer on": (allocated(finalizer=False), CERTAIN, BOOKED, True, LOOK_AGAIN),
+    "seen to go, caches behind": (
         allocated(),
-        Suspicion(age=ORPHAN_GRACE - 12, caches_current=True, address_in_use=False),
-        "",
-        12.0,
+        Suspicion(age=0, seen_gone=True, caches_current=False),
+        READ,
+        False,
+        LOOK_AGAIN_SEEN,
     ),
-    "caches behind": (
+    "seen to go, address shown": (
         allocated(),
-        Suspicion(age=99, caches_current=False, address_in_use=False),
-        "cannot be read",
-        LOOK_AGAIN,
-    ),
-    "address shown": (
-        allocated(),
-        Suspicion(age=99, caches_current=True, address_in_use=True),
+        Suspicion(age=0, seen_gone=True, services=SHOWS_IT),
         "shows its address",
-        LOOK_AGAIN,
+        False,
+        LOOK_AGAIN_SEEN,
     ),
-    "address not booked": (marked(), CERTAIN, "booked or refused", LOOK_AGAIN),
-    "Harvester has not put its finalizer on": (allocated(finalizer=False), CERTAIN, "booked or refused", LOOK_AGAIN),
+    "seen to go, address not booked": (marked(), SEEN_GONE, BOOKED, False, LOOK_AGAIN_SEEN),
+    "seen to go, without Harvester's finalizer": (
+        allocated(finalizer=False),
+        SEEN_GONE,
+        BOOKED,
+        False,
+        LOOK_AGAIN_SEEN,
+    ),
+    "seen to go long ago, address not booked": (
+        marked(),
+        Suspicion(age=ORPHAN_GRACE, seen_gone=True),
+        BOOKED,
+        True,
+        LOOK_AGAIN_SEEN,
+    ),
 }
 
 
-@pytest.mark.parametrize(("found", "suspicion", "detail", "look_again"), DOUBTS.values(), ids=DOUBTS.keys())
-def test_kept_while_there_is_a_doubt(found: Any, suspicion: Suspicion, detail: str, look_again: float) -> None:
+@pytest.mark.parametrize(("found", "suspicion", "because", "report", "look_again"), DOUBTS.values(), ids=DOUBTS.keys())
+def test_kept_while_there_is_a_doubt(
+    found: Any, suspicion: Suspicion, because: str, report: bool, look_again: float
+) -> None:
     plan = plan_orphan(found, None, CLUSTER, suspicion)
-    assert (plan.suspicious, plan.delete, plan.look_again) == (True, False, look_again)
-    assert detail in plan.detail
-    assert bool(detail) == bool(plan.detail)
+    assert (plan.suspicious, plan.delete, plan.report, plan.look_again) == (True, False, report, look_again)
+    assert because in plan.because
+
+
+SEEN: dict[str, tuple[Any, Any, bool]] = {
+    "the Service is gone": (allocated(), None, True),
+    "a new one wants none": (allocated(), service(uid="another", kind="ClusterIP"), True),
+    "a new one is another controller's": (
+        allocated(),
+        service(uid="another", spec={"loadBalancerClass": "example.com/other"}),
+        True,
+    ),
+    "address refused": (marked(message="no matched IPPool with requirement"), None, True),
+    "a new one takes it over": (allocated(), service(uid="another"), False),
+    "a new one is being cleaned up": (
+        allocated(),
+        service(uid="another", kind="ClusterIP", finalizers=[SERVICE_FINALIZER]),
+        False,
+    ),
+    "being deleted": (allocated(deleting=True), None, False),
+    "another cluster's": (allocated(annotations={LB_OWNER: "another"}), None, False),
+}
+
+
+@pytest.mark.parametrize("policy", OrphanPolicy)
+@pytest.mark.parametrize(("found", "present", "deleted"), SEEN.values(), ids=SEEN.keys())
+def test_of_a_service_that_was_seen_to_go(found: Any, present: Any, deleted: bool, policy: OrphanPolicy) -> None:
+    """There is no grace, and ``--orphan-lbs`` is not asked."""
+    plan = plan_orphan(found, present, CLUSTER, SEEN_GONE, policy)
+    assert plan == (OrphanPlan(suspicious=True, delete=True, because=GONE) if deleted else NOTHING)
+
+
+def test_service_that_was_seen_to_go_and_is_there_was_not_gone() -> None:
+    plan = plan_orphan(allocated(), service(kind="ClusterIP"), CLUSTER, SEEN_GONE)
+    assert (plan.delete, plan.look_again) == (False, ORPHAN_GRACE)
+    assert plan_orphan(allocated(), service(kind="ClusterIP"), CLUSTER, SEEN_GONE, OrphanPolicy.OFF) == NOTHING
+
+
+@pytest.mark.parametrize(("cluster", "deleted"), [(CLUSTER, False), (CLASS_ONLY, True)])
+def test_a_new_one_takes_it_over_only_where_it_is_served(cluster: ClusterIdentity, deleted: bool) -> None:
+    present = service(uid="another")
+    assert plan_orphan(allocated(), present, cluster, SEEN_GONE).delete is deleted
+
+
+def test_finalizer_of_another_service_does_not_keep_it_where_that_is_not_served() -> None:
+    present = service(uid="another", finalizers=[SERVICE_FINALIZER])
+    assert plan_orphan(allocated(), present, CLASS_ONLY, SEEN_GONE).delete
+    # It may be the very Service that the load balancer serves, from before only one class was served.
+    assert plan_orphan(allocated(), present, CLASS_ONLY, CERTAIN) == NOTHING
+
+
+def test_nothing_is_ours_while_we_do_not_know_our_own_mark() -> None:
+    assert plan_orphan(allocated(), None, UNKNOWN_UID, SEEN_GONE) == NOTHING
+    for cluster in (CLUSTER, UNKNOWN_UID):
+        assert not plan_orphan(allocated(annotations={LB_OWNER: ""}), None, cluster, SEEN_GONE).delete
+
+
+@pytest.mark.parametrize(
+    ("found", "policy", "expected"),
+    [
+        pytest.param(allocated(), OrphanPolicy.REPORT, OrphanPlan(True, False, GONE, True), id="reported"),
+        pytest.param(allocated(), OrphanPolicy.OFF, NOTHING, id="off"),
+        pytest.param(unmarked(), OrphanPolicy.OFF, NOTHING, id="off, and not certain"),
+    ],
+)
+def test_policy_decides_about_one_that_was_found(found: Any, policy: OrphanPolicy, expected: OrphanPlan) -> None:
+    assert plan_orphan(found, None, CLUSTER, CERTAIN, policy) == expected

@@ -21,7 +21,8 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
-from harvester_ccm.plan.service.ownership import Orphan, Owner, Verdict, match_load_balancer, orphan_state, owner_of
+from harvester_ccm.plan.service.orphans import Orphan, orphan_state
+from harvester_ccm.plan.service.ownership import Owner, Verdict, match_load_balancer, owner_of
 from tests.unit.plan.service.plans import outline, plan, said
 from tests.worlds.builders import (
     ADDRESS,

@@ -29,7 +29,8 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.cleanup import safe_to_delete
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, backend_addresses, changed_document
-from harvester_ccm.plan.service.ownership import Orphan, Owner, orphan_state, owner_of
+from harvester_ccm.plan.service.orphans import Orphan, orphan_state
+from harvester_ccm.plan.service.ownership import Owner, owner_of
 from harvester_ccm.plan.service.steps import CreateLoadBalancer, Step
 from tests.unit.plan.service.plans import OURS, outline, plan, said
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, marked, service
