@@ -51,6 +51,10 @@ check: $(READY) ## format, lint, types, import contracts
 unit: $(READY) ## the tests that need no server, with a fixed few examples
 	$(BIN)/python -m pytest -q tests/unit
 
+.PHONY: mutants
+mutants: $(READY) ## faults put into the program one by one: the unit tests must notice each of them
+	@$(BIN)/python -m tests.mutants
+
 .PHONY: test
 test: check tools ## all checks and all tests, with many examples and on real API servers
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --thorough

@@ -98,7 +98,7 @@ class MemoryServer:
         self.unserved: frozenset[str] = frozenset()
         """``group/version`` that there are not: the path is unknown."""
         self.deaf_to: Callable[[Call], bool] = lambda _call: False
-        """Replacements that are answered as if they had worked, with what was there before."""
+        """Patches and replacements that are answered as if they had worked, with what was there before."""
         self.answers: dict[str, Document] = {}
         """Answers to GETs of subresources, by path."""
         self.version = 100
@@ -230,14 +230,13 @@ class MemoryServer:
             return self._read(place, path)
         if verb == "POST":
             return self.create(place.collection, merged(body, {"metadata": {"namespace": place.namespace or None}}))
-        if verb == "PATCH":
-            return self.change(place.collection, place.key, body)
         if verb == "DELETE":
             self.delete(place.collection, place.key, (body or {}).get("preconditions"))
             return {"kind": "Status", "status": "Success"}
         if self.deaf_to(call):
             return self.get(place.collection, place.key)
-        return self.replace(place.collection, place.key, body)
+        write = self.change if verb == "PATCH" else self.replace
+        return write(place.collection, place.key, body)
 
     def _read(self, place: Place, path: str) -> Document:
         if place.subresource:

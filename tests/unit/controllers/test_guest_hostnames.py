@@ -160,3 +160,22 @@ async def test_a_vm_started_anew_may_have_another_name() -> None:
         answers(scene.harvester_server, vm, "w1")
         scene.start(vm, "10.0.0.1")
         await initialised(scene, ["w1"], 2)
+
+
+@jumping_time
+async def test_answer_of_a_vmi_that_was_replaced_meanwhile_names_nobody() -> None:
+    scene = NodeWorld()
+    vm = machine("pool1-abc")
+    scene.boot(vm, "10.0.0.1")
+    answers(scene.harvester_server, vm, "w1")
+    scene.harvester_server.delay = lambda call: 5.0 if "guestosinfo" in call.path else 0.002
+    async with scene.live():
+        scene.join("w1")
+        await until(lambda: scene.asked("guestosinfo"))
+        asleep = refused(409, "Conflict", "VMI does not have guest agent connected")
+        scene.harvester_server.fault = lambda call: asleep if "guestosinfo" in call.path else None
+        scene.stop(vm)
+        scene.start(vm, "10.0.0.1")
+        await asyncio.sleep(60)
+        assert scene.vms.index().by_short_hostname == {}
+        assert scene.provider_id("w1") == ""

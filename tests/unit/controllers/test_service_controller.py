@@ -57,6 +57,15 @@ async def test_from_creation_to_the_address_to_silence() -> None:
     assert stage.guest.of(SERVICES)[KEY]["status"]["loadBalancer"]["ingress"][0]["ip"] == ADDRESS
 
 
+async def test_answers_count_before_the_watch_tells_of_them() -> None:
+    stage = await stage_with(service())
+    stage.guest.lagging = stage.harvester.lagging = True
+    await stage.reconcile(KEY)
+    assert stage.writes() == ["PATCH web/status", f"POST {LB_NAME}"]
+    await stage.reconcile(KEY)
+    assert stage.writes() == []
+
+
 async def test_a_hundred_served_services_are_silent_after_a_restart() -> None:
     services = [served(f"web-{number}", uid=f"uid-{number}") for number in range(100)]
     balancers = tuple(allocated(one, f"lb-{one.metadata.name}", uid=one.metadata.uid) for one in services)
@@ -201,6 +210,14 @@ async def test_a_service_that_vanished_unseen_is_forgotten() -> None:
     stage.guest.remove(SERVICES, KEY)
     await stage.reconcile(KEY)
     assert stage.caches.services.get(KEY) is None
+    assert stage.writes() == ["PATCH web/status"], "a load balancer that is made for nobody is nobody's to delete"
+
+
+async def test_nothing_is_made_for_a_service_that_cannot_be_held() -> None:
+    stage = await stage_with(service())
+    stage.guest.deaf_to = lambda call: call.verb == "PATCH"
+    await stage.reconcile(KEY)
+    assert stage.writes() == ["PATCH web/status"], "without our finalizer it may go before its load balancer does"
 
 
 async def test_a_conflict_with_harvester_loses_no_event() -> None:
@@ -356,6 +373,13 @@ async def test_a_change_wakes_those_who_share(changed: Any, woken: set[str]) -> 
     stage.guest.put(SERVICES, changed)
     await stage.settle()
     assert set(stage.woken) == woken
+
+
+async def test_an_address_that_is_given_wakes_the_secondaries() -> None:
+    stage = await stage_with(service(), API, EXTRA, service("lonely"))
+    stage.harvester.put(LOAD_BALANCERS, allocated())
+    await stage.settle()
+    assert set(stage.woken) == {KEY, "shop/api", "shop/extra"}
 
 
 async def test_the_end_of_a_secondary_wakes_its_former_primary() -> None:

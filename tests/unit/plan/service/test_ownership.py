@@ -182,6 +182,11 @@ def test_the_one_whose_address_is_in_use_stays() -> None:
     assert outline(served(), other, used)[0] == [{"delete": LB_NAME}]
 
 
+def test_one_that_is_going_is_not_chosen_before_one_that_stays() -> None:
+    going, staying = allocated(deleting=True), allocated(name=EXTRA, uid="2")
+    assert outline(served(), going, staying) == ([], Done()), "though the other one has the better name"
+
+
 OTHER_CLASS = {"loadBalancerClass": "example.com/other"}
 ORPHANS: dict[str, tuple[Any, Any, ClusterIdentity, Orphan]] = {
     "Service gone": (allocated(), None, CLUSTER, Orphan.CERTAIN),

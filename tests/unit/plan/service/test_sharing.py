@@ -284,3 +284,24 @@ def test_verdicts_do_not_depend_on_the_order_of_events(order: tuple[int, ...]) -
     three = (asking(created="2026-01-01T00:00:00Z"), YOUNGER, FROM_ELSEWHERE)
     verdict = approved(served(), [three[number] for number in order], CLUSTER)
     assert [one.metadata.key for one in verdict] == ["shop/a"]
+
+
+def test_one_that_was_served_keeps_its_ports_when_the_primary_takes_one_of_them() -> None:
+    """Until it has left the address, it still answers there on the other one."""
+    both = [{"name": "web", "port": 80, "nodePort": 32081}, {"name": "alt", "port": 8080, "nodePort": 32080}]
+    leaving = asking(labels=LABEL, ours=True, ports=both, created="2026-01-02T00:00:00Z")
+    wishing = service("b", uid="b", ports=API, annotations=NAMES_WEB, created="2026-01-01T00:00:00Z")
+    assert approved(served(), (leaving, wishing), CLUSTER) == ()
+    assert approved(served(), (wishing,), CLUSTER) == (wishing,)
+
+
+def test_an_edit_takes_no_port_from_the_one_that_is_served_with_it() -> None:
+    before = [{"port": 9000, "protocol": "TCP", "nodePort": 32090}]
+    shown = {"ingress": [{"ip": ADDRESS, "ipMode": "VIP", "ports": [{"port": 9000, "protocol": "TCP"}]}]}
+    edited = asking(labels=LABEL, ours=True, status=shown, created="2026-01-01T00:00:00Z")
+    holder = service(
+        "b", uid="b", ports=API, annotations=NAMES_WEB, labels=LABEL, address=ADDRESS, created="2026-01-02T00:00:00Z"
+    )
+    assert approved(served(), (edited, holder), CLUSTER) == (holder,)
+    unedited = asking(labels=LABEL, ours=True, ports=before, address=ADDRESS, created="2026-01-01T00:00:00Z")
+    assert approved(served(), (unedited, holder), CLUSTER) == (unedited, holder)

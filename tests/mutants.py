@@ -1,0 +1,327 @@
+"""Faults that the unit tests have to notice: each one is put into a copy of the program and must fail its tests.
+
+    python -m tests.mutants          # all of them
+    python -m tests.mutants fence    # those with this word in their name
+
+Ends with 1 when one survives, when its text is not found exactly once any more, or when its tests fail without it.
+A fault stands here because it would do harm (an address announced twice, a leak, a Node deleted) and because it was
+survived once, or would be easy to make.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parent.parent
+COPIED: Final = ("harvester_ccm", "devenv", "tests", "benchmarks", "pyproject.toml")
+PRODUCT: Final = "harvester_ccm"
+TEST_SECONDS: Final = 120.0
+"""A fault that makes its tests hang is noticed, too."""
+PASSED, FAILED = 0, 1
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault in the program."""
+
+    name: str
+    file: str
+    """In ``harvester_ccm``."""
+    old: str
+    """Text that stands in the file exactly once."""
+    new: str
+    tests: str
+    """Files in ``tests/unit`` that must notice it, separated by spaces."""
+
+    @property
+    def paths(self) -> list[str]:
+        """The tests as paths in the project."""
+        return [f"tests/unit/{test}" for test in self.tests.split()]
+
+
+SERVICE_TESTS: Final = "controllers/test_service_controller.py"
+SHARING_TESTS: Final = "plan/service/test_sharing.py"
+OWNERSHIP_TESTS: Final = "plan/service/test_ownership.py"
+
+MUTANTS: Final = (
+    # What the Service controller does.
+    Mutant(
+        "a load balancer is made for a Service that is gone",
+        "controllers/service.py",
+        "        service = self._services.get(key)\n        return service is not None and service.metadata.uid == uid",
+        "        service = self._services.get(key)\n        return service is None or service.metadata.uid == uid",
+        SERVICE_TESTS,
+    ),
+    Mutant(
+        "a load balancer is made for a Service that may go without a word",
+        "controllers/service.py",
+        "service.metadata.uid == uid and service.metadata.has_finalizer(SERVICE_FINALIZER)",
+        "service.metadata.uid == uid",
+        SERVICE_TESTS,
+    ),
+    Mutant(
+        "those who share an address take no turns",
+        "controllers/service.py",
+        "workers=workers, serial=self._shared_address)",
+        "workers=workers)",
+        "controllers/test_service_turns.py",
+    ),
+    Mutant(
+        "the primary takes no turn",
+        "controllers/service.py",
+        "return (primary_reference(service) if service is not None else None) or key",
+        'return (primary_reference(service) if service is not None else None) or key + " itself"',
+        "controllers/test_service_turns.py",
+    ),
+    Mutant(
+        "an address that is given wakes no secondary",
+        "controllers/service.py",
+        "if new is not None and given_addresses((new,)) !=",
+        "if False and new is not None and given_addresses((new,)) !=",
+        SERVICE_TESTS,
+    ),
+    Mutant(
+        "a Service that was changed is not looked at with the answer",
+        "controllers/service.py",
+        "            self._services.observe(written)",
+        "            pass",
+        SERVICE_TESTS,
+    ),
+    Mutant(
+        "a load balancer is deleted whichever it is by now",
+        "controllers/lb_writes.py",
+        "namespace=self._namespace, uid=uid)",
+        "namespace=self._namespace)",
+        SERVICE_TESTS,
+    ),
+    Mutant(
+        "an unknown path means that the load balancer is gone",
+        "controllers/lb_writes.py",
+        "            if not error.names_object:\n                raise\n            return False",
+        "            return False",
+        "controllers/test_service_v1alpha1.py",
+    ),
+    # What is decided about Services.
+    Mutant(
+        "a load balancer that is going is chosen before one that stays",
+        "plan/service/ownership.py",
+        "return (one.metadata.deleting, not in_use,",
+        "return (not in_use,",
+        OWNERSHIP_TESTS,
+    ),
+    Mutant(
+        "another cluster's mark does not count",
+        "plan/service/ownership.py",
+        "if mark and cluster.uid and mark != cluster.uid:",
+        "if False:",
+        OWNERSHIP_TESTS,
+    ),
+    Mutant(
+        "one that loses a port to the primary loses the others at once",
+        "plan/service/shared_address.py",
+        "if not by_other and (not by_primary or one.metadata.label(PRIMARY_SERVICE_LABEL) == label):",
+        "if not by_other and not by_primary:",
+        SHARING_TESTS,
+    ),
+    Mutant(
+        "the ports of the primary are free",
+        "plan/service/shared_address.py",
+        "own = dict.fromkeys(_ports(primary), primary.metadata.key)",
+        "own: dict[Port, str] = {}",
+        SHARING_TESTS,
+    ),
+    Mutant(
+        "a port is not its holder's",
+        "plan/service/shared_address.py",
+        "holders.update(dict.fromkeys(_held(one, primary), one.metadata.key))",
+        "pass",
+        SHARING_TESTS,
+    ),
+    Mutant(
+        "an address is shared that Harvester has not given",
+        "plan/service/shared_address.py",
+        "(given is not None and given.isdisjoint({sharing.address, DHCP_ADDRESS}))",
+        "False",
+        "plan/service/test_sharing.py plan/service/test_secondaries.py plan/service/test_world.py",
+    ),
+    Mutant(
+        "a load balancer goes while others use its address",
+        "plan/service/cleanup.py",
+        "users = (one for one in situation.dependants if _is_served(one, label) and held.intersection(one.addresses))",
+        "users: list[Service] = []",
+        "plan/service/test_cleanup.py plan/service/test_sharing.py",
+    ),
+    # kube-vip in the guest.
+    Mutant(
+        "kube-vip is only withdrawn where it has to be held, too",
+        "plan/service/kube_vip.py",
+        'if found.address is not None or found.wished else {KUBE_VIP_IGNORE: "true"}',
+        'if True else {KUBE_VIP_IGNORE: "true"}',
+        "plan/service/test_pool.py plan/service/test_sharing.py",
+    ),
+    Mutant(
+        "what the user keeps from kube-vip is given to it",
+        "plan/service/kube_vip.py",
+        "return self.ignored and not self.ignored_by_user",
+        "return self.ignored",
+        "plan/service",
+    ),
+    # The queue, the caches and the Lease.
+    Mutant(
+        "two of a group are worked on side by side",
+        "controllers/runner.py",
+        "if group in self._waiting:",
+        "if False:",
+        "controllers/test_runner.py",
+    ),
+    Mutant(
+        "a group never gets its next turn",
+        "controllers/runner.py",
+        "            self._line.append(_Turn(group))",
+        "            pass",
+        "controllers/test_runner.py",
+    ),
+    Mutant(
+        "a key that changes while it is worked on is not worked on again",
+        "controllers/runner.py",
+        "            self._again.add(key)\n",
+        "            pass\n",
+        "controllers/test_runner.py",
+    ),
+    Mutant(
+        "a late answer brings back what is deleted",
+        "kube/informer.py",
+        "if _version(item) > self._seen:",
+        "if True:",
+        "kube/test_informer.py",
+    ),
+    Mutant(
+        "writes leave without the Lease",
+        "kube/fence.py",
+        "if not self.is_open:",
+        "if False:",
+        "kube/test_fence.py",
+    ),
+    Mutant(
+        "a write that was sent is forgotten",
+        "kube/fence.py",
+        "return await asyncio.shield(task)",
+        "return await task",
+        "kube/test_fence.py",
+    ),
+    # Nodes.
+    Mutant(
+        "addresses are decided before those of load balancers are known",
+        "plan/node/decision.py",
+        "if known.complete or (known.problem is not None and uninitialized_taints(view.node)):",
+        "if True:",
+        "plan/node/test_decision.py",
+    ),
+    Mutant(
+        "the host name of a VMI that was replaced is taken over",
+        "controllers/vms.py",
+        "if current is None or current.metadata.uid != vmi.metadata.uid or (known and known.name == hostname):",
+        "if current is None or (known and known.name == hostname):",
+        "controllers/test_guest_hostnames.py",
+    ),
+    Mutant(
+        "any 404 means that a VM is gone",
+        "plan/node/existence.py",
+        'isinstance(error, NotFound) and error.answer.reason == "NotFound" and sentence in error.answer.message',
+        "isinstance(error, NotFound)",
+        "plan/node/test_lifecycle.py",
+    ),
+    Mutant(
+        "one answer is enough to delete a Node",
+        "plan/node/lifecycle.py",
+        "if absences.count < max(settings.deletion_confirmations, 2):",
+        "if absences.count < 1:",
+        "plan/node/test_lifecycle.py",
+    ),
+    Mutant(
+        "a Node is deleted whatever became of it",
+        "plan/node/lifecycle.py",
+        'preconditions = {"uid": self.uid, "resourceVersion": self.resource_version}',
+        "preconditions: dict[str, str] = {}",
+        "plan/node/test_lifecycle.py controllers/test_node_lifecycle_controller.py",
+    ),
+)
+
+
+def main(words: Sequence[str]) -> int:
+    """Try the mutants with any of the words in their names, or all; return the exit status."""
+    chosen = [one for one in MUTANTS if not words or any(word in one.name for word in words)]
+    wrong = [problem for one in chosen if (problem := misplaced(one))]
+    with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
+        broken = failing_without(chosen, Path(directory) / "unchanged")
+        wrong += [f"fails without any fault: {test}" for test in broken]
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            places = (Path(directory) / str(number) for number in range(len(chosen)))
+            for one, verdict in zip(chosen, pool.map(verdict_on, chosen, places), strict=True):
+                sys.stdout.write(f"{verdict:<10}{one.name}\n")
+                sys.stdout.flush()
+                if verdict != "killed":
+                    wrong.append(f"{verdict}: {one.name} ({one.file}; {', '.join(one.paths)})")
+    sys.stdout.write("\n".join(["", *wrong, f"{len(chosen)} faults, {len(wrong)} problems"]) + "\n")
+    return 1 if wrong or not chosen else 0
+
+
+def misplaced(mutant: Mutant) -> str:
+    """Return what is wrong with the text that a mutant replaces; empty when it is found once."""
+    file = ROOT / PRODUCT / mutant.file
+    count = file.read_text().count(mutant.old) if file.exists() else 0
+    return "" if count == 1 else f"text found {count} times in {mutant.file}: {mutant.name}"
+
+
+def failing_without(mutants: Sequence[Mutant], place: Path) -> list[str]:
+    """Return the tests of the mutants that fail in the program as it is."""
+    copy_to(place)
+    paths = sorted({path for one in mutants for path in one.paths})
+    return [] if run_tests(paths, place) == PASSED else [path for path in paths if run_tests([path], place) != PASSED]
+
+
+def verdict_on(mutant: Mutant, place: Path) -> str:
+    """Return ``killed`` when its tests fail with the mutant, else ``survived``, or ``broken`` when they do not run."""
+    if misplaced(mutant):
+        return "missing"
+    copy_to(place)
+    file = place / PRODUCT / mutant.file
+    file.write_text(file.read_text().replace(mutant.old, mutant.new))
+    status = run_tests(mutant.paths, place)
+    shutil.rmtree(place)
+    return {PASSED: "survived", FAILED: "killed"}.get(status, "broken")
+
+
+def copy_to(place: Path) -> None:
+    """Copy what unit tests need."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, place / name)
+
+
+def run_tests(paths: Sequence[str], place: Path) -> int:
+    """Return pytest's exit status for tests in a copy; tests that do not end have failed."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *paths]
+    environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        return subprocess.run(
+            command, cwd=place, env=environment, capture_output=True, check=False, timeout=TEST_SECONDS
+        ).returncode
+    except subprocess.TimeoutExpired:
+        return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
