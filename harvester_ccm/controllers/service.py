@@ -27,7 +27,7 @@ from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import same_but_for_notes
 from harvester_ccm.plan.service.load_balancer import backend_addresses, backend_names
-from harvester_ccm.plan.service.ownership import given_addresses, service_key
+from harvester_ccm.plan.service.ownership import allocated_addresses, service_key
 from harvester_ccm.plan.service.pending import failure_event
 from harvester_ccm.plan.service.selection import primaries_of, primary_reference, scope_of
 from harvester_ccm.plan.service.situation import (
@@ -269,7 +269,7 @@ class ServiceController:
             self._states.saw(item, asyncio.get_running_loop().time())
             if self._services.get(service_key(item)) is not None:
                 self.runner.enqueue(service_key(item))
-        if new is not None and given_addresses((new,)) != given_addresses(() if old is None else (old,)):
+        if new is not None and allocated_addresses((new,)) != allocated_addresses(() if old is None else (old,)):
             for secondary in self._services.by_index(BY_PRIMARY, service_key(new)):
                 self.runner.enqueue(secondary.metadata.key)
 
@@ -281,9 +281,9 @@ class ServiceController:
         if first:
             self._enqueue_all()
         elif changed:
-            self._enqueue_hosted()
+            self._enqueue_behind_vm_lbs()
 
-    def _enqueue_hosted(self) -> None:
+    def _enqueue_behind_vm_lbs(self) -> None:
         """Wake the Services that Harvester balances."""
         for load_balancer in self._load_balancers.all():
             if load_balancer.spec.workload_type == "vm":

@@ -27,7 +27,7 @@ from harvester_ccm.plan.service.kube_vip import (
     withdraw,
 )
 from harvester_ccm.plan.service.load_balancer import network_of
-from harvester_ccm.plan.service.ownership import given_addresses
+from harvester_ccm.plan.service.ownership import allocated_addresses
 from harvester_ccm.plan.service.pending import pending_cause
 from harvester_ccm.plan.service.selection import of_other_class, primary_label
 from harvester_ccm.plan.service.situation import Situation
@@ -66,7 +66,7 @@ def plan_cleanup(situation: Situation) -> ServicePlan:
     if own:
         # Before the Service is let go: it is gone then, and nothing can be told of it.
         steps.append(EmitEvent(EventMessage("Normal", Reason.DELETED, "Deleted load balancer")))
-    steps += emit(still_announced(situation.service, given_addresses(own)))
+    steps += emit(still_announced(situation.service, allocated_addresses(own)))
     steps.append(ChangeService(_farewell(situation, own)))
     return ServicePlan(tuple(steps), Done())
 
@@ -75,9 +75,9 @@ def users_of_address(situation: Situation, own: tuple[LoadBalancer, ...]) -> lis
     """Return the Services that still have the address of this one, which its load balancers ``own`` hold."""
     if not own:
         return []
-    held = {*situation.service.addresses, *given_addresses(own)}
+    held = {*situation.service.addresses, *allocated_addresses(own)}
     label = primary_label(situation.service.metadata.key)
-    users = (one for one in situation.dependants if _is_served(one, label) and held.intersection(one.addresses))
+    users = (one for one in situation.own_secondaries if _is_served(one, label) and held.intersection(one.addresses))
     return sorted(one.metadata.key for one in users)
 
 
@@ -85,7 +85,7 @@ def _announced_by_us(service: Service, own: tuple[LoadBalancer, ...]) -> bool:
     """Return whether kube-vip was told by us what to announce; for a Service of another class that one may have."""
     found = Announcement.of(service)
     shown = {*found.status, found.address}
-    return not of_other_class(service) or found.withdrawn or not given_addresses(own).isdisjoint(shown)
+    return not of_other_class(service) or found.withdrawn or not allocated_addresses(own).isdisjoint(shown)
 
 
 def _is_served(secondary: Service, label: str) -> bool:
@@ -107,7 +107,7 @@ def _farewell(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServiceCha
         released = release(service, device=device, announced_by_us=_announced_by_us(service, own))
         annotations = {MOVING: None, **released}
         labels = {PRIMARY_SERVICE_LABEL: None}
-    ours = not of_other_class(service) or not given_addresses(own).isdisjoint(service.addresses)
+    ours = not of_other_class(service) or not allocated_addresses(own).isdisjoint(service.addresses)
     served = service.metadata.has_finalizer(SERVICE_FINALIZER)
     ingress = () if ours and served else None
     return ServiceChange(annotations=annotations, labels=labels, finalizer=False, ingress=ingress)

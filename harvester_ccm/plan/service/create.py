@@ -50,7 +50,7 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
     former = replaced or _vanished(situation)
     ipam = (former.ipam if former is not None else "") or request.ipam
     second = replaced is not None or _may_meet_remains(situation, vm=vm)
-    gone_for = max(situation.waited, situation.since_hosted or 0.0)
+    gone_for = max(situation.waited, situation.since_vm_lb or 0.0)
     if second and gone_for < REPLACEMENT_PAUSE:
         return ServicePlan(hold(service), Wait(WaitReason.SWITCHING, REPLACEMENT_PAUSE - gone_for))
     hindrance = obstacle(service, vm=vm)
@@ -58,10 +58,10 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
         return ServicePlan((*emit(hindrance), *_given_up(service)), Refused(WaitReason.NOT_SERVABLE))
     spec = _front_spec("vm" if vm else "cluster", ipam, request, former)
     if vm:
-        hosted = wanted_spec(situation, request)
-        if not hosted or (can.selects_backends_by_label and not situation.backends_known):
-            return ServicePlan(hold(service), Wait(WaitReason.MACHINES if hosted else WaitReason.NODE_PORTS))
-        spec.update(hosted)
+        fields = wanted_spec(situation, request)
+        if not fields or (can.selects_backends_by_label and not situation.backends_known):
+            return ServicePlan(hold(service), Wait(WaitReason.MACHINES if fields else WaitReason.NODE_PORTS))
+        spec.update(fields)
     lost = replaced is None and (former is not None or (_was_served(service) and not _shows_wish(service)))
     create = _load_balancer(situation, spec, former, touched=second and vm)
     steps: tuple[Step, ...] = (
@@ -78,7 +78,7 @@ def _may_meet_remains(situation: Situation, *, vm: bool) -> bool:
 
     Harvester collects them after it, and those of a new one of its name with them.
     """
-    seen = situation.since_hosted is not None and situation.since_hosted < COLLECTED_AFTER
+    seen = situation.since_vm_lb is not None and situation.since_vm_lb < COLLECTED_AFTER
     return seen or (vm and bool(situation.service.addresses))
 
 
@@ -177,7 +177,7 @@ def plan_replacement(situation: Situation, load_balancer: LoadBalancer, wanted: 
 
 def _announced_by_secondaries(situation: Situation, load_balancer: LoadBalancer) -> bool:
     held = {*situation.service.addresses, load_balancer.allocated_ip, load_balancer.address}
-    announced = (one for one in map(Announcement.of, situation.dependants) if one.shown and not one.ignored)
+    announced = (one for one in map(Announcement.of, situation.own_secondaries) if one.shown and not one.ignored)
     return any(held.intersection(one.status) for one in announced)
 
 

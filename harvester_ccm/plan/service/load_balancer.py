@@ -277,14 +277,14 @@ def backend_addresses(nodes: Iterable[Node]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(address for address in internal if ipv4_text(address)))
 
 
-def listeners(service: Service, sharers: Iterable[Service]) -> tuple[Listener, ...]:
+def listeners(service: Service, secondaries: Iterable[Service]) -> tuple[Listener, ...]:
     """Return one listener per port of the Service and of the Services that share its address.
 
     Ports without a node port (not yet allocated) are left out. Names are unique DNS labels.
     """
     made: list[Listener] = []
     used: set[str] = set()
-    for owner in (service, *sharers):
+    for owner in (service, *secondaries):
         for port in owner.spec.ports:
             if not port.node_port or any((m.protocol, m.port) == (port.protocol, port.port) for m in made):
                 continue

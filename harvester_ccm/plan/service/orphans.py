@@ -26,7 +26,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
 )
 from harvester_ccm.plan.service.cleanup import safe_to_delete
-from harvester_ccm.plan.service.ownership import given_addresses, service_uuid
+from harvester_ccm.plan.service.ownership import allocated_addresses, service_uuid
 from harvester_ccm.plan.service.selection import scope_of
 
 ORPHAN_GRACE: Final = 30.0
@@ -130,7 +130,7 @@ def orphan_state(
 
 def address_in_use(load_balancer: LoadBalancer, services: Iterable[Service]) -> bool:
     """Return whether one of the Services shows the address of the load balancer."""
-    addresses = given_addresses((load_balancer,)) - {DHCP_ADDRESS}
+    addresses = allocated_addresses((load_balancer,)) - {DHCP_ADDRESS}
     return any(not addresses.isdisjoint(service.addresses) for service in services)
 
 

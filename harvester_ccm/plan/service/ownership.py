@@ -26,8 +26,8 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
 
 
-def given_addresses(load_balancers: Iterable[LoadBalancer]) -> frozenset[str]:
-    """Return the addresses that Harvester has given to these load balancers, and its word for one from DHCP."""
+def allocated_addresses(load_balancers: Iterable[LoadBalancer]) -> frozenset[str]:
+    """Return the addresses that Harvester has allocated to these load balancers, and its word for one from DHCP."""
     return frozenset(address for one in load_balancers for address in (one.allocated_ip, one.address) if address)
 
 

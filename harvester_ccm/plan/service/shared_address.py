@@ -160,18 +160,17 @@ def _share_now(situation: Situation) -> Sharing:
 
     The address must be from Harvester: kube-vip may show on the primary what its user asked for.
     """
-    sharing, primary, given = (
-        share(situation.service, situation.primary, situation.sharers, situation.cluster),
-        situation.primary,
-        situation.primary_given,
-    )
-    if primary is None or (given is not None and given.isdisjoint({sharing.address, DHCP_ADDRESS})):
+    primary, allocated = situation.primary, situation.primary_allocated
+    sharing = share(situation.service, primary, situation.secondaries_of_primary, situation.cluster)
+    if primary is None or (allocated is not None and allocated.isdisjoint({sharing.address, DHCP_ADDRESS})):
         return replace(sharing, address="")
     unsupported = obstacle(situation.service, vm=Announcement.of(primary).ignored) if sharing.address else None
     return sharing if unsupported is None else Sharing(refusal=unsupported, servable=False)
 
 
-def share(service: Service, primary: Service | None, sharers: Iterable[Service], cluster: ClusterIdentity) -> Sharing:
+def share(
+    service: Service, primary: Service | None, secondaries: Iterable[Service], cluster: ClusterIdentity
+) -> Sharing:
     """Return whether ``service`` may share the address of ``primary``, the one it names (None: not found)."""
     reference = primary_reference(service) or ""
     namespace, slash, name = reference.partition("/")
@@ -180,7 +179,7 @@ def share(service: Service, primary: Service | None, sharers: Iterable[Service],
     why = _obstacle(service, primary, reference, cluster)
     if primary is None or why:
         return Sharing(refusal=_refusal(why))
-    clash = port_clashes(primary, (service, *sharers), cluster).get(service.metadata.key)
+    clash = port_clashes(primary, (service, *secondaries), cluster).get(service.metadata.key)
     if clash is not None:
         return Sharing(refusal=_refusal(clash.because), outranked=clash.outranked)
     return Sharing(address=primary.addresses[0]) if primary.addresses else Sharing()
@@ -212,14 +211,14 @@ def _refusal(why: str) -> EventMessage:
     return EventMessage("Warning", Reason.SHARING_REFUSED, f"The address cannot be shared. {why}")
 
 
-def port_clashes(primary: Service, sharers: Iterable[Service], cluster: ClusterIdentity) -> dict[str, Clash | None]:
+def port_clashes(primary: Service, secondaries: Iterable[Service], cluster: ClusterIdentity) -> dict[str, Clash | None]:
     """Return for each Service that wants the primary's address the clash of its ports with others', or None.
 
     TCP and UDP of one number are different ports. A port belongs to the Service that is served with it on this address
     already, so an edit of another one cannot take it away; after that the rank decides.
     """
     label = primary_label(primary.metadata.key)
-    served = (one for one in sharers if _is_served_by_us(one, cluster))
+    served = (one for one in secondaries if _is_served_by_us(one, cluster))
     ordered = sorted(served, key=lambda one: _rank(one, label))
     own = dict.fromkeys(_ports(primary), primary.metadata.key)
     holders: dict[Port, str] = {}
@@ -262,9 +261,9 @@ def _first(ports: set[Port], owners: Mapping[Port, str]) -> str:
     )
 
 
-def approved(primary: Service, sharers: Iterable[Service], cluster: ClusterIdentity) -> tuple[Service, ...]:
+def approved(primary: Service, secondaries: Iterable[Service], cluster: ClusterIdentity) -> tuple[Service, ...]:
     """Return the Services that may share the primary's address, in the order in which they were accepted."""
-    by_key = {one.metadata.key: one for one in sharers}
+    by_key = {one.metadata.key: one for one in secondaries}
     clashes = port_clashes(primary, by_key.values(), cluster)
     return tuple(by_key[key] for key, clash in clashes.items() if clash is None)
 

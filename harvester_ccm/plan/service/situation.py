@@ -22,7 +22,7 @@ from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.service.load_balancer import Former, former_of
 from harvester_ccm.plan.service.ownership import (
     LoadBalancerMatch,
-    given_addresses,
+    allocated_addresses,
     match_load_balancer,
     name_for,
     service_key,
@@ -188,11 +188,11 @@ class Situation:
     """Those that carry the Service's labels, and the one that has its name."""
     primary: Service | None = None
     """The Service whose address this one shares, if it names one that exists."""
-    primary_given: frozenset[str] | None = None
-    """Addresses that Harvester has given for that Service; None while that is not known."""
-    sharers: tuple[Service, ...] = ()
-    """Services that name this Service's primary as theirs, or this Service itself; this Service left out."""
-    dependants: tuple[Service, ...] = ()
+    primary_allocated: frozenset[str] | None = None
+    """Addresses that Harvester has allocated for that Service; None while that is not known."""
+    secondaries_of_primary: tuple[Service, ...] = ()
+    """The other Services that name the primary of this one, or this one itself where it names none."""
+    own_secondaries: tuple[Service, ...] = ()
     """Services that name this very Service as their primary, or were last served as its secondaries."""
     backends: tuple[str, ...] = ()
     """Names of the VMs of all nodes that may get traffic."""
@@ -211,7 +211,7 @@ class Situation:
     harvester_problem: CCMError | None = None
     waited: float = 0.0
     """Seconds since the Service entered its present phase."""
-    since_hosted: float | None = None
+    since_vm_lb: float | None = None
     """Seconds since a VM load balancer of the Service was last there; None when none was."""
     former: Former | None = None
     """The last load balancer of the Service that had an address, if it was seen."""
@@ -237,7 +237,6 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     mapping = store.config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}")
     load_balancers = _candidates(store, service, cluster)
     match = match_load_balancer(load_balancers, service, cluster)
-    given_known = named is not None and store.load_balancers.synced
     shares_with = [one for one in store.services.by_index(BY_PRIMARY, primary or key) if one.metadata.key != key]
     return Situation(
         service=service,
@@ -247,9 +246,9 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         request=read_request(service),
         load_balancers=load_balancers,
         primary=named,
-        primary_given=given_addresses(_candidates(store, named, cluster)) if given_known and named else None,
-        sharers=tuple(one for one in shares_with if primary_reference(one) == (primary or key)),
-        dependants=tuple(one for one in store.services.by_index(BY_PRIMARY, key) if one.metadata.key != key),
+        primary_allocated=_allocated(store, named, cluster) if named is not None else None,
+        secondaries_of_primary=tuple(one for one in shares_with if primary_reference(one) == (primary or key)),
+        own_secondaries=tuple(one for one in store.services.by_index(BY_PRIMARY, key) if one.metadata.key != key),
         backends=store.backends.names,
         backends_known=store.backends.known,
         backend_addresses=store.backends.addresses,
@@ -259,6 +258,11 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         harvester_known=store.load_balancers.synced,
         harvester_problem=store.load_balancers.problem,
     )
+
+
+def _allocated(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> frozenset[str] | None:
+    """Return the addresses that Harvester has allocated for a Service; None while that is not known."""
+    return allocated_addresses(_candidates(store, service, cluster)) if store.load_balancers.synced else None
 
 
 def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:
@@ -279,7 +283,7 @@ class ServiceState:
     phase: str
     since: float
     """When the phase began."""
-    hosted: float | None = None
+    vm_lb_seen: float | None = None
     """When a VM load balancer of the Service was last there."""
     former: Former | None = None
     """Its last load balancer that had an address."""
@@ -290,7 +294,7 @@ class ServiceState:
         return replace(
             situation,
             waited=now - self.since,
-            since_hosted=None if self.hosted is None else now - self.hosted,
+            since_vm_lb=None if self.vm_lb_seen is None else now - self.vm_lb_seen,
             former=self.former,
             emitted=frozenset(self.emitted),
         )
@@ -307,21 +311,21 @@ class ServiceStates:
     def __len__(self) -> int:
         return len(self._states)
 
-    def start(self, services: Iterable[Service], hosted: float) -> None:
+    def start(self, services: Iterable[Service], vm_lb_seen: float) -> None:
         """Begin; of Services that are there already nobody knows what they had a moment before.
 
-        ``hosted``: when their VM load balancers are supposed to have been there last.
+        ``vm_lb_seen``: when their VM load balancers are supposed to have been there last.
         """
         self._found = frozenset(one.metadata.uid for one in services)
-        self._collected_from = hosted
+        self._collected_from = vm_lb_seen
 
     def follow(self, situation: Situation, now: float) -> ServiceState:
         """Return the state of a Service as it is now."""
         meta = situation.service.metadata
         state = self._states.get(meta.key)
         if state is None or state.uid != meta.uid:
-            hosted = self._collected_from if meta.uid in self._found else None
-            state = self._states[meta.key] = ServiceState(meta.uid, situation.phase, now, hosted)
+            seen = self._collected_from if meta.uid in self._found else None
+            state = self._states[meta.key] = ServiceState(meta.uid, situation.phase, now, seen)
         elif state.phase != situation.phase:
             state.phase, state.since = situation.phase, now
         lb = situation.match.lb
@@ -333,7 +337,7 @@ class ServiceStates:
         """Take note that a load balancer was there until now."""
         state = self._states.get(service_key(load_balancer))
         if state is not None and load_balancer.spec.workload_type == "vm":
-            state.hosted = now
+            state.vm_lb_seen = now
 
     def forget(self, key: str) -> None:
         """Drop what is remembered of a Service that is gone."""

@@ -39,10 +39,10 @@ FIRST_CHECKS: Final = 10.0
 
 
 def wanted_spec(situation: Situation, request: Request) -> Document:
-    """Return the fields of ``spec`` that follow the Service, its sharers and the nodes; empty without node ports."""
+    """Return the fields of ``spec`` that follow Service, secondaries and nodes; empty without node ports."""
     service = situation.service
-    sharers = approved(service, situation.sharers, situation.cluster)
-    front = listeners(service, sharers)
+    secondaries = approved(service, situation.secondaries_of_primary, situation.cluster)
+    front = listeners(service, secondaries)
     if not front:
         return {}
     spec = vm_spec(

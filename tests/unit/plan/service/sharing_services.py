@@ -10,8 +10,8 @@ from tests.worlds.builders import ADDRESS, service
 
 OTHER = "192.168.100.99"
 WITHDRAWN = {KUBE_VIP_ADDRESSES: ""}
-PARKED = {**WITHDRAWN, KUBE_VIP_IGNORE: "true"}
-HANDS_OFF = PARKED
+HELD = {**WITHDRAWN, KUBE_VIP_IGNORE: "true"}
+HANDS_OFF = HELD
 NAMES_WEB = {PRIMARY_SERVICE: "shop/web"}
 LABEL = {PRIMARY_SERVICE_LABEL: "shop.web"}
 API = [{"name": "http", "port": 8080, "protocol": "TCP", "nodePort": 32080}]

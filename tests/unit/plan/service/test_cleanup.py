@@ -315,10 +315,10 @@ USERS: dict[str, tuple[tuple[Any, ...], bool]] = {
 @pytest.mark.parametrize(("users", "held"), USERS.values(), ids=USERS.keys())
 @pytest.mark.parametrize("asked", [served(deleting=True), served(kind="ClusterIP")], ids=["deleted", "ClusterIP"])
 def test_an_address_that_others_share_is_kept(asked: Any, users: tuple[Any, ...], held: bool) -> None:
-    steps, outcome = outline(asked, allocated(), dependants=users, sharers=users)
+    steps, outcome = outline(asked, allocated(), own_secondaries=users, secondaries_of_primary=users)
     if held:
         assert (steps, outcome) == (["Warning DeletionPending"], Wait("secondaries"))
-        assert "shop/api" in said(plan(asked, allocated(), dependants=users), Reason.DELETION_PENDING)
+        assert "shop/api" in said(plan(asked, allocated(), own_secondaries=users), Reason.DELETION_PENDING)
     else:
         assert outcome == Done()
 
@@ -326,7 +326,7 @@ def test_an_address_that_others_share_is_kept(asked: Any, users: tuple[Any, ...]
 def test_one_of_several_secondaries_can_be_deleted() -> None:
     asked = user(deleting=True, labels={PRIMARY_SERVICE_LABEL: "shop.web"})
     sibling = served("third", uid="third", annotations={PRIMARY_SERVICE: "shop/web"})
-    assert outline(asked, primary=served(), sharers=(sibling,))[1] == Done()
+    assert outline(asked, primary=served(), secondaries_of_primary=(sibling,))[1] == Done()
 
 
 def test_all_load_balancers_of_a_deleted_service_go() -> None:

@@ -13,7 +13,7 @@ from tests.unit.plan.service.plans import OURS, outline, plan, said
 from tests.worlds.builders import LB_NAME, marked, service
 
 LEASE = "10.115.3.9"
-PARKED = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
+HELD = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
 ASKING = {KUBE_VIP_ADDRESSES: "0.0.0.0", IPAM: "dhcp"}
 WEB = ({"port": 80, "protocol": "TCP", "nodePort": 30080},)
 
@@ -32,7 +32,7 @@ STEPS = {
         None,
         0.0,
         [
-            {"service": {"annotations": PARKED, "finalizers": OURS}},
+            {"service": {"annotations": HELD, "finalizers": OURS}},
             {"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
             "Normal EnsuringLoadBalancer",
         ],
@@ -44,14 +44,14 @@ STEPS = {
         0.0,
         [
             "Warning SettingsIgnored",
-            {"service": {"annotations": PARKED, "finalizers": OURS}},
+            {"service": {"annotations": HELD, "finalizers": OURS}},
             {"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
             "Normal EnsuringLoadBalancer",
         ],
         Wait("not_processed", 30.0),
     ),
     "handed to kube-vip": (
-        service(annotations={IPAM: "dhcp", **PARKED}, ours=True),
+        service(annotations={IPAM: "dhcp", **HELD}, ours=True),
         balancer(),
         0.0,
         [{"service": {"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0", KUBE_VIP_IGNORE: None}}}],

@@ -28,7 +28,7 @@ from tests.unit.plan.service.plans import OURS, outline, plan, said, told
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
 
 WITHDRAWN = {KUBE_VIP_ADDRESSES: ""}
-PARKED = {**WITHDRAWN, KUBE_VIP_IGNORE: "true"}
+HELD = {**WITHDRAWN, KUBE_VIP_IGNORE: "true"}
 CREATE = {"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"}
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
 NO_POOL = "no matched IPPool with requirement &{Network:infra/vlan9 Project: Namespace:vms Cluster:demo}"
@@ -37,18 +37,18 @@ NEW = Wait("not_processed", 30.0)
 
 
 def waiting(**more: Any) -> Any:
-    return service(annotations=PARKED, ours=True, **more)
+    return service(annotations=HELD, ours=True, **more)
 
 
 CREATIONS = {
     "a Service of type LoadBalancer": (
         {},
-        [{"service": {"annotations": PARKED, "finalizers": OURS}}, CREATE, "Normal EnsuringLoadBalancer"],
+        [{"service": {"annotations": HELD, "finalizers": OURS}}, CREATE, "Normal EnsuringLoadBalancer"],
     ),
     "other finalizers stay": (
         {"finalizers": ["example.com/keep"]},
         [
-            {"service": {"annotations": PARKED, "finalizers": ["example.com/keep", *OURS]}},
+            {"service": {"annotations": HELD, "finalizers": ["example.com/keep", *OURS]}},
             CREATE,
             "Normal EnsuringLoadBalancer",
         ],
@@ -56,14 +56,14 @@ CREATIONS = {
     "a named pool": (
         {"annotations": {IP_POOL: "lab"}},
         [
-            {"service": {"annotations": PARKED, "finalizers": OURS}},
+            {"service": {"annotations": HELD, "finalizers": OURS}},
             {**CREATE, "ipPool": "lab"},
             "Normal EnsuringLoadBalancer",
         ],
     ),
     "an empty ipam annotation": (
         {"annotations": {IPAM: ""}},
-        [{"service": {"annotations": PARKED, "finalizers": OURS}}, CREATE, "Normal EnsuringLoadBalancer"],
+        [{"service": {"annotations": HELD, "finalizers": OURS}}, CREATE, "Normal EnsuringLoadBalancer"],
     ),
     "an address that kube-vip announces already is remembered": (
         {"annotations": {KUBE_VIP_ADDRESSES: "192.168.100.7"}, "address": "192.168.100.7"},
@@ -91,7 +91,7 @@ CREATIONS = {
         [{"service": {"finalizers": OURS}}, CREATE, "Normal EnsuringLoadBalancer"],
     ),
     "interrupted after the finalizer": (
-        {"annotations": PARKED, "ours": True},
+        {"annotations": HELD, "ours": True},
         [CREATE, "Normal EnsuringLoadBalancer"],
     ),
     "kube-vip is told to ignore it by the user, which is kept": (
@@ -103,7 +103,7 @@ CREATIONS = {
         ],
     ),
     "kube-vip is told to ignore it by the user, after a refused creation": (
-        {"annotations": {**PARKED, USER_IGNORE: "true"}, "ours": True},
+        {"annotations": {**HELD, USER_IGNORE: "true"}, "ours": True},
         [CREATE, "Normal EnsuringLoadBalancer"],
     ),
     "interrupted after kube-vip withdrew what the user asked for": (
@@ -150,11 +150,11 @@ def test_the_object_that_is_created() -> None:
 REFUSED = {
     "an unknown ipam": (
         {"annotations": {IPAM: "static"}},
-        ["Warning InvalidAnnotation", {"service": {"annotations": PARKED}}],
+        ["Warning InvalidAnnotation", {"service": {"annotations": HELD}}],
     ),
     "IPv6 only": (
         {"spec": {"ipFamilies": ["IPv6"]}},
-        ["Warning SyncLoadBalancerFailed", {"service": {"annotations": PARKED}}],
+        ["Warning SyncLoadBalancerFailed", {"service": {"annotations": HELD}}],
     ),
     "IPv6 only, with an address for kube-vip": (
         {"spec": {"ipFamilies": ["IPv6"]}, "annotations": {KUBE_VIP_ADDRESSES: "192.168.100.7"}},
@@ -227,7 +227,7 @@ ANSWERS: dict[str, tuple[Any, list[object]]] = {
 
 @pytest.mark.parametrize(("found", "steps"), ANSWERS.values(), ids=ANSWERS.keys())
 def test_another_pool_is_named_only_when_harvester_books_in_none(found: Any, steps: list[object]) -> None:
-    corrected = service(annotations={**PARKED, IP_POOL: "dmz"}, ours=True)
+    corrected = service(annotations={**HELD, IP_POOL: "dmz"}, ours=True)
     assert outline(corrected, found)[0] == steps
 
 
@@ -276,7 +276,7 @@ def test_what_kube_vip_announced_by_itself_is_told_once() -> None:
 
 @pytest.mark.parametrize("announced", [None, "192.168.100.7"], ids=["not met by kube-vip", "met by kube-vip"])
 def test_a_wish_that_comes_when_kube_vip_ignores_the_service_is_kept(announced: str | None) -> None:
-    edited = service(annotations={**PARKED, KUBE_VIP_ADDRESSES: "192.168.100.7"}, ours=True, address=announced)
+    edited = service(annotations={**HELD, KUBE_VIP_ADDRESSES: "192.168.100.7"}, ours=True, address=announced)
     kept = {} if announced else {REQUESTED_ADDRESS: "192.168.100.7"}
     again = {"service": {"annotations": {**WITHDRAWN, KUBE_VIP_IGNORE: None, **kept}}}
     assert outline(edited, marked())[0] == [again]
@@ -311,7 +311,7 @@ GRANTED = {
         ],
     ),
     "first address, kept from kube-vip by the user": (
-        service(annotations={**PARKED, USER_IGNORE: "true"}, ours=True),
+        service(annotations={**HELD, USER_IGNORE: "true"}, ours=True),
         marked(ip=ADDRESS, pool="lan"),
         [
             {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}, "ingress": [STATUS]}},
@@ -480,4 +480,4 @@ def test_a_load_balancer_that_is_being_deleted_is_waited_for(
 
 
 def test_a_service_that_becomes_one_again_is_parked_while_its_old_load_balancer_goes() -> None:
-    assert outline(service(), marked(deleting=True, ip=ADDRESS))[0] == [{"service": {"annotations": PARKED}}]
+    assert outline(service(), marked(deleting=True, ip=ADDRESS))[0] == [{"service": {"annotations": HELD}}]

@@ -257,19 +257,19 @@ def test_only_a_vm_load_balancer_that_replaces_one_is_touched_again() -> None:
     assert touched == [True, False]
 
 
-SHARER = served("api", uid="api", annotations={PRIMARY_SERVICE: "shop/web"})
+SECONDARY = served("api", uid="api", annotations={PRIMARY_SERVICE: "shop/web"})
 WITHDRAWN = served("api", uid="api", annotations={PRIMARY_SERVICE: "shop/web", KUBE_VIP_ADDRESSES: ""})
 
 
 def test_secondaries_withdraw_before_the_address_goes() -> None:
     asked = served(annotations=TO_VM)
-    waiting, outcome = outline(asked, allocated(), dependants=(SHARER,))
+    waiting, outcome = outline(asked, allocated(), own_secondaries=(SECONDARY,))
     assert waiting == [
         {"service": {"annotations": MOVE}},
         {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}},
     ]
     assert outcome == Wait("secondaries", 5.0)
-    assert "Normal SwitchingLoadBalancer" in told(plan(asked, allocated(), dependants=(WITHDRAWN,)))
+    assert "Normal SwitchingLoadBalancer" in told(plan(asked, allocated(), own_secondaries=(WITHDRAWN,)))
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"pool": "x"}'], ids=repr)

@@ -16,10 +16,10 @@ from tests.worlds.builders import service
 VM = {WORKLOAD_TYPE: "vm"}
 
 
-def plan_after(since_hosted: float | None, annotations: dict[str, str], *, waited: float = 0.0) -> ServicePlan:
+def plan_after(since_vm_lb: float | None, annotations: dict[str, str], *, waited: float = 0.0) -> ServicePlan:
     """Return the plan for a Service without load balancer whose last VM load balancer went so long ago."""
     asked = service(annotations=annotations)
-    return plan_service(situation_of(asked, backends=("vm-1",), waited=waited, since_hosted=since_hosted))
+    return plan_service(situation_of(asked, backends=("vm-1",), waited=waited, since_vm_lb=since_vm_lb))
 
 
 def touched(plan: ServicePlan) -> bool | None:
@@ -40,7 +40,7 @@ def test_new_load_balancer_waits_for_the_end_of_the_old_ones_parts(annotations: 
 
 
 @pytest.mark.parametrize(
-    ("since_hosted", "annotations", "again"),
+    ("since_vm_lb", "annotations", "again"),
     [
         pytest.param(REPLACEMENT_PAUSE, VM, True, id="perhaps not collected"),
         pytest.param(COLLECTED_AFTER, VM, False, id="certainly collected"),
@@ -48,8 +48,8 @@ def test_new_load_balancer_waits_for_the_end_of_the_old_ones_parts(annotations: 
         pytest.param(REPLACEMENT_PAUSE, {}, False, id="nothing to collide with"),
     ],
 )
-def test_then_it_is_created(since_hosted: float | None, annotations: dict[str, str], again: bool) -> None:
-    assert touched(plan_after(since_hosted, annotations)) is again
+def test_then_it_is_created(since_vm_lb: float | None, annotations: dict[str, str], again: bool) -> None:
+    assert touched(plan_after(since_vm_lb, annotations)) is again
 
 
 def test_time_without_any_load_balancer_counts() -> None:

@@ -21,10 +21,10 @@ from tests.unit.plan.service.plans import OURS, outline, plan, said
 from tests.unit.plan.service.sharing_services import (
     API,
     HANDS_OFF,
+    HELD,
     LABEL,
     NAMES_WEB,
     OTHER,
-    PARKED,
     WITHDRAWN,
     asking,
     hosted_primary,
@@ -98,8 +98,11 @@ LEFT: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize(("asked", "other"), LEFT.values(), ids=LEFT.keys())
 def test_two_services_are_not_left_on_one_port(asked: Any, other: Any) -> None:
     gone = {"service": {"annotations": WITHDRAWN, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None}}
-    assert outline(asked, primary=served(), sharers=(other,)) == (["Warning SharingRefused", gone], Wait("primary"))
-    made = plan(asked, primary=served(), sharers=(other,))
+    assert outline(asked, primary=served(), secondaries_of_primary=(other,)) == (
+        ["Warning SharingRefused", gone],
+        Wait("primary"),
+    )
+    made = plan(asked, primary=served(), secondaries_of_primary=(other,))
     assert "Port 8080/TCP is used on this address by Service shop/z" in said(made, Reason.SHARING_REFUSED)
 
 
@@ -123,7 +126,7 @@ UNDISTURBED: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize(("asked", "other"), UNDISTURBED.values(), ids=UNDISTURBED.keys())
 def test_the_one_that_has_the_port_keeps_it_and_hears_nothing(asked: Any, other: Any) -> None:
-    assert outline(asked, primary=served(), sharers=(other,)) == ([], Done())
+    assert outline(asked, primary=served(), secondaries_of_primary=(other,)) == ([], Done())
 
 
 def test_a_port_that_a_service_keeps_against_its_primary_is_not_given_away() -> None:
@@ -131,9 +134,12 @@ def test_a_port_that_a_service_keeps_against_its_primary_is_not_given_away() -> 
     kept = sharing(ports=TWO_PORTS)
     asked = sibling([{"port": 9090}], address=None, labels={}, created=JANUARY)
     assert "used on this address by Service shop/api" in said(
-        plan(asked, primary=primary, sharers=(kept,)), Reason.SHARING_REFUSED
+        plan(asked, primary=primary, secondaries_of_primary=(kept,)), Reason.SHARING_REFUSED
     )
-    assert outline(kept, primary=primary, sharers=(asked,)) == (["Warning SharingRefused"], Wait("primary"))
+    assert outline(kept, primary=primary, secondaries_of_primary=(asked,)) == (
+        ["Warning SharingRefused"],
+        Wait("primary"),
+    )
 
 
 def test_a_service_that_becomes_a_secondary_gives_its_own_address_back_first() -> None:
@@ -168,15 +174,17 @@ def test_its_own_address_is_kept_while_others_share_it() -> None:
     own = allocated(asked, "demo-shop-api-00000000", ip=OTHER, address=OTHER)
     shares = {"annotations": {PRIMARY_SERVICE: "shop/api"}, "labels": {PRIMARY_SERVICE_LABEL: "shop.api"}}
     user = served("user", uid="user", address=OTHER, **shares)
-    assert outline(asked, own, primary=served(), dependants=(user,)) == (
+    assert outline(asked, own, primary=served(), own_secondaries=(user,)) == (
         ["Warning SharingRefused"],
         Wait("secondaries"),
     )
-    assert "shop/user shares it" in said(plan(asked, own, primary=served(), dependants=(user,)), Reason.SHARING_REFUSED)
+    assert "shop/user shares it" in said(
+        plan(asked, own, primary=served(), own_secondaries=(user,)), Reason.SHARING_REFUSED
+    )
 
 
 def test_a_load_balancer_that_is_not_booked_yet_is_not_deleted_at_once() -> None:
-    asked = asking(PARKED, ours=True)
+    asked = asking(HELD, ours=True)
     own = marked(asked, "demo-shop-api-00000000", finalizer=False)
     assert outline(asked, own, primary=served(), waited=1.0) == ([], Wait("booking", 29.0))
 
@@ -241,11 +249,11 @@ NO_NODE_PORTS: dict[str, Any] = {"ports": [{"port": 8080}], "spec": {"allocateLo
 IPV6: dict[str, Any] = {"spec": {"ipFamilies": ["IPv6"]}}
 FAILED = "Warning SyncLoadBalancerFailed"
 OBSTACLES: dict[str, tuple[Any, Any, list[object]]] = {
-    "IPv6 only": (asking(**IPV6), served(), [FAILED, {"service": {"annotations": PARKED, "finalizers": OURS}}]),
+    "IPv6 only": (asking(**IPV6), served(), [FAILED, {"service": {"annotations": HELD, "finalizers": OURS}}]),
     "no node ports, announced by Harvester": (
         asking(**NO_NODE_PORTS),
         hosted_primary(),
-        [FAILED, {"service": {"annotations": PARKED, "finalizers": OURS}}],
+        [FAILED, {"service": {"annotations": HELD, "finalizers": OURS}}],
     ),
     "no node ports any more: it keeps what it has": (sharing(HANDS_OFF, **NO_NODE_PORTS), hosted_primary(), [FAILED]),
     "no node ports, and the primary went to Harvester": (

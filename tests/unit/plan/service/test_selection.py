@@ -22,7 +22,7 @@ from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served, service
 OWN: dict[str, Any] = {"spec": {"loadBalancerClass": LOAD_BALANCER_CLASS}}
 FOREIGN: dict[str, Any] = {"spec": {"loadBalancerClass": "kube-vip.io/kube-vip-class"}}
 KUBE_VIP_CLOUD: dict[str, Any] = {"labels": {"implementation": "kube-vip"}}
-PARKED: dict[str, Any] = {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}}
+HELD: dict[str, Any] = {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}}
 METALLB: dict[str, Any] = {"annotations": {"metallb.io/ip-allocated-from-pool": "lan"}}
 
 WANTED: dict[str, tuple[Any, dict[str, bool], bool]] = {
@@ -88,14 +88,14 @@ CLEANED: dict[str, tuple[Any, dict[str, bool], bool]] = {
     "ClusterIP": (service(kind="ClusterIP", ours=True), {}, True),
     "ClusterIP without our finalizer": (service(kind="ClusterIP"), {}, False),
     "being deleted without our finalizer": (service(deleting=True, finalizers=["example.com/keep"]), {}, False),
-    "refused, and being deleted": (service(deleting=True, finalizers=["example.com/keep"], **PARKED), {}, False),
-    "refused": (service(**PARKED), {}, False),
-    "refused, and ClusterIP now": (service(kind="ClusterIP", **PARKED), {}, True),
-    "refused, and of another class now": (service(**FOREIGN, **PARKED), {}, True),
-    "refused, and kube-vip-cloud-provider's now": (service(**KUBE_VIP_CLOUD, **PARKED), {}, True),
-    "refused, and class only now": (service(**PARKED), {"class_only": True}, True),
+    "refused, and being deleted": (service(deleting=True, finalizers=["example.com/keep"], **HELD), {}, False),
+    "refused": (service(**HELD), {}, False),
+    "refused, and ClusterIP now": (service(kind="ClusterIP", **HELD), {}, True),
+    "refused, and of another class now": (service(**FOREIGN, **HELD), {}, True),
+    "refused, and kube-vip-cloud-provider's now": (service(**KUBE_VIP_CLOUD, **HELD), {}, True),
+    "refused, and class only now": (service(**HELD), {"class_only": True}, True),
     "ignored by its user, refused, and ClusterIP now": (
-        service(kind="ClusterIP", annotations={**PARKED["annotations"], USER_IGNORE: "true"}),
+        service(kind="ClusterIP", annotations={**HELD["annotations"], USER_IGNORE: "true"}),
         {},
         False,
     ),

@@ -21,10 +21,10 @@ from tests.unit.plan.service.plans import OURS, outline, plan, said
 from tests.unit.plan.service.sharing_services import (
     API,
     HANDS_OFF,
+    HELD,
     LABEL,
     NAMES_WEB,
     OTHER,
-    PARKED,
     WITHDRAWN,
     asking,
     hosted_primary,
@@ -59,7 +59,7 @@ STEPS = {
     "created before the primary has an address": (
         asking(),
         service(),
-        [{"service": {"annotations": PARKED, "finalizers": OURS}}],
+        [{"service": {"annotations": HELD, "finalizers": OURS}}],
         Wait("primary"),
     ),
     "address of the primary changed": (
@@ -158,14 +158,14 @@ STEPS = {
 
 @pytest.mark.parametrize("given", [{ADDRESS}, {"0.0.0.0"}], ids=["from a pool", "by DHCP"])
 def test_the_address_that_harvester_gave_is_shared(given: set[str]) -> None:
-    steps, outcome = outline(asking(PARKED, ours=True), primary=served(), primary_given=frozenset(given))
+    steps, outcome = outline(asking(HELD, ours=True), primary=served(), primary_allocated=frozenset(given))
     assert steps[-1] == "Normal EnsuredLoadBalancer"
     assert outcome == Done()
 
 
 @pytest.mark.parametrize("given", [set(), {OTHER}], ids=["none", "another one"])
 def test_an_address_that_only_the_user_of_the_primary_gave_is_not_shared(given: set[str]) -> None:
-    assert outline(asking(PARKED, ours=True), primary=served(), primary_given=frozenset(given)) == (
+    assert outline(asking(HELD, ours=True), primary=served(), primary_allocated=frozenset(given)) == (
         [],
         Wait("primary"),
     )
@@ -236,12 +236,12 @@ REFUSALS: dict[str, tuple[Any, Any, tuple[Any, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize(("asked", "primary", "sharers", "text"), REFUSALS.values(), ids=REFUSALS.keys())
-def test_refusals(asked: Any, primary: Any, sharers: tuple[Any, ...], text: str) -> None:
-    made = plan(asked, primary=primary, sharers=sharers)
+@pytest.mark.parametrize(("asked", "primary", "secondaries", "text"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_refusals(asked: Any, primary: Any, secondaries: tuple[Any, ...], text: str) -> None:
+    made = plan(asked, primary=primary, secondaries_of_primary=secondaries)
     assert text in said(made, Reason.SHARING_REFUSED) + said(made, Reason.INVALID_ANNOTATION)
-    steps, outcome = outline(asked, primary=primary, sharers=sharers)
-    assert steps[1:] == [{"service": {"annotations": PARKED, "finalizers": OURS}}]
+    steps, outcome = outline(asked, primary=primary, secondaries_of_primary=secondaries)
+    assert steps[1:] == [{"service": {"annotations": HELD, "finalizers": OURS}}]
     assert outcome == Wait("primary")
 
 
@@ -272,11 +272,11 @@ ALLOWED: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("asked", "sharers"), ALLOWED.values(), ids=ALLOWED.keys())
-def test_no_refusal(asked: Any, sharers: tuple[Any, ...]) -> None:
-    made = plan(asked, primary=served(), sharers=sharers)
+@pytest.mark.parametrize(("asked", "secondaries"), ALLOWED.values(), ids=ALLOWED.keys())
+def test_no_refusal(asked: Any, secondaries: tuple[Any, ...]) -> None:
+    made = plan(asked, primary=served(), secondaries_of_primary=secondaries)
     assert said(made, Reason.SHARING_REFUSED) == ""
-    assert asked.metadata.key in [one.metadata.key for one in approved(served(), (asked, *sharers), CLUSTER)]
+    assert asked.metadata.key in [one.metadata.key for one in approved(served(), (asked, *secondaries), CLUSTER)]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)], ids=str)

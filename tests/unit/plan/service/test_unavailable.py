@@ -13,7 +13,7 @@ from harvester_ccm.names import IPAM, Reason
 from tests.unit.plan.service.plans import outline, plan, said, writes
 from tests.worlds.builders import served, service
 
-PARKED = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
+HELD = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
 
 HARVESTER_AWAY = {
     "just started": (None, 1.0, [], Wait("harvester_unavailable", 4.0)),
@@ -38,7 +38,7 @@ def test_nothing_is_done_while_harvester_is_unknown(
 
 def test_a_new_service_does_not_stall_kube_vip_while_harvester_is_away() -> None:
     made = plan(service(), harvester_known=False, harvester_problem=Unreachable("no route"))
-    assert outline(service(), harvester_known=False)[0] == [{"service": {"annotations": PARKED}}]
+    assert outline(service(), harvester_known=False)[0] == [{"service": {"annotations": HELD}}]
     assert "no route" in said(made, Reason.HARVESTER_UNAVAILABLE)
 
 

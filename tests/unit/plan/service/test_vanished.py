@@ -24,7 +24,7 @@ OLD_NAME = "older-shop-web-00000000"
 ADOPTED = Former(OLD_NAME, "vlan100", "pool", "")
 CREATE = {"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"}
 AGAIN = {**CREATE, "create": OLD_NAME, "ipPool": "vlan100"}
-PARKED = {KUBE_VIP_ADDRESSES: ""}
+HELD = {KUBE_VIP_ADDRESSES: ""}
 EXHAUSTED = "fail to get ip from pool vlan100, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
 
 CREATED: dict[str, tuple[Any, Former | None, list[object]]] = {
@@ -41,7 +41,7 @@ CREATED: dict[str, tuple[Any, Former | None, list[object]]] = {
         ["Warning SettingsIgnored", AGAIN, "Warning RecreatingLoadBalancer"],
     ),
     "the Service has given its address up since": (
-        service(annotations=PARKED, ours=True),
+        service(annotations=HELD, ours=True),
         ADOPTED,
         [CREATE, "Normal EnsuringLoadBalancer"],
     ),

@@ -302,7 +302,7 @@ CLASHING = service("old", ports=[{"port": 80, "nodePort": 32081}], annotations={
 
 
 def test_listeners_of_those_who_share_the_address() -> None:
-    (step,), _ = outline(hosted(), balancer(), sharers=(SHARED, CLASHING))
+    (step,), _ = outline(hosted(), balancer(), secondaries_of_primary=(SHARED, CLASHING))
     shared = {"name": "tcp-8080", "port": 8080, "protocol": "TCP", "backendPort": 32080}
     assert step == {"write": LB_NAME, "spec": {"listeners": [LISTEN_HTTP, shared]}}
 

@@ -270,7 +270,7 @@ def _check_service(world: ServicePlanWorld, service: Service, *, has_balancer: b
         return
     situation = world.situation(key)
     if primary_reference(service) is not None:
-        sharing = share(service, situation.primary, situation.sharers, situation.cluster)
+        sharing = share(service, situation.primary, situation.secondaries_of_primary, situation.cluster)
         if sharing.address and not has_balancer:
             assert service.addresses == (sharing.address,)
         return
