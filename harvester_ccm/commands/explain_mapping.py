@@ -30,14 +30,12 @@ class MappingReport:
     plan: MappingPlan
     vmis: tuple[VirtualMachineInstance, ...]
     """Those that count."""
-    dropped: dict[str, str]
-    """Network to the reason why it is not in the mapping."""
     assumptions: tuple[str, ...]
 
     @property
     def exit_code(self) -> int:
         """Problems: the device of a network is not known or not the same everywhere."""
-        return EXIT_PROBLEMS if self.dropped or self.plan.unknown else EXIT_OK
+        return EXIT_PROBLEMS if self.plan.dropped or self.plan.unknown else EXIT_OK
 
     def document(self) -> Document:
         """Return the explanation for scripts; ``write`` is null when the ConfigMap would be left as it is."""
@@ -48,7 +46,7 @@ class MappingReport:
             "configMap": f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}",
             "key": NAD_MAPPING_KEY,
             "instances": [one.metadata.name for one in self.vmis],
-            "dropped": [{"network": network, "reason": reason} for network, reason in self.dropped.items()],
+            "dropped": [{"network": network, "reason": reason} for network, reason in self.plan.dropped.items()],
             "silent": list(self.plan.unknown),
             "assumptions": list(self.assumptions),
         }
@@ -98,33 +96,14 @@ def _not_foreign(index: VMIndex) -> tuple[VirtualMachineInstance, ...]:
 def report_mapping(inventory: Inventory, vmis: tuple[VirtualMachineInstance, ...]) -> MappingReport:
     """Return the explanation: the plan is the one that the running program would make after a start."""
     plan = plan_nad_mapping(vmis, inventory.mapping, remembered={})
-    return MappingReport(plan, vmis, _dropped(plan, vmis), inventory.assumptions)
-
-
-def _dropped(plan: MappingPlan, vmis: tuple[VirtualMachineInstance, ...]) -> dict[str, str]:
-    said = {one.metadata.name: plan.remembered.get(one.metadata.uid) for one in vmis}
-    networks = {
-        one.metadata.name: set(one.spec.multus_networks.values()) for one in vmis if said[one.metadata.name] is not None
-    }
-    reasons = {}
-    for network in sorted(set[str]().union(*networks.values()) - plan.mapping.keys()):
-        without = sorted(name for name, attached in networks.items() if network not in attached)
-        devices = {name: device for name, devices in said.items() if devices and (device := devices.get(network))}
-        if without:
-            reasons[network] = f"not attached to {', '.join(without)}"
-        elif len(set(devices.values())) > 1:
-            listed = ", ".join(f"{device} in {name}" for name, device in sorted(devices.items()))
-            reasons[network] = f"on different devices: {listed}"
-        else:
-            reasons[network] = "no VM reports its device; is qemu-guest-agent running in the guests?"
-    return reasons
+    return MappingReport(plan, vmis, inventory.assumptions)
 
 
 def _print(report: MappingReport, output: Output) -> None:
     output.line(json.dumps(dict(report.plan.mapping), sort_keys=True, separators=(",", ":"), ensure_ascii=False))
     names = ", ".join(one.metadata.name for one in report.vmis) or "none"
     output.section("VMs that count", [names])
-    output.section("Networks left out", [f"{network}: {reason}" for network, reason in report.dropped.items()])
+    output.section("Networks left out", [f"{network}: {reason}" for network, reason in report.plan.dropped.items()])
     if report.plan.unknown:
         output.section("VMs that do not report all their devices", [", ".join(report.plan.unknown)])
     where = f"ConfigMap {NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}, key {NAD_MAPPING_KEY}"

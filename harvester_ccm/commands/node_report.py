@@ -12,7 +12,6 @@ from typing import Final, Generic, TypeVar, cast
 import msgspec
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.address_report import AddressVerdict, report_addresses
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rehearsal import AFTER_WRITE, merge
 from harvester_ccm.commands.render import Output
@@ -28,6 +27,7 @@ from harvester_ccm.model.harvester import (
     VirtualMachineInstance,
 )
 from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.plan.node.addresses import AddressVerdict, plan_addresses
 from harvester_ccm.plan.node.decision import NodePlan, VirtualIPs, observe, plan_node, virtual_ips_of
 from harvester_ccm.plan.node.existence import LiveGet, power
 from harvester_ccm.plan.node.lifecycle import (
@@ -79,7 +79,7 @@ class NodeReport:
             "machine": _machine_document(self.match, machine) if machine else None,
             "sighting": self.existence,
             "notKept": self.plan.left_alone or None,
-            "addresses": [one.document() for one in self.addresses],
+            "addresses": [_address_document(one) for one in self.addresses],
             "steps": list(self.steps),
             "waitsFor": _note_document(waiting) if waiting else None,
             "remarks": [_note_document(note) for note in self.plan.remarks],
@@ -160,7 +160,7 @@ def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get:
     lifecycle = plan_lifecycle(life) if LIFECYCLE_CONTROLLER in settings.controllers else LifecyclePlan()
     vmi = view.match.vm.vmi if view.match.vm else None
     taken = view.virtual_ips.addresses
-    verdicts = report_addresses(node, vmi, settings=nodes, virtual_ips=taken).verdicts if vmi else ()
+    verdicts = plan_addresses(node, vmi, settings=nodes, virtual_ips=taken).verdicts if vmi else ()
     return NodeReport(
         node=node,
         match=view.match,
@@ -213,6 +213,17 @@ def _patched(node: Node, body: Mapping[str, object]) -> Node:
 
 def _note_document(note: EventMessage) -> Document:
     return {"type": note.type, "reason": str(note.reason), "message": note.message}
+
+
+def _address_document(verdict: AddressVerdict) -> Document:
+    return {
+        "address": verdict.address,
+        "interface": verdict.interface or None,
+        "network": verdict.network or None,
+        "kept": bool(verdict.kind),
+        "type": verdict.kind or None,
+        "reason": verdict.because,
+    }
 
 
 def _machine_document(match: Match, machine: VM) -> Document:

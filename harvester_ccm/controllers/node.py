@@ -204,6 +204,6 @@ class NodeController:
         for vm in self._vms.index().by_name.values():
             status = vm.vmi.status if vm.vmi else None
             interfaces = status.interfaces if status else None
-            if any(not texts.isdisjoint(nic.ip_addresses or (nic.ip_address,)) for nic in interfaces or ()):
+            if any(not texts.isdisjoint(nic.addresses) for nic in interfaces or ()):
                 for name in self._vms.nodes_of(vm):
                     self.runner.enqueue(name)

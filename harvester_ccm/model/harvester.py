@@ -259,6 +259,11 @@ class Interface(Model, frozen=True, kw_only=True):
     ip_address: str = ""
     ip_addresses: tuple[str, ...] | None = None
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All addresses that were reported, in their order."""
+        return self.ip_addresses or ((self.ip_address,) if self.ip_address else ())
+
 
 class MigrationState(Model, frozen=True, kw_only=True):
     """``status.migrationState``; stays after a migration."""

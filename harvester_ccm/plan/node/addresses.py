@@ -20,8 +20,8 @@ annotation of the kubelet's address as the cloud-provider framework does. Differ
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node, NodeAddress
@@ -33,6 +33,7 @@ from harvester_ccm.plan.node import events
 from harvester_ccm.plan.node.interfaces import (
     DroppedAddress,
     DropReason,
+    Nic,
     addresses_elsewhere,
     management_nic,
     read_addresses,
@@ -42,6 +43,19 @@ from harvester_ccm.plan.node.internal_ip import Candidates, Choice, InternalIPRu
 from harvester_ccm.plan.node.patch import was_initialised
 
 _HiddenRanges = Mapping[DropReason, tuple[IPNetwork, ...]]
+
+
+@dataclass(frozen=True)
+class AddressVerdict:
+    """What becomes of one address."""
+
+    address: str
+    interface: str
+    """Name of the VM's interface; empty when none reports the address."""
+    network: str
+    kind: str
+    """``InternalIP``, ``ExternalIP`` or ``Hostname``; empty when it is not published."""
+    because: str
 
 
 @dataclass(frozen=True)
@@ -56,6 +70,10 @@ class AddressPlan:
     """Why there is nothing to publish; set exactly when ``addresses`` is empty."""
     notes: tuple[EventMessage, ...] = ()
     """Oddities that did not prevent a result."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Each address to publish and why it is what it is."""
+    verdicts: tuple[AddressVerdict, ...] = ()
+    """Every address that is published or reported, on any interface; the published ones first, in their order."""
 
 
 def plan_addresses(
@@ -71,13 +89,21 @@ def plan_addresses(
     """
     nic = management_nic(vmi, settings.management_network)
     if nic is None:
-        return AddressPlan(problem=events.no_network(vmi, settings.management_network))
+        plan = AddressPlan(problem=events.no_network(vmi, settings.management_network))
+    else:
+        plan = _plan_on(nic, node, vmi, settings, virtual_ips)
+    return replace(plan, verdicts=_verdicts(vmi, nic, settings, plan))
+
+
+def _plan_on(
+    nic: Nic, node: Node, vmi: VirtualMachineInstance, settings: NodeSettings, virtual_ips: Set[IPAddress]
+) -> AddressPlan:
     reported, dropped = read_addresses(reported_addresses(vmi, nic), virtual_ips)
     notes = [events.guessed_network(nic)] if nic.guessed_among else []
     provided, provided_notes = _provided(node, settings)
     notes += provided_notes
     elsewhere = addresses_elsewhere(vmi, nic)
-    candidates = Candidates(reported, _stand_ins(node, reported, provided, elsewhere, virtual_ips))
+    candidates = Candidates(reported, _stand_ins(node, reported, provided, elsewhere, virtual_ips), nic.name)
     if not reported and (was_initialised(node) or not candidates.stand_ins):
         problem = events.no_address(vmi, nic, dropped)
         return AddressPlan((), dropped, problem, tuple(notes))
@@ -160,6 +186,7 @@ def _additional_internal_ips(value: str) -> tuple[tuple[IPNetwork, ...], str]:
 def _publish(node: Node, candidates: Candidates, choice: Choice, hidden: _HiddenRanges) -> AddressPlan:
     published: list[NodeAddress] = []
     dropped: list[DroppedAddress] = []
+    reasons = {str(address): because for address, because in choice.reasons.items()}
     kept = tuple(address for address in candidates.stand_ins if address in choice.internal)
     for address in (*candidates.reported, *kept):
         if address in choice.internal:
@@ -168,13 +195,72 @@ def _publish(node: Node, candidates: Candidates, choice: Choice, hidden: _Hidden
         reason = next((r for r, ranges in hidden.items() if any(address in entry for entry in ranges)), None)
         if reason is None:
             published.append(NodeAddress(type="ExternalIP", address=str(address)))
+            reasons[str(address)] = f"another address of interface {candidates.interface}"
         else:
             dropped.append(DroppedAddress(str(address), reason))
     published.append(NodeAddress(type="Hostname", address=node.metadata.name))
+    reasons[node.metadata.name] = "name of the Node"
     addresses = _arranged(node, tuple(published))
     if was_initialised(node):
         addresses = in_present_order(addresses, node.status.addresses)
-    return AddressPlan(addresses, tuple(dropped))
+    return AddressPlan(addresses, tuple(dropped), reasons=reasons)
+
+
+def _verdicts(
+    vmi: VirtualMachineInstance, nic: Nic | None, settings: NodeSettings, plan: AddressPlan
+) -> tuple[AddressVerdict, ...]:
+    network = nic.network if nic else ""
+    kinds = {address.address: address.type for address in plan.addresses}
+    verdicts = [*(_reported(vmi, nic, kinds, plan) if nic else ()), *_elsewhere(vmi, nic, settings)]
+    shown = {verdict.address for verdict in verdicts if verdict.kind}
+    for address, kind in kinds.items():
+        if address not in shown:
+            where = "" if kind == "Hostname" else network
+            verdicts.append(AddressVerdict(address, "", where, kind, plan.reasons[address]))
+    order = {pair: number for number, pair in enumerate(kinds.items())}
+    return tuple(sorted(verdicts, key=lambda verdict: order.get((verdict.address, verdict.kind), len(order))))
+
+
+def _reported(
+    vmi: VirtualMachineInstance, nic: Nic, kinds: Mapping[str, str], plan: AddressPlan
+) -> Iterator[AddressVerdict]:
+    """Yield a verdict on each address that is reported for the interface that counts."""
+    dropped = {one.address: str(one.reason) for one in plan.dropped if one.reason is not DropReason.DUPLICATE}
+    lost = f"the cloud-provider rule for annotation {PROVIDED_NODE_IP}: no other address of the type it names"
+    unpublished = lost if plan.addresses else "nothing is published: no address of the VM may be the InternalIP"
+    seen: set[str] = set()
+    for text in reported_addresses(vmi, nic):
+        plain = _plain(text)
+        if plain in seen:
+            yield AddressVerdict(text, nic.name, nic.network, "", str(DropReason.DUPLICATE))
+        elif plain in kinds:
+            yield AddressVerdict(plain, nic.name, nic.network, kinds[plain], plan.reasons[plain])
+        else:
+            because = dropped.get(text) or dropped.get(plain) or unpublished
+            yield AddressVerdict(text, nic.name, nic.network, "", because)
+        seen.add(plain)
+
+
+def _elsewhere(vmi: VirtualMachineInstance, nic: Nic | None, settings: NodeSettings) -> Iterator[AddressVerdict]:
+    """Yield a verdict on the addresses of the interfaces that do not count."""
+    networks, asked = vmi.spec.multus_networks, settings.management_network
+    chosen = f"--management-network {asked}" if asked else "the first interface"
+    why = f"addresses are read from {nic.name} ({chosen})" if nic else "no interface of the VM counts"
+    passed = False
+    for entry in (vmi.status.interfaces if vmi.status else None) or ():
+        if nic is not None and entry.name == nic.name and not passed:
+            passed = True
+            continue
+        for text in entry.addresses:
+            name = entry.name or entry.interface_name
+            yield AddressVerdict(text, name, networks.get(entry.name, ""), "", f"on another interface: {why}")
+
+
+def _plain(text: str) -> str:
+    try:
+        return str(plain_address(text))
+    except ValueError:
+        return text
 
 
 def _arranged(node: Node, addresses: tuple[NodeAddress, ...]) -> tuple[NodeAddress, ...]:

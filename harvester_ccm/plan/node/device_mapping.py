@@ -38,6 +38,8 @@ class MappingPlan:
     """What each VM last said, by UID of its VMI; pass it in next time."""
     unknown: tuple[str, ...] = ()
     """Names of VMs with a network whose device is not known, for the log."""
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    """Networks that are not in the mapping, each with the reason."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,11 @@ def plan_nad_mapping(
     unknown = tuple(sorted(report.name for report in reports.values() if not report.complete))
     if not reports:
         return MappingPlan(published or {}, remembered=memory)
-    mapping = _common(tuple(reports.values()), published or {})
+    mapping, dropped = _common(tuple(reports.values()), published or {})
     nothing_known = bool(unknown) and not mapping and not published
     if nothing_known or mapping == published:
-        return MappingPlan(mapping, remembered=memory, unknown=unknown)
-    return MappingPlan(mapping, mapping_text(mapping), memory, unknown)
+        return MappingPlan(mapping, None, memory, unknown, dropped)
+    return MappingPlan(mapping, mapping_text(mapping), memory, unknown, dropped)
 
 
 def mapping_text(mapping: Devices) -> str:
@@ -105,13 +107,23 @@ def _report(vmi: VirtualMachineInstance, remembered: Devices) -> _Report | None:
     return _Report(vmi.metadata.name, attached, known | now)
 
 
-def _common(reports: tuple[_Report, ...], published: Devices) -> dict[str, str]:
-    everywhere = frozenset[str].intersection(*(report.attached for report in reports))
+def _common(reports: tuple[_Report, ...], published: Devices) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the networks that every VM has on the same device, and the others with what prevents it."""
     common: dict[str, str] = {}
-    for network in everywhere:
-        devices = {report.devices[network] for report in reports if network in report.devices}
-        if len(devices) == 1:
-            common[network] = devices.pop()
-        elif not devices and network in published:
+    dropped: dict[str, str] = {}
+    for network in sorted(frozenset[str]().union(*(report.attached for report in reports))):
+        without = sorted(report.name for report in reports if network not in report.attached)
+        devices = {report.name: report.devices[network] for report in reports if network in report.devices}
+        different = set(devices.values())
+        if without:
+            dropped[network] = f"not attached to {', '.join(without)}"
+        elif len(different) > 1:
+            listed = ", ".join(f"{device} in {name}" for name, device in sorted(devices.items()))
+            dropped[network] = f"on different devices: {listed}"
+        elif different:
+            common[network] = different.pop()
+        elif network in published:
             common[network] = published[network]
-    return common
+        else:
+            dropped[network] = "no VM reports its device; is qemu-guest-agent running in the guests?"
+    return common, dropped

@@ -75,9 +75,7 @@ def reported_addresses(vmi: VirtualMachineInstance, nic: Nic) -> tuple[str, ...]
     """Return what Harvester reports for the interface now, in its order; later entries of the same name are ignored."""
     interfaces = vmi.status.interfaces if vmi.status else None
     entry = next((i for i in interfaces or () if i.name == nic.name), None)
-    if entry is None:
-        return ()
-    return entry.ip_addresses or ((entry.ip_address,) if entry.ip_address else ())
+    return entry.addresses if entry is not None else ()
 
 
 def addresses_elsewhere(vmi: VirtualMachineInstance, nic: Nic) -> dict[IPAddress, str]:

@@ -1,14 +1,16 @@
-"""Choice of the InternalIP: at most one of each family."""
+"""Choice of the InternalIP: at most one of each family, each with the reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
+from harvester_ccm.names import PROVIDED_NODE_IP
 from harvester_ccm.netip import IPAddress, IPNetwork
 
 _FAMILIES: Final = (4, 6)
+_KEPT: Final = "is the InternalIP already, and the VM reports no other that may replace it"
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class Candidates:
     """What Harvester reports now; all of them are published."""
     stand_ins: tuple[IPAddress, ...] = ()
     """What may become the InternalIP of a family for which nothing suitable is reported."""
+    interface: str = ""
+    """Name of the interface that is reported on."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,17 @@ class InternalIPRules:
 class Choice:
     """The chosen addresses."""
 
-    internal: frozenset[IPAddress]
+    reasons: Mapping[IPAddress, str]
+    """Each chosen address and why it was chosen."""
     by_annotation: bool = False
     """Whether a provided address was found: then a family that is not provided has no InternalIP."""
     despite_exclusion: tuple[IPAddress, ...] = ()
     """Excluded addresses that were taken because the VM has no other of their family."""
+
+    @property
+    def internal(self) -> Set[IPAddress]:
+        """The chosen addresses."""
+        return self.reasons.keys()
 
 
 def choose_internal_ips(candidates: Candidates, rules: InternalIPRules) -> Choice:
@@ -52,27 +62,46 @@ def choose_internal_ips(candidates: Candidates, rules: InternalIPRules) -> Choic
     A provided family whose address the VM does not have gets its InternalIP by the later rules.
     """
     known = {*candidates.reported, *candidates.stand_ins}
-    found = frozenset(address for address in rules.provided if address in known)
+    found = {address: _named(address, candidates, rules) for address in rules.provided if address in known}
     missing = {address.version for address in rules.provided} - {address.version for address in found}
     families = sorted(missing) if found else _FAMILIES
-    if rules.cidrs:
-        chosen = [_in_ranges(family, candidates, rules) for family in families]
-        return Choice(found | {address for address in chosen if address is not None}, by_annotation=bool(found))
-    chosen = [_first(family, candidates, rules) for family in families]
-    others = tuple(address for address in chosen if address is not None)
-    despite = tuple(address for address in others if _inside(address, rules.excluded))
-    return Choice(found | set(others), by_annotation=bool(found), despite_exclusion=despite)
+    choose = _in_ranges if rules.cidrs else _first
+    others = dict(filter(None, (choose(family, candidates, rules) for family in families)))
+    despite = () if rules.cidrs else tuple(address for address in others if _inside(address, rules.excluded))
+    return Choice({**found, **others}, by_annotation=bool(found), despite_exclusion=despite)
 
 
-def _in_ranges(family: int, candidates: Candidates, rules: InternalIPRules) -> IPAddress | None:
+def _named(address: IPAddress, candidates: Candidates, rules: InternalIPRules) -> str:
+    named = f"annotation {PROVIDED_NODE_IP} names it"
+    if address in candidates.reported:
+        return named
+    return _KEPT if address in rules.present else f"{named}, and the VM reports no address for the moment"
+
+
+def _in_ranges(family: int, candidates: Candidates, rules: InternalIPRules) -> tuple[IPAddress, str] | None:
     pools = (candidates.reported, candidates.stand_ins)
-    return _pick(family, [[a for a in pool if _inside(a, rules.cidrs)] for pool in pools], rules)
+    address = _pick(family, [[a for a in pool if _inside(a, rules.cidrs)] for pool in pools], rules)
+    if address is None:
+        return None
+    cidr = next(entry for entry in rules.cidrs if address in entry)
+    return address, f"inside --node-ip-cidr {cidr}" if address in candidates.reported else _KEPT
 
 
-def _first(family: int, candidates: Candidates, rules: InternalIPRules) -> IPAddress | None:
+def _first(family: int, candidates: Candidates, rules: InternalIPRules) -> tuple[IPAddress, str] | None:
     pools = (candidates.reported, candidates.stand_ins)
     allowed = [[a for a in pool if not _inside(a, rules.excluded)] for pool in pools]
-    return _pick(family, [*allowed, *pools], rules)
+    address = _pick(family, [*allowed, *pools], rules)
+    if address is None:
+        return None
+    if address not in candidates.reported:
+        return address, _KEPT
+    if address in rules.present:
+        return address, "is the InternalIP already, and the VM still has it"
+    first = f"first IPv{family} address of interface {candidates.interface}"
+    if _inside(address, rules.excluded):
+        return address, f"{first}; --node-exclude-ip-ranges has it, and the VM has no other"
+    passed = any(entry.version == family for entry in rules.excluded)
+    return address, f"{first} that is not excluded" if passed else first
 
 
 def _pick(family: int, pools: Iterable[Sequence[IPAddress]], rules: InternalIPRules) -> IPAddress | None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from harvester_ccm.commands.address_report import report_addresses
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of
 from harvester_ccm.commands.service_report import ServiceView
@@ -21,7 +18,6 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
 from harvester_ccm.model.harvester import (
     BEFORE_1_2,
-    INSTANCES,
     LOAD_BALANCERS,
     SINCE_1_2,
     VIRTUAL_MACHINES,
@@ -30,11 +26,8 @@ from harvester_ccm.model.harvester import (
     load_balancers_in,
 )
 from harvester_ccm.names import LB_SERVICE_UUID
-from harvester_ccm.netip import parse_address
-from harvester_ccm.plan.node.addresses import plan_addresses
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, observe
 from tests.unit.commands import objects
-from tests.worlds.node_objects import node_settings
 
 CLUSTER = ClusterIdentity("demo", objects.VMS, objects.CLUSTER_UID)
 
@@ -108,50 +101,6 @@ def caches_of(inventory: Inventory) -> ServiceCaches:
         informer._mark_synced()
     caches.refresh_backends()
     return caches
-
-
-texts = st.lists(
-    st.sampled_from(["10.0.0.5", "10.0.0.6", "10.1.0.7", "fd00::5", "fe80::1", "127.0.0.1", "bad", "10.0.0.100"]),
-    max_size=6,
-)
-
-
-@given(
-    first=texts,
-    second=texts,
-    network=st.sampled_from([None, "default/storage", "default/none"]),
-    cidr=st.sampled_from([(), ("10.1.0.0/16",)]),
-    provided=st.sampled_from([None, "10.0.0.6", "fd00::5", "10.9.9.9"]),
-    present=st.sampled_from([None, "10.0.0.5", "10.2.2.2"]),
-)
-@settings(deadline=None)
-def test_every_reported_address_is_judged_as_the_plan_says(
-    first: list[str],
-    second: list[str],
-    network: str | None,
-    cidr: tuple[str, ...],
-    provided: str | None,
-    present: str | None,
-) -> None:
-    annotations = {"alpha.kubernetes.io/provided-node-ip": provided} if provided else {}
-    document = objects.node(annotations=annotations)
-    if present:
-        document["spec"]["taints"] = []
-    document["status"]["addresses"] = [{"type": "InternalIP", "address": present}] if present else []
-    node = NODES.decode(msgspec.json.encode(document))
-    vmi = objects.instance("w1", ("eth0", "default/lan", first), ("eth1", "default/storage", second))
-    instance = INSTANCES.decode(msgspec.json.encode(vmi))
-    words = ["--cloud-config=x", *(f"--node-ip-cidr={one}" for one in cidr)]
-    ranges = build_settings(parse_command_line(words).flags, {}).nodes.node_ip_cidrs
-    policy = node_settings(management_network=network, node_ip_cidrs=ranges)
-    taken = {parse_address("10.0.0.100")}
-    plan = plan_addresses(node, instance, settings=policy, virtual_ips=taken)
-    verdicts = report_addresses(node, instance, settings=policy, virtual_ips=taken).verdicts
-    kept = [(one.kind, one.address) for one in verdicts if one.kind]
-    assert kept == [(one.type, one.address) for one in plan.addresses]
-    assert all(one.because for one in verdicts)
-    reported = [one.address for one in verdicts if one.interface]
-    assert sorted(reported) == sorted([*first, *second])
 
 
 def test_every_verb_that_is_sent_is_checked() -> None:
