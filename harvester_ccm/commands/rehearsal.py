@@ -1,11 +1,15 @@
 """The steps of a Service plan as the requests they are: each computed on what the one before it leaves behind.
 
+Requests on Services, load balancers and Nodes, and Events, are entries of ``steps`` in an explanation; for people each
+of them is one line.
+
 The requests come from ``request_for``, as those do that the running program sends. A resource version that only the
 server's answer tells is written as ``AFTER_WRITE``.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
@@ -72,6 +76,62 @@ def merge(target: Mapping[str, object], patch: Mapping[str, object]) -> Document
         else:
             merged[key] = value
     return merged
+
+
+def is_warning(step: Mapping[str, object]) -> bool:
+    """Return whether an entry of ``steps`` is an Event that warns users."""
+    return _section(step, "event").get("type") == "Warning"
+
+
+def request_text(step: Mapping[str, object], present: Mapping[str, Mapping[str, object]]) -> str:
+    """Return one entry of an explanation's ``steps`` in one line.
+
+    ``present`` maps the names of load balancers to the documents that a write of the whole object changes.
+    """
+    ((kind, _),) = step.items()
+    one = _section(step, kind)
+    if kind == "event":
+        return f"tell the user ({one['type']} {one['reason']}): {one['message']}"
+    if kind == "loadBalancer":
+        return _load_balancer_text(one, present)
+    title = f"Service {one['namespace']}/{one['name']}" if kind == "service" else f"Node {one['name']}"
+    if "delete" in one:
+        return f"delete {title}"
+    target = f"the status of {title}" if one["subresource"] else title
+    return f"patch {target}: {_compact(one['patch'])}"
+
+
+def _load_balancer_text(one: Mapping[str, object], present: Mapping[str, Mapping[str, object]]) -> str:
+    created, deleted, updated = (_section(one, key) for key in ("create", "delete", "update"))
+    if created:
+        return f"create load balancer {_section(created, 'metadata')['name']}: {_compact(created.get('spec'))}"
+    if deleted:
+        return f"delete load balancer {deleted['name']}"
+    name = str(_section(updated, "metadata")["name"])
+    changes = "; ".join(differences(present[name], updated)) if name in present else ""
+    return f"write load balancer {name}: {changes}"
+
+
+def differences(before: Mapping[str, object], after: Mapping[str, object], path: str = "") -> list[str]:
+    """Return what differs between two documents, one text per field.
+
+    >>> differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}})
+    ['a.b 1 → 3', 'c 2 → absent']
+    """
+    found: list[str] = []
+    for key in dict.fromkeys((*before, *after)):
+        old, new = before.get(key), after.get(key)
+        where = f"{path}.{key}" if path else key
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += differences(cast("Document", old), cast("Document", new), where)
+        elif old != new:
+            texts = [_compact(one[key]) if key in one else "absent" for one in (before, after)]
+            found.append(f"{where} {' → '.join(texts)}")
+    return found
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _section(document: Mapping[str, object], key: str) -> Document:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import cast
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.backends import BackendReport, backends_of
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.rehearsal import rehearse
+from harvester_ccm.commands.rehearsal import is_warning, rehearse, request_text
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
@@ -114,7 +112,7 @@ class ServiceReport:
     @property
     def exit_code(self) -> int:
         """Problems: something is refused, or users would be warned."""
-        warned = any(_section(step, "event").get("type") == "Warning" for step in self.steps)
+        warned = any(is_warning(step) for step in self.steps)
         return EXIT_PROBLEMS if warned or isinstance(self.outcome, Refused) else EXIT_OK
 
     def document(self) -> Document:
@@ -159,8 +157,8 @@ class ServiceReport:
         return {**document, "Supposed, because nothing says otherwise": list(self.assumptions)}
 
     def _plan_text(self) -> Document:
-        present = {one.name: one.load_balancer for one in self.candidates}
-        steps = [_step_text(step, present) for step in self.steps]
+        present = {one.name: one.load_balancer.document() for one in self.candidates}
+        steps = [request_text(step, present) for step in self.steps]
         title = "Refused until there is" if isinstance(self.outcome, Refused) else "Then it waits for"
         settled = isinstance(self.outcome, Done) and not steps
         return {
@@ -265,48 +263,3 @@ def outcome_sentence(outcome: Outcome) -> str:
             return f"the next try, in {after:.0f} s"
         case Refused(reason=reason):
             return WaitReason(reason).meaning
-
-
-def _step_text(step: Mapping[str, object], present: Mapping[str, LoadBalancer]) -> str:
-    event = _section(step, "event")
-    if event:
-        return f"tell the user ({event['type']} {event['reason']}): {event['message']}"
-    patch = _section(step, "service")
-    if patch:
-        return f"patch the status of Service {patch['namespace']}/{patch['name']}: {_compact(patch['patch'])}"
-    written = _section(step, "loadBalancer")
-    created, deleted, updated = (_section(written, key) for key in ("create", "delete", "update"))
-    if created:
-        return f"create load balancer {_section(created, 'metadata')['name']}: {_compact(created.get('spec'))}"
-    if deleted:
-        return f"delete load balancer {deleted['name']}"
-    name = str(_section(updated, "metadata")["name"])
-    changes = "; ".join(differences(present[name].document(), updated)) if name in present else ""
-    return f"write load balancer {name}: {changes}"
-
-
-def differences(before: Mapping[str, object], after: Mapping[str, object], path: str = "") -> list[str]:
-    """Return what differs between two documents, one text per field.
-
-    >>> differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}})
-    ['a.b 1 → 3', 'c 2 → absent']
-    """
-    found: list[str] = []
-    for key in dict.fromkeys((*before, *after)):
-        old, new = before.get(key), after.get(key)
-        where = f"{path}.{key}" if path else key
-        if isinstance(old, dict) and isinstance(new, dict):
-            found += differences(cast("Document", old), cast("Document", new), where)
-        elif old != new:
-            texts = [_compact(one[key]) if key in one else "absent" for one in (before, after)]
-            found.append(f"{where} {' → '.join(texts)}")
-    return found
-
-
-def _compact(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def _section(document: Mapping[str, object], key: str) -> Document:
-    value = document.get(key)
-    return cast("Document", value) if isinstance(value, dict) else {}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harvester_ccm.commands.rehearsal import merge
-from harvester_ccm.commands.service_report import differences
+from harvester_ccm.commands.rehearsal import differences, merge
 from tests.unit.commands.conftest import Json
 
 
