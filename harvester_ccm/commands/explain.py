@@ -23,7 +23,7 @@ from harvester_ccm.commands.explain_node import explain_node
 from harvester_ccm.commands.explain_service import explain_service
 from harvester_ccm.flags import CommandLine
 from harvester_ccm.flags.cluster_name import read_cluster_name
-from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
+from harvester_ccm.plan.service.ownership import load_balancer_name
 
 SERVICE: Final = "service"
 NODE: Final = "node"

@@ -29,7 +29,7 @@ from harvester_ccm.plan.service.kube_vip import same_but_for_notes
 from harvester_ccm.plan.service.load_balancer import backend_addresses, backend_names
 from harvester_ccm.plan.service.ownership import allocated_addresses, service_key
 from harvester_ccm.plan.service.pending import failure_event
-from harvester_ccm.plan.service.selection import primaries_of, primary_reference, scope_of
+from harvester_ccm.plan.service.selection import may_be_ours, primaries_of, primary_reference
 from harvester_ccm.plan.service.situation import (
     BY_PRIMARY,
     Backends,
@@ -167,7 +167,7 @@ class ServiceController:
 
     def _enqueue_if_ours(self, service: Service) -> None:
         """Wake a Service unless it is certainly not ours; whose its load balancers are is left to the reconcile."""
-        if scope_of(service, self._cluster, owned=True).ours:
+        if may_be_ours(service, self._cluster):
             self.runner.enqueue(service.metadata.key)
 
     async def _take(self, steps: tuple[Step, ...], situation: Situation, state: ServiceState) -> None:

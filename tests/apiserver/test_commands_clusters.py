@@ -25,7 +25,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
 from harvester_ccm.logs import configure_logging
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, MACHINE_RECORD
-from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
+from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.worlds.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver

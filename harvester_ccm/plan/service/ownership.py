@@ -1,4 +1,4 @@
-"""Whose load balancer is it: the one rule set for adopting, refusing and sweeping.
+"""Whose load balancer is it: the one rule set for its name, and for adopting, refusing and sweeping.
 
 A load balancer carries labels (cluster, Service namespace, Service name) and, since this program writes them, the UID
 of the cluster and of the Service. Labels alone may be those of another cluster of the same name.
@@ -6,9 +6,12 @@ of the cluster and of the Service. Labels alone may be those of another cluster 
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import Final
 
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
@@ -23,7 +26,11 @@ from harvester_ccm.names import (
     LB_SERVICE_UUID,
     Reason,
 )
-from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
+
+BASE_LENGTH: Final = 55
+"""Bytes of the readable part; with the 8 digits of the checksum a name has at most 63."""
+
+_DNS_1035_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
 def allocated_addresses(load_balancers: Iterable[LoadBalancer]) -> frozenset[str]:
@@ -96,6 +103,22 @@ class LoadBalancerMatch:
     def own(self) -> tuple[LoadBalancer, ...]:
         """All that go when the Service goes."""
         return self.duplicates if self.lb is None else (self.lb, *self.duplicates)
+
+
+def load_balancer_name(cluster: str, namespace: str, name: str, uid: str) -> str:
+    """Return the name of a Service's load balancer.
+
+    It must never change: Harvester remembers addresses by the name of the load balancer, so another name is another
+    address.
+
+    The checksum covers the uncut readable part and the Service's UID. A cluster name that is no DNS-1035 label gets an
+    ``a`` in front; nothing else is repaired.
+    """
+    if len(cluster) > 63 or not _DNS_1035_LABEL.fullmatch(cluster):
+        cluster = f"a{cluster}"
+    base = f"{cluster}-{namespace}-{name}-".encode()
+    checksum = zlib.crc32(base + uid.encode())
+    return base[:BASE_LENGTH].decode("utf-8", "ignore") + f"{checksum:08x}"
 
 
 def name_for(service: Service, cluster: ClusterIdentity) -> str:

@@ -60,15 +60,18 @@ class Scope:
 
 
 def scope_of(service: Service, cluster: ClusterIdentity, *, owned: bool) -> Scope:
-    """Return whether the Service is ours; ``owned``: whether a load balancer of ours exists for it.
-
-    What is not ours when ``owned`` is true is not ours either when it is false.
-    """
+    """Return whether the Service is ours; ``owned``: whether a load balancer of ours exists for it."""
     if needs_cleanup(service, cluster, owned=owned):
         return Scope(Duty.CLEAN_UP)
     if wants_load_balancer(service, cluster, owned=owned):
         return Scope(Duty.SERVE)
     return Scope(Duty.NOTHING, _left_alone(service, cluster))
+
+
+def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:
+    """Return whether the Service may be ours, whatever load balancers there are; ``scope_of`` decides."""
+    asks = service.spec.type == "LoadBalancer" and class_matches(service, cluster)
+    return asks or service.metadata.has_finalizer(SERVICE_FINALIZER) or Announcement.of(service).held
 
 
 def _left_alone(service: Service, cluster: ClusterIdentity) -> str:

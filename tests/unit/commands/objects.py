@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harvester_ccm.names import LB_CLUSTER, LB_CONTROLLER_FINALIZER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
-from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
+from harvester_ccm.plan.service.ownership import load_balancer_name
 
 Json = dict[str, Any]
 

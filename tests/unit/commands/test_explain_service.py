@@ -9,7 +9,7 @@ import pytest
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.names import LB_OWNER, LB_SERVICE_UID, SERVICE_FINALIZER
-from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
+from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import Json, Runner, Writer, listed
 

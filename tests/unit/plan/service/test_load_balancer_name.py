@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
+from harvester_ccm.plan.service.ownership import load_balancer_name
 
 UID = "6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12"
 

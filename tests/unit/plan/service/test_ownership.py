@@ -20,9 +20,8 @@ from harvester_ccm.names import (
     LOAD_BALANCER_CLASS,
     Reason,
 )
-from harvester_ccm.plan.service.load_balancer_name import load_balancer_name
 from harvester_ccm.plan.service.orphans import Orphan, orphan_state
-from harvester_ccm.plan.service.ownership import Owner, Verdict, match_load_balancer, owner_of
+from harvester_ccm.plan.service.ownership import Owner, Verdict, load_balancer_name, match_load_balancer, owner_of
 from tests.unit.plan.service.plans import outline, plan, said
 from tests.worlds.builders import (
     ADDRESS,

@@ -15,7 +15,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
 )
 from harvester_ccm.plan.service.decision import NOTHING
-from harvester_ccm.plan.service.selection import needs_cleanup, wants_load_balancer
+from harvester_ccm.plan.service.selection import may_be_ours, needs_cleanup, wants_load_balancer
 from tests.unit.plan.service.plans import plan
 from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served, service
 
@@ -78,6 +78,7 @@ def _known(more: dict[str, bool]) -> dict[str, Any]:
 @pytest.mark.parametrize(("asked", "more", "wanted"), WANTED.values(), ids=WANTED.keys())
 def test_who_is_served(asked: Any, more: dict[str, bool], wanted: bool) -> None:
     assert wants_load_balancer(asked, **_known(more)) is wanted
+    assert may_be_ours(asked, _known(more)["cluster"]) or not wanted
     if not wanted and not more:
         assert plan(asked) == NOTHING or needs_cleanup(asked, CLUSTER)
 
@@ -139,6 +140,7 @@ CLEANED: dict[str, tuple[Any, dict[str, bool], bool]] = {
 @pytest.mark.parametrize(("asked", "more", "wanted"), CLEANED.values(), ids=CLEANED.keys())
 def test_who_is_cleaned_up(asked: Any, more: dict[str, bool], wanted: bool) -> None:
     assert needs_cleanup(asked, **_known(more)) is wanted
+    assert may_be_ours(asked, _known(more)["cluster"]) or not wanted
 
 
 UNTOUCHED = {
