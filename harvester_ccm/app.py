@@ -14,7 +14,7 @@ import signal
 import socket
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -61,6 +61,14 @@ FAREWELL_SECONDS: Final = 0.5
 """Time for releasing the Lease and for the last Events at shutdown. With the two above it is less than 2 s."""
 
 log = structlog.get_logger(__name__)
+
+
+class _Controller(Protocol):
+    """What works off a queue."""
+
+    runner: Runner
+
+    def run(self) -> Coroutine[None, None, None]: ...
 
 
 class _Stop(Exception):
@@ -155,10 +163,6 @@ class Application:
             health.follow_lease(self._elector, settings.leader_election.lease_duration)
             telemetry.follow_lease(settings.leader_election.name, self._elector)
 
-    def _observe_controller(self, name: str, runner: Runner) -> None:
-        self._telemetry.follow_controller(name)
-        self.health.follow_controller(name, self._telemetry.follow_queue(runner))
-
     def _make_elector(self, identity: str) -> LeaderElector:
         election = self._settings.leader_election
         elector = LeaderElector(
@@ -237,37 +241,27 @@ class Application:
         return not self._settings.controllers.isdisjoint({NODE_CONTROLLER, LIFECYCLE_CONTROLLER})
 
     def _start_nodes(self, group: asyncio.TaskGroup, cluster: ClusterIdentity) -> None:
-        caches, settings = self._caches, self._settings
+        caches, settings = self._caches, self._settings.nodes
         vm_cache = VMCache(caches.nodes, caches.machines, self._instances, cluster)
-        controllers: list[NodeController | NodeLifecycleController | GuestHostnames | NetworkMapping] = []
-        hostnames = GuestHostnames(self._harvester, vm_cache) if settings.nodes.vmi_controller else None
-        if NODE_CONTROLLER in settings.controllers:
-            known = VirtualAddresses(caches.services, caches.load_balancers)
-            controllers.append(
-                NodeController(
-                    self._guest,
-                    vm_cache,
-                    known,
-                    recorder=self._recorder,
-                    settings=settings.nodes,
-                    on_unmatched=hostnames.set_unmatched if hostnames else None,
-                )
+        if NODE_CONTROLLER in self._settings.controllers:
+            hostnames = GuestHostnames(self._harvester, vm_cache) if settings.vmi_controller else None
+            node_controller = NodeController(
+                self._guest,
+                vm_cache,
+                VirtualAddresses(caches.services, caches.load_balancers),
+                recorder=self._recorder,
+                settings=settings,
+                on_unmatched=hostnames.set_unmatched if hostnames else None,
             )
-            self._observe_controller(NODE_CONTROLLER, controllers[-1].runner)
+            self._start_controller(group, node_controller, NODE_CONTROLLER)
             if hostnames is not None:
-                controllers.append(hostnames)
-                controllers.append(NetworkMapping(self._guest, vm_cache, caches.config_maps))
-        if LIFECYCLE_CONTROLLER in settings.controllers:
-            controllers.append(
-                NodeLifecycleController(
-                    self._guest, self._harvester, vm_cache, recorder=self._recorder, settings=settings.nodes
-                )
+                self._start_controller(group, hostnames)
+                self._start_controller(group, NetworkMapping(self._guest, vm_cache, caches.config_maps))
+        if LIFECYCLE_CONTROLLER in self._settings.controllers:
+            lifecycle = NodeLifecycleController(
+                self._guest, self._harvester, vm_cache, recorder=self._recorder, settings=settings
             )
-            self._observe_controller(LIFECYCLE_CONTROLLER, controllers[-1].runner)
-        for controller in controllers:
-            self._telemetry.follow_queue(controller.runner)
-            self._runners.append(controller.runner)
-            self._start(group, controller.runner.name, controller.run())
+            self._start_controller(group, lifecycle, LIFECYCLE_CONTROLLER)
 
     def _start_services(self, group: asyncio.TaskGroup, cluster: ClusterIdentity) -> None:
         settings = self._settings.services
@@ -287,12 +281,18 @@ class Application:
             cluster=cluster,
             settings=settings,
         )
-        self._observe_controller(SERVICE_CONTROLLER, controller.runner)
-        self._telemetry.follow_queue(collector.runner)
         self._telemetry.read_at_scrape(catalogue.ORPHANS_DELETED, lambda: {(): float(collector.deleted)})
-        self._runners += [controller.runner, collector.runner]
-        self._start(group, "service controller", controller.run())
-        self._start(group, "orphan collector", collector.run())
+        self._start_controller(group, controller, SERVICE_CONTROLLER)
+        self._start_controller(group, collector)
+
+    def _start_controller(self, group: asyncio.TaskGroup, controller: _Controller, name: str = "") -> None:
+        """Measure a controller and run it; ``name`` is the one in ``--controllers``, where it has one."""
+        queue = self._telemetry.follow_queue(controller.runner)
+        if name:
+            self._telemetry.follow_controller(name)
+            self.health.follow_controller(name, queue)
+        self._runners.append(controller.runner)
+        self._start(group, controller.runner.name, controller.run())
 
     async def _identify(self) -> ClusterIdentity:
         """Return who we are; the mark that tells clusters of one name apart is left out where it may not be read."""

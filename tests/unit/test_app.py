@@ -1,0 +1,36 @@
+"""The application as it is put together: what it shows before it leads."""
+
+from __future__ import annotations
+
+from harvester_ccm.app import Application
+from harvester_ccm.flags import build_settings, parse_command_line
+from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.telemetry.health import Aspect
+from harvester_ccm.telemetry.metrics import Telemetry
+from tests.unit.telemetry.test_metrics import samples
+from tests.worlds.offline import offline_client
+
+
+async def test_a_waiting_process_shows_its_own_state_and_nothing_of_services() -> None:
+    settings = build_settings(parse_command_line(["--cloud-config=/missing", "--cluster-name=demo"]).flags, {})
+    telemetry = Telemetry("1")
+    application = Application(
+        settings,
+        offline_client("guest"),
+        offline_client("harvester"),
+        fence=WriteFence(shut=True),
+        reloaders=(),
+        telemetry=telemetry,
+    )
+
+    shown = samples(telemetry)
+
+    assert shown["harvester_ccm_events_dropped_total"] == {(): 0}
+    assert shown["leader_election_master_status"] == {(("name", "cloud-controller-manager"),): 0}
+    assert {dict(labels)["collection"] for labels in shown["harvester_ccm_cache_synced"]} == {
+        *("guest/services", "guest/nodes", "guest/configmaps"),
+        *("harvester/loadbalancers", "harvester/virtualmachines", "harvester/virtualmachineinstances"),
+    }
+    assert not {"harvester_ccm_services_pending", "harvester_ccm_load_balancers"} & shown.keys()
+    assert [one.name for one in application.health.results(Aspect.LIVE)] == ["ping", "leaderElection"]
+    assert {one.name for one in application.health.results(Aspect.READY) if one.problem} == {"caches-synced"}
