@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from devenv.faults import Answer
+from devenv.faults import Answer, Delay
 from devenv.stage import Stage, until
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
@@ -333,3 +333,24 @@ async def delete_all(stage: Stage, names: Sequence[str]) -> None:
         with suppress(NotFound):
             await stage.delete_service(name)
     await stage.gone(*names)
+
+
+async def test_nobody_waits_for_services_that_share_a_slow_address(stage: Stage) -> None:
+    await create(stage, "main", 80)
+    await stage.served("main")
+    slow = stage.guest_proxy.inject(Delay(6), method="PATCH", path="/services/copy-")
+    many = [f"copy-{number:02}" for number in range(30)]
+    await asyncio.gather(*(create(stage, name, 1000 + number, of="default/main") for number, name in enumerate(many)))
+
+    async def begun() -> bool:
+        return slow.hits > 0
+
+    await until(begun, within=20, what="the first slow write")
+    for name in ("bystander-1", "bystander-2"):
+        await create(stage, name, 80)
+        await stage.served(name, within=60)
+    # They take turns. Were all workers waiting for theirs, the bystanders would be behind most of them.
+    assert slow.hits <= 4
+    stage.guest_proxy.heal(slow)
+    (main,) = await stage.served("main")
+    await has_address(stage, main.addresses[0], *many)
