@@ -19,12 +19,12 @@ from typing import Final
 import structlog
 
 from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
-from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.virtual_ips import VirtualAddresses
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import Forbidden, Invalid, NotFound
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.events import EventRecorder, ObjectReference
+from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
 from harvester_ccm.netip import IPAddress
@@ -43,7 +43,6 @@ log = structlog.get_logger(__name__)
 class _Memory:
     """What is remembered of a Node between two looks; lost at a restart without harm."""
 
-    uid: str
     since: dict[str, float] = field(default_factory=dict)
     """When each note began to hold, by its key."""
     told: frozenset[str] = frozenset()
@@ -74,7 +73,7 @@ class NodeController:
         self._recorder = recorder
         self._settings = settings
         self._on_unmatched = on_unmatched or (lambda _name, _unmatched: None)
-        self._memory: dict[str, _Memory] = {}
+        self._memories = Memories(_Memory)
         self.runner = Runner("node", self.reconcile, workers=settings.concurrent_syncs)
         vms.on_wake(self.runner.enqueue)
         virtual_addresses.on_new(self._addresses_taken)
@@ -92,7 +91,7 @@ class NodeController:
         """Bring one Node nearer to what its VM is."""
         node = self._nodes.get(name)
         if node is None or node.metadata.deleting:
-            self._memory.pop(name, None)
+            self._memories.forget(name)
             self._on_unmatched(name, False)
             return Done()
         known = self._virtual_addresses.current()
@@ -101,19 +100,12 @@ class NodeController:
         if plan.left_alone:
             return Wait("load balancers")
         self._on_unmatched(name, wants_hostname(node, view.match))
-        memory = self._remember(node)
+        memory = self._memories.of(node)
         self._log_oddities(node, plan, memory)
         due = self._tell_ripe(node, (*plan.notes, *memory.refused), memory)
         await self._apply(node, plan, memory)
         reason = str(plan.waiting.reason) if plan.waiting else "note"
         return Wait(reason, due) if plan.waiting or due is not None else Done()
-
-    def _remember(self, node: Node) -> _Memory:
-        memory = self._memory.get(node.metadata.name)
-        if memory is None or memory.uid != node.metadata.uid:
-            # A Node that joined again under its name is a new one.
-            memory = self._memory[node.metadata.name] = _Memory(node.metadata.uid)
-        return memory
 
     def _tell_ripe(self, node: Node, notes: Iterable[EventMessage], memory: _Memory) -> float | None:
         """Tell the notes that hold for long enough; return the seconds until the next one does."""
@@ -123,14 +115,8 @@ class NodeController:
         left = {key: max(0.0, memory.since[key] + self._settings.monitor_period - now) for key in current}
         fresh, memory.told = new_events((note for key, note in current.items() if not left[key]), memory.told)
         for note in fresh:
-            self._tell(node, note)
+            self._recorder.emit(NODES, node, note, component=NODE_CONTROLLER)
         return min((seconds for seconds in left.values() if seconds), default=None)
-
-    def _tell(self, node: Node, note: EventMessage) -> None:
-        reference = ObjectReference.of(NODES, node)
-        self._recorder.record(reference, note.type, note.reason, note.message, component=NODE_CONTROLLER)
-        level = log.warning if note.type == "Warning" else log.debug
-        level("told the user", node=node.metadata.name, reason=str(note.reason), message=note.message)
 
     def _log_oddities(self, node: Node, plan: NodePlan, memory: _Memory) -> None:
         found = (plan.remarks, plan.dropped)
@@ -169,7 +155,7 @@ class NodeController:
                 addresses=shown,
             )
         if plan.done is not None:
-            self._tell(node, plan.done)
+            self._recorder.emit(NODES, node, plan.done, component=NODE_CONTROLLER)
 
     async def _write(self, request: NodeRequest) -> Node:
         written = await self._guest.merge_patch(NODES, request.name, request.body, subresource=request.subresource)

@@ -14,11 +14,11 @@ from typing import Final
 import structlog
 
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
-from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.events import EventRecorder, ObjectReference
+from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
@@ -47,7 +47,6 @@ log = structlog.get_logger(__name__)
 class _Memory:
     """What is remembered of a Node between two looks; lost at a restart, which delays a deletion or has it held."""
 
-    uid: str
     vm_name: str | None = None
     """Last name under which the Node's VM was seen."""
     absences: AbsenceCount | None = None
@@ -76,7 +75,7 @@ class NodeLifecycleController:
         self._nodes = vms.nodes
         self._recorder = recorder
         self._settings = settings
-        self._memory: dict[str, _Memory] = {}
+        self._memories = Memories(_Memory)
         self._deletions: tuple[float, ...] = ()
         self.runner = Runner("node lifecycle", self.reconcile, workers=settings.concurrent_syncs)
         vms.on_wake(self.runner.enqueue)
@@ -92,9 +91,9 @@ class NodeLifecycleController:
         """Look after one Node."""
         node = self._nodes.get(name)
         if node is None:
-            self._memory.pop(name, None)
+            self._memories.forget(name)
             return Done()
-        memory = self._remember(node)
+        memory = self._memories.of(node)
         match = match_vm(self._vms, node)
         if match.vm is not None:
             memory.vm_name = match.vm.name
@@ -107,16 +106,10 @@ class NodeLifecycleController:
             memory.live_get_due = _now() + self._settings.confirmation_spacing
             # The answer took time; what the caches say now decides together with it.
             current = self._nodes.get(name)
-            if current is None or current.metadata.uid != memory.uid:
+            if current is None or current.metadata.uid != node.metadata.uid:
                 return Done()
             node = current
         return await self._act(node, plan_lifecycle(self._view(node, live_get, memory)), memory)
-
-    def _remember(self, node: Node) -> _Memory:
-        memory = self._memory.get(node.metadata.name)
-        if memory is None or memory.uid != node.metadata.uid:
-            memory = self._memory[node.metadata.name] = _Memory(node.metadata.uid)
-        return memory
 
     async def _get_vm(self, name: str) -> LiveGet:
         try:
@@ -174,19 +167,13 @@ class NodeLifecycleController:
             return Wait("node", pause or self._settings.monitor_period)
         self._deletions = (*(at for at in self._deletions if now - at < DELETION_WINDOW), now)
         log.warning("node deleted, its VM is gone", node=deletion.name, provider_id=node.spec.provider_id)
-        self._tell(node, deletion.done)
+        self._recorder.emit(NODES, node, deletion.done, component=LIFECYCLE_CONTROLLER)
         return Done()
 
     def _tell_news(self, node: Node, note: EventMessage | None, memory: _Memory) -> None:
         fresh, memory.told = new_events([note] if note else [], memory.told)
         for one in fresh:
-            self._tell(node, one)
-
-    def _tell(self, node: Node, note: EventMessage) -> None:
-        reference = ObjectReference.of(NODES, node)
-        self._recorder.record(reference, note.type, note.reason, note.message, component=LIFECYCLE_CONTROLLER)
-        level = log.warning if note.type == "Warning" else log.debug
-        level("told the user", node=node.metadata.name, reason=str(note.reason), message=note.message)
+            self._recorder.emit(NODES, node, one, component=LIFECYCLE_CONTROLLER)
 
 
 def _now() -> float:

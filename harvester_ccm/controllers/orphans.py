@@ -8,14 +8,14 @@ address; and when Harvester will give the address back. Everything less certain 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
 from harvester_ccm.config import OrphanPolicy, ServiceSettings
 from harvester_ccm.controllers.lb_writes import BalancerWrites
-from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
@@ -47,8 +47,9 @@ class _Gone:
 
 @dataclass
 class _Suspect:
-    uid: str
-    since: float
+    """A load balancer that looks left over."""
+
+    since: float = field(default_factory=lambda: asyncio.get_running_loop().time())
     reported: bool = False
 
 
@@ -79,7 +80,7 @@ class OrphanCollector:
         self._sweeps = settings.orphan_lbs is not OrphanPolicy.OFF
         self._gone: dict[str, _Gone] = {}
         """By the UID of the Service."""
-        self._suspects: dict[str, _Suspect] = {}
+        self._suspects = Memories(_Suspect)
         self.deleted = 0
         """Load balancers deleted so far."""
         self.runner = Runner("orphans", self.reconcile, workers=WORKERS, serial=self._one_by_one)
@@ -99,12 +100,12 @@ class OrphanCollector:
         """Look at one load balancer."""
         load_balancer = self._load_balancers.get(key)
         if load_balancer is None:
-            self._suspects.pop(key, None)
+            self._suspects.forget(key)
             return Done()
-        suspect = self._suspect(key, load_balancer)
+        suspect = self._suspects.of(load_balancer)
         plan = self._plan(load_balancer, self._service_of(load_balancer), suspect)
         if not plan.suspicious:
-            del self._suspects[key]
+            self._suspects.forget(key)
             return Done()
         if plan.report and not suspect.reported:
             suspect.reported = True
@@ -166,13 +167,6 @@ class OrphanCollector:
             return self._services.get(key)
         return next((one for one in self._services.all() if one.metadata.uid == uid), None)
 
-    def _suspect(self, key: str, load_balancer: LoadBalancer) -> _Suspect:
-        suspect = self._suspects.get(key)
-        if suspect is None or suspect.uid != load_balancer.metadata.uid:
-            now = asyncio.get_running_loop().time()
-            suspect = self._suspects[key] = _Suspect(load_balancer.metadata.uid, now)
-        return suspect
-
     async def _every_period(self) -> None:
         while True:
             for load_balancer in self._load_balancers.all():
@@ -202,7 +196,7 @@ class OrphanCollector:
         if new is not None:
             self._consider(new)
         elif old is not None:
-            self._suspects.pop(old.metadata.key, None)
+            self._suspects.forget(old.metadata.key)
 
     def _consider(self, load_balancer: LoadBalancer) -> None:
         """Have the load balancer looked at if it looks left over."""

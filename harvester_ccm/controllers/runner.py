@@ -13,12 +13,13 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
 
 from harvester_ccm.errors import CCMError, Conflict, Throttled
 from harvester_ccm.kube.backoff import backoff
+from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait
 
 FIRST_RETRY: Final = 0.5
@@ -29,12 +30,35 @@ CONFLICT_RETRY: Final = 0.02
 QUICK_CONFLICTS: Final = 5
 """So many conflicts in a row are tried again quickly; more are a failure, because the cache does not catch up."""
 
+T = TypeVar("T")
+
 log = structlog.get_logger(__name__)
 
 Reconcile = Callable[[str], Awaitable[Outcome]]
 SerialGroup = Callable[[str], str | None]
 """Returns the group of a key, None for none. Asked when the key is at the head of the line: what it depends on may have
 changed while the key waited. Never raises."""
+
+
+class Memories(Generic[T]):
+    """What is remembered of each object between two looks; one that came anew under its name is another one."""
+
+    def __init__(self, new: Callable[[], T]) -> None:
+        """Build it; ``new`` makes what is remembered of an object at first."""
+        self._new = new
+        self._memories: dict[str, tuple[str, T]] = {}
+
+    def of(self, item: Object) -> T:
+        """Return what is remembered of an object."""
+        key, uid = item.metadata.key, item.metadata.uid
+        known = self._memories.get(key)
+        if known is None or known[0] != uid:
+            known = self._memories[key] = (uid, self._new())
+        return known[1]
+
+    def forget(self, key: str) -> None:
+        """Drop what is remembered of an object that is gone, or has become ordinary."""
+        self._memories.pop(key, None)
 
 
 class QueueObserver(Protocol):

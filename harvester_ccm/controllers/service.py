@@ -17,7 +17,7 @@ from harvester_ccm.controllers.lb_writes import BalancerWrites
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.errors import CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.events import EventRecorder, ObjectReference
+from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, ConfigMap, Node, Service
@@ -234,12 +234,8 @@ class ServiceController:
             return
         state.emitted.add(event)
         service = self._services.get(key)
-        if service is None:
-            return
-        reference = ObjectReference.of(SERVICES, service)
-        self._recorder.record(reference, event.type, event.reason, event.message, component=COMPONENT)
-        level = log.warning if event.type == "Warning" else log.debug
-        level("told the user", service=key, reason=str(event.reason), message=event.message)
+        if service is not None:
+            self._recorder.emit(SERVICES, service, event, component=COMPONENT)
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
         if old is not None and new is not None and same_but_for_notes(old, new):

@@ -21,7 +21,7 @@ from harvester_ccm.kube.backoff import backoff
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import EVENTS
 from harvester_ccm.model.meta import ObjectT, Resource
-from harvester_ccm.model.outcome import EventType
+from harvester_ccm.model.outcome import EventMessage, EventType
 from harvester_ccm.redaction import redact_text
 
 QUEUE_LENGTH: Final = 1000
@@ -107,6 +107,13 @@ class EventRecorder:
             self._queue.put_nowait(_Key(reference, event_type, reason, redact_text(message), component))
         except asyncio.QueueFull:
             self.dropped += 1
+
+    def emit(self, resource: Resource[ObjectT], item: ObjectT, event: EventMessage, *, component: str) -> None:
+        """Have an Event about an object written soon, and log it; returns at once."""
+        self.record(ObjectReference.of(resource, item), event.type, event.reason, event.message, component=component)
+        level = log.warning if event.type == "Warning" else log.debug
+        about = {resource.kind.lower(): item.metadata.key}
+        level("told the user", **about, reason=str(event.reason), message=event.message)
 
     async def run(self) -> None:
         """Write queued Events until cancelled."""

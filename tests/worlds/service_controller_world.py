@@ -7,35 +7,39 @@ reconcile after the other; the caches have always caught up by then, unless thei
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 from harvester_ccm.controllers.service import (
     ServiceCaches,
     ServiceController,
 )
+from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.informer import Choose, Informer, Selection
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer
 from harvester_ccm.model.meta import Resource
-from harvester_ccm.model.outcome import Done, Outcome
+from harvester_ccm.model.outcome import Done, EventType, Outcome
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
 from tests.worlds.builders import CLASS_ONLY, CLUSTER
 from tests.worlds.memory_server import Call, MemoryClient, MemoryServer
 
 
-class Recorder:
+class Recorder(EventRecorder):
     """Takes the Events."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: ApiClient) -> None:
+        super().__init__(client, host="test")
         self.told: list[str] = []
         self.texts: list[str] = []
 
-    def record(self, reference: ObjectReference, kind: str, reason: str, message: str, *, component: str) -> None:
+    def record(
+        self, reference: ObjectReference, event_type: EventType, reason: str, message: str, *, component: str
+    ) -> None:
         """Note an Event."""
         assert component == "service-controller"
-        self.told.append(f"{reference.name}: {kind} {reason}")
+        self.told.append(f"{reference.name}: {event_type} {reason}")
         self.texts.append(message)
 
 
@@ -73,7 +77,7 @@ class ServiceControllerWorld:
             server.delay = lambda _call: 0.0
         if balancers != LOAD_BALANCERS:
             self.harvester.unserved = frozenset({LOAD_BALANCERS.api_version})
-        self.recorder = Recorder()
+        self.recorder = Recorder(guest)
         vms = Selection(CLUSTER.namespace)
         self.caches = ServiceCaches(
             services=Informer(guest, SERVICES, indexes=SERVICE_INDEXES),
@@ -86,7 +90,7 @@ class ServiceControllerWorld:
             guest,
             harvester,
             self.caches,
-            recorder=cast("EventRecorder", self.recorder),
+            recorder=self.recorder,
             cluster=CLASS_ONLY if class_only else CLUSTER,
             workers=1,
         )
