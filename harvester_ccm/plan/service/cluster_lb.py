@@ -24,14 +24,12 @@ from harvester_ccm.plan.service.kube_vip import (
 )
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, network_of
 from harvester_ccm.plan.service.pending import NO_DHCP_ANSWER, harvester_unavailable
-from harvester_ccm.plan.service.request import Request
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
-    ChangeLoadBalancer,
-    EmitEvent,
     ServiceChange,
     ServicePlan,
     Step,
+    change_load_balancer,
     change_service,
     emit,
     virtual_ip_ingress,
@@ -47,36 +45,46 @@ UNAVAILABLE_PATIENCE: Final = 5.0
 """Seconds Harvester may be out of reach before waiting Services are told."""
 
 
-def plan_cluster(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:
+def plan_cluster(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
     """Return what to do for a Service whose cluster load balancer exists."""
     if not load_balancer.allocated_ip:
-        service, soon = situation.service, _is_due(situation)
-        waiting = hold_or_leave_requested(service) if soon else hold_and_withdraw(service)
-        return plan_pending(situation, load_balancer, waiting)
+        return _plan_pending(situation, load_balancer)
     if load_balancer.allocated_ip == DHCP_ADDRESS:
-        return _plan_dhcp(situation, request, load_balancer)
-    return _plan_pool(situation, request, load_balancer)
+        return _plan_dhcp(situation, load_balancer)
+    return _plan_pool(situation, load_balancer)
 
 
-def plan_pending(situation: Situation, load_balancer: LoadBalancer, annotations: Annotations) -> ServicePlan:
+def _plan_pending(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
     """Return what to do while Harvester has not given an address: keep the object right, and say why it takes time."""
-    service, cause = situation.service, situation.pending
-    prepared = ServiceChange(annotations=annotations, finalizer=True)
-    if cause.reason in NO_ADDRESS and service.addresses:
+    service = situation.service
+    annotations = hold_or_leave_requested(service) if _is_due(situation) else hold_and_withdraw(service)
+    change = load_balancer_change(load_balancer, service, situation.cluster, as_made=is_being_answered(situation))
+    waiting = wait_for_address(situation)
+    steps: tuple[Step, ...] = (
+        *change_service(service, without_address(situation, annotations)),
+        *change_load_balancer(load_balancer, change),
+        *waiting.steps,
+    )
+    return ServicePlan(steps, waiting.outcome)
+
+
+def without_address(situation: Situation, annotations: Annotations) -> ServiceChange:
+    """Return what a Service without an address from Harvester should be like, with these annotations."""
+    if situation.pending.reason in NO_ADDRESS and situation.service.addresses:
         # The one in the status is somebody else's, or may be at any moment.
-        prepared = ServiceChange(annotations={**annotations, **WITHDRAWN}, finalizer=True, ingress=())
-    steps: list[Step] = [*change_service(service, prepared)]
-    as_made = is_being_answered(situation)
-    change = load_balancer_change(load_balancer, service, situation.cluster, as_made=as_made)
-    if not change.empty:
-        steps.append(ChangeLoadBalancer(load_balancer.metadata.name, change))
+        return ServiceChange(annotations={**annotations, **WITHDRAWN}, finalizer=True, ingress=())
+    return ServiceChange(annotations=annotations, finalizer=True)
+
+
+def wait_for_address(situation: Situation) -> ServicePlan:
+    """Return the Event about an address that does not come, once it is due, and what is waited for."""
+    cause = situation.pending
     if situation.harvester_problem is not None and situation.waited >= UNAVAILABLE_PATIENCE:
-        steps.append(EmitEvent(harvester_unavailable(situation.harvester_problem)))
-        return ServicePlan(tuple(steps), Wait(WaitReason.HARVESTER_UNAVAILABLE))
+        event = harvester_unavailable(situation.harvester_problem)
+        return ServicePlan(emit(event), Wait(WaitReason.HARVESTER_UNAVAILABLE))
     if _is_due(situation):
-        return ServicePlan(tuple(steps), Wait(cause.reason, CONTROLLER_PATIENCE - situation.waited))
-    steps += emit(cause.note or cause.late)
-    return ServicePlan(tuple(steps), Wait(cause.reason))
+        return ServicePlan((), Wait(cause.reason, CONTROLLER_PATIENCE - situation.waited))
+    return ServicePlan(emit(cause.note or cause.late), Wait(cause.reason))
 
 
 def _is_due(situation: Situation) -> bool:
@@ -93,77 +101,70 @@ def is_being_answered(situation: Situation) -> bool:
     return situation.pending.note is None
 
 
-def _plan_pool(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:
+def _plan_pool(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
     service, address = situation.service, load_balancer.allocated_ip
-    device = _device(situation, request, load_balancer)
-    annotations = {**announce(service, address, device=device.name), **_replacement_over(service)}
+    device = _device(situation, load_balancer)
+    annotations = {**announce(service, address, device=device.name), MOVING: None}
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=virtual_ip_ingress(address, service))
-    told = emit(device.note, not_as_requested(service, request, load_balancer, address), edited(service, address))
-    steps: list[Step] = [*told, *change_service(service, wanted)]
-    # Told before the load balancer is written: that write often meets Harvester's own, and the next plan finds the
-    # address in the status already.
-    steps += told_address(service, load_balancer, address)
+    difference = not_as_requested(service, situation.request, load_balancer, address)
     change = load_balancer_change(load_balancer, service, situation.cluster, address=address)
-    if not change.empty:
-        steps.append(ChangeLoadBalancer(load_balancer.metadata.name, change))
-    return ServicePlan(tuple(steps), Done())
+    steps: tuple[Step, ...] = (
+        *emit(device.note, difference, edited(service, address)),
+        *change_service(service, wanted),
+        # Before the load balancer is written: that write often meets Harvester's own, and the next plan finds the
+        # address in the status already.
+        *emit(address_event(service, load_balancer, address)),
+        *change_load_balancer(load_balancer, change),
+    )
+    return ServicePlan(steps, Done())
 
 
-def _device(situation: Situation, request: Request, load_balancer: LoadBalancer) -> Device:
+def _device(situation: Situation, load_balancer: LoadBalancer) -> Device:
     """Return the device in the network of the address, which a later change of the annotation does not move."""
     if not situation.mapping_known:
         return Device()
-    return device_for(network_of(load_balancer, request.network), situation.network_devices)
+    return device_for(network_of(load_balancer, situation.request.network), situation.network_devices)
 
 
-def _replacement_over(service: Service) -> Annotations:
-    """Return what to take from a Service whose load balancer has taken the place of one of the other workload type."""
-    return {MOVING: None} if service.metadata.annotation(MOVING) is not None else {}
-
-
-def told_address(service: Service, load_balancer: LoadBalancer, address: str) -> tuple[Step, ...]:
+def address_event(service: Service, load_balancer: LoadBalancer, address: str) -> EventMessage | None:
     """Return the Event about a new address, a changed one, or the end of a change of the workload type."""
     before, kind = service.addresses, load_balancer.spec.workload_type
     caveat = late_announcement(service, address) if kind == "cluster" else ""
     if before and before != (address,):
         text = f"The address changed from {before[0]} to {address}{caveat}"
-        return (EmitEvent(EventMessage("Warning", Reason.ADDRESS_CHANGED, text)),)
+        return EventMessage("Warning", Reason.ADDRESS_CHANGED, text)
     if service.metadata.annotation(MOVING) is not None:
         text = f"The load balancer is one of workload type {kind} now, address {address}{caveat}"
-        return (EmitEvent(EventMessage("Normal", Reason.SWITCHED, text)),)
+        return EventMessage("Normal", Reason.SWITCHED, text)
     known = load_balancer.address == address or Announcement.of(service).address
     if before and (kind != "cluster" or known):
         # Else kube-vip has followed a wish of the user before we came.
-        return ()
+        return None
     backends = f", backends {', '.join(sorted(load_balancer.backends))}" if load_balancer.backends else ""
-    return (
-        EmitEvent(
-            EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{backends}{caveat}")
-        ),
-    )
+    return EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{backends}{caveat}")
 
 
-def _plan_dhcp(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:
+def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
     """Hand the request to kube-vip, which alone gets the lease and writes the status; copy the lease to Harvester."""
     service = situation.service
     lease = service.addresses[0] if service.addresses else None
-    device = _device(situation, request, load_balancer)
-    annotations = {**announce(service, DHCP_ADDRESS, device=device.name), **_replacement_over(service)}
+    device = _device(situation, load_balancer)
+    annotations = {**announce(service, DHCP_ADDRESS, device=device.name), MOVING: None}
     # kube-vip writes the lease with the ports of that moment and does not follow them.
     ingress = virtual_ip_ingress(lease, service) if lease and len(service.addresses) == 1 else None
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=ingress)
-    differences = not_as_requested(service, request, load_balancer, lease or "")
-    steps: list[Step] = [*emit(device.note, differences), *change_service(service, wanted)]
     change = load_balancer_change(load_balancer, service, situation.cluster, address=lease)
-    if not change.empty:
-        steps.append(ChangeLoadBalancer(load_balancer.metadata.name, change))
+    steps: tuple[Step, ...] = (
+        *emit(device.note, not_as_requested(service, situation.request, load_balancer, lease or "")),
+        *change_service(service, wanted),
+        *change_load_balancer(load_balancer, change),
+    )
     if lease is None:
         if situation.waited < DHCP_PATIENCE:
-            return ServicePlan(tuple(steps), Wait(WaitReason.DHCP, DHCP_PATIENCE - situation.waited))
-        return ServicePlan((*steps, EmitEvent(_no_lease(service))), Wait(WaitReason.DHCP))
-    if change.address is not None:
-        steps.append(_told_lease(load_balancer.address, lease))
-    return ServicePlan(tuple(steps), Done())
+            return ServicePlan(steps, Wait(WaitReason.DHCP, DHCP_PATIENCE - situation.waited))
+        return ServicePlan((*steps, *emit(_no_lease(service))), Wait(WaitReason.DHCP))
+    news = _lease_event(load_balancer.address, lease) if change.address is not None else None
+    return ServicePlan((*steps, *emit(news)), Done())
 
 
 def _no_lease(service: Service) -> EventMessage:
@@ -177,10 +178,10 @@ def _no_lease(service: Service) -> EventMessage:
     return EventMessage(NO_DHCP_ANSWER.type, NO_DHCP_ANSWER.reason, text)
 
 
-def _told_lease(before: str, lease: str) -> Step:
+def _lease_event(before: str, lease: str) -> EventMessage:
     if before:
         text = (
             f"The DHCP server gave another address: {lease} instead of {before}. Clients that know the old one lose it"
         )
-        return EmitEvent(EventMessage("Warning", Reason.ADDRESS_CHANGED, text))
-    return EmitEvent(EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {lease} from DHCP"))
+        return EventMessage("Warning", Reason.ADDRESS_CHANGED, text)
+    return EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {lease} from DHCP")

@@ -42,9 +42,9 @@ COLLECTED_AFTER: Final = 60.0
 _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balancer")
 
 
-def plan_creation(situation: Situation, request: Request) -> ServicePlan:
+def plan_creation(situation: Situation) -> ServicePlan:
     """Return what to do for a Service that has no load balancer."""
-    service, can = situation.service, situation.capabilities
+    service, request, can = situation.service, situation.request, situation.capabilities
     vm = request.wants_vm or not can.has_cluster_type
     replaced = read_replaced(service)
     former = replaced or _vanished(situation)
@@ -58,7 +58,7 @@ def plan_creation(situation: Situation, request: Request) -> ServicePlan:
         return ServicePlan((*emit(hindrance), *_given_up(service)), Refused(WaitReason.NOT_SERVABLE))
     spec = _front_spec("vm" if vm else "cluster", ipam, request, former)
     if vm:
-        fields = wanted_spec(situation, request)
+        fields = wanted_spec(situation)
         if not fields or (can.selects_backends_by_label and not situation.backends_known):
             return ServicePlan(hold(service), Wait(WaitReason.MACHINES if fields else WaitReason.NODE_PORTS))
         spec.update(fields)

@@ -83,7 +83,7 @@ def _plan_own(situation: Situation) -> ServicePlan:
         waiting = hold(service)
         plan = ServicePlan(waiting, Refused(WaitReason.FOREIGN_LOAD_BALANCER))
     else:
-        plan = plan_creation(situation, request)
+        plan = plan_creation(situation)
     left_over = [
         DeleteLoadBalancer(one.metadata.name, one.metadata.uid)
         for one in match.duplicates
@@ -124,10 +124,10 @@ def _plan_present(situation: Situation, request: Request, current: LoadBalancer)
     else:
         # What could not be created again is not deleted.
         hindrance = obstacle(service, vm=wanted == "vm")
-        creatable = wanted == "cluster" or (situation.backends_known and bool(wanted_spec(situation, request)))
+        creatable = wanted == "cluster" or (situation.backends_known and bool(wanted_spec(situation)))
         if hindrance is None and creatable:
             return plan_replacement(situation, current, str(wanted))
-    plan = plan_vm(situation, request, current) if vm else plan_cluster(situation, request, current)
+    plan = plan_vm(situation, current) if vm else plan_cluster(situation, current)
     told = (
         hindrance,
         adoption_note(current, service, situation.cluster),

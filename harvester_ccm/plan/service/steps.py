@@ -100,6 +100,11 @@ def change_service(service: Service, change: ServiceChange) -> tuple[ChangeServi
     return (ChangeService(change),) if service_patch(service, change) else ()
 
 
+def change_load_balancer(load_balancer: LoadBalancer, change: LoadBalancerChange) -> tuple[ChangeLoadBalancer, ...]:
+    """Return the step for a change, or nothing if it is empty."""
+    return () if change.empty else (ChangeLoadBalancer(load_balancer.metadata.name, change),)
+
+
 def hold(service: Service) -> tuple[ChangeService, ...]:
     """Return the step that keeps kube-vip from a Service while it waits for an address."""
     return change_service(service, ServiceChange(annotations=kube_vip.hold(service)))

@@ -7,7 +7,7 @@ from typing import Final
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import LB_TOUCH, MOVING, Reason
-from harvester_ccm.plan.service.cluster_lb import is_being_answered, plan_pending, told_address
+from harvester_ccm.plan.service.cluster_lb import address_event, is_being_answered, wait_for_address, without_address
 from harvester_ccm.plan.service.ignored import not_as_requested
 from harvester_ccm.plan.service.load_balancer import (
     Document,
@@ -17,14 +17,13 @@ from harvester_ccm.plan.service.load_balancer import (
     vm_spec,
 )
 from harvester_ccm.plan.service.pending import backend_note
-from harvester_ccm.plan.service.request import Request
 from harvester_ccm.plan.service.shared_address import approved
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
-    ChangeLoadBalancer,
     ServiceChange,
     ServicePlan,
     Step,
+    change_load_balancer,
     change_service,
     emit,
     hand_to_harvester,
@@ -38,11 +37,10 @@ FIRST_CHECKS: Final = 10.0
 """Seconds that a new load balancer gets for its first checks, beside the time that these take by themselves."""
 
 
-def wanted_spec(situation: Situation, request: Request) -> Document:
+def wanted_spec(situation: Situation) -> Document:
     """Return the fields of ``spec`` that follow Service, secondaries and nodes; empty without node ports."""
     service = situation.service
-    secondaries = approved(service, situation.secondaries_of_primary, situation.cluster)
-    front = listeners(service, secondaries)
+    front = listeners(service, approved(service, situation.secondaries_of_primary, situation.cluster))
     if not front:
         return {}
     spec = vm_spec(
@@ -50,39 +48,40 @@ def wanted_spec(situation: Situation, request: Request) -> Document:
         front,
         names=situation.backends,
         addresses=situation.backend_addresses,
-        check=request.health_check,
+        check=situation.request.health_check,
     )
     if not situation.backends_known:
         del spec["backendServerSelector"]
     return spec
 
 
-def plan_vm(situation: Situation, request: Request, load_balancer: LoadBalancer) -> ServicePlan:
+def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
     """Return what to do for a Service whose VM load balancer exists."""
     service, address = situation.service, load_balancer.address
-    spec = wanted_spec(situation, request)
-    as_made = is_being_answered(situation)
-    change = load_balancer_change(load_balancer, service, situation.cluster, spec=spec, as_made=as_made)
-    change, touch_in = _touch(load_balancer, change, situation.waited)
-    steps: list[Step] = [*hand_to_harvester(service)]
-    if not change.empty:
-        steps.append(ChangeLoadBalancer(load_balancer.metadata.name, change))
-    if not address:
-        pending = plan_pending(situation, load_balancer, {})
-        rest = [step for step in pending.steps if not isinstance(step, ChangeLoadBalancer)]
-        return ServicePlan((*steps, *rest), pending.outcome)
-    served = ServiceChange(
-        annotations={MOVING: None} if service.metadata.annotation(MOVING) is not None else {},
-        ingress=virtual_ip_ingress(address, service),
+    change = load_balancer_change(
+        load_balancer,
+        service,
+        situation.cluster,
+        spec=wanted_spec(situation),
+        as_made=is_being_answered(situation),
     )
-    health, told_in = _health(situation, load_balancer)
-    differences = not_as_requested(service, request, load_balancer, address)
-    steps = [*emit(health, differences), *steps]
-    steps += change_service(service, served)
-    steps += told_address(service, load_balancer, address)
-    waits = [(WaitReason.TOUCH, touch_in), (WaitReason.BACKENDS, told_in)]
+    change, touch_in = _touch(load_balancer, change, situation.waited)
+    kept: tuple[Step, ...] = (*hand_to_harvester(service), *change_load_balancer(load_balancer, change))
+    if not address:
+        waiting = wait_for_address(situation)
+        prepared = change_service(service, without_address(situation, {}))
+        return ServicePlan((*kept, *prepared, *waiting.steps), waiting.outcome)
+    health, check_in = _health(situation, load_balancer)
+    served = ServiceChange(annotations={MOVING: None}, ingress=virtual_ip_ingress(address, service))
+    steps: tuple[Step, ...] = (
+        *emit(health, not_as_requested(service, situation.request, load_balancer, address)),
+        *kept,
+        *change_service(service, served),
+        *emit(address_event(service, load_balancer, address)),
+    )
+    waits = [(WaitReason.TOUCH, touch_in), (WaitReason.BACKENDS, check_in)]
     due = min(((reason, seconds) for reason, seconds in waits if seconds is not None), key=lambda w: w[1], default=None)
-    return ServicePlan(tuple(steps), Done() if due is None else Wait(*due))
+    return ServicePlan(steps, Done() if due is None else Wait(*due))
 
 
 def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[EventMessage | None, float | None]:
@@ -93,19 +92,19 @@ def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[EventMes
     if not _has_backends(situation, load_balancer):
         text = "No node of this cluster may get traffic: all are excluded, being deleted, or there is none"
         return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, text), None
-    told_before = next((note for note in situation.emitted if note.reason is Reason.BACKENDS_UNHEALTHY), None)
+    before = next((note for note in situation.emitted if note.reason is Reason.BACKENDS_UNHEALTHY), None)
     note = backend_note(load_balancer)
     if note is not None:
         check = load_balancer.spec.health_check
         first = check.success_threshold * check.period_seconds + check.timeout_seconds if check and check.port else 0
         left = first + FIRST_CHECKS - situation.waited
-        return (None, left) if left > 0 and told_before is None else (note, None)
-    if told_before is None:
+        return (None, left) if left > 0 and before is None else (note, None)
+    if before is None:
         return None, None
     ready = load_balancer.ready
     if ready is None or ready.status != "True":
         # Another trouble of Harvester's hides the nodes: what was said of them holds until it says more.
-        return told_before, None
+        return before, None
     servers = sorted(load_balancer.backends)
     text = f"Harvester sends traffic to the nodes again; it knows {', '.join(servers) or 'them'} as backends"
     return EventMessage("Normal", Reason.BACKENDS_HEALTHY, text), None
