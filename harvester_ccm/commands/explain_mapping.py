@@ -13,7 +13,6 @@ from harvester_ccm.commands.explain_node import with_stand_ins
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.node_report import ListedNodes
-from harvester_ccm.commands.render import Output
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
@@ -51,16 +50,31 @@ class MappingReport:
             "assumptions": list(self.assumptions),
         }
 
+    def text(self) -> Document:
+        """Return the explanation for people."""
+        value = self.plan.value
+        return {
+            "VMs that count": ", ".join(one.metadata.name for one in self.vmis) or "none",
+            "Networks left out": [f"{network}: {reason}" for network, reason in self.plan.dropped.items()],
+            "VMs that do not report all their devices": ", ".join(self.plan.unknown),
+            "What would be done now": (
+                f"ConfigMap {NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}, key {NAD_MAPPING_KEY}: "
+                + ("nothing" if value is None else f"written as {value!r}")
+            ),
+            "Supposed, because nothing says otherwise": list(self.assumptions),
+        }
+
 
 def explain_mapping(call: Call) -> int:
     """Explain the mapping and return the exit code."""
     expect_arguments(call, [], skip=1)
     files = call.flags.words(FILENAME.name)
     report = _from_files(call, files) if files else asyncio.run(_from_clusters(call))
-    if call.output.as_json:
-        call.output.document(report.document())
-    else:
-        _print(report, call.output)
+    if not call.output.as_json:
+        # The first line of the text is the mapping for those who want nothing else.
+        mapping = dict(report.plan.mapping)
+        call.output.line(json.dumps(mapping, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
+    call.output.answer(report.document(), text=report.text())
     return report.exit_code
 
 
@@ -97,17 +111,3 @@ def report_mapping(inventory: Inventory, vmis: tuple[VirtualMachineInstance, ...
     """Return the explanation: the plan is the one that the running program would make after a start."""
     plan = plan_nad_mapping(vmis, inventory.mapping, remembered={})
     return MappingReport(plan, vmis, inventory.assumptions)
-
-
-def _print(report: MappingReport, output: Output) -> None:
-    output.line(json.dumps(dict(report.plan.mapping), sort_keys=True, separators=(",", ":"), ensure_ascii=False))
-    names = ", ".join(one.metadata.name for one in report.vmis) or "none"
-    output.section("VMs that count", [names])
-    output.section("Networks left out", [f"{network}: {reason}" for network, reason in report.plan.dropped.items()])
-    if report.plan.unknown:
-        output.section("VMs that do not report all their devices", [", ".join(report.plan.unknown)])
-    where = f"ConfigMap {NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}, key {NAD_MAPPING_KEY}"
-    value = report.plan.value
-    todo = f"{where}: nothing" if value is None else f"{where}: written as {value!r}"
-    output.section("What would be done now", [todo])
-    output.section("Supposed, because nothing says otherwise", report.assumptions, mark="- ")

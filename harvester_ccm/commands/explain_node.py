@@ -11,7 +11,7 @@ from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, expect_argume
 from harvester_ccm.commands.clusters import Clusters, ask, open_clusters, read_inventory
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.node_report import ListedNodes, NodeReport, print_report, report_node
+from harvester_ccm.commands.node_report import ListedNodes, NodeReport, report_node
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -39,10 +39,7 @@ def explain_node(call: Call) -> int:
     else:
         (name,) = expect_arguments(call, ["NAME"], skip=1)
         report = asyncio.run(_from_clusters(call, name))
-    if call.output.as_json:
-        call.output.document(report.document())
-    else:
-        print_report(report, call.output)
+    call.output.answer(report.document(), text=report.text())
     return report.exit_code
 
 

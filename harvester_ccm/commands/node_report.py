@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,8 +12,7 @@ import msgspec
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.rehearsal import AFTER_WRITE, merge
-from harvester_ccm.commands.render import Output
+from harvester_ccm.commands.rehearsal import AFTER_WRITE, merge, request_text
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -84,6 +82,35 @@ class NodeReport:
             "waitsFor": _note_document(waiting) if waiting else None,
             "remarks": [_note_document(note) for note in self.plan.remarks],
             "assumptions": list(self.assumptions),
+        }
+
+    def text(self) -> Document:
+        """Return the explanation for people: what the objects say, and each request in one line."""
+        node = self.node
+        state = "waits for its initialisation" if uninitialized_taints(node) else "initialised"
+        steps = [request_text(step, {}) for step in self.steps]
+        if self.lifecycle.deletion is not None:
+            times = f"once its VM has been certainly gone {self.confirmations} times with some seconds in between"
+            steps = [f"{text}, {times}" if text.startswith("delete ") else text for text in steps]
+        return {
+            "node": node.metadata.name,
+            "state": f"{state}, Ready {node.ready}, provider ID {node.spec.provider_id or 'none'}",
+            "Virtual machine": list(_machine_sentences(self)),
+            "Left as it is": self.plan.left_alone,
+            "addresses": [
+                {
+                    "type": one.kind or "dropped",
+                    "address": one.address,
+                    "interface": one.interface,
+                    "network": one.network,
+                    "reason": one.because,
+                }
+                for one in self.addresses
+            ],
+            "What would be done now": steps or "nothing",
+            "It waits": self.plan.waiting.message if self.plan.waiting else "",
+            "Seen, and not told to anybody": [event.message for event in self.plan.remarks],
+            "Supposed, because nothing says otherwise": list(self.assumptions),
         }
 
 
@@ -237,31 +264,6 @@ def _machine_document(match: Match, machine: VM) -> Document:
     }
 
 
-def print_report(report: NodeReport, output: Output) -> None:
-    """Print the explanation for people."""
-    node = report.node
-    output.line(f"Node {node.metadata.name}")
-    state = "waits for its initialisation" if uninitialized_taints(node) else "initialised"
-    output.entry(f"{state}, Ready {node.ready}, provider ID {node.spec.provider_id or 'none'}")
-    output.section("Virtual machine", list(_machine_sentences(report)))
-    if report.plan.left_alone:
-        output.section("Left as it is", [report.plan.left_alone])
-    shown = report.addresses
-    if shown:
-        output.line("\nAddresses")
-        rows = [["TYPE", "ADDRESS", "INTERFACE", "NETWORK", "REASON"]]
-        rows += [
-            [one.kind or "dropped", one.address, one.interface, one.network, one.because] for one in report.addresses
-        ]
-        output.table(rows)
-    steps = [_step_text(step, report) for step in report.steps]
-    output.section("What would be done now", steps or ["nothing"], numbered=bool(steps))
-    if report.plan.waiting is not None:
-        output.section("It waits", [report.plan.waiting.message])
-    output.section("Seen, and not told to anybody", [note.message for note in report.plan.remarks])
-    output.section("Supposed, because nothing says otherwise", report.assumptions, mark="- ")
-
-
 def _machine_sentences(report: NodeReport) -> Iterator[str]:
     machine, match = report.match.vm, report.match
     if machine is None:
@@ -274,16 +276,3 @@ def _machine_sentences(report: NodeReport) -> Iterator[str]:
     agent = "answers" if machine.vmi and agent_connected(machine.vmi) else "does not answer"
     where = f" on host {host}" if host else ""
     yield f"status {status or 'unknown'}{where}, switched {power(machine).value}, guest agent {agent}"
-
-
-def _step_text(step: Mapping[str, object], report: NodeReport) -> str:
-    event, write = step.get("event"), step.get("node")
-    if isinstance(event, dict):
-        return f"tell the user ({event['type']} {event['reason']}): {event['message']}"
-    if not isinstance(write, dict):
-        return ""
-    if "delete" in write:
-        times = report.confirmations
-        return f"delete the Node, once its VM has been certainly gone {times} times with some seconds in between"
-    target = f"the status of Node {write['name']}" if write["subresource"] else f"Node {write['name']}"
-    return f"patch {target}: {json.dumps(write['patch'], separators=(',', ':'), ensure_ascii=False)}"

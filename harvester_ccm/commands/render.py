@@ -59,20 +59,6 @@ class Output:
         """Print a text, broken at blanks; further lines stand under the first character behind the mark."""
         self.line(hanging(text, first=" " * indent + mark, width=self.width))
 
-    def section(self, title: str, entries: Sequence[str], *, mark: str = "", numbered: bool = False) -> None:
-        """Print a title with entries under it; nothing without entries."""
-        if not entries:
-            return
-        self.line(f"\n{title}")
-        for number, entry in enumerate(entries, 1):
-            self.entry(entry, mark=f"{number}. " if numbered else mark)
-
-    def table(self, rows: Sequence[Sequence[str]]) -> None:
-        """Print rows, heading first, with columns as wide as they need to be."""
-        widths = column_widths(rows)
-        for row in rows:
-            self.line(table_row(row, widths, width=self.width))
-
 
 def standard_output(*, as_json: bool) -> Output:
     """Return the output of this process."""

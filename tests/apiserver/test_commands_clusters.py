@@ -310,7 +310,7 @@ async def test_a_node_whose_vm_is_gone(field: Field, joined: Callable[..., Machi
     field.guest.admin.request("PATCH", f"/api/v1/nodes/{name}/status", body=unready)
     for plural in ("virtualmachineinstances", "virtualmachines"):
         field.harvester.admin.request("DELETE", f"{vms}/{plural}/{machine.name}")
-    held = "What would be done now\n  1. tell the user (Warning NodeDeletionHeld)"
+    held = "What would be done now:\n  - tell the user (Warning NodeDeletionHeld)"
     result = await field.run("explain", "node", name)
     assert result.code == 1
     assert "its VM was never seen" in result.out

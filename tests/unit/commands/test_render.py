@@ -7,13 +7,12 @@ import json
 
 import pytest
 
-from harvester_ccm.commands.render import Output, hanging, table_row
+from harvester_ccm.commands.render import Output, hanging, rendered, table_row
 
 
 def test_a_table_is_as_wide_as_its_cells() -> None:
-    stream = io.StringIO()
-    Output(stream, as_json=False, width=70).table([["NAME", "STATE"], ["first-one", "well"], ["b", "word " * 14]])
-    assert stream.getvalue().splitlines() == [
+    entries = [{"name": "first-one", "state": "well"}, {"name": "b", "state": "word " * 14}]
+    assert "\n".join(rendered(entries, width=70)).splitlines() == [
         "NAME       STATE",
         "first-one  well",
         f"b          {'word ' * 11}word",
@@ -29,15 +28,6 @@ def test_long_words_stay_whole(width: int) -> None:
 
 def test_a_row_without_text_has_no_blanks_at_its_end() -> None:
     assert table_row(["a", ""], [5], width=80) == "a"
-
-
-def test_sections() -> None:
-    stream = io.StringIO()
-    output = Output(stream, as_json=False, width=80)
-    output.section("Nothing", [])
-    output.section("Two", ["one", "two"], numbered=True)
-    output.section("Marked", ["one"], mark="- ")
-    assert stream.getvalue() == "\nTwo\n  1. one\n  2. two\n\nMarked\n  - one\n"
 
 
 def test_documents_keep_their_letters() -> None:
