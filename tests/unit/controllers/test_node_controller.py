@@ -314,6 +314,22 @@ async def test_new_node_does_not_wait_for_load_balancers_that_cannot_be_read() -
 
 
 @jumping_time
+async def test_no_address_is_published_before_those_of_load_balancers_are_known() -> None:
+    scene = NodeWorld()
+    scene.boot(ZONED)
+    nics = [{"name": "default", "ipAddresses": ["10.0.0.50", "10.0.0.1"]}]
+    scene.harvester_server.change(VMI, f"{NAMESPACE}/w1", {"status": {"interfaces": nics}})
+    scene.harvester_server.put(BALANCER, {"metadata": {"name": "lb", "namespace": NAMESPACE}, "status": VIP})
+    scene.harvester_server.delay = lambda call: 20.0 if "/loadbalancers" in call.path else 0.002
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await asyncio.sleep(10)
+        assert scene.node_writes() == []
+        await initialised(scene, ["w1"])
+    assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
+
+
+@jumping_time
 async def test_replaced_vm_is_told_and_the_node_stays() -> None:
     scene = NodeWorld()
     uid = scene.boot(ZONED, "10.0.0.1")
