@@ -25,7 +25,7 @@ from harvester_ccm.model.harvester import (
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.plan.node.existence import LiveGet, vm_to_get
 from harvester_ccm.plan.node.match import match_vm, wants_hostname
-from harvester_ccm.plan.node.vms import VMIndex, may_be_asked
+from harvester_ccm.plan.node.vms import may_be_asked
 
 GUEST_AGENTS_ASKED: Final = 50
 """At most so many guest agents are asked for their host name to find the VM of one Node."""
@@ -62,18 +62,14 @@ async def report_live(node: Node, inventory: Inventory, clusters: Clusters, sett
 
 async def _with_hostnames(store: ListedNodes, clusters: Clusters) -> Inventory:
     """Return the inventory with guests' host names, where only they can tell which VM the Node is."""
-    asked = _vmis_to_ask(store.index())[:GUEST_AGENTS_ASKED]
+    index = store.index()
+    askable = [one.vmi for one in index.by_name.values() if one.vmi is not None and may_be_asked(one, index)]
+    asked = askable[:GUEST_AGENTS_ASKED]
     answers = await asyncio.gather(*(_ask_hostname(clusters, one) for one in asked))
     known = {one.metadata.name: hostname for one, hostname in zip(asked, answers, strict=True) if hostname}
     silent = [one.metadata.name for one in asked if one.metadata.name not in known]
     found = replace(store.inventory, hostnames=known)
     return found.assuming(f"host names of guests are not known: {', '.join(silent)}" if silent else "")
-
-
-def _vmis_to_ask(index: VMIndex) -> list[VirtualMachineInstance]:
-    """Return the instances of VMs that may be ours and are no Node's yet."""
-    machines = [one for one in index.by_name.values() if one.uid not in index.claims and may_be_asked(one)]
-    return [one.vmi for one in machines if one.vmi is not None]
 
 
 async def _ask_hostname(clusters: Clusters, instance: VirtualMachineInstance) -> str:

@@ -124,7 +124,7 @@ class GuestHostnames:
         index = vms.index()
         vmi = vms.vmis.get(key)
         vm = index.by_name.get(vmi.metadata.name) if vmi and self._unmatched else None
-        if vm is None or vm.uid in index.claims or not may_be_asked(vm):
+        if vm is None or not may_be_asked(vm, index):
             return None
         nodes = (vms.nodes.get(name) for name in vms.nodes_of(vm))
         found = (match_vm(vms, node).vm for node in nodes if node is not None)

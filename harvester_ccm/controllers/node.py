@@ -4,7 +4,7 @@ Woken by every change of a Node and of what belongs to its VM (see ``vms``), so 
 Node within moments. Nothing is asked of Harvester for a Node: all is in the caches. Once per period every Node is
 looked at anyway, spread over time, as a safety net.
 
-What a Node waits for is told as an Event after it has held for some seconds, and again only when it changed: a Node
+What a Node waits for is emitted as an Event after it has held for some seconds, and again only when it changed: a Node
 that joins in good order gets one Event in all.
 """
 
@@ -45,7 +45,7 @@ class _Memory:
 
     since: dict[str, float] = field(default_factory=dict)
     """When each note began to hold, by its key."""
-    told: frozenset[str] = frozenset()
+    emitted: frozenset[str] = frozenset()
     refused: tuple[EventMessage, ...] = ()
     """Why the last write failed."""
     logged: object = None
@@ -102,18 +102,18 @@ class NodeController:
         self._on_unmatched(name, wants_hostname(node, view.match))
         memory = self._memories.of(node)
         self._log_oddities(node, plan, memory)
-        due = self._tell_ripe(node, (*plan.notes, *memory.refused), memory)
+        due = self._emit_due(node, (*plan.notes, *memory.refused), memory)
         await self._apply(node, plan, memory)
         reason = str(plan.waiting.reason) if plan.waiting else "note"
         return Wait(reason, due) if plan.waiting or due is not None else Done()
 
-    def _tell_ripe(self, node: Node, notes: Iterable[EventMessage], memory: _Memory) -> float | None:
-        """Tell the notes that hold for long enough; return the seconds until the next one does."""
+    def _emit_due(self, node: Node, notes: Iterable[EventMessage], memory: _Memory) -> float | None:
+        """Emit the Events that hold for long enough; return the seconds until the next one does."""
         now = asyncio.get_running_loop().time()
         current = {note.key: note for note in notes}
         memory.since = {key: memory.since.get(key, now) for key in current}
         left = {key: max(0.0, memory.since[key] + self._settings.monitor_period - now) for key in current}
-        fresh, memory.told = new_events((note for key, note in current.items() if not left[key]), memory.told)
+        fresh, memory.emitted = new_events((note for key, note in current.items() if not left[key]), memory.emitted)
         for note in fresh:
             self._recorder.emit(NODES, node, note, component=NODE_CONTROLLER)
         return min((seconds for seconds in left.values() if seconds), default=None)

@@ -54,7 +54,7 @@ class _Memory:
     """Loop time before which Harvester is not asked again."""
     deletion_due: float = 0.0
     """Loop time before which a deletion that was refused is not tried again."""
-    told: frozenset[str] = frozenset()
+    emitted: frozenset[str] = frozenset()
 
 
 class NodeLifecycleController:
@@ -130,7 +130,7 @@ class NodeLifecycleController:
             await self._write_taints(node, taints)
         if plan.deletion is not None:
             return await self._delete(node, plan.deletion, memory)
-        self._tell_news(node, plan.note, memory)
+        self._emit_new(node, plan.note, memory)
         if plan.note is not None:
             # Held for a reason that lasts; a VM that comes back is an event.
             memory.live_get_due = _now() + HELD_PAUSE
@@ -160,7 +160,7 @@ class NodeLifecycleController:
             await self._guest.request(request.method, NODES.path(None, request.name), body=request.body)
         except CCMError as error:
             note, pause = deletion_refused(node, error)
-            self._tell_news(node, note, memory)
+            self._emit_new(node, note, memory)
             if note is not None and pause is None:
                 raise
             memory.deletion_due = now + (pause or 0.0)
@@ -170,8 +170,8 @@ class NodeLifecycleController:
         self._recorder.emit(NODES, node, deletion.done, component=LIFECYCLE_CONTROLLER)
         return Done()
 
-    def _tell_news(self, node: Node, note: EventMessage | None, memory: _Memory) -> None:
-        fresh, memory.told = new_events([note] if note else [], memory.told)
+    def _emit_new(self, node: Node, note: EventMessage | None, memory: _Memory) -> None:
+        fresh, memory.emitted = new_events([note] if note else [], memory.emitted)
         for one in fresh:
             self._recorder.emit(NODES, node, one, component=LIFECYCLE_CONTROLLER)
 

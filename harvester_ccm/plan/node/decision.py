@@ -39,7 +39,7 @@ from harvester_ccm.plan.node.patch import (
 from harvester_ccm.plan.node.topology import plan_topology
 from harvester_ccm.plan.node.vms import VM, Lister, NodeStore
 
-_TOLD_AFTER_INIT: Final = frozenset(
+_EMITTED_AFTER_INIT: Final = frozenset(
     {
         NodeReason.VM_REPLACED,
         NodeReason.VM_AMBIGUOUS,
@@ -92,7 +92,7 @@ class NodePlan:
     waiting: EventMessage | None = None
     """Why the initialisation cannot be done yet; also among the notes. A VM or VMI event is the wake-up."""
     notes: tuple[EventMessage, ...] = ()
-    """To be told as Events, through ``events.new_events``."""
+    """To be emitted as Events, through ``events.new_events``."""
     remarks: tuple[EventMessage, ...] = ()
     """For the log only."""
     dropped: tuple[DroppedAddress, ...] = ()
@@ -151,8 +151,8 @@ def _waiting(view: NodeView, addresses: AddressPlan) -> NodePlan:
     problem = addresses.problem
     notes = (*((problem,) if problem else ()), *_match_notes(view.match), *addresses.notes)
     tainted = bool(uninitialized_taints(view.node))
-    told, remarks = _sorted_out(notes, tainted=tainted)
-    return NodePlan(waiting=problem if tainted else None, notes=told, remarks=remarks, dropped=addresses.dropped)
+    emitted, remarks = _sorted_out(notes, tainted=tainted)
+    return NodePlan(waiting=problem if tainted else None, notes=emitted, remarks=remarks, dropped=addresses.dropped)
 
 
 def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
@@ -165,13 +165,13 @@ def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
         identity_patch(node, provider_id, _with_record(node, vm, topology.change), initialised=tainted),
     )
     problems = (addresses.problem,) if addresses.problem else ()
-    told, remarks = _sorted_out(
+    emitted, remarks = _sorted_out(
         (*problems, *_match_notes(view.match), *addresses.notes, *topology.notes), tainted=tainted
     )
     return NodePlan(
         patches=tuple(patch for patch in patches if patch is not None),
         done=EventMessage("Normal", NodeReason.SYNCED, "Node synced successfully") if tainted else None,
-        notes=told,
+        notes=emitted,
         remarks=remarks,
         dropped=addresses.dropped,
     )
@@ -193,6 +193,6 @@ def _match_notes(match: Match) -> tuple[EventMessage, ...]:
 def _sorted_out(
     notes: tuple[EventMessage, ...], *, tainted: bool
 ) -> tuple[tuple[EventMessage, ...], tuple[EventMessage, ...]]:
-    """Return what is told and what is only logged."""
-    told = tuple(note for note in notes if tainted or note.reason in _TOLD_AFTER_INIT)
-    return told, tuple(note for note in notes if note not in told)
+    """Return what is emitted and what is only logged."""
+    emitted = tuple(note for note in notes if tainted or note.reason in _EMITTED_AFTER_INIT)
+    return emitted, tuple(note for note in notes if note not in emitted)

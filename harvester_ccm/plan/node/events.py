@@ -23,14 +23,16 @@ def warning(reason: NodeReason, message: str, subject: str = "") -> EventMessage
     return EventMessage("Warning", reason, message, subject)
 
 
-def new_events(notes: Iterable[EventMessage], told: frozenset[str]) -> tuple[tuple[EventMessage, ...], frozenset[str]]:
-    """Return the notes that were not told yet, and what to pass as ``told`` next time for this Node.
+def new_events(
+    notes: Iterable[EventMessage], emitted: frozenset[str]
+) -> tuple[tuple[EventMessage, ...], frozenset[str]]:
+    """Return the messages that were not emitted yet, and what to pass as ``emitted`` next time for this Node.
 
-    A note that stopped holding is forgotten, so it is told again when it comes back. Forget the whole set when the
-    Node is deleted: a Node that joins again is a new one.
+    A message that stopped holding is forgotten, so it is emitted again when it comes back. Forget the whole set when
+    the Node is deleted: a Node that joins again is a new one.
     """
     current = {note.key: note for note in notes}
-    fresh = tuple(note for key, note in current.items() if key not in told)
+    fresh = tuple(note for key, note in current.items() if key not in emitted)
     return fresh, frozenset(current)
 
 

@@ -114,7 +114,7 @@ class LifecyclePlan:
     recheck_after: float | None = None
     """Seconds after which another look is due even without an event."""
     note: EventMessage | None = None
-    """To be told as an Event, through ``events.new_events``."""
+    """To be emitted as an Event, through ``events.new_events``."""
 
 
 def observe_lifecycle(
@@ -154,7 +154,7 @@ def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
 
 
 def deletion_refused(node: Node, error: CCMError) -> tuple[EventMessage | None, float | None]:
-    """Return what to tell about a failed deletion and the seconds to wait before the next try.
+    """Return the Event for a failed deletion and the seconds to wait before the next try.
 
     No note: the Node is gone or has changed, which the next event shows. No seconds: the usual growing pauses.
     """

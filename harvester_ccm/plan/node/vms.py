@@ -229,14 +229,14 @@ def own_vmis(index: VMIndex) -> tuple[VirtualMachineInstance, ...]:
     return tuple(m.vmi for m in vms if m.vmi is not None and not m.vmi.metadata.deleting)
 
 
-def may_be_asked(vm: VM) -> bool:
+def may_be_asked(vm: VM, index: VMIndex) -> bool:
     """Return whether a guest agent may be asked for its host name.
 
-    Only VMs that may be ours are asked (our mark, or no mark and made by Rancher's node driver), and only while they
-    run with a connected agent: every other question is answered with an error.
+    Only VMs that may be ours and are no Node's yet are asked (our mark, or no mark and made by Rancher's node driver),
+    and only while they run with a connected agent: every other question is answered with an error.
     """
     vmi = vm.vmi
-    if vmi is None or phase(vmi) != "Running" or not agent_connected(vmi):
+    if vm.uid in index.claims or vmi is None or phase(vmi) != "Running" or not agent_connected(vmi):
         return False
     labels = vmi.metadata.labels or {}
     unmarked = vm.membership is Membership.UNMARKED and labels.get(VM_CREATOR) == NODE_DRIVER

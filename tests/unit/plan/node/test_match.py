@@ -171,8 +171,8 @@ def test_missing_vm_is_told_with_what_its_agent_needs(cluster: str, label: dict[
         "guest host name w7. Check the namespace in the cloud-config; a VM with another name than its Node must run "
         f"qemu-guest-agent and have the label {key}={value}"
     )
-    labelled = index([vm("w1", labels=label)], [instance("w1", labels=label)], cluster=guest).by_name["w1"]
-    assert may_be_asked(labelled)
+    labelled = index([vm("w1", labels=label)], [instance("w1", labels=label)], cluster=guest)
+    assert may_be_asked(labelled.by_name["w1"], labelled)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,9 @@ def test_missing_vm_is_told_with_what_its_agent_needs(cluster: str, label: dict[
 )  # fmt: skip
 def test_agents_that_are_asked(machine: VirtualMachine, running: VirtualMachineInstance | None, asked: bool) -> None:
     machines = index([machine], [running] if running else [])
-    assert may_be_asked(machines.by_name["w1"]) == asked
+    assert may_be_asked(machines.by_name["w1"], machines) == asked
+    taken = index([machine], [running] if running else [], nodes=[node("w9", provider_id="harvester://uid-w1")])
+    assert not may_be_asked(taken.by_name["w1"], taken)
 
 
 @pytest.mark.parametrize(
