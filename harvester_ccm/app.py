@@ -28,10 +28,7 @@ from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
 from harvester_ccm.controllers.orphans import OrphanCollector
 from harvester_ccm.controllers.runner import Runner
-from harvester_ccm.controllers.service import (
-    ServiceCaches,
-    ServiceController,
-)
+from harvester_ccm.controllers.service import ServiceCaches, ServiceController
 from harvester_ccm.controllers.virtual_ips import VirtualAddresses
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.errors import CCMError, Forbidden
@@ -57,7 +54,7 @@ DRAIN_SECONDS: Final = 0.2
 """Time that running reconciles get at shutdown."""
 ANSWER_SECONDS: Final = 1.2
 """Longest time that writes under way get to be answered at shutdown; the Lease is not released before."""
-FAREWELL_SECONDS: Final = 0.5
+RELEASE_SECONDS: Final = 0.5
 """Time for releasing the Lease and for the last Events at shutdown. With the two above it is less than 2 s."""
 
 log = structlog.get_logger(__name__)
@@ -173,7 +170,7 @@ class Application:
             identity=identity,
             times=LeaseTimes(election.lease_duration, election.renew_deadline, election.retry_period),
         )
-        elector.on_change = self._tell_leadership
+        elector.on_change = self._emit_leadership
         return elector
 
     async def run(self) -> int:
@@ -205,7 +202,7 @@ class Application:
         except* LeaseLost as lost:
             log.error("leadership lost", error=str(_first(lost)))
             code = 1
-        await self._farewell(lost=code != 0)
+        await self._shut_down(lost=code != 0)
         return code
 
     @staticmethod
@@ -318,16 +315,16 @@ class Application:
             else:
                 return namespace.metadata.uid
 
-    async def _farewell(self, *, lost: bool) -> None:
+    async def _shut_down(self, *, lost: bool) -> None:
         if lost:
             self._fence.cut()
             return
         if self._elector.taking or (self._elector.leading and await self._all_answered()):
-            await _within(FAREWELL_SECONDS, self._take_leave)
+            await _within(RELEASE_SECONDS, self._release_and_flush)
         else:
-            await _within(FAREWELL_SECONDS, self._recorder.flush)
+            await _within(RELEASE_SECONDS, self._recorder.flush)
 
-    async def _take_leave(self) -> None:
+    async def _release_and_flush(self) -> None:
         await self._elector.release()
         await self._recorder.flush()
 
@@ -342,7 +339,7 @@ class Application:
             return False
         return True
 
-    def _tell_leadership(self, verb: str, lease: Lease) -> None:
+    def _emit_leadership(self, verb: str, lease: Lease) -> None:
         reference = ObjectReference.of(LEASES, lease)
         message = f"{self._elector.identity} {verb}"
         self._recorder.record(reference, "Normal", Reason.LEADER, message, component="cloud-controller-manager")
