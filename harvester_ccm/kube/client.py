@@ -81,13 +81,17 @@ class ApiClient:
         cluster: str,
         observer: Observer | None = None,
         fence: WriteFence | None = None,
+        patience: float = REQUEST_TIMEOUT,
+        page_size: int = PAGE_SIZE,
     ) -> None:
-        """Build it; without ``fence`` it may write at any time."""
+        """Build it; without ``fence`` it may write at any time. ``patience`` is in seconds, for one request."""
         self.cluster = cluster
         """What logs and metrics call this server."""
         self._fence = fence if fence is not None else WriteFence()
         self._credentials = credentials
         self._observer = observer
+        self._patience = patience
+        self._page_size = page_size
         self._certificate = 0
         self._closings = 0
         self._session: Session | None = None
@@ -140,7 +144,7 @@ class ApiClient:
         """Return all objects, read in pages from one consistent version; objects that do not decode are left out."""
         items: list[T] = []
         unread: set[str] = set()
-        query = {**resource.query, **(params or {}), "limit": str(PAGE_SIZE)}
+        query = {**resource.query, **(params or {}), "limit": str(self._page_size)}
         path = resource.path(namespace)
         while True:
             page = self._read(decode_list, await self.request("GET", path, params=query), f"GET {path}")
@@ -207,7 +211,7 @@ class ApiClient:
         query = {**resource.query, **params, "watch": "1", "allowWatchBookmarks": "true"}
         path, request_id, opened_in = resource.path(namespace), _next_request_id(), self._closings
         try:
-            async with asyncio.timeout(REQUEST_TIMEOUT):
+            async with asyncio.timeout(self._patience):
                 answer = await self._send("GET", path, params=query, data=None, request_id=request_id)
             async with answer as response:
                 yield WatchEvent("BOOKMARK", None, "")
@@ -244,7 +248,7 @@ class ApiClient:
         request_id = _next_request_id()
         try:
             async with (
-                asyncio.timeout(REQUEST_TIMEOUT),
+                asyncio.timeout(self._patience),
                 await self._send(method, path, params=params, data=data, request_id=request_id) as response,
             ):
                 return await response.read()
@@ -348,7 +352,7 @@ class ApiClient:
             return Unread(name)
 
     def _unreachable(self, request: str, error: Exception, request_id: str) -> Unreachable:
-        detail = describe_connection_error(error, limit=REQUEST_TIMEOUT)
+        detail = describe_connection_error(error, limit=self._patience)
         log.debug("request failed", cluster=self.cluster, request=request, detail=detail, request_id=request_id)
         unreachable = Unreachable(f"{self._credentials.server}: {detail} ({request})")
         unreachable.request_id = request_id

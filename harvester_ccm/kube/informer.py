@@ -50,6 +50,23 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
+class InformerTiming:
+    """How long an informer waits, in seconds."""
+
+    silence: float = SILENCE
+    watch: tuple[float, float] = (60 * WATCH_MINUTES[0], 60 * WATCH_MINUTES[1])
+    second_choice_watch: float = SECOND_CHOICE_SECONDS
+    reconnect: float = RECONNECT_SECONDS
+    poll: tuple[float, float] = POLL_SECONDS
+    settled: float = SETTLED_SECONDS
+    pause_after: Callable[[CCMError, int], float] = pause_after
+    """What is waited after a failure, the n-th in a row."""
+
+
+USUAL_TIMING: Final = InformerTiming()
+
+
+@dataclass(frozen=True)
 class Selection:
     """Which part of a collection an informer holds."""
 
@@ -74,6 +91,7 @@ class Informer(Generic[ObjectT]):
         *,
         indexes: Mapping[str, Callable[[ObjectT], Iterable[str]]] | None = None,
         choose: Choose[ObjectT] | None = None,
+        timing: InformerTiming = USUAL_TIMING,
     ) -> None:
         """``resource`` is the first choice; ``choose`` may name another version of it later."""
         self._client = client
@@ -87,7 +105,8 @@ class Informer(Generic[ObjectT]):
         self._callbacks: list[Change[ObjectT]] = []
         self._state_callbacks: list[Callable[[], None]] = []
         self._seen = 0
-        self._setbacks = _Setbacks()
+        self._timing = timing
+        self._setbacks = _Setbacks(timing)
         self._poll_seconds = 0.0
         self._synced = asyncio.Event()
         self.unread: frozenset[str] = frozenset()
@@ -211,7 +230,7 @@ class Informer(Generic[ObjectT]):
                         version = event.resource_version or version
                         self._apply(event)
                 # A server that ends every watch at once must not be asked without pause.
-                await asyncio.sleep(RECONNECT_SECONDS)
+                await asyncio.sleep(self._timing.reconnect)
             except Gone:
                 raise
             except Forbidden:
@@ -233,17 +252,17 @@ class Informer(Generic[ObjectT]):
         version = await self._list()
         if not self._poll_seconds:
             log.warning("watch forbidden, listing instead", collection=self.name)
-        shortest, longest = POLL_SECONDS
+        shortest, longest = self._timing.poll
         self._poll_seconds = min(max(shortest, self._poll_seconds * 2), longest)
         return version
 
     def _watch_once(self, version: str) -> AsyncGenerator[WatchEvent[ObjectT], None]:
-        low, high = WATCH_MINUTES
-        seconds = int(60 * random.uniform(low, high))
+        seconds = int(random.uniform(*self._timing.watch))
         if self._resource != self._first_choice:
-            seconds = int(SECOND_CHOICE_SECONDS)
+            seconds = int(self._timing.second_choice_watch)
         params = {**self._selection.params(), "resourceVersion": version, "timeoutSeconds": str(seconds)}
-        return self._client.watch(self._resource, namespace=self._selection.namespace, params=params, silence=SILENCE)
+        silence = self._timing.silence
+        return self._client.watch(self._resource, namespace=self._selection.namespace, params=params, silence=silence)
 
     def _apply(self, event: WatchEvent[ObjectT]) -> None:
         self.last_contact = asyncio.get_running_loop().time()
@@ -350,15 +369,16 @@ class Informer(Generic[ObjectT]):
 class _Setbacks:
     """Failures in a row, and the pauses that they cost."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: InformerTiming) -> None:
         self.count = 0
+        self._timing = timing
         self._until = float("-inf")
 
     def pause(self, error: CCMError) -> float:
         """Count a failure and return the seconds to wait."""
         now = asyncio.get_running_loop().time()
-        self.count = self.count + 1 if now < self._until + SETTLED_SECONDS else 1
-        seconds = pause_after(error, self.count)
+        self.count = self.count + 1 if now < self._until + self._timing.settled else 1
+        seconds = self._timing.pause_after(error, self.count)
         self._until = now + seconds
         return seconds
 

@@ -10,16 +10,25 @@ import pytest
 from devenv.apiserver import ControlPlane
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
-from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.client import REQUEST_TIMEOUT, ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.kube.informer import USUAL_TIMING, InformerTiming
 from tests.apiserver.follower import Follower
 
 
 @pytest.fixture
-async def client(guest_proxy: FaultProxy, admin_kubeconfig: Path, tmp_path: Path) -> AsyncIterator[ApiClient]:
+def patience() -> float:
+    """Seconds that ``client`` waits for an answer."""
+    return REQUEST_TIMEOUT
+
+
+@pytest.fixture
+async def client(
+    guest_proxy: FaultProxy, admin_kubeconfig: Path, tmp_path: Path, patience: float
+) -> AsyncIterator[ApiClient]:
     """All rights on the guest, through the proxy."""
     path = guest_proxy.kubeconfig(admin_kubeconfig, tmp_path / "kubeconfig")
-    async with ApiClient(load_kubeconfig(path), cluster="guest") as one:
+    async with ApiClient(load_kubeconfig(path), cluster="guest", patience=patience) as one:
         yield one
 
 
@@ -75,6 +84,12 @@ def delete_config_map(guest: ControlPlane, namespace: str) -> Callable[[str], No
 
 
 @pytest.fixture
-def follower(client: ApiClient, namespace: str) -> Follower:
+def timing() -> InformerTiming:
+    """How long ``follower`` waits."""
+    return USUAL_TIMING
+
+
+@pytest.fixture
+def follower(client: ApiClient, namespace: str, timing: InformerTiming) -> Follower:
     """An informer of the ConfigMaps in ``namespace``, through the proxy."""
-    return Follower(client, namespace)
+    return Follower(client, namespace, timing)

@@ -59,23 +59,14 @@ def config_map(name: str, version: str | None = None) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
 
 
-@pytest.fixture
-def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harvester_ccm.kube.client.REQUEST_TIMEOUT", 0.2)
-
-
 async def test_list_is_read_in_pages(
-    client: ApiClient,
-    guest_proxy: FaultProxy,
-    namespace: str,
-    put_config_map: Put,
-    monkeypatch: pytest.MonkeyPatch,
+    client: ApiClient, guest_proxy: FaultProxy, namespace: str, put_config_map: Put
 ) -> None:
-    monkeypatch.setattr("harvester_ccm.kube.client.PAGE_SIZE", 2)
     for number in range(5):
         put_config_map(f"cm-{number}")
 
-    page = await client.list(CONFIG_MAPS, namespace=namespace)
+    async with ApiClient(client.credentials, cluster="guest", page_size=2) as reader:
+        page = await reader.list(CONFIG_MAPS, namespace=namespace)
 
     assert [item.metadata.name for item in page.items] == [f"cm-{number}" for number in range(5)]
     assert int(page.resource_version) > 0
@@ -214,7 +205,7 @@ async def test_connection_that_breaks(client: ApiClient, guest_proxy: FaultProxy
         await client.get(NAMESPACES, "default")
 
 
-@pytest.mark.usefixtures("no_patience")
+@pytest.mark.parametrize("patience", [0.2])
 async def test_server_that_does_not_answer(client: ApiClient, guest_proxy: FaultProxy) -> None:
     guest_proxy.inject(Hang())
 
@@ -224,13 +215,12 @@ async def test_server_that_does_not_answer(client: ApiClient, guest_proxy: Fault
         await anext(client.watch(NAMESPACES, params={}, silence=60))
 
 
-@pytest.mark.usefixtures("no_patience")
 def test_connection_of_a_request_that_was_given_up_ends_with_the_client(
     guest: ControlPlane, admin_kubeconfig: Path
 ) -> None:
     async def give_up(server: str) -> None:
         credentials = replace(load_kubeconfig(admin_kubeconfig), server=server)
-        async with ApiClient(credentials, cluster="guest") as client:
+        async with ApiClient(credentials, cluster="guest", patience=0.2) as client:
             with pytest.raises(Unreachable, match="no answer"):
                 await client.get(NAMESPACES, "default")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from devenv.restclient import Json
 from harvester_ccm.errors import Forbidden, Gone, Throttled, Unauthorized, Unreachable
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_kubeconfig
-from harvester_ccm.kube.informer import REFUSALS, Informer, Selection
+from harvester_ccm.kube.informer import REFUSALS, Informer, InformerTiming, Selection
 from harvester_ccm.model.core import CONFIG_MAPS
 from tests.apiserver.follower import Follower
 from tests.conftest import bind
@@ -28,18 +29,20 @@ Put = Callable[..., None]
 Delete = Callable[[str], None]
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries without the pauses that only protect servers."""
-    monkeypatch.setattr("harvester_ccm.kube.informer.pause_after", lambda *_: 0.02)
-    monkeypatch.setattr("harvester_ccm.kube.informer.RECONNECT_SECONDS", 0.02)
+QUICK = InformerTiming(reconnect=0.02, pause_after=lambda _error, _failures: 0.02)
+"""Retries without the pauses that only protect servers."""
+
+
+def with_timing(timing: InformerTiming) -> pytest.MarkDecorator:
+    """Have ``follower`` wait so long."""
+    return pytest.mark.parametrize("timing", [pytest.param(timing, id="quick")])
 
 
 async def watching(proxy: FaultProxy) -> None:
     await wait_for(lambda: proxy.watches() == 1, what="a running watch")
 
 
-@pytest.mark.usefixtures("quick")
+@with_timing(QUICK)
 async def test_broken_watch_goes_on_where_it_was_without_a_new_list(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, delete_config_map: Delete
 ) -> None:
@@ -61,7 +64,7 @@ async def test_broken_watch_goes_on_where_it_was_without_a_new_list(
     assert len(follower.changes) == 5
 
 
-@pytest.mark.usefixtures("quick")
+@with_timing(QUICK)
 async def test_version_that_is_gone_leads_to_a_new_list_and_nothing_is_missed(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, delete_config_map: Delete
 ) -> None:
@@ -88,7 +91,7 @@ async def test_version_that_is_gone_leads_to_a_new_list_and_nothing_is_missed(
 
 
 async def test_server_that_loses_every_version_is_not_asked_without_pause(
-    follower: Follower, guest_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+    client: ApiClient, namespace: str, guest_proxy: FaultProxy
 ) -> None:
     pauses: list[int] = []
 
@@ -97,7 +100,7 @@ async def test_server_that_loses_every_version_is_not_asked_without_pause(
         pauses.append(failures)
         return 0.02
 
-    monkeypatch.setattr("harvester_ccm.kube.informer.pause_after", pause_after)
+    follower = Follower(client, namespace, InformerTiming(pause_after=pause_after))
     rule = guest_proxy.inject(Answer(410, "too old", "Expired"), watch=True)
     async with follower.running():
         await wait_for(lambda: rule.hits == 4)
@@ -105,11 +108,8 @@ async def test_server_that_loses_every_version_is_not_asked_without_pause(
     assert pauses[:3] == [1, 2, 3]
 
 
-@pytest.mark.usefixtures("quick")
-async def test_silent_watch_is_replaced(
-    follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("harvester_ccm.kube.informer.SILENCE", 0.3)
+@with_timing(replace(QUICK, silence=0.3))
+async def test_silent_watch_is_replaced(follower: Follower, guest_proxy: FaultProxy, put_config_map: Put) -> None:
     async with follower.synced():
         await watching(guest_proxy)
         guest_proxy.silence_watches()
@@ -120,7 +120,7 @@ async def test_silent_watch_is_replaced(
     assert follower.states[:3] == ["synced", "WatchSilent", "synced"]
 
 
-@pytest.mark.usefixtures("quick")
+@with_timing(QUICK)
 async def test_watch_that_is_refused_again_and_again_leads_to_a_new_list(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put
 ) -> None:
@@ -137,14 +137,12 @@ async def test_forbidden_watch_becomes_polling_and_is_told_once(
     namespace: str,
     put_config_map: Put,
     delete_config_map: Delete,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("harvester_ccm.kube.informer.POLL_SECONDS", (0.05, 0.1))
     path = account("lister", {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]})
     put_config_map("cm", a="1")
     with capture_logs() as logs:
         async with ApiClient(load_kubeconfig(path), cluster="guest") as lister:
-            follower = Follower(lister, namespace)
+            follower = Follower(lister, namespace, InformerTiming(poll=(0.05, 0.1)))
             async with follower.synced():
                 put_config_map("cm", a="2")
                 await wait_for(lambda: len(follower.changes) == 2)
@@ -154,11 +152,10 @@ async def test_forbidden_watch_becomes_polling_and_is_told_once(
     assert follower.informer.problem is None
 
 
-@pytest.mark.usefixtures("quick")
+@with_timing(replace(QUICK, poll=(0.02, 0.02)))
 async def test_watch_that_is_granted_again_ends_polling(
-    follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, monkeypatch: pytest.MonkeyPatch
+    follower: Follower, guest_proxy: FaultProxy, put_config_map: Put
 ) -> None:
-    monkeypatch.setattr("harvester_ccm.kube.informer.POLL_SECONDS", (0.02, 0.02))
     rule = guest_proxy.inject(Answer(403, "no watch", "Forbidden"), watch=True)
     async with follower.running():
         await wait_for(lambda: rule.hits >= 3)
@@ -171,7 +168,7 @@ async def test_watch_that_is_granted_again_ends_polling(
     assert guest_proxy.count(watch=False) == lists
 
 
-@pytest.mark.usefixtures("quick")
+@with_timing(QUICK)
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [(Answer(401, "Unauthorized"), Unauthorized), (Answer(403, "Forbidden"), Forbidden), (None, Unreachable)],
@@ -212,16 +209,13 @@ async def test_time_that_the_server_names_is_waited(follower: Follower, guest_pr
     assert 1.0 <= second.at - first.at < 2.0
 
 
-@pytest.mark.usefixtures("quick")
 async def test_server_with_older_versions_replaces_everything(
     client: ApiClient,
     guest: ControlPlane,
     harvester: ControlPlane,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As after the restore of a backup: the version that was followed is from the future."""
-    monkeypatch.setattr("harvester_ccm.kube.informer.SILENCE", 0.5)
     newer, older = sorted((guest, harvester), key=latest_version, reverse=True)
     credentials = [administrator(plane, tmp_path / plane.name) for plane in (newer, older)]
     for plane in (newer, older):
@@ -229,7 +223,7 @@ async def test_server_with_older_versions_replaces_everything(
     for number in range(max(0, latest_version(older) + 10 - latest_version(newer))):
         newer.apply(config_map(f"filler-{number}"))
     await client.use(credentials[0])
-    informer = Informer(client, CONFIG_MAPS, Selection(namespace="default"))
+    informer = Informer(client, CONFIG_MAPS, Selection(namespace="default"), timing=replace(QUICK, silence=0.5))
     async with running(informer.run()):
         await wait_for(lambda: informer.get(f"default/only-{newer.name}"))
         await client.use(credentials[1])
@@ -252,7 +246,7 @@ def latest_version(plane: ControlPlane) -> int:
     return int(plane.admin.request("GET", "/api/v1/configmaps")["metadata"]["resourceVersion"])
 
 
-@pytest.mark.usefixtures("quick")
+@with_timing(QUICK)
 async def test_restart_of_the_server_is_survived(
     follower: Follower, guest: ControlPlane, client: ApiClient, guest_proxy: FaultProxy, put_config_map: Put
 ) -> None:
