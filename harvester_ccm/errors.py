@@ -1,8 +1,9 @@
 """The one family of errors, and the one place where an API answer becomes one of them.
 
-Callers catch by class and never look into messages. Errors of the HTTP library are chained as causes and do not
-leak. Messages are cut short and carry no request bodies, headers or credentials, so they may be logged and shown in
-Events.
+Callers catch by class. What no class says (which kind of object is not there, what people can do) two modules of
+``plan`` read from the answer: ``service.pending`` and ``node.existence``. Errors of the HTTP library are chained as
+causes and do not leak. Messages are cut short and carry no request bodies, headers or credentials, so they may be
+logged and shown in Events.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Service side: read from caches, ask ``plan_service``, take the steps it returned.
+"""The Service side: ``observe`` the caches, ask ``plan_service``, send what ``request_for`` makes of its steps.
 
 Woken by every change of a Service, of a Service that shares its address, of a load balancer that carries its labels,
 and of the nodes behind a VM load balancer. Services that share an address are looked at one after the other, which is a

@@ -16,10 +16,10 @@ from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import LB_TOUCH, MOVING, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cleanup import plan_removal
 from harvester_ccm.plan.service.cluster_lb import CONTROLLER_PATIENCE
-from harvester_ccm.plan.service.ignored import ignored_settings, obstacle
+from harvester_ccm.plan.service.ignored import ignored_settings
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, hold_or_leave_requested
 from harvester_ccm.plan.service.load_balancer import Document, Former, former_of, new_load_balancer
-from harvester_ccm.plan.service.request import Request
+from harvester_ccm.plan.service.request import Request, unsupported
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     ChangeService,
@@ -53,9 +53,9 @@ def plan_creation(situation: Situation) -> ServicePlan:
     gone_for = max(situation.waited, situation.since_vm_lb or 0.0)
     if second and gone_for < REPLACEMENT_PAUSE:
         return ServicePlan(hold(service), Wait(WaitReason.SWITCHING, REPLACEMENT_PAUSE - gone_for))
-    hindrance = obstacle(service, vm=vm)
-    if hindrance is not None or ipam is None:
-        return ServicePlan((*emit(hindrance), *_given_up(service)), Refused(WaitReason.NOT_SERVABLE))
+    refusal = unsupported(service, vm=vm)
+    if refusal is not None or ipam is None:
+        return ServicePlan((*emit(refusal), *_given_up(service)), Refused(WaitReason.NOT_SERVABLE))
     spec = _front_spec("vm" if vm else "cluster", ipam, request, former)
     if vm:
         fields = wanted_spec(situation)

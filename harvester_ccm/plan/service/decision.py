@@ -4,7 +4,7 @@
 waited for. It is called again after every change, so each plan only has to bring things nearer to the goal:
 
 1. our finalizer is on the Service before anything exists in Harvester;
-2. one load balancer exists, kept or deleted, never replaced;
+2. one load balancer exists, kept or deleted, and replaced only when the user asks for the other workload type;
 3. the address is in kube-vip's annotation and in the status as soon as Harvester has it;
 4. on the way out: stop announcing, delete the load balancer, clear the status, let the Service go.
 """
@@ -19,10 +19,10 @@ from harvester_ccm.names import SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cleanup import plan_cleanup, safe_to_delete
 from harvester_ccm.plan.service.cluster_lb import UNAVAILABLE_PATIENCE, plan_cluster
 from harvester_ccm.plan.service.create import plan_creation, plan_replacement, read_replaced
-from harvester_ccm.plan.service.ignored import converted, ignored_settings, obstacle, refused_changes
+from harvester_ccm.plan.service.ignored import converted, ignored_settings, refused_changes
 from harvester_ccm.plan.service.ownership import adoption_note, foreign_note
 from harvester_ccm.plan.service.pending import harvester_unavailable
-from harvester_ccm.plan.service.request import Request
+from harvester_ccm.plan.service.request import Request, unsupported
 from harvester_ccm.plan.service.selection import primary_reference, was_secondary
 from harvester_ccm.plan.service.shared_address import plan_leaving, plan_secondary
 from harvester_ccm.plan.service.situation import Situation
@@ -120,16 +120,16 @@ def _plan_present(situation: Situation, request: Request, current: LoadBalancer)
     service, wanted = situation.service, request.workload_type
     vm = current.spec.workload_type == "vm"
     if not current.capabilities.has_cluster_type or wanted in {None, current.spec.workload_type}:
-        hindrance = obstacle(service, vm=vm)
+        refusal = unsupported(service, vm=vm)
     else:
         # What could not be created again is not deleted.
-        hindrance = obstacle(service, vm=wanted == "vm")
+        refusal = unsupported(service, vm=wanted == "vm")
         creatable = wanted == "cluster" or (situation.backends_known and bool(wanted_spec(situation)))
-        if hindrance is None and creatable:
+        if refusal is None and creatable:
             return plan_replacement(situation, current, str(wanted))
     plan = plan_vm(situation, current) if vm else plan_cluster(situation, current)
     told = (
-        hindrance,
+        refusal,
         adoption_note(current, service, situation.cluster),
         converted(request, current),
         ignored_settings(service, current.capabilities, vm=vm),

@@ -1,4 +1,4 @@
-"""Wishes that a load balancer of Harvester cannot fulfil: refused where it would not work, told where it is ignored."""
+"""Wishes that a load balancer of Harvester does not fulfil: what has no effect on it, what cannot change any more."""
 
 from __future__ import annotations
 
@@ -36,22 +36,6 @@ HEALTH_CHECK_DETAILS: Final = (
     HEALTH_CHECK_PERIOD,
     HEALTH_CHECK_TIMEOUT,
 )
-
-
-def obstacle(service: Service, *, vm: bool) -> EventMessage | None:
-    """Return why no load balancer can serve the Service at all, or None."""
-    if service.spec.ip_families and "IPv4" not in service.spec.ip_families:
-        text = "Harvester's load balancers have IPv4 addresses only, and spec.ipFamilies of this Service has no IPv4"
-        return EventMessage("Warning", Reason.SYNC_FAILED, text)
-    if not vm:
-        return None
-    if service.spec.allocate_load_balancer_node_ports is False and not any(p.node_port for p in service.spec.ports):
-        text = (
-            "A VM load balancer sends traffic to node ports, but spec.allocateLoadBalancerNodePorts is false. Set it "
-            f"to true, or set annotation {WORKLOAD_TYPE} to cluster"
-        )
-        return EventMessage("Warning", Reason.SYNC_FAILED, text)
-    return None
 
 
 def ignored_settings(service: Service, can: Capabilities, *, vm: bool) -> EventMessage | None:

@@ -88,6 +88,22 @@ def read_request(service: Service) -> Request:
     )
 
 
+def unsupported(service: Service, *, vm: bool) -> EventMessage | None:
+    """Return why no load balancer can serve the Service at all, or None."""
+    if service.spec.ip_families and "IPv4" not in service.spec.ip_families:
+        text = "Harvester's load balancers have IPv4 addresses only, and spec.ipFamilies of this Service has no IPv4"
+        return EventMessage("Warning", Reason.SYNC_FAILED, text)
+    if not vm:
+        return None
+    if service.spec.allocate_load_balancer_node_ports is False and not any(p.node_port for p in service.spec.ports):
+        text = (
+            "A VM load balancer sends traffic to node ports, but spec.allocateLoadBalancerNodePorts is false. Set it "
+            f"to true, or set annotation {WORKLOAD_TYPE} to cluster"
+        )
+        return EventMessage("Warning", Reason.SYNC_FAILED, text)
+    return None
+
+
 def normal_network(name: str) -> str:
     """Return a network as ``namespace/name``; a bare name is in ``default``, as in --management-network."""
     name = name.strip()

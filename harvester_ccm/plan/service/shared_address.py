@@ -25,9 +25,9 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.cleanup import plan_removal, users_of_address
-from harvester_ccm.plan.service.ignored import ignored_on_secondary, obstacle
+from harvester_ccm.plan.service.ignored import ignored_on_secondary
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, announce_like, hold, late_announcement
-from harvester_ccm.plan.service.request import invalid, unknown_annotations
+from harvester_ccm.plan.service.request import invalid, unknown_annotations, unsupported
 from harvester_ccm.plan.service.selection import primary_label, primary_reference, wants_load_balancer, was_secondary
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
@@ -164,8 +164,8 @@ def _share_now(situation: Situation) -> Sharing:
     sharing = share(situation.service, primary, situation.secondaries_of_primary, situation.cluster)
     if primary is None or (allocated is not None and allocated.isdisjoint({sharing.address, DHCP_ADDRESS})):
         return replace(sharing, address="")
-    unsupported = obstacle(situation.service, vm=Announcement.of(primary).ignored) if sharing.address else None
-    return sharing if unsupported is None else Sharing(refusal=unsupported, servable=False)
+    refusal = unsupported(situation.service, vm=Announcement.of(primary).ignored) if sharing.address else None
+    return sharing if refusal is None else Sharing(refusal=refusal, servable=False)
 
 
 def share(

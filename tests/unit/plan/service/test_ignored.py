@@ -21,8 +21,8 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.ignored import ignored_settings, not_as_requested, obstacle, refused_changes
-from harvester_ccm.plan.service.request import read_request
+from harvester_ccm.plan.service.ignored import ignored_settings, not_as_requested, refused_changes
+from harvester_ccm.plan.service.request import read_request, unsupported
 from tests.unit.plan.service.plans import plan, said, told
 from tests.worlds.builders import ADDRESS, allocated, marked, served, service
 
@@ -42,7 +42,7 @@ OBSTACLES: dict[str, tuple[dict[str, Any], bool, str]] = {
 
 @pytest.mark.parametrize(("made_of", "vm", "text"), OBSTACLES.values(), ids=OBSTACLES.keys())
 def test_obstacles(made_of: dict[str, Any], vm: bool, text: str) -> None:
-    note = obstacle(service(**made_of), vm=vm)
+    note = unsupported(service(**made_of), vm=vm)
     assert note is None or text in note.message
     assert (note is None) == (not text)
 
