@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, cast
 
 import msgspec
 
@@ -14,7 +14,6 @@ from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rehearsal import AFTER_WRITE, merge, request_text
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Settings
-from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import (
@@ -24,6 +23,7 @@ from harvester_ccm.model.harvester import (
     VirtualMachine,
     VirtualMachineInstance,
 )
+from harvester_ccm.model.lister import Listed
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.node.addresses import AddressVerdict, plan_addresses
 from harvester_ccm.plan.node.decision import NodePlan, VirtualIPs, observe, plan_node, virtual_ips_of
@@ -114,27 +114,6 @@ class NodeReport:
         }
 
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Listed(Generic[T]):
-    """A collection that was read once: the ``Lister`` of a command."""
-
-    items: tuple[T, ...]
-    problem: CCMError | None = None
-    unread: frozenset[str] = frozenset()
-
-    @property
-    def synced(self) -> bool:
-        """Whether it was read."""
-        return self.problem is None
-
-    def all(self) -> tuple[T, ...]:
-        """Return the objects."""
-        return self.items
-
-
 @dataclass(frozen=True)
 class ListedNodes:
     """Nodes and VMs of an inventory: the ``NodeStore`` of a command."""
@@ -151,18 +130,19 @@ class ListedNodes:
     def vms(self) -> Listed[VirtualMachine]:
         """The VMs of our namespace in Harvester; what could not be decoded of VMIs counts here too."""
         inventory = self.inventory
-        return Listed(inventory.machines, inventory.problems.get(VIRTUAL_MACHINES.plural), inventory.unread)
+        problem = inventory.problems.get(VIRTUAL_MACHINES.plural)
+        return Listed(inventory.machines, problem=problem, unread=inventory.unread)
 
     @property
     def vmis(self) -> Listed[VirtualMachineInstance]:
         """Those of them that run."""
-        return Listed(self.inventory.instances, self.inventory.problems.get(INSTANCES.plural))
+        return Listed(self.inventory.instances, problem=self.inventory.problems.get(INSTANCES.plural))
 
     @property
     def virtual_ips(self) -> VirtualIPs:
         """The addresses of load balancers."""
         inventory = self.inventory
-        balancers = Listed(inventory.load_balancers, inventory.problems.get(LOAD_BALANCERS.plural))
+        balancers = Listed(inventory.load_balancers, problem=inventory.problems.get(LOAD_BALANCERS.plural))
         taken = virtual_ips(inventory.services, inventory.load_balancers)
         return virtual_ips_of(taken, Listed(inventory.services), balancers)
 

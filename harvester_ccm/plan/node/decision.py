@@ -21,6 +21,7 @@ from typing import Final
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import CCMError, Forbidden, NotFound
 from harvester_ccm.model.core import Node, format_provider_id, parse_provider_id
+from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import MACHINE_RECORD, NodeReason
 from harvester_ccm.netip import IPAddress
@@ -37,7 +38,7 @@ from harvester_ccm.plan.node.patch import (
     was_initialised,
 )
 from harvester_ccm.plan.node.topology import plan_topology
-from harvester_ccm.plan.node.vms import VM, Lister, NodeStore
+from harvester_ccm.plan.node.vms import VM, NodeStore
 
 _EMITTED_AFTER_INIT: Final = frozenset(
     {

@@ -11,15 +11,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
-from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import InstanceSpec, VirtualMachine, VirtualMachineInstance
+from harvester_ccm.model.lister import Lister
 from harvester_ccm.names import NODE_DRIVER, VM_CLUSTER, VM_CREATOR
-
-T_co = TypeVar("T_co", covariant=True)
 
 _HOSTNAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _UNSET_HOSTNAMES: Final = frozenset({"localhost", "localhost.localdomain", "localhost.localdomain6"})
@@ -87,25 +85,6 @@ class VMIndex:
     by_short_hostname: Mapping[str, tuple[VM, ...]] = field(default_factory=dict)
     claims: Mapping[str, str] = field(default_factory=dict)
     """VM UID to the name of the Node whose provider ID it is."""
-
-
-class Lister(Protocol[T_co]):
-    """One collection as it is known now."""
-
-    @property
-    def synced(self) -> bool:
-        """Whether it was read completely at least once."""
-
-    @property
-    def problem(self) -> CCMError | None:
-        """Why it cannot be read at the moment; what was read before is still there."""
-
-    @property
-    def unread(self) -> frozenset[str]:
-        """Keys of objects that are there and could not be decoded."""
-
-    def all(self) -> tuple[T_co, ...]:
-        """Return the objects."""
 
 
 class NodeStore(Protocol):

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol
 
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import ConfigMap, Service
 from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer
-from harvester_ccm.model.meta import ObjectT
+from harvester_ccm.model.lister import Listed, Lister
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.service.load_balancer import Former, former_of
@@ -36,26 +36,6 @@ BY_PRIMARY: Final = "primary"
 """Index of Services by the primary that they name, and by the one whose address they were last served with."""
 BY_SERVICE: Final = "service"
 """Index of load balancers by the key of the Service that their labels name, and by the UID of an earlier provider."""
-
-T_co = TypeVar("T_co", covariant=True)
-
-
-class Lister(Protocol[T_co]):
-    """One collection as it is known now."""
-
-    @property
-    def synced(self) -> bool:
-        """Whether it was read completely at least once."""
-
-    @property
-    def problem(self) -> CCMError | None:
-        """Why it cannot be read at the moment; what was read before is still there."""
-
-    def get(self, key: str) -> T_co | None:
-        """Return the object with this ``namespace/name``."""
-
-    def by_index(self, index: str, value: str) -> tuple[T_co, ...]:
-        """Return the objects that stand in the index under this value."""
 
 
 @dataclass(frozen=True)
@@ -101,36 +81,6 @@ def service_index(load_balancer: LoadBalancer) -> Iterable[str]:
 
 SERVICE_INDEXES: Final[Mapping[str, Callable[[Service], Iterable[str]]]] = {BY_PRIMARY: primaries_of}
 LOAD_BALANCER_INDEXES: Final[Mapping[str, Callable[[LoadBalancer], Iterable[str]]]] = {BY_SERVICE: service_index}
-
-
-class Listed(Generic[ObjectT]):
-    """A collection as a complete list, with at most one index."""
-
-    def __init__(
-        self,
-        items: Iterable[ObjectT],
-        keys: Callable[[ObjectT], Iterable[str]] | None = None,
-        *,
-        problem: CCMError | None = None,
-    ) -> None:
-        """``keys`` returns the values of an object in the index; ``problem`` says why there is no list."""
-        self._items = {item.metadata.key: item for item in items}
-        self._keys = keys
-        self.problem = problem
-
-    @property
-    def synced(self) -> bool:
-        """Whether there is a list."""
-        return self.problem is None
-
-    def get(self, key: str) -> ObjectT | None:
-        """Return the object with this ``namespace/name``."""
-        return self._items.get(key)
-
-    def by_index(self, index: str, value: str) -> tuple[ObjectT, ...]:
-        """Return the objects that stand in the index, whatever it is called, under this value."""
-        del index
-        return tuple(one for one in self._items.values() if self._keys is not None and value in self._keys(one))
 
 
 @dataclass(frozen=True)
