@@ -34,7 +34,6 @@ from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     ChangeService,
     DeleteLoadBalancer,
-    EmitEvent,
     ServiceChange,
     ServicePlan,
     Step,
@@ -45,30 +44,35 @@ from harvester_ccm.plan.service.steps import (
 DELETION_PATIENCE: Final = 300.0
 """Seconds a deletion waits for Harvester to have booked the address properly."""
 TELL_DELETION_AFTER: Final = 30.0
-"""Seconds after which the user is told what a deletion waits for."""
+"""Seconds after which an Event says what a deletion waits for."""
+_DELETING: Final = EventMessage("Normal", Reason.DELETING, "Deleting load balancer")
+_DELETED: Final = EventMessage("Normal", Reason.DELETED, "Deleted load balancer")
 
 
 def plan_cleanup(situation: Situation) -> ServicePlan:
     """Return what to do for a Service that is being deleted, or no longer of type LoadBalancer or of our class."""
-    own = situation.match.own
+    service, own = situation.service, situation.match.own
     users = users_of_address(situation, own)
     if users:
         text = (
             f"The address is still shared by {', '.join(users)}. The load balancer is deleted when those Services are "
             "deleted or no longer name this one as their primary"
         )
-        return ServicePlan(
-            (EmitEvent(EventMessage("Warning", Reason.DELETION_PENDING, text)),), Wait(WaitReason.SECONDARIES)
-        )
-    steps, wait = plan_removal(situation, own, withdrawing=_announced_by_us(situation.service, own))
-    if wait is not None:
-        return ServicePlan(tuple(steps), wait)
-    if own:
-        # Before the Service is let go: it is gone then, and nothing can be told of it.
-        steps.append(EmitEvent(EventMessage("Normal", Reason.DELETED, "Deleted load balancer")))
-    steps += emit(still_announced(situation.service, allocated_addresses(own)))
-    steps.append(ChangeService(_farewell(situation, own)))
-    return ServicePlan(tuple(steps), Done())
+        return ServicePlan(_pending(text), Wait(WaitReason.SECONDARIES))
+    announced_by_us = _announced_by_us(service, own)
+    withdrawn = withdrawal(service) if announced_by_us else ()
+    booking = wait_for_booking(situation, own)
+    if booking is not None:
+        return ServicePlan((*withdrawn, *booking.steps), booking.outcome)
+    steps: tuple[Step, ...] = (
+        *withdrawn,
+        *deletion(own),
+        # Before the Service is let go: it is gone then, and has no Events any more.
+        *emit(_DELETED if own else None),
+        *emit(still_announced(service, allocated_addresses(own))),
+        ChangeService(_letting_go(situation, own, announced_by_us=announced_by_us)),
+    )
+    return ServicePlan(steps, Done())
 
 
 def users_of_address(situation: Situation, own: tuple[LoadBalancer, ...]) -> list[str]:
@@ -95,7 +99,7 @@ def _is_served(secondary: Service, label: str) -> bool:
     return kept and meta.label(PRIMARY_SERVICE_LABEL) == label
 
 
-def _farewell(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServiceChange:
+def _letting_go(situation: Situation, own: tuple[LoadBalancer, ...], *, announced_by_us: bool) -> ServiceChange:
     """Return the last change: a Service that stays loses all that we put on it, and nothing of another controller's."""
     service = situation.service
     annotations: Annotations = {}
@@ -104,8 +108,7 @@ def _farewell(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServiceCha
         wanted = situation.request.network
         network = network_of(own[0], wanted) if own else wanted
         device = device_for(network, situation.network_devices).name
-        released = release(service, device=device, announced_by_us=_announced_by_us(service, own))
-        annotations = {MOVING: None, **released}
+        annotations = {MOVING: None, **release(service, device=device, announced_by_us=announced_by_us)}
         labels = {PRIMARY_SERVICE_LABEL: None}
     ours = not of_other_class(service) or not allocated_addresses(own).isdisjoint(service.addresses)
     served = service.metadata.has_finalizer(SERVICE_FINALIZER)
@@ -113,35 +116,38 @@ def _farewell(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServiceCha
     return ServiceChange(annotations=annotations, labels=labels, finalizer=False, ingress=ingress)
 
 
-def plan_removal(
-    situation: Situation, own: tuple[LoadBalancer, ...], *, withdrawing: bool
-) -> tuple[list[Step], Wait | None]:
-    """Return the steps that end the announcement and delete the load balancers, and what must be waited for first."""
-    service = situation.service
-    steps: list[Step] = []
-    if withdrawing and Announcement.of(service).shown:
-        # First, so that the address is not given to another Service while it is still announced.
-        steps += change_service(service, ServiceChange(annotations=withdraw(service)))
-    alive = [one for one in own if not one.metadata.deleting]
-    if not all(safe_to_delete(one) for one in alive) and situation.waited < DELETION_PATIENCE:
-        return steps, _wait(situation, steps)
-    if alive:
-        steps.append(EmitEvent(EventMessage("Normal", Reason.DELETING, "Deleting load balancer")))
-    steps += [DeleteLoadBalancer(one.metadata.name, one.metadata.uid) for one in alive]
-    return steps, None
+def withdrawal(service: Service) -> tuple[ChangeService, ...]:
+    """Return the step that ends the announcement by kube-vip.
+
+    It comes first, so that the address is not given to another Service while it is still announced.
+    """
+    shown = Announcement.of(service).shown
+    return change_service(service, ServiceChange(annotations=withdraw(service))) if shown else ()
 
 
-def _wait(situation: Situation, steps: list[Step]) -> Wait:
+def wait_for_booking(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServicePlan | None:
+    """Return what is waited for before load balancers are deleted, with its Event; None when they may be deleted."""
+    alive = (one for one in own if not one.metadata.deleting)
+    if all(map(safe_to_delete, alive)) or situation.waited >= DELETION_PATIENCE:
+        return None
     if situation.waited < TELL_DELETION_AFTER:
-        return Wait(WaitReason.BOOKING, TELL_DELETION_AFTER - situation.waited)
-    left = DELETION_PATIENCE - situation.waited
+        return ServicePlan((), Wait(WaitReason.BOOKING, TELL_DELETION_AFTER - situation.waited))
     text = (
         "Harvester has not finished booking the address of the load balancer; deleting it now would lose the address. "
         "Check that harvester-load-balancer in namespace harvester-system runs. It is deleted in any case after "
         f"{DELETION_PATIENCE:.0f} s"
     )
-    steps.append(EmitEvent(EventMessage("Warning", Reason.DELETION_PENDING, text)))
-    return Wait(WaitReason.BOOKING, left)
+    return ServicePlan(_pending(text), Wait(WaitReason.BOOKING, DELETION_PATIENCE - situation.waited))
+
+
+def deletion(own: tuple[LoadBalancer, ...]) -> tuple[Step, ...]:
+    """Return the steps that delete the load balancers, and the Event about it."""
+    going = [DeleteLoadBalancer(one.metadata.name, one.metadata.uid) for one in own if not one.metadata.deleting]
+    return (*emit(_DELETING if going else None), *going)
+
+
+def _pending(text: str) -> tuple[Step, ...]:
+    return emit(EventMessage("Warning", Reason.DELETION_PENDING, text))
 
 
 def safe_to_delete(load_balancer: LoadBalancer) -> bool:

@@ -14,7 +14,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import LB_TOUCH, MOVING, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
-from harvester_ccm.plan.service.cleanup import plan_removal
+from harvester_ccm.plan.service.cleanup import wait_for_booking, withdrawal
 from harvester_ccm.plan.service.cluster_lb import CONTROLLER_PATIENCE
 from harvester_ccm.plan.service.ignored import ignored_settings
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, hold_or_leave_requested
@@ -24,6 +24,7 @@ from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     ChangeService,
     CreateLoadBalancer,
+    DeleteLoadBalancer,
     EmitEvent,
     ServiceChange,
     ServicePlan,
@@ -152,27 +153,29 @@ def _recreating(service: Service, name: str, former: Former | None) -> EventMess
 
 def plan_replacement(situation: Situation, load_balancer: LoadBalancer, wanted: str) -> ServicePlan:
     """Return what to do for an existing load balancer whose workload type must become ``wanted``."""
-    service = situation.service
-    spec = load_balancer.spec
-    note = msgspec.json.encode(former_of(load_balancer)).decode()
-    steps: list[Step] = [*change_service(service, ServiceChange(annotations={MOVING: note}, finalizer=True))]
-    removal, wait = plan_removal(situation, (load_balancer,), withdrawing=True)
-    if wait is not None:
-        return ServicePlan((*steps, *removal), wait)
+    service, meta = situation.service, load_balancer.metadata
+    record = msgspec.json.encode(former_of(load_balancer)).decode()
+    recorded = change_service(service, ServiceChange(annotations={MOVING: record}, finalizer=True))
+    withdrawn = withdrawal(service)
+    booking = wait_for_booking(situation, (load_balancer,))
+    if booking is not None:
+        return ServicePlan((*recorded, *withdrawn, *booking.steps), booking.outcome)
     if _announced_by_secondaries(situation, load_balancer):
         # They withdraw as soon as they see that this Service has.
-        withdrawal = (step for step in removal if isinstance(step, ChangeService))
-        return ServicePlan((*steps, *withdrawal), Wait(WaitReason.SECONDARIES, 5.0))
-    if spec.ipam == "dhcp":
-        # Another machine asks for the next lease, so the address is another one.
-        removal += change_service(service, ServiceChange(ingress=()))
+        return ServicePlan((*recorded, *withdrawn), Wait(WaitReason.SECONDARIES, 5.0))
     text = (
         f"The load balancer becomes one of workload type {wanted}: it is deleted now and created again within about "
         f"{REPLACEMENT_PAUSE:.0f} s. Its address is kept where Harvester allows it"
     )
-    steps.append(EmitEvent(EventMessage("Normal", Reason.SWITCHING, text)))
-    kept = [step for step in removal if not (isinstance(step, EmitEvent) and step.event.reason is Reason.DELETING)]
-    return ServicePlan((*steps, *kept), Wait(WaitReason.SWITCHING, REPLACEMENT_PAUSE))
+    steps: tuple[Step, ...] = (
+        *recorded,
+        *emit(EventMessage("Normal", Reason.SWITCHING, text)),
+        *withdrawn,
+        DeleteLoadBalancer(meta.name, meta.uid),
+        # Another machine asks for the next lease, so the address is another one.
+        *(change_service(service, ServiceChange(ingress=())) if load_balancer.spec.ipam == "dhcp" else ()),
+    )
+    return ServicePlan(steps, Wait(WaitReason.SWITCHING, REPLACEMENT_PAUSE))
 
 
 def _announced_by_secondaries(situation: Situation, load_balancer: LoadBalancer) -> bool:

@@ -24,7 +24,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
-from harvester_ccm.plan.service.cleanup import plan_removal, users_of_address
+from harvester_ccm.plan.service.cleanup import deletion, users_of_address, wait_for_booking, withdrawal
 from harvester_ccm.plan.service.ignored import ignored_on_secondary
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, announce_like, hold, late_announcement
 from harvester_ccm.plan.service.request import invalid, unknown_annotations, unsupported
@@ -32,10 +32,8 @@ from harvester_ccm.plan.service.selection import primary_label, primary_referenc
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     ChangeService,
-    EmitEvent,
     ServiceChange,
     ServicePlan,
-    Step,
     change_service,
     emit,
     hand_to_harvester,
@@ -90,13 +88,13 @@ def plan_secondary(situation: Situation, keep: ServicePlan | None) -> ServicePla
     ignored = ignored_on_secondary(service, primary, vm=Announcement.of(primary).ignored)
     events = emit(ignored, *unknown_annotations(service))
     changes = Announcement.of(service).address != sharing.address
-    removal, wait = plan_removal(situation, own, withdrawing=bool(own) and changes)
-    if wait is not None:
-        return ServicePlan((*events, *removal), wait)
-    steps: list[Step] = [*events, *removal, *_attached(service, primary, sharing.address)]
-    if service.addresses != (sharing.address,):
-        steps.append(EmitEvent(_ensured(service, primary, sharing.address)))
-    return ServicePlan(tuple(steps), Done())
+    withdrawn = withdrawal(service) if own and changes else ()
+    booking = wait_for_booking(situation, own)
+    if booking is not None:
+        return ServicePlan((*events, *withdrawn, *booking.steps), booking.outcome)
+    ensured = None if service.addresses == (sharing.address,) else _ensured(service, primary, sharing.address)
+    steps = (*withdrawn, *deletion(own), *_attached(service, primary, sharing.address), *emit(ensured))
+    return ServicePlan((*events, *steps), Done())
 
 
 def plan_leaving(service: Service) -> ServicePlan:
