@@ -70,11 +70,11 @@ class NodeReport:
 
     def document(self) -> Document:
         """Return the explanation for scripts; docs/reference/commands.md describes it."""
-        machine, waiting = self.match.vm, self.plan.waiting
+        vm, waiting = self.match.vm, self.plan.waiting
         return {
             "node": self.node.metadata.name,
             "initialised": not uninitialized_taints(self.node),
-            "machine": _machine_document(self.match, machine) if machine else None,
+            "machine": _vm_document(self.match, vm) if vm else None,
             "sighting": self.existence,
             "notKept": self.plan.left_alone or None,
             "addresses": [_address_document(one) for one in self.addresses],
@@ -95,7 +95,7 @@ class NodeReport:
         return {
             "node": node.metadata.name,
             "state": f"{state}, Ready {node.ready}, provider ID {node.spec.provider_id or 'none'}",
-            "Virtual machine": list(_machine_sentences(self)),
+            "Virtual machine": list(_vm_sentences(self)),
             "Left as it is": self.plan.left_alone,
             "addresses": [
                 {
@@ -162,7 +162,7 @@ def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get:
     plan = plan_node(view) if NODE_CONTROLLER in settings.controllers else NodePlan(left_alone=_SWITCHED_OFF)
     sent, after = _rehearsed(node, plan)
     # As if the VM of the Node had been missing often enough already.
-    confirmed = AbsenceCount(node.metadata.uid, node.spec.provider_id, max(nodes.deletion_confirmations, 2), -math.inf)
+    confirmed = AbsenceCount(node.metadata.uid, node.spec.provider_id, nodes.deletion_confirmations, -math.inf)
     life = observe_lifecycle(store, after, nodes, LifecycleMemory(absences=confirmed), live_get=live_get, now=0.0)
     lifecycle = plan_lifecycle(life) if LIFECYCLE_CONTROLLER in settings.controllers else LifecyclePlan()
     vmi = view.match.vm.vmi if view.match.vm else None
@@ -176,7 +176,7 @@ def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get:
         lifecycle=lifecycle,
         existence=f"{life.existence.existence.value}: {life.existence.detail}",
         steps=(*sent, *_life_requests(after, lifecycle), *_events(plan, lifecycle)),
-        confirmations=max(nodes.deletion_confirmations, 2),
+        confirmations=nodes.deletion_confirmations,
         assumptions=(*inventory.assumptions, *([_NOT_REMEMBERED] if life.existence.unprovable else [])),
     )
 
@@ -233,26 +233,26 @@ def _address_document(verdict: AddressVerdict) -> Document:
     }
 
 
-def _machine_document(match: Match, machine: VM) -> Document:
+def _vm_document(match: Match, vm: VM) -> Document:
     return {
-        "name": machine.name,
-        "namespace": machine.object.metadata.namespace,
-        "uid": machine.uid,
+        "name": vm.name,
+        "namespace": vm.object.metadata.namespace,
+        "uid": vm.uid,
         "foundBy": str(match.by) if match.by else None,
-        "phase": phase(machine.vmi) or None,
-        "power": power(machine).value,
+        "phase": phase(vm.vmi) or None,
+        "power": power(vm).value,
     }
 
 
-def _machine_sentences(report: NodeReport) -> Iterator[str]:
-    machine, match = report.match.vm, report.match
-    if machine is None:
+def _vm_sentences(report: NodeReport) -> Iterator[str]:
+    vm, match = report.match.vm, report.match
+    if vm is None:
         yield match.problem.message if match.problem else "none"
         yield f"the VM is {report.existence}"
         return
-    yield f"{machine.object.metadata.key}, found by {match.by}, UID {machine.uid}"
-    status = machine.object.status.printable_status if machine.object.status else ""
-    host = machine.vmi.status.node_name if machine.vmi and machine.vmi.status else ""
-    agent = "answers" if machine.vmi and agent_connected(machine.vmi) else "does not answer"
+    yield f"{vm.object.metadata.key}, found by {match.by}, UID {vm.uid}"
+    status = vm.object.status.printable_status if vm.object.status else ""
+    host = vm.vmi.status.node_name if vm.vmi and vm.vmi.status else ""
+    agent = "answers" if vm.vmi and agent_connected(vm.vmi) else "does not answer"
     where = f" on host {host}" if host else ""
-    yield f"status {status or 'unknown'}{where}, switched {power(machine).value}, guest agent {agent}"
+    yield f"status {status or 'unknown'}{where}, switched {power(vm).value}, guest agent {agent}"
