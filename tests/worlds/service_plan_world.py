@@ -1,13 +1,13 @@
 """A tiny world for Service plans: Services in a guest, and a Harvester that books, records, holds and gives back.
 
 Everything happens in small steps that a test orders as it likes. Harvester books an address in the pool first, writes
-it to the load balancer next and adds its finalizer last; a load balancer deleted before that loses its booking.
+it to the load balancer next and adds its finalizer last; a load balancer deleted before that loses its booking. Both
+clusters are servers in memory that are called without a loop: no time passes but that of the test.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,9 +34,10 @@ from harvester_ccm.plan.service.steps import (
     service_patch,
     virtual_ip_ingress,
 )
-from tests.worlds.builders import CLUSTER, DELETED_AT
+from tests.worlds.builders import CLUSTER
+from tests.worlds.memory_server import Document, MemoryServer
+from tests.worlds.merge_patch import merged
 
-Document = dict[str, Any]
 POOL = ("10.0.0.1", "10.0.0.2")
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
 
@@ -45,8 +46,8 @@ EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in r
 class ServicePlanWorld:
     """Both clusters, a clock, and what the program remembers."""
 
-    services: dict[str, Document] = field(default_factory=dict)
-    load_balancers: dict[str, Document] = field(default_factory=dict)
+    guest: MemoryServer = field(default_factory=MemoryServer)
+    harvester: MemoryServer = field(default_factory=MemoryServer)
     booked: dict[str, str] = field(default_factory=dict)
     """Address to name of the load balancer it is booked for."""
     history: dict[str, str] = field(default_factory=dict)
@@ -59,7 +60,16 @@ class ServicePlanWorld:
     now: float = 0.0
     states: ServiceStates = field(default_factory=ServiceStates)
     """What the program remembers."""
-    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def services(self) -> dict[str, Document]:
+        """The Services as stored, by key."""
+        return self.guest.of(SERVICES)
+
+    @property
+    def load_balancers(self) -> dict[str, Document]:
+        """The load balancers as stored, by name."""
+        return {one["metadata"]["name"]: one for one in self.harvester.items(LOAD_BALANCERS)}
 
     def service(self, key: str) -> Service:
         """Return the Service as the program sees it."""
@@ -121,17 +131,16 @@ class ServicePlanWorld:
         """Do what the API servers do; return whether the step worked."""
         match step:
             case ChangeService(change=change) if key in self.services:
-                patch = service_patch(self.service(key), change)
-                _merge(self.services[key], patch)
-                self._collect_service(key)
+                self.guest.change(SERVICES, key, service_patch(self.service(key), change))
+                self._forget_gone(key)
             case CreateLoadBalancer(name=name, body=body):
                 if name in self.load_balancers:
                     return False
                 document = msgspec.json.decode(msgspec.json.encode(body))
-                document["metadata"] |= {"uid": f"lb-{next(self.numbers)}", "finalizers": []}
-                self.load_balancers[name] = document
+                named = {"metadata": {"namespace": CLUSTER.namespace, "finalizers": []}}
+                self.harvester.create(LOAD_BALANCERS, merged(document, named))
             case ChangeLoadBalancer(name=name, change=lb_change) if name in self.load_balancers:
-                self.load_balancers[name] = changed_document(self.balancer(name), lb_change)
+                self.harvester.replace(LOAD_BALANCERS, _key(name), changed_document(self.balancer(name), lb_change))
             case DeleteLoadBalancer(name=name, uid=uid):
                 if name in self.load_balancers and self.load_balancers[name]["metadata"]["uid"] == uid:
                     self.delete_balancer(name)
@@ -139,25 +148,18 @@ class ServicePlanWorld:
 
     def delete_balancer(self, name: str) -> None:
         """Delete as the API server does: at once without a finalizer."""
-        document = self.load_balancers[name]
-        if document["metadata"]["finalizers"]:
-            document["metadata"]["deletionTimestamp"] = DELETED_AT
-        else:
-            self._remove_balancer(name)
-
-    def _remove_balancer(self, name: str) -> None:
-        self.states.saw(self.balancer(name), self.now)
-        del self.load_balancers[name]
+        last = self.balancer(name)
+        self.harvester.delete(LOAD_BALANCERS, _key(name))
+        if name not in self.load_balancers:
+            self.states.saw(last, self.now)
 
     def delete_service(self, key: str) -> None:
         """Delete as the API server does."""
-        self.services[key]["metadata"]["deletionTimestamp"] = DELETED_AT
-        self._collect_service(key)
+        self.guest.delete(SERVICES, key)
+        self._forget_gone(key)
 
-    def _collect_service(self, key: str) -> None:
-        meta = self.services[key]["metadata"]
-        if "deletionTimestamp" in meta and not meta.get("finalizers"):
-            del self.services[key]
+    def _forget_gone(self, key: str) -> None:
+        if key not in self.services:
             self.states.forget(key)
 
     def lease(self, key: str) -> bool:
@@ -168,7 +170,7 @@ class ServicePlanWorld:
         if not asks or service.addresses or service.spec.type != "LoadBalancer":
             return False
         change = ServiceChange(ingress=virtual_ip_ingress(self._leased(key), service))
-        _merge(self.services[key], service_patch(service, change))
+        self.guest.change(SERVICES, key, service_patch(service, change))
         return True
 
     def _leased(self, holder: str) -> str:
@@ -177,62 +179,52 @@ class ServicePlanWorld:
     def harvest(self, name: str) -> bool:
         """Let Harvester take its next step for a load balancer; return whether there was one."""
         document = self.load_balancers[name]
-        meta, status = document["metadata"], document.setdefault("status", {})
+        meta, status = document["metadata"], document.get("status") or {}
+        address = status.get("allocatedAddress", {}).get("ip")
         if "deletionTimestamp" in meta:
-            address = status.get("allocatedAddress", {}).get("ip")
             if self.booked.get(address) == name:
                 del self.booked[address]
                 self.history[name] = address
-            self._remove_balancer(name)
-            return True
+            self.states.saw(self.balancer(name), self.now)
+            return self._written(name, finalizers=[])
         dhcp = document["spec"]["ipam"] == "dhcp"
         mine = [self._leased(name)] if dhcp else [ip for ip, owner in self.booked.items() if owner == name]
-        if not status.get("allocatedAddress", {}).get("ip"):
-            if not dhcp:
-                return self._allocate(name, document, mine)
-            status["allocatedAddress"] = {"ip": DHCP_ADDRESS}
-            status["conditions"] = [{"type": "Ready", "status": "True"}]
-            return True
+        if not address:
+            return self._written(name, **_allocated(DHCP_ADDRESS)) if dhcp else self._allocate(name, mine)
         if LB_CONTROLLER_FINALIZER not in meta["finalizers"]:
-            meta["finalizers"] = [LB_CONTROLLER_FINALIZER]
-            return True
-        if document["spec"]["workloadType"] == "vm" and status.get("address") != mine[0]:
-            status["address"] = mine[0]
-            return True
-        return False
+            return self._written(name, finalizers=[LB_CONTROLLER_FINALIZER])
+        return document["spec"]["workloadType"] == "vm" and self._written(name, address=mine[0])
 
-    def _allocate(self, name: str, document: Document, mine: list[str]) -> bool:
+    def _allocate(self, name: str, mine: list[str]) -> bool:
         """Book an address, or write down one that is booked.
 
         After a refusal both come at once: in the moment between them nobody could tell that a deletion is too early.
         """
-        refused = bool(document["status"])
+        refused = bool(self.load_balancers[name].get("status"))
         free = [ip for ip in POOL if ip not in self.booked]
         if not mine and not free:
-            status = {"conditions": [{"type": "Ready", "status": "False", "message": EXHAUSTED}]}
-            news: bool = document["status"] != status
-            document["status"] = status
-            document["metadata"]["finalizers"] = [LB_CONTROLLER_FINALIZER]
-            return news
+            conditions = [{"type": "Ready", "status": "False", "message": EXHAUSTED}]
+            return self._written(name, finalizers=[LB_CONTROLLER_FINALIZER], conditions=conditions)
         if not mine:
             old = self.history.get(name)
             mine = [old if old in free and old is not None else free[0]]
             self.booked[mine[0]] = name
             if not refused:
                 return True
-        document["status"] = {
-            "allocatedAddress": {"ip": mine[0], "ipPool": "lan"},
-            "conditions": [{"type": "Ready", "status": "True"}],
-        }
-        return True
+        return self._written(name, **_allocated(mine[0], ipPool="lan"))
+
+    def _written(self, name: str, *, finalizers: list[str] | None = None, **status: Any) -> bool:
+        """Have Harvester write its finalizers and status; return whether that is a change."""
+        before = self.load_balancers[name]
+        kept = before["metadata"]["finalizers"] if finalizers is None else finalizers
+        patch = {"metadata": {"finalizers": kept}, **({"status": status} if status else {})}
+        return self.harvester.change(LOAD_BALANCERS, _key(name), patch) is not before
 
 
-def _merge(target: Document, patch: Document) -> None:
-    for key, value in patch.items():
-        if value is None:
-            target.pop(key, None)
-        elif isinstance(value, dict):
-            child = target.setdefault(key, {})
-            _merge(child, value)
-        else:
-            target[key] = value
+def _key(name: str) -> str:
+    return f"{CLUSTER.namespace}/{name}"
+
+
+def _allocated(ip: str, **pool: str) -> Document:
+    """Return the status of a load balancer with an address."""
+    return {"allocatedAddress": {"ip": ip, **pool}, "conditions": [{"type": "Ready", "status": "True"}]}

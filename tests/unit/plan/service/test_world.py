@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
-from harvester_ccm.model.core import Service
+from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     IPAM,
@@ -22,7 +23,9 @@ from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.selection import labelled_primary, primary_reference
 from harvester_ccm.plan.service.shared_address import share
 from harvester_ccm.plan.service.steps import EmitEvent
-from tests.worlds.service_plan_world import Document, ServicePlanWorld
+from tests.worlds.builders import CLUSTER
+from tests.worlds.memory_server import Document
+from tests.worlds.service_plan_world import ServicePlanWorld
 
 KEYS = ("shop/a", "shop/b", "shop/c")
 EDITED = "shop/edited"
@@ -43,10 +46,7 @@ class ServiceLife(RuleBasedStateMachine):
 
     def _annotate(self, key: str, name: str, value: str | None) -> None:
         if key in self.world.services:
-            annotations = self.world.services[key]["metadata"].setdefault("annotations", {})
-            annotations.pop(name, None)
-            if value is not None:
-                annotations[name] = value
+            self.world.guest.change(SERVICES, key, {"metadata": {"annotations": {name: value}}})
 
     @rule(key=key_of, kind=kinds, primary=st.sampled_from([None, None, *KEYS]), port=ports, ipam=ipams)
     def create(self, key: str, kind: str | None, primary: str | None, port: int, ipam: str | None = None) -> None:
@@ -54,10 +54,10 @@ class ServiceLife(RuleBasedStateMachine):
             return
         namespace, name = key.split("/")
         document: Document = {
-            "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{next(self.world.numbers)}"},
+            "metadata": {"name": name, "namespace": namespace},
             "spec": {"type": "LoadBalancer", "ports": [{"port": port, "nodePort": 30000 + port}]},
         }
-        self.world.services[key] = document
+        self.world.guest.put(SERVICES, document)
         self._annotate(key, WORKLOAD_TYPE, kind)
         self._annotate(key, PRIMARY_SERVICE, primary)
         self._annotate(key, IPAM, ipam)
@@ -77,10 +77,8 @@ class ServiceLife(RuleBasedStateMachine):
     @rule(key=key_of, kind=st.sampled_from(["LoadBalancer", "ClusterIP"]), port=ports)
     def edit_spec(self, key: str, kind: str, port: int) -> None:
         if key in self.world.services:
-            self.world.services[key]["spec"] = {
-                "type": kind,
-                "ports": [{"port": port, "nodePort": 30000 + port if kind == "LoadBalancer" else 0}],
-            }
+            spec = {"type": kind, "ports": [{"port": port, "nodePort": 30000 + port if kind == "LoadBalancer" else 0}]}
+            self.world.guest.put(SERVICES, {**self.world.services[key], "spec": spec})
 
     @rule(key=key_of)
     def delete(self, key: str) -> None:
@@ -146,10 +144,12 @@ class ServiceLife(RuleBasedStateMachine):
             self.world.given_up.update(ip for ip, owner in self.world.booked.items() if owner == name)
             self.world.delete_balancer(name)
         elif what == "labels":
-            meta["labels"][LB_SERVICE_NAME] = EDITED.partition("/")[2]
+            self._edit_balancer(name, {"labels": {LB_SERVICE_NAME: EDITED.partition("/")[2]}})
         elif what == "marks":
-            meta["annotations"].pop(LB_OWNER, None)
-            meta["annotations"].pop(LB_SERVICE_UID, None)
+            self._edit_balancer(name, {"annotations": {LB_OWNER: None, LB_SERVICE_UID: None}})
+
+    def _edit_balancer(self, name: str, metadata: Document) -> None:
+        self.world.harvester.change(LOAD_BALANCERS, f"{CLUSTER.namespace}/{name}", {"metadata": metadata})
 
     @rule(key=key_of)
     def let_kube_vip_work(self, key: str) -> None:
