@@ -11,8 +11,7 @@ from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, expect_argume
 from harvester_ccm.commands.clusters import open_clusters, read_inventory
 from harvester_ccm.commands.explain_node import with_stand_ins
 from harvester_ccm.commands.files import read_files
-from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.node_report import ListedNodes
+from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER

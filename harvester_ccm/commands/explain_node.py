@@ -10,8 +10,8 @@ from typing import Final
 from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, expect_arguments, refuse
 from harvester_ccm.commands.clusters import Clusters, ask, open_clusters, read_inventory
 from harvester_ccm.commands.files import read_files
-from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.node_report import ListedNodes, NodeReport, report_node
+from harvester_ccm.commands.inventory import Inventory, ListedNodes
+from harvester_ccm.commands.node_report import NodeReport, report_node
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity

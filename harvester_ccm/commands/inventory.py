@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 from harvester_ccm.errors import CCMError
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import ConfigMap, Namespace, Node, Service
-from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer, VirtualMachine, VirtualMachineInstance
+from harvester_ccm.model.harvester import (
+    INSTANCES,
+    LOAD_BALANCERS,
+    SINCE_1_2,
+    VIRTUAL_MACHINES,
+    Capabilities,
+    LoadBalancer,
+    VirtualMachine,
+    VirtualMachineInstance,
+)
+from harvester_ccm.model.lister import Listed
 from harvester_ccm.model.meta import Model, Object, Resource, decoder
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
+from harvester_ccm.plan.node.vms import VMIndex, join
+from harvester_ccm.plan.service.kube_vip import virtual_ips
+from harvester_ccm.plan.service.load_balancer import backend_addresses, backend_names
+from harvester_ccm.plan.service.situation import Backends, ListedStore, are_backends_known
 
 IDENTITY_NAMESPACE: Final = "kube-system"
 """Namespace of the guest whose UID marks a cluster's load balancers."""
@@ -97,3 +114,61 @@ class Inventory:
         """Return the same with more assumptions; empty sentences do not count."""
         added = tuple(sentence for sentence in sentences if sentence)
         return replace(self, assumptions=(*self.assumptions, *added))
+
+    def service_store(self) -> ListedStore:
+        """Return what is read of Services and of what they depend on."""
+        problem = self.problems.get(VIRTUAL_MACHINES.plural)
+        by_label = self.capabilities.selects_backends_by_label
+        return ListedStore.of(
+            self.services,
+            self.load_balancers,
+            backends=Backends(
+                names=backend_names(self.nodes, self.machines),
+                addresses=() if by_label else backend_addresses(self.nodes),
+                known=are_backends_known(synced=problem is None, problem=problem),
+            ),
+            config_maps=self.config_maps,
+            capabilities=self.capabilities,
+            problem=self.problems.get(LOAD_BALANCERS.plural),
+        )
+
+
+@dataclass(frozen=True)
+class ListedNodes:
+    """Nodes and VMs of an inventory: the ``NodeStore`` of a command."""
+
+    inventory: Inventory
+    cluster: ClusterIdentity
+
+    @property
+    def nodes(self) -> Listed[Node]:
+        """The Nodes of this cluster."""
+        return Listed(self.inventory.nodes)
+
+    @property
+    def vms(self) -> Listed[VirtualMachine]:
+        """The VMs of our namespace in Harvester; what could not be decoded of VMIs counts here too."""
+        inventory = self.inventory
+        problem = inventory.problems.get(VIRTUAL_MACHINES.plural)
+        return Listed(inventory.machines, problem=problem, unread=inventory.unread)
+
+    @property
+    def vmis(self) -> Listed[VirtualMachineInstance]:
+        """Those of them that run."""
+        return Listed(self.inventory.instances, problem=self.inventory.problems.get(INSTANCES.plural))
+
+    @property
+    def virtual_ips(self) -> VirtualIPs:
+        """The addresses of load balancers."""
+        inventory = self.inventory
+        balancers = Listed(inventory.load_balancers, problem=inventory.problems.get(LOAD_BALANCERS.plural))
+        taken = virtual_ips(inventory.services, inventory.load_balancers)
+        return virtual_ips_of(taken, Listed(inventory.services), balancers)
+
+    @cached_property
+    def _index(self) -> VMIndex:
+        return join(self, self.inventory.hostnames)
+
+    def index(self) -> VMIndex:
+        """Return all VMs, findable by what a Node shows."""
+        return self._index

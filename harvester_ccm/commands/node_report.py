@@ -5,28 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final, cast
 
 import msgspec
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.inventory import ListedNodes
 from harvester_ccm.commands.rehearsal import AFTER_WRITE, merge, request_text
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Settings
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import NODES, Node
-from harvester_ccm.model.harvester import (
-    INSTANCES,
-    LOAD_BALANCERS,
-    VIRTUAL_MACHINES,
-    VirtualMachine,
-    VirtualMachineInstance,
-)
-from harvester_ccm.model.lister import Listed
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.node.addresses import AddressVerdict, plan_addresses
-from harvester_ccm.plan.node.decision import NodePlan, VirtualIPs, observe, plan_node, virtual_ips_of
+from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
 from harvester_ccm.plan.node.existence import LiveGet, power
 from harvester_ccm.plan.node.lifecycle import (
     AbsenceCount,
@@ -37,8 +27,7 @@ from harvester_ccm.plan.node.lifecycle import (
 )
 from harvester_ccm.plan.node.match import Match
 from harvester_ccm.plan.node.patch import NodeRequest, patch_request, uninitialized_taints
-from harvester_ccm.plan.node.vms import VM, VMIndex, agent_connected, join, phase
-from harvester_ccm.plan.service.kube_vip import virtual_ips
+from harvester_ccm.plan.node.vms import VM, agent_connected, phase
 
 Document = dict[str, object]
 _SWITCHED_OFF: Final = f"{NODE_CONTROLLER} is switched off by --controllers"
@@ -112,47 +101,6 @@ class NodeReport:
             "Seen, and not told to anybody": [event.message for event in self.plan.remarks],
             "Supposed, because nothing says otherwise": list(self.assumptions),
         }
-
-
-@dataclass(frozen=True)
-class ListedNodes:
-    """Nodes and VMs of an inventory: the ``NodeStore`` of a command."""
-
-    inventory: Inventory
-    cluster: ClusterIdentity
-
-    @property
-    def nodes(self) -> Listed[Node]:
-        """The Nodes of this cluster."""
-        return Listed(self.inventory.nodes)
-
-    @property
-    def vms(self) -> Listed[VirtualMachine]:
-        """The VMs of our namespace in Harvester; what could not be decoded of VMIs counts here too."""
-        inventory = self.inventory
-        problem = inventory.problems.get(VIRTUAL_MACHINES.plural)
-        return Listed(inventory.machines, problem=problem, unread=inventory.unread)
-
-    @property
-    def vmis(self) -> Listed[VirtualMachineInstance]:
-        """Those of them that run."""
-        return Listed(self.inventory.instances, problem=self.inventory.problems.get(INSTANCES.plural))
-
-    @property
-    def virtual_ips(self) -> VirtualIPs:
-        """The addresses of load balancers."""
-        inventory = self.inventory
-        balancers = Listed(inventory.load_balancers, problem=inventory.problems.get(LOAD_BALANCERS.plural))
-        taken = virtual_ips(inventory.services, inventory.load_balancers)
-        return virtual_ips_of(taken, Listed(inventory.services), balancers)
-
-    @cached_property
-    def _index(self) -> VMIndex:
-        return join(self, self.inventory.hostnames)
-
-    def index(self) -> VMIndex:
-        """Return all VMs, findable by what a Node shows."""
-        return self._index
 
 
 def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get: LiveGet | None) -> NodeReport:

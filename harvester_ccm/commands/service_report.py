@@ -13,16 +13,15 @@ from harvester_ccm.commands.rehearsal import is_warning, rehearse, request_text
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait, WaitReason
 from harvester_ccm.names import SERVICE_FINALIZER
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
-from harvester_ccm.plan.service.load_balancer import backend_addresses, backend_names
 from harvester_ccm.plan.service.ownership import LoadBalancerCandidate, Verdict, name_for
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.plan.service.selection import primary_reference
-from harvester_ccm.plan.service.situation import Backends, ListedStore, Situation, are_backends_known, observe
+from harvester_ccm.plan.service.situation import Situation, observe
 from harvester_ccm.plan.service.steps import ServicePlan
 
 Document = dict[str, object]
@@ -42,7 +41,7 @@ class ServiceView:
 
     def observe(self, service: Service, inventory: Inventory) -> Situation:
         """Return what the running program would know about the Service."""
-        situation = observe(service_store(inventory), service, self.cluster)
+        situation = observe(inventory.service_store(), service, self.cluster)
         return replace(situation, waited=self._waited(situation))
 
     def left_alone(self, situation: Situation) -> str:
@@ -60,24 +59,6 @@ class ServiceView:
         elif lb is not None:
             began = lb.metadata.deletion_timestamp or lb.metadata.creation_timestamp
         return 0.0 if self.now is None else seconds_since(began, self.now)
-
-
-def service_store(inventory: Inventory) -> ListedStore:
-    """Return what the Service side reads, out of an inventory."""
-    problem = inventory.problems.get(VIRTUAL_MACHINES.plural)
-    by_label = inventory.capabilities.selects_backends_by_label
-    return ListedStore.of(
-        inventory.services,
-        inventory.load_balancers,
-        backends=Backends(
-            names=backend_names(inventory.nodes, inventory.machines),
-            addresses=() if by_label else backend_addresses(inventory.nodes),
-            known=are_backends_known(synced=problem is None, problem=problem),
-        ),
-        config_maps=inventory.config_maps,
-        capabilities=inventory.capabilities,
-        problem=inventory.problems.get(LOAD_BALANCERS.plural),
-    )
 
 
 def seconds_since(timestamp: str | None, now: datetime) -> float:
