@@ -15,9 +15,9 @@ from typing import Final
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, Invocation
 from harvester_ccm.commands.call import FORCE, OUTPUT, YES, Call, Manual, expect_arguments, perform, split_key
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_inventory
+from harvester_ccm.commands.explain_service import ServiceView
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rehearsal import differences
-from harvester_ccm.commands.service_report import ServiceView
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity

@@ -1,25 +1,36 @@
-"""``explain service``: one Service, from the clusters or from files."""
+"""``explain service``: what it is, which load balancer is its own and why, what would be done now, what it awaits.
+
+From the clusters, or from files.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
+from harvester_ccm.commands.backends import BackendReport, backends_of
 from harvester_ccm.commands.call import FILENAME, NAMESPACE, WAITED, Call, expect_arguments, refuse, split_key
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_endpoint_slice, read_inventory
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import ENDPOINT_SLICES, IDENTITY_NAMESPACE, Inventory
-from harvester_ccm.commands.service_report import ServiceReport, ServiceView, report_service
+from harvester_ccm.commands.rehearsal import is_warning, rehearse, request_text
 from harvester_ccm.config import SERVICE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import VIRTUAL_MACHINES
-from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+from harvester_ccm.model.harvester import VIRTUAL_MACHINES, LoadBalancer
+from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait, WaitReason
+from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
+from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.kube_vip import Announcement
+from harvester_ccm.plan.service.ownership import LoadBalancerCandidate, Verdict, name_for
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.plan.service.selection import primary_reference
+from harvester_ccm.plan.service.situation import Situation, observe
+from harvester_ccm.plan.service.steps import ServicePlan
 
 
 def explain_service(call: Call) -> int:
@@ -116,3 +127,225 @@ def _missing(call: Call, inventory: Inventory, service: Service) -> Iterator[str
         yield f"ConfigMap {NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME} does not exist: it is not in the files"
     if WAITED.name not in call.flags.explicit:
         yield "the Service has just come into its present state (--waited 0s)"
+
+
+Document = dict[str, object]
+
+
+@dataclass(frozen=True)
+class ServiceView:
+    """What the flags say, and the point in time."""
+
+    cluster: ClusterIdentity
+    serving: bool
+    """Whether the service controller is on."""
+    waited: float | None
+    """Seconds in the present phase; None: to be told from the objects' times and ``now``."""
+    now: datetime | None
+    """None: no time is known, and ``waited`` None counts as 0."""
+
+    def observe(self, service: Service, inventory: Inventory) -> Situation:
+        """Return what the running program would know about the Service."""
+        situation = observe(inventory.service_store(), service, self.cluster)
+        return replace(situation, waited=self._waited(situation))
+
+    def left_alone(self, situation: Situation) -> str:
+        """Return why nothing is done about the Service; empty when it is served or being let go."""
+        return situation.scope.because if self.serving else f"{SERVICE_CONTROLLER} is switched off by --controllers"
+
+    def _waited(self, situation: Situation) -> float:
+        """Return the seconds since the Service entered its phase: it left, its load balancer came to be, or it did."""
+        if self.waited is not None:
+            return self.waited
+        meta, lb = situation.service.metadata, situation.match.lb
+        began = meta.creation_timestamp
+        if situation.scope.leaving:
+            began = meta.deletion_timestamp
+        elif lb is not None:
+            began = lb.metadata.deletion_timestamp or lb.metadata.creation_timestamp
+        return 0.0 if self.now is None else seconds_since(began, self.now)
+
+
+def seconds_since(timestamp: str | None, now: datetime) -> float:
+    """Return the age of a time of the API in seconds; 0 when it is absent, unreadable or in the future."""
+    try:
+        return max((now - datetime.fromisoformat(timestamp or "")).total_seconds(), 0.0)
+    except (ValueError, TypeError):
+        return 0.0
+
+
+@dataclass(frozen=True)
+class ServiceReport:
+    """The explanation of one Service."""
+
+    service: Service
+    cluster: ClusterIdentity
+    not_served: str
+    """Why the program leaves the Service alone; empty when it does not."""
+    candidates: tuple[LoadBalancerCandidate, ...]
+    """Load balancers that carry the Service's labels or name."""
+    backends: BackendReport | None
+    steps: tuple[Document, ...]
+    outcome: Outcome
+    waited: float
+    assumptions: tuple[str, ...]
+
+    @property
+    def claimed(self) -> LoadBalancerCandidate | None:
+        """The load balancer that serves the Service."""
+        return next((one for one in self.candidates if one.verdict is Verdict.CLAIMED), None)
+
+    @property
+    def exit_code(self) -> int:
+        """Problems: something is refused, or users would be warned."""
+        warned = any(is_warning(step) for step in self.steps)
+        return EXIT_PROBLEMS if warned or isinstance(self.outcome, Refused) else EXIT_OK
+
+    def document(self) -> Document:
+        """Return the explanation for scripts; docs/reference/commands.md describes it."""
+        claimed = self.claimed
+        return {
+            "service": self.service.metadata.key,
+            "notServed": self.not_served or None,
+            "expectedName": name_for(self.service, self.cluster),
+            "claimed": {"name": claimed.name, "because": claimed.because} if claimed else None,
+            "loadBalancers": [
+                {"name": one.name, "verdict": str(one.verdict), "because": one.because} for one in self.candidates
+            ],
+            "backends": self.backends.document() if self.backends else None,
+            "steps": list(self.steps),
+            "outcome": outcome_document(self.outcome),
+            "waited": round(self.waited, 3),
+            "assumptions": list(self.assumptions),
+        }
+
+    def text(self) -> Document:
+        """Return the explanation for people: what the objects say, and each request in one line."""
+        claimed, namespace = self.claimed, self.cluster.namespace
+        if claimed is None:
+            found = [f"none. One for this Service would be called {name_for(self.service, self.cluster)}"]
+        else:
+            found = [f"{claimed.name}: {_describe(claimed.load_balancer)}"]
+            found.append(f"is this Service's, because {claimed.because}")
+        others = [one for one in self.candidates if one is not claimed]
+        document: Document = {
+            "service": self.service.metadata.key,
+            "state": list(_state(self.service)),
+            "Left alone": self.not_served,
+            f"Load balancer in namespace {namespace} of Harvester": found,
+            "Not this Service's, though its labels or its name say so": [
+                f"{one.name} ({one.verdict}): {one.because}. It is a {_describe(one.load_balancer)}" for one in others
+            ],
+            "backends": self.backends.sentences() if self.backends else [],
+        }
+        if not self.not_served:
+            document |= self._plan_text()
+        return {**document, "Supposed, because nothing says otherwise": list(self.assumptions)}
+
+    def _plan_text(self) -> Document:
+        present = {one.name: one.load_balancer.document() for one in self.candidates}
+        steps = [request_text(step, present) for step in self.steps]
+        title = "Refused until there is" if isinstance(self.outcome, Refused) else "Then it waits for"
+        settled = isinstance(self.outcome, Done) and not steps
+        return {
+            "What would be done now": steps or "nothing",
+            title: "" if settled else outcome_sentence(self.outcome),
+        }
+
+
+def report_service(service: Service, inventory: Inventory, view: ServiceView) -> ServiceReport:
+    """Return the explanation: the plan is the one that the running program would make."""
+    situation = view.observe(service, inventory)
+    not_served = view.left_alone(situation)
+    plan = ServicePlan() if not_served else plan_service(situation)
+    claimed = situation.match.lb
+    return ServiceReport(
+        service=service,
+        cluster=view.cluster,
+        not_served=not_served,
+        candidates=situation.match.candidates,
+        backends=backends_of(claimed, inventory) if claimed else None,
+        steps=tuple(rehearse(plan.steps, situation)),
+        outcome=plan.outcome,
+        waited=situation.waited,
+        assumptions=inventory.assumptions,
+    )
+
+
+def _state(service: Service) -> Iterator[str]:
+    spec, meta = service.spec, service.metadata
+    ports = ", ".join(
+        f"{port.port}/{port.protocol}" + (f" (node port {port.node_port})" if port.node_port else "")
+        for port in spec.ports
+    )
+    addresses = ", ".join(service.addresses) or "none"
+    deleting = ", being deleted" if meta.deleting else ""
+    yield f"type {spec.type}, ports {ports or 'none'}, address {addresses}{deleting}"
+    primary = primary_reference(service)
+    yield f"asks to share the address of {primary}" if primary else f"asks for {_wishes(service)}"
+    if meta.has_finalizer(SERVICE_FINALIZER):
+        yield "our finalizer is on it"
+    node = Announcement.of(service).node
+    if node:
+        yield f"kube-vip announces it on node {node}"
+
+
+def _wishes(service: Service) -> str:
+    request = read_request(service)
+    wishes = ["a VM load balancer" if request.wants_vm else "a cluster load balancer"]
+    pool = f"pool {request.ip_pool}" if request.ip_pool else "a pool that fits"
+    wishes.append("an address from DHCP" if request.ipam == "dhcp" else f"an address from {pool}")
+    if request.network:
+        wishes.append(f"network {request.network}")
+    if request.address:
+        wishes.append(f"address {request.address}")
+    if request.health_check is not None:
+        wishes.append(f"a health check of node port {request.health_check.port}")
+    return ", ".join(wishes)
+
+
+def _describe(load_balancer: LoadBalancer) -> str:
+    spec = load_balancer.spec
+    words = [f"{spec.workload_type} load balancer", spec.ipam]
+    pool = load_balancer.allocated_pool or spec.ip_pool
+    if pool:
+        words.append(f"pool {pool}")
+    words.append(f"address {load_balancer.address or load_balancer.allocated_ip or 'none yet'}")
+    condition = load_balancer.ready
+    if condition is None:
+        words.append("not looked at by Harvester yet")
+    elif condition.status == "True":
+        words.append("ready")
+    else:
+        words.append(f"not ready: {condition.message}")
+    if load_balancer.metadata.deleting:
+        words.append("being deleted")
+    return ", ".join(words)
+
+
+def outcome_document(outcome: Outcome) -> Document:
+    """Return the outcome for scripts: ``result``, and ``reason``, ``meaning``, ``atMost`` (seconds) where there are."""
+    match outcome:
+        case Done():
+            return {"result": "done"}
+        case Wait(reason=reason, at_most=at_most):
+            limit = {} if at_most is None else {"atMost": round(at_most, 3)}
+            return {"result": "wait", "reason": reason, "meaning": WaitReason(reason).meaning, **limit}
+        case Retry(after=after):
+            return {"result": "retry", "atMost": round(after, 3)}
+        case Refused(reason=reason):
+            return {"result": "refused", "reason": reason, "meaning": WaitReason(reason).meaning}
+
+
+def outcome_sentence(outcome: Outcome) -> str:
+    """Return the outcome for people."""
+    match outcome:
+        case Done():
+            return "nothing: with this, all is as it should be"
+        case Wait(reason=reason, at_most=at_most):
+            limit = "" if at_most is None else f"; looked at again after {at_most:.0f} s at the latest"
+            return f"{WaitReason(reason).meaning}{limit}"
+        case Retry(after=after):
+            return f"the next try, in {after:.0f} s"
+        case Refused(reason=reason):
+            return WaitReason(reason).meaning
