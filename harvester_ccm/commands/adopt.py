@@ -18,6 +18,7 @@ from harvester_ccm.commands.clusters import Clusters, open_clusters, read_invent
 from harvester_ccm.commands.explain_service import ServiceView
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rehearsal import differences
+from harvester_ccm.commands.render import Document
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -42,8 +43,6 @@ MANUAL: Final = Manual(
     """,
     own=(YES, FORCE, OUTPUT),
 )
-
-Document = dict[str, object]
 
 
 @dataclass(frozen=True)

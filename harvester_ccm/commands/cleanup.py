@@ -27,6 +27,7 @@ from harvester_ccm.commands.call import (
     refuse,
 )
 from harvester_ccm.commands.clusters import ask_all, read_load_balancers, unusable_cloud_config
+from harvester_ccm.commands.render import Document
 from harvester_ccm.errors import CCMError, CredentialError, NotFound
 from harvester_ccm.flags.cluster_name import read_cluster_name
 from harvester_ccm.kube.client import ApiClient
@@ -59,8 +60,6 @@ MANUAL: Final = Manual(
     """,
     own=(CLUSTER, CLUSTER_UID, NAMESPACE, YES, FORCE, OUTPUT),
 )
-
-Document = dict[str, object]
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,12 @@ from harvester_ccm.commands.clusters import open_clusters, read_inventory
 from harvester_ccm.commands.explain_node import with_stand_ins
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
+from harvester_ccm.commands.render import Document
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
 from harvester_ccm.plan.node.device_mapping import MappingPlan, mapping_text, plan_nad_mapping
 from harvester_ccm.plan.node.vms import Membership, VMIndex, own_vmis
-
-Document = dict[str, object]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from harvester_ccm.commands.clusters import Clusters, ask, open_clusters, read_i
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.rehearsal import AFTER_WRITE, merge, request_text
+from harvester_ccm.commands.render import Document
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -165,7 +166,6 @@ def _missing(call: Call, inventory: Inventory) -> Iterator[str]:
     yield "host names of guests are not known: only the running program asks guest agents"
 
 
-Document = dict[str, object]
 _SWITCHED_OFF: Final = f"{NODE_CONTROLLER} is switched off by --controllers"
 _NOT_REMEMBERED: Final = "what the running program remembers of the Node's VM is not known here"
 

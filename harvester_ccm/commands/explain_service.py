@@ -17,6 +17,7 @@ from harvester_ccm.commands.clusters import Clusters, open_clusters, read_endpoi
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import ENDPOINT_SLICES, IDENTITY_NAMESPACE, Inventory
 from harvester_ccm.commands.rehearsal import is_warning, rehearse, request_text
+from harvester_ccm.commands.render import Document
 from harvester_ccm.config import SERVICE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -127,9 +128,6 @@ def _missing(call: Call, inventory: Inventory, service: Service) -> Iterator[str
         yield f"ConfigMap {NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME} does not exist: it is not in the files"
     if WAITED.name not in call.flags.explicit:
         yield "the Service has just come into its present state (--waited 0s)"
-
-
-Document = dict[str, object]
 
 
 @dataclass(frozen=True)

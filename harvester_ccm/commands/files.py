@@ -18,6 +18,7 @@ import yaml
 
 from harvester_ccm.commands.call import refuse
 from harvester_ccm.commands.inventory import ENDPOINT_SLICES, Inventory
+from harvester_ccm.commands.render import Document
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import BEFORE_1_2, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.meta import Object, Resource
@@ -27,8 +28,6 @@ GUEST_NAMESPACE: Final = "default"
 HARVESTER_NAMESPACE: Final = "default"
 
 T = TypeVar("T", bound=Object)
-Document = dict[str, object]
-
 _GUEST: Final[Mapping[str, Resource[Any]]] = {
     "services": SERVICES,
     "config_maps": CONFIG_MAPS,

@@ -15,13 +15,12 @@ from typing import Final, cast
 
 import msgspec
 
+from harvester_ccm.commands.render import Document
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import ChangeService, EmitEvent, Step, request_for
 
 AFTER_WRITE: Final = "(of the answer to the write before)"
-
-Document = dict[str, object]
 
 
 def rehearse(steps: Iterable[Step], situation: Situation) -> list[Document]:

@@ -19,7 +19,8 @@ GAP: Final = 2
 NARROWEST: Final = 60
 WIDEST: Final = 140
 
-Document = Mapping[str, object]
+Document = dict[str, object]
+"""What JSON can hold."""
 
 
 class Output:
@@ -32,11 +33,11 @@ class Output:
         terminal = shutil.get_terminal_size(fallback=(120, 24)).columns
         self.width = width if width is not None else min(max(terminal, NARROWEST), WIDEST)
 
-    def document(self, document: Document) -> None:
+    def document(self, document: Mapping[str, object]) -> None:
         """Print a JSON document."""
         self.line(json.dumps(document, indent=2, ensure_ascii=False))
 
-    def answer(self, document: Document, *sentences: str, text: Document | None = None) -> None:
+    def answer(self, document: Mapping[str, object], *sentences: str, text: Mapping[str, object] | None = None) -> None:
         """Print a document; people also read the sentences, which say what follows from it.
 
         ``text`` is the document for people where scripts get one that is too long to read: with whole objects.
@@ -86,7 +87,7 @@ def rendered(value: object, *, width: int, indent: int = 0) -> Iterator[str]:
             else:
                 yield hanging(_scalar(one), first=f"{margin}{title}: ", width=width)
     elif _is_table(value):
-        rows = _table_of(cast("Sequence[Document]", value))
+        rows = _table_of(cast("Sequence[Mapping[str, object]]", value))
         widths = column_widths(rows)
         for row in rows:
             yield table_row(row, widths, width=width, indent=indent)
@@ -117,7 +118,7 @@ def _is_table(value: object) -> bool:
     return alike and not any(isinstance(cell, Mapping | list | tuple) for one in value for cell in one.values())
 
 
-def _table_of(entries: Sequence[Document]) -> list[list[str]]:
+def _table_of(entries: Sequence[Mapping[str, object]]) -> list[list[str]]:
     """Return heading and rows; a column without any value is left out."""
     columns = [key for key in entries[0] if any(one[key] not in (None, "") for one in entries)]
     heading = [_words(key).upper() for key in columns]
