@@ -56,17 +56,24 @@ MUTANTS: Final = (
     # What the Service controller does.
     Mutant(
         "a load balancer is made for a Service that is gone",
-        "controllers/service.py",
-        "        service = self._services.get(key)\n        return service is not None and service.metadata.uid == uid",
-        "        service = self._services.get(key)\n        return service is None or service.metadata.uid == uid",
+        "plan/service/steps.py",
+        "return service is not None and service.metadata.uid == uid",
+        "return service is None or service.metadata.uid == uid",
         SERVICE_TESTS,
     ),
     Mutant(
         "a load balancer is made for a Service that may go without a word",
-        "controllers/service.py",
+        "plan/service/steps.py",
         "service.metadata.uid == uid and service.metadata.has_finalizer(SERVICE_FINALIZER)",
         "service.metadata.uid == uid",
         SERVICE_TESTS,
+    ),
+    Mutant(
+        "a Service that has only our finalizer left wakes nobody",
+        "plan/service/selection.py",
+        "return asks or service.metadata.has_finalizer(SERVICE_FINALIZER) or Announcement.of(service).held",
+        "return asks",
+        "plan/service/test_selection.py",
     ),
     Mutant(
         "those who share an address take no turns",
@@ -85,8 +92,8 @@ MUTANTS: Final = (
     Mutant(
         "an address that is given wakes no secondary",
         "controllers/service.py",
-        "if new is not None and given_addresses((new,)) !=",
-        "if False and new is not None and given_addresses((new,)) !=",
+        "if new is not None and allocated_addresses((new,)) !=",
+        "if False and new is not None and allocated_addresses((new,)) !=",
         SERVICE_TESTS,
     ),
     Mutant(
@@ -149,15 +156,15 @@ MUTANTS: Final = (
     Mutant(
         "an address is shared that Harvester has not given",
         "plan/service/shared_address.py",
-        "(given is not None and given.isdisjoint({sharing.address, DHCP_ADDRESS}))",
+        "(allocated is not None and allocated.isdisjoint({sharing.address, DHCP_ADDRESS}))",
         "False",
         "plan/service/test_sharing.py plan/service/test_secondaries.py plan/service/test_world.py",
     ),
     Mutant(
         "a load balancer goes while others use its address",
         "plan/service/cleanup.py",
-        "users = (one for one in situation.dependants if _is_served(one, label) and held.intersection(one.addresses))",
-        "users: list[Service] = []",
+        "if _is_served(one, label) and held.intersection(one.addresses))",
+        "if False)",
         "plan/service/test_cleanup.py plan/service/test_sharing.py",
     ),
     # kube-vip in the guest.
