@@ -84,8 +84,9 @@ class _Budget:
 class EventRecorder:
     """Writes Events of this program to the guest cluster. ``run`` must be running for anything to be written."""
 
-    def __init__(self, client: ApiClient, *, host: str) -> None:
+    def __init__(self, client: ApiClient, *, host: str, first_pause: float = FIRST_PAUSE) -> None:
         self._client = client
+        self._first_pause = first_pause
         self._host = host
         self._queue: asyncio.Queue[_Key] = asyncio.Queue(QUEUE_LENGTH)
         self._current: _Key | None = None
@@ -138,7 +139,7 @@ class EventRecorder:
                 if number == tries:
                     self._drop(key, error)
                 else:
-                    await asyncio.sleep(backoff(number, first=FIRST_PAUSE, longest=LONGEST_PAUSE))
+                    await asyncio.sleep(backoff(number, first=self._first_pause, longest=LONGEST_PAUSE))
             except CCMError as error:
                 self._drop(key, error)
                 break

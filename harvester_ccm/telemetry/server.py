@@ -12,6 +12,7 @@ import errno
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from http import HTTPStatus
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -23,7 +24,7 @@ from aiohttp.web_protocol import RequestHandler
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.telemetry.answers import HttpAnswer, say, single, summary
-from harvester_ccm.telemetry.certificate import ServingCertificate
+from harvester_ccm.telemetry.certificate import LOOK_SECONDS, ServingCertificate
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 
@@ -49,17 +50,37 @@ class Reviewer(Protocol):
         """Return None if the caller with this ``Authorization`` header may get ``path``, else what to answer."""
 
 
+@dataclass(frozen=True)
+class ServerLimits:
+    """How many connections are served, and for how long, in seconds."""
+
+    connections: int = CONNECTIONS
+    connection_seconds: float = CONNECTION_SECONDS
+    certificate_seconds: float = LOOK_SECONDS
+    """Shortest time between two looks whether there is a new certificate."""
+
+
+USUAL_LIMITS: Final = ServerLimits()
+
+
 class HttpsServer:
     """Serves from the start to the end of an ``async with`` block."""
 
     def __init__(
-        self, settings: ServerSettings, health: HealthRegistry, *, telemetry: Telemetry, reviewer: Reviewer
+        self,
+        settings: ServerSettings,
+        health: HealthRegistry,
+        *,
+        telemetry: Telemetry,
+        reviewer: Reviewer,
+        limits: ServerLimits = USUAL_LIMITS,
     ) -> None:
         self._settings = settings
         self._health = health
         self._telemetry = telemetry
         self._reviewer = reviewer
-        self._certificate = ServingCertificate(settings)
+        self._limits = limits
+        self._certificate = ServingCertificate(settings, look_seconds=limits.certificate_seconds)
         self._connections: _Connections | None = None
         self._server: asyncio.Server | None = None
 
@@ -67,7 +88,7 @@ class HttpsServer:
         """Start to serve. Raises ConfigurationError: port in use, certificate not usable."""
         await self._certificate.load()
         listener = _listen(self._settings.bind_address, self._settings.port)
-        self._connections = _Connections(self._handle, self._certificate)
+        self._connections = _Connections(self._handle, self._certificate, self._limits)
         self._server = await asyncio.get_running_loop().create_server(
             self._connections,
             sock=listener,
@@ -127,9 +148,10 @@ def is_open(path: str, open_paths: Iterable[str]) -> bool:
 class _Connections(web.Server):
     """The open connections, each with its time limit."""
 
-    def __init__(self, handler: Handler, certificate: ServingCertificate) -> None:
+    def __init__(self, handler: Handler, certificate: ServingCertificate, limits: ServerLimits) -> None:
         super().__init__(handler, access_log=None, handler_cancellation=True, lingering_time=0.0)
         self._certificate = certificate
+        self._limits = limits
         self._ends: dict[RequestHandler, tuple[asyncio.Transport, asyncio.TimerHandle]] = {}
         self._closed = False
 
@@ -144,12 +166,12 @@ class _Connections(web.Server):
             transport.abort()
             return
         super().connection_made(handler, transport)
-        if len(self._ends) >= CONNECTIONS:
+        if len(self._ends) >= self._limits.connections:
             oldest, timer = self._ends.pop(next(iter(self._ends)))
             timer.cancel()
             oldest.abort()
         loop = asyncio.get_running_loop()
-        self._ends[handler] = transport, loop.call_later(CONNECTION_SECONDS, transport.abort)
+        self._ends[handler] = transport, loop.call_later(self._limits.connection_seconds, transport.abort)
 
     async def close(self) -> None:
         """End all connections; requests being answered get a moment."""

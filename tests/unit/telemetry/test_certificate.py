@@ -71,11 +71,6 @@ def authority(tmp_path: Path) -> Authority:
     return Authority("test", tmp_path)
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
-
-
 async def test_without_files_a_certificate_is_made() -> None:
     serving = ServingCertificate(settings(address="192.0.2.7"))
     await serving.load()
@@ -160,10 +155,9 @@ async def test_files_that_cannot_be_used_end_the_start(
         await ServingCertificate(settings(pair)).load()
 
 
-@pytest.mark.usefixtures("impatient")
 async def test_new_files_are_taken(authority: Authority) -> None:
     pair = authority.issue_server("one", ["one.example.org"])
-    serving = ServingCertificate(settings(pair))
+    serving = ServingCertificate(settings(pair), look_seconds=0.0)
     await serving.load()
     other = authority.issue_server("two", ["two.example.org"])
     other.certificate.replace(pair.certificate)
@@ -177,14 +171,13 @@ async def test_new_files_are_taken(authority: Authority) -> None:
     assert [entry["event"] for entry in logs] == ["serving certificate reloaded"]
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(("damage", "message"), BREAKAGES.values(), ids=BREAKAGES.keys())
 async def test_the_old_certificate_stays_while_the_files_are_wrong(
     authority: Authority, damage: Callable[[KeyPair, KeyPair], object], message: str
 ) -> None:
     pair = authority.issue_server("one", ["one.example.org"])
     good = pair.certificate.read_bytes(), pair.key.read_bytes()
-    serving = ServingCertificate(settings(pair))
+    serving = ServingCertificate(settings(pair), look_seconds=0.0)
     await serving.load()
     damage(pair, authority.issue_server("two", ["two.example.org"]))
 

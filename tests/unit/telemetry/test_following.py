@@ -21,7 +21,7 @@ from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import Done, Outcome
 from harvester_ccm.names import LB_CLUSTER
 from harvester_ccm.telemetry import served
-from harvester_ccm.telemetry.health import Aspect, HealthRegistry
+from harvester_ccm.telemetry.health import STUCK_SECONDS, Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.nodes import NodeMetrics
 from harvester_ccm.telemetry.services import ServiceMetrics
@@ -146,12 +146,14 @@ async def test_a_leader_that_lost_its_lease_and_goes_on_is_not_live() -> None:
     assert samples(telemetry)["leader_election_master_status"][master] == 0
 
 
-async def test_a_controller_that_is_stuck_is_not_live(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_controller_that_is_stuck_is_not_live() -> None:
+    now = 1000.0
+
     async def never(_key: str) -> Outcome:
         await asyncio.Event().wait()
         return Done()
 
-    telemetry, health = Telemetry("1"), HealthRegistry()
+    telemetry, health = Telemetry("1", clock=lambda: now), HealthRegistry()
     runner = Runner("service", never, workers=1)
     health.follow_controller(SERVICE_CONTROLLER, telemetry.follow_queue(runner))
     for name in (SERVICE_CONTROLLER, "cloud-node-lifecycle-controller"):
@@ -160,7 +162,7 @@ async def test_a_controller_that_is_stuck_is_not_live(monkeypatch: pytest.Monkey
         runner.enqueue("shop/web")
         await wait_for(lambda: runner.busy)
         assert problems(health, Aspect.LIVE) == {}
-        monkeypatch.setattr("harvester_ccm.telemetry.health.STUCK_SECONDS", 0.0)
+        now += STUCK_SECONDS + 1
 
         assert set(problems(health, Aspect.LIVE)) == {SERVICE_CONTROLLER}
 

@@ -15,11 +15,10 @@ import pytest
 from devenv.pki import Authority
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.telemetry import server as module
 from harvester_ccm.telemetry.answers import HttpAnswer, say
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.server import HttpsServer
+from harvester_ccm.telemetry.server import HttpsServer, ServerLimits
 
 HOST = "ccm.example.org"
 
@@ -98,9 +97,14 @@ def serving(tmp_path: Path) -> ServerSettings:
 
 
 @pytest.fixture
-async def scene(serving: ServerSettings, tmp_path: Path) -> AsyncIterator[RunningServer]:
+def limits() -> ServerLimits:
+    return ServerLimits()
+
+
+@pytest.fixture
+async def scene(serving: ServerSettings, tmp_path: Path, limits: ServerLimits) -> AsyncIterator[RunningServer]:
     health, gate = HealthRegistry(), Gate()
-    async with HttpsServer(serving, health, telemetry=Telemetry("1.2.3"), reviewer=gate):
+    async with HttpsServer(serving, health, telemetry=Telemetry("1.2.3"), reviewer=gate, limits=limits):
         yield RunningServer(Client(serving.port, tmp_path / "ca.crt"), serving, health, gate)
 
 
@@ -189,9 +193,8 @@ async def test_a_connection_serves_one_request(scene: RunningServer) -> None:
     assert reply.body == "ok"
 
 
-async def test_a_caller_who_says_nothing_is_sent_away(scene: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CONNECTION_SECONDS", 0.05)
-
+@pytest.mark.parametrize("limits", [ServerLimits(connection_seconds=0.05)], ids=["short"])
+async def test_a_caller_who_says_nothing_is_sent_away(scene: RunningServer) -> None:
     reader, writer = await scene.client.open()
 
     async with asyncio.timeout(5):
@@ -199,8 +202,8 @@ async def test_a_caller_who_says_nothing_is_sent_away(scene: RunningServer, monk
     writer.close()
 
 
-async def test_the_oldest_connection_makes_room(scene: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CONNECTIONS", 3)
+@pytest.mark.parametrize("limits", [ServerLimits(connections=3)], ids=["few"])
+async def test_the_oldest_connection_makes_room(scene: RunningServer) -> None:
     idle = [await scene.client.open() for _ in range(3)]
 
     assert (await scene.client.get("/healthz")).status == 200
@@ -231,10 +234,8 @@ async def test_the_end_of_the_block_ends_open_connections(serving: ServerSetting
         await client.open()
 
 
-async def test_a_new_certificate_is_shown_without_a_restart(
-    scene: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("harvester_ccm.telemetry.certificate.LOOK_SECONDS", 0.0)
+@pytest.mark.parametrize("limits", [ServerLimits(certificate_seconds=0.0)], ids=["eager"])
+async def test_a_new_certificate_is_shown_without_a_restart(scene: RunningServer, tmp_path: Path) -> None:
     other = Authority("other", tmp_path / "other")
     pair = other.issue_server("serving", [HOST])
     assert scene.settings.certificate is not None
