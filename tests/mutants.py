@@ -182,6 +182,20 @@ MUTANTS: Final = (
         "return self.ignored",
         "plan/service",
     ),
+    Mutant(
+        "Harvester announces an address that kube-vip announces still",
+        "plan/service/kube_vip.py",
+        "elif not found.ignored and (found.shown or (found.address is None and found.specified)):",
+        "elif found.ignored and found.shown:",
+        "plan/service/test_kube_vip.py",
+    ),
+    Mutant(
+        "a held Service shows an address to kube-vip that ignores it for ever",
+        "plan/service/kube_vip.py",
+        "    if found.held:\n        annotations[KUBE_VIP_IGNORE] = None\n",
+        "",
+        "plan/service/test_kube_vip.py plan/service/test_pool.py",
+    ),
     # The queue, the caches and the Lease.
     Mutant(
         "two of a group are worked on side by side",
