@@ -19,6 +19,7 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import DHCP_ADDRESS, LB_CONTROLLER_FINALIZER
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.selection import primary_reference
 from harvester_ccm.plan.service.situation import Backends, ListedStore, ServiceStates, Situation, observe
@@ -32,7 +33,6 @@ from harvester_ccm.plan.service.steps import (
     ServicePlan,
     Step,
     service_patch,
-    virtual_ip_ingress,
 )
 from tests.worlds.builders import CLUSTER
 from tests.worlds.memory_server import Document, MemoryServer

@@ -21,6 +21,7 @@ from harvester_ccm.plan.service.kube_vip import (
     hold_or_leave_requested,
     late_announcement,
     needs_endpoint_change,
+    virtual_ip_ingress,
 )
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, network_of
 from harvester_ccm.plan.service.pending import NO_DHCP_ANSWER, harvester_unavailable
@@ -32,7 +33,6 @@ from harvester_ccm.plan.service.steps import (
     change_load_balancer,
     change_service,
     emit,
-    virtual_ip_ingress,
 )
 
 CONTROLLER_PATIENCE: Final = 30.0

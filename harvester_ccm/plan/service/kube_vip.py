@@ -27,7 +27,7 @@ from harvester_ccm.kube_vip_names import (
     KUBE_VIP_INTERFACE,
     USER_IGNORE,
 )
-from harvester_ccm.model.core import Service
+from harvester_ccm.model.core import Ingress, PortStatus, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
@@ -207,6 +207,12 @@ def announce_like(primary: Service, service: Service, address: str) -> Annotatio
     if found.ignored:
         return default_device
     return {**(WITHDRAWN if found.withdrawn else announce(service, address)), **default_device}
+
+
+def virtual_ip_ingress(address: str, service: Service) -> tuple[Ingress, ...]:
+    """Return the status for an address, in the shape kube-vip writes: any other makes it announce again."""
+    ports = tuple(PortStatus(port=port.port, protocol=port.protocol) for port in service.spec.ports)
+    return (Ingress(ip=address, ip_mode="VIP", ports=ports),)
 
 
 def release(service: Service, *, device: str, announced_by_us: bool) -> Annotations:

@@ -26,7 +26,14 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.cleanup import deletion, users_of_address, wait_for_booking, withdrawal
 from harvester_ccm.plan.service.ignored import ignored_on_secondary
-from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, announce_like, hold, late_announcement
+from harvester_ccm.plan.service.kube_vip import (
+    WITHDRAWN,
+    Announcement,
+    announce_like,
+    hold,
+    late_announcement,
+    virtual_ip_ingress,
+)
 from harvester_ccm.plan.service.request import invalid, unknown_annotations, unsupported
 from harvester_ccm.plan.service.selection import primary_label, primary_reference, wants_load_balancer, was_secondary
 from harvester_ccm.plan.service.situation import Situation
@@ -37,7 +44,6 @@ from harvester_ccm.plan.service.steps import (
     change_service,
     emit,
     hand_to_harvester,
-    virtual_ip_ingress,
 )
 
 Port = tuple[str, int]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from harvester_ccm.model.core import SERVICES, Ingress, PortStatus, Service
+from harvester_ccm.model.core import SERVICES, Ingress, Service
 from harvester_ccm.model.harvester import LoadBalancer, load_balancers_in
 from harvester_ccm.model.meta import Resource
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome
@@ -119,12 +119,6 @@ def hand_to_harvester(service: Service) -> tuple[ChangeService, ...]:
 def emit(*events: EventMessage | None) -> tuple[EmitEvent, ...]:
     """Return a step for each Event that there is."""
     return tuple(EmitEvent(event) for event in events if event is not None)
-
-
-def virtual_ip_ingress(address: str, service: Service) -> tuple[Ingress, ...]:
-    """Return the status for an address, in the shape kube-vip writes: any other makes it announce again."""
-    ports = tuple(PortStatus(port=port.port, protocol=port.protocol) for port in service.spec.ports)
-    return (Ingress(ip=address, ip_mode="VIP", ports=ports),)
 
 
 def service_patch(service: Service, change: ServiceChange) -> dict[str, object]:

@@ -9,6 +9,7 @@ from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import LB_TOUCH, MOVING, Reason
 from harvester_ccm.plan.service.cluster_lb import address_event, is_being_answered, wait_for_address, without_address
 from harvester_ccm.plan.service.ignored import not_as_requested
+from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import (
     Document,
     LoadBalancerChange,
@@ -27,7 +28,6 @@ from harvester_ccm.plan.service.steps import (
     change_service,
     emit,
     hand_to_harvester,
-    virtual_ip_ingress,
 )
 
 TOUCH_AFTER: Final = 10.0

@@ -18,9 +18,10 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
 )
 from harvester_ccm.plan.service.cleanup import safe_to_delete
+from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, changed_document, load_balancer_change
 from harvester_ccm.plan.service.pending import pending_cause
-from harvester_ccm.plan.service.steps import ServiceChange, same_ingress, service_patch, virtual_ip_ingress
+from harvester_ccm.plan.service.steps import ServiceChange, same_ingress, service_patch
 from tests.worlds.builders import ADDRESS, CLUSTER, UID, allocated, load_balancer, marked, served, service
 
 DUAL = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
