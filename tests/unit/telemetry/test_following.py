@@ -122,10 +122,10 @@ async def test_last_contact_is_the_latest_of_watches_and_requests() -> None:
     assert name not in samples(telemetry)
 
     balancers.last_contact = asyncio.get_running_loop().time() - 100
-    assert samples(telemetry)[name][()] == pytest.approx(time.time() - 100, abs=1)
+    assert samples(telemetry)[name][()] == pytest.approx(time.time() - 100, abs=30)
 
     telemetry.request_done("harvester", "GET", "/version", 200, 0.1)
-    assert samples(telemetry)[name][()] == pytest.approx(time.time(), abs=1)
+    assert samples(telemetry)[name][()] == pytest.approx(time.time(), abs=30)
 
 
 async def test_a_leader_that_lost_its_lease_and_goes_on_is_not_live() -> None:
