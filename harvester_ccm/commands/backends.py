@@ -104,7 +104,7 @@ def _endpoints(present: EndpointSlice, inventory: Inventory) -> tuple[Backend, .
 def _machines_by_address(inventory: Inventory) -> dict[str, str]:
     return {
         nic.ip_address: one.metadata.name
-        for one in inventory.instances
+        for one in inventory.vmis
         for nic in (one.status.interfaces if one.status else None) or ()
         if nic.ip_address
     }

@@ -132,10 +132,10 @@ class NotLookedAt(CCMError):
 
 def vm_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
     """Return the check that the namespace has VMs, and that they are marked as this cluster's."""
-    machines, unread = inventory.machines, _why_unread(inventory, VIRTUAL_MACHINES)
+    vms, unread = inventory.vms, _why_unread(inventory, VIRTUAL_MACHINES)
     if unread:
         return skipped(HARVESTER, "VMs", unread)
-    if not machines:
+    if not vms:
         return failed(
             HARVESTER,
             "VMs",
@@ -146,7 +146,7 @@ def vm_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
     index = _index(inventory, guest)
     names = {one.name: one.cluster_label for one in index.by_name.values()}
     marked = sorted(name for name, label in names.items() if label == guest.name)
-    text = f"{len(machines)} in namespace {guest.namespace}"
+    text = f"{len(vms)} in namespace {guest.namespace}"
     if marked:
         return ok(HARVESTER, "VMs", f"{text}, {len(marked)} with label {VM_CLUSTER}={guest.name}")
     others = sorted({label for label in names.values() if label})
@@ -236,8 +236,8 @@ def load_balancer_check(inventory: Inventory, cluster: ClusterIdentity) -> Check
 
 def _index(inventory: Inventory, guest: ClusterIdentity) -> VMIndex:
     return index_vms(
-        inventory.machines,
-        inventory.instances,
+        inventory.vms,
+        inventory.vmis,
         cluster=guest,
         hostnames={},
         claims=claims_of(inventory.nodes),

@@ -154,22 +154,22 @@ async def read_guest(client: ApiClient) -> Inventory:
 async def read_harvester(client: ApiClient) -> Inventory:
     """Return what the program reads of Harvester; what cannot be read is a problem in the inventory."""
     namespace = client.namespace
-    balancers, machines, instances = await asyncio.gather(
+    balancers, vms, vmis = await asyncio.gather(
         ask_all(read_load_balancers(client, namespace)),
         ask_all(client.list(VIRTUAL_MACHINES, namespace=namespace)),
         ask_all(client.list(INSTANCES, namespace=namespace)),
     )
     asked: dict[str, Asked[Any]] = {
         LOAD_BALANCERS.plural: balancers,
-        VIRTUAL_MACHINES.plural: machines,
-        INSTANCES.plural: instances,
+        VIRTUAL_MACHINES.plural: vms,
+        INSTANCES.plural: vmis,
     }
     return Inventory(
         load_balancers=balancers.answer.items if balancers.answer else (),
         capabilities=capabilities_of(balancers.answer.resource.api_version) if balancers.answer else SINCE_1_2,
-        machines=machines.answer.items if machines.answer else (),
-        instances=instances.answer.items if instances.answer else (),
-        unread=frozenset().union(*(one.answer.unread for one in (machines, instances) if one.answer)),
+        vms=vms.answer.items if vms.answer else (),
+        vmis=vmis.answer.items if vmis.answer else (),
+        unread=frozenset().union(*(one.answer.unread for one in (vms, vmis) if one.answer)),
         problems=_problems(asked),
     )
 

@@ -92,7 +92,7 @@ def _from_files(call: Call, files: tuple[str, ...]) -> MappingReport:
     cluster = ClusterIdentity.of(call.settings, contents.namespace)
     index = ListedNodes(inventory, cluster).index()
     vmis = own_vmis(index)
-    if not vmis and inventory.instances:
+    if not vmis and inventory.vmis:
         vmis = _not_foreign(index)
         inventory = inventory.assuming(
             f"all VMs are this cluster's: no label {VM_CLUSTER} has the value of --cluster-name and no Node names one"

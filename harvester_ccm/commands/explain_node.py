@@ -91,8 +91,8 @@ async def _with_hostnames(store: ListedNodes, clusters: Clusters) -> Inventory:
     return found.assuming(f"host names of guests are not known: {', '.join(silent)}" if silent else "")
 
 
-async def _ask_hostname(clusters: Clusters, instance: VirtualMachineInstance) -> str:
-    meta = instance.metadata
+async def _ask_hostname(clusters: Clusters, vmi: VirtualMachineInstance) -> str:
+    meta = vmi.metadata
     question = clusters.harvester.get(GUEST_OS_INFO, meta.name, namespace=meta.namespace, subresource="guestosinfo")
     asked = await ask(question)
     return asked.answer.hostname if asked.answer else ""
@@ -116,19 +116,19 @@ def _from_files(call: Call, files: tuple[str, ...]) -> NodeReport:
 
 
 def with_stand_ins(inventory: Inventory) -> Inventory:
-    """Return the inventory with a VM for every instance that has none; it gets the UID that its Node names."""
-    present = {one.metadata.name for one in inventory.machines}
-    missing = [one for one in inventory.instances if one.metadata.name not in present]
+    """Return the inventory with a VM for every VMI that has none; it gets the UID that its Node names."""
+    present = {one.metadata.name for one in inventory.vms}
+    missing = [one for one in inventory.vmis if one.metadata.name not in present]
     if not missing:
         return inventory
     names = ", ".join(one.metadata.name for one in missing)
     made = tuple(_stand_in(one, inventory) for one in missing)
     sentence = f"a VM of the same name for VirtualMachineInstance {names}; its UID is not known"
-    return replace(inventory, machines=(*inventory.machines, *made)).assuming(sentence)
+    return replace(inventory, vms=(*inventory.vms, *made)).assuming(sentence)
 
 
-def _stand_in(instance: VirtualMachineInstance, inventory: Inventory) -> VirtualMachine:
-    meta = instance.metadata
+def _stand_in(vmi: VirtualMachineInstance, inventory: Inventory) -> VirtualMachine:
+    meta = vmi.metadata
     node = inventory.node(meta.name)
     uid = parse_provider_id(node.spec.provider_id) if node else None
     return VirtualMachine(

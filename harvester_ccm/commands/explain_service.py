@@ -52,9 +52,9 @@ async def _from_clusters(call: Call, key: str) -> ServiceReport:
         service = inventory.service(key)
         if service is None:
             raise CCMError(f"there is no Service {key} in this cluster")
-        machines = inventory.problems.get(VIRTUAL_MACHINES.plural)
-        if machines is not None:
-            inventory = inventory.assuming(f"the VMs cannot be read; nodes count under their own names ({machines})")
+        vms = inventory.problems.get(VIRTUAL_MACHINES.plural)
+        if vms is not None:
+            inventory = inventory.assuming(f"the VMs cannot be read; nodes count under their own names ({vms})")
         view = _view(call, inventory, clusters.harvester.namespace, now=datetime.now(UTC))
         report = report_service(service, inventory, view)
         claimed = report.claimed

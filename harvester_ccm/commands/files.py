@@ -36,8 +36,8 @@ _GUEST: Final[Mapping[str, Resource[Any]]] = {
 }
 _HARVESTER: Final[Mapping[str, Resource[Any]]] = {
     "load_balancers": LOAD_BALANCERS,
-    "machines": VIRTUAL_MACHINES,
-    "instances": INSTANCES,
+    "vms": VIRTUAL_MACHINES,
+    "vmis": INSTANCES,
     "slices": ENDPOINT_SLICES,
 }
 _SIDES: Final[Mapping[str, tuple[str, Resource[Any]]]] = {

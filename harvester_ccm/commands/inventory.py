@@ -40,7 +40,7 @@ class EndpointConditions(Model, frozen=True, kw_only=True):
 
 
 class EndpointTarget(Model, frozen=True, kw_only=True):
-    """``targetRef`` of an endpoint: the instance behind it."""
+    """``targetRef`` of an endpoint: the VMI behind it."""
 
     name: str = ""
     uid: str = ""
@@ -74,10 +74,10 @@ class Inventory:
     load_balancers: tuple[LoadBalancer, ...] = ()
     capabilities: Capabilities = SINCE_1_2
     """What Harvester's load balancers can do."""
-    machines: tuple[VirtualMachine, ...] = ()
-    instances: tuple[VirtualMachineInstance, ...] = ()
+    vms: tuple[VirtualMachine, ...] = ()
+    vmis: tuple[VirtualMachineInstance, ...] = ()
     unread: frozenset[str] = frozenset()
-    """VMs and instances that are there and could not be decoded."""
+    """VMs and VMIs that are there and could not be decoded."""
     slices: tuple[EndpointSlice, ...] = ()
     """EndpointSlices of Harvester."""
     hostnames: Mapping[str, str] = field(default_factory=dict)
@@ -94,10 +94,6 @@ class Inventory:
     def node(self, name: str) -> Node | None:
         """Return the Node with this name."""
         return next((one for one in self.nodes if one.metadata.name == name), None)
-
-    def instance(self, name: str) -> VirtualMachineInstance | None:
-        """Return the running instance of the VM with this name."""
-        return next((one for one in self.instances if one.metadata.name == name), None)
 
     @property
     def mapping(self) -> ConfigMap | None:
@@ -123,7 +119,7 @@ class Inventory:
             self.services,
             self.load_balancers,
             backends=Backends(
-                names=backend_names(self.nodes, self.machines),
+                names=backend_names(self.nodes, self.vms),
                 addresses=() if by_label else backend_addresses(self.nodes),
                 known=are_backends_known(synced=problem is None, problem=problem),
             ),
@@ -150,12 +146,12 @@ class ListedNodes:
         """The VMs of our namespace in Harvester; what could not be decoded of VMIs counts here too."""
         inventory = self.inventory
         problem = inventory.problems.get(VIRTUAL_MACHINES.plural)
-        return Listed(inventory.machines, problem=problem, unread=inventory.unread)
+        return Listed(inventory.vms, problem=problem, unread=inventory.unread)
 
     @property
     def vmis(self) -> Listed[VirtualMachineInstance]:
         """Those of them that run."""
-        return Listed(self.inventory.instances, problem=self.inventory.problems.get(INSTANCES.plural))
+        return Listed(self.inventory.vmis, problem=self.inventory.problems.get(INSTANCES.plural))
 
     @property
     def virtual_ips(self) -> VirtualIPs:

@@ -123,7 +123,7 @@ def test_explained_from_files(run: Runner, case: Writer) -> None:
 def test_backends_by_address() -> None:
     instance = objects.instance("w1", ("eth0", "default/lan", ["10.0.0.1"]))
     instance["status"]["interfaces"][0]["ipAddress"] = "10.0.0.1"
-    inventory = Inventory(instances=(INSTANCES.decode(msgspec.json.encode(instance)),), capabilities=BEFORE_1_2)
+    inventory = Inventory(vmis=(INSTANCES.decode(msgspec.json.encode(instance)),), capabilities=BEFORE_1_2)
     found = backends_of(LOAD_BALANCERS_V1ALPHA1.decode(msgspec.json.encode(old_balancer())), inventory)
     assert found is not None
     assert found.selected == ("w1", "10.0.0.9")

@@ -36,7 +36,7 @@ def contents(*vms: tuple[str, str], nodes: tuple[str, ...] = ()) -> Inventory:
         document = objects.instance(name, ("eth0", "default/lan", ["10.0.0.1"]), labels=mark)
         instances.append(INSTANCES.decode(msgspec.json.encode(document)))
     found = tuple(NODES.decode(msgspec.json.encode(objects.node(name))) for name in nodes)
-    return Inventory(machines=tuple(machines), instances=tuple(instances), nodes=found)
+    return Inventory(vms=tuple(machines), vmis=tuple(instances), nodes=found)
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def observed(world: ServiceControllerWorld) -> Inventory:
         nodes=caches.nodes.all(),
         config_maps=caches.config_maps.all(),
         load_balancers=caches.load_balancers.all(),
-        machines=caches.machines.all(),
+        vms=caches.machines.all(),
     )
 
 

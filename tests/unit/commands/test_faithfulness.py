@@ -73,7 +73,7 @@ async def test_lists_and_caches_show_the_same_situation(capabilities: Capabiliti
         nodes=(NODES.decode(msgspec.json.encode(node)),),
         load_balancers=balancers,
         capabilities=capabilities,
-        machines=(VIRTUAL_MACHINES.decode(msgspec.json.encode(objects.machine())),),
+        vms=(VIRTUAL_MACHINES.decode(msgspec.json.encode(objects.machine())),),
     )
     caches = caches_of(inventory)
     for service in inventory.services:
@@ -96,7 +96,7 @@ def caches_of(inventory: Inventory) -> ServiceCaches:
     caches.services._replace_all(inventory.services, "100")
     caches.load_balancers._replace_all(inventory.load_balancers, "100")
     caches.nodes._replace_all(inventory.nodes, "100")
-    caches.machines._replace_all(inventory.machines, "100")
+    caches.machines._replace_all(inventory.vms, "100")
     for informer in (caches.services, caches.nodes, caches.machines, caches.config_maps, caches.load_balancers):
         informer._mark_synced()
     caches.refresh_backends()
