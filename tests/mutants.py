@@ -196,6 +196,28 @@ MUTANTS: Final = (
         "",
         "plan/service/test_kube_vip.py plan/service/test_pool.py",
     ),
+    # Load balancers without a Service.
+    Mutant(
+        "one is deleted the moment it looks left over",
+        "plan/service/orphans.py",
+        "if too_early and not seen_gone:",
+        "if False:",
+        "plan/service/test_orphans.py controllers/test_orphans.py",
+    ),
+    Mutant(
+        "one that only has our cluster's name is deleted",
+        "plan/service/orphans.py",
+        "    if state is Orphan.LIKELY:",
+        "    if False:",
+        "plan/service/test_orphans.py controllers/test_orphans.py",
+    ),
+    Mutant(
+        "one is deleted before its booking is certain, or while its address is in use",
+        "plan/service/orphans.py",
+        "    if unsafe:",
+        "    if False:",
+        "plan/service/test_orphans.py controllers/test_orphans.py",
+    ),
     # The queue, the caches and the Lease.
     Mutant(
         "two of a group are worked on side by side",
@@ -277,7 +299,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "explain decides a Node's life before its initialisation is written",
-        "commands/node_report.py",
+        "commands/explain_node.py",
         "life = observe_lifecycle(store, after,",
         "life = observe_lifecycle(store, node,",
         "commands/test_explain_node_requests.py",
