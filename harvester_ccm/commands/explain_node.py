@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final, cast
-
-import msgspec
+from typing import Final
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, expect_arguments, refuse
 from harvester_ccm.commands.clusters import Clusters, ask, open_clusters, read_inventory
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
-from harvester_ccm.commands.rehearsal import AFTER_WRITE, merge, request_text
+from harvester_ccm.commands.rehearsal import after_write, event_document, is_warning, request_text
 from harvester_ccm.commands.render import Document
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
@@ -31,7 +29,6 @@ from harvester_ccm.model.harvester import (
     VirtualMachineInstance,
 )
 from harvester_ccm.model.meta import ObjectMeta
-from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.node.addresses import AddressVerdict, plan_addresses
 from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
 from harvester_ccm.plan.node.existence import LiveGet, power, vm_to_get
@@ -189,8 +186,7 @@ class NodeReport:
     @property
     def exit_code(self) -> int:
         """Problems: it waits, something is odd about it, or its VM is gone."""
-        notes = (*self.plan.notes, *((self.lifecycle.note,) if self.lifecycle.note else ()))
-        warned = any(note.type == "Warning" for note in notes)
+        warned = any(is_warning(step) for step in self.steps)
         return EXIT_PROBLEMS if warned or self.plan.waiting or self.lifecycle.deletion else EXIT_OK
 
     def document(self) -> Document:
@@ -204,8 +200,8 @@ class NodeReport:
             "notKept": self.plan.left_alone or None,
             "addresses": [_address_document(one) for one in self.addresses],
             "steps": list(self.steps),
-            "waitsFor": _note_document(waiting) if waiting else None,
-            "remarks": [_note_document(note) for note in self.plan.remarks],
+            "waitsFor": event_document(waiting) if waiting else None,
+            "remarks": [event_document(note) for note in self.plan.remarks],
             "assumptions": list(self.assumptions),
         }
 
@@ -272,7 +268,7 @@ def _rehearsed(node: Node, plan: NodePlan) -> tuple[list[Document], Node]:
         request = patch_request(node, patch)
         if request is not None:
             sent.append(_request_document(request))
-            node = _patched(node, request.body)
+            node = after_write(NODES, node, request.body)
     return sent, node
 
 
@@ -285,25 +281,15 @@ def _life_requests(node: Node, plan: LifecyclePlan) -> Iterator[Document]:
 
 
 def _events(plan: NodePlan, lifecycle: LifecyclePlan) -> Iterator[Document]:
-    for note in (plan.done, *plan.notes, lifecycle.note):
-        if note is not None:
-            yield {"event": _note_document(note)}
+    for event in (plan.done, *plan.notes, lifecycle.note):
+        if event is not None:
+            yield {"event": event_document(event)}
 
 
 def _request_document(request: NodeRequest) -> Document:
     if request.method == "DELETE":
         return {"node": {"name": request.name, "delete": dict(request.body)}}
     return {"node": {"name": request.name, "subresource": request.subresource, "patch": dict(request.body)}}
-
-
-def _patched(node: Node, body: Mapping[str, object]) -> Node:
-    merged = merge(cast("Document", msgspec.to_builtins(node)), body)
-    merged = merge(merged, {"metadata": {"resourceVersion": AFTER_WRITE}})
-    return NODES.decode(msgspec.json.encode(merged))
-
-
-def _note_document(note: EventMessage) -> Document:
-    return {"type": note.type, "reason": str(note.reason), "message": note.message}
 
 
 def _address_document(verdict: AddressVerdict) -> Document:

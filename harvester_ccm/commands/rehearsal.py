@@ -16,7 +16,9 @@ from typing import Final, cast
 import msgspec
 
 from harvester_ccm.commands.render import Document
-from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.meta import ObjectT, Resource
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import ChangeService, EmitEvent, Step, request_for
 
@@ -33,8 +35,7 @@ def rehearse(steps: Iterable[Step], situation: Situation) -> list[Document]:
     taken: list[Document] = []
     for step in steps:
         if isinstance(step, EmitEvent):
-            event = step.event
-            taken.append({"event": {"type": event.type, "reason": str(event.reason), "message": event.message}})
+            taken.append({"event": event_document(step.event)})
             continue
         named = None if isinstance(step, ChangeService) else present.get(step.name)
         request = request_for(step, situation, service, named)
@@ -44,7 +45,7 @@ def rehearse(steps: Iterable[Step], situation: Situation) -> list[Document]:
         match request.method:
             case "PATCH":
                 taken.append({"service": {**target, "subresource": "status", "patch": request.body}})
-                service = _patched(service, request.body)
+                service = after_write(SERVICES, service, request.body)
             case "POST":
                 taken.append({"loadBalancer": {"create": request.body}})
             case "PUT":
@@ -54,10 +55,16 @@ def rehearse(steps: Iterable[Step], situation: Situation) -> list[Document]:
     return taken
 
 
-def _patched(service: Service, patch: Mapping[str, object]) -> Service:
-    document = cast("Document", msgspec.to_builtins(service))
-    merged = merge(document, {**patch, "metadata": {**_section(patch, "metadata"), "resourceVersion": AFTER_WRITE}})
-    return SERVICES.decode(msgspec.json.encode(merged))
+def event_document(event: EventMessage) -> Document:
+    """Return an Event as an explanation shows it."""
+    return {"type": event.type, "reason": str(event.reason), "message": event.message}
+
+
+def after_write(resource: Resource[ObjectT], item: ObjectT, patch: Mapping[str, object]) -> ObjectT:
+    """Return the object that a merge patch leaves behind."""
+    document = cast("Document", msgspec.to_builtins(item))
+    merged = merge(merge(document, patch), {"metadata": {"resourceVersion": AFTER_WRITE}})
+    return resource.decode(msgspec.json.encode(merged))
 
 
 def merge(target: Mapping[str, object], patch: Mapping[str, object]) -> Document:
