@@ -24,7 +24,7 @@ from harvester_ccm.plan.service.kube_vip import (
     virtual_ip_ingress,
 )
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, network_of
-from harvester_ccm.plan.service.pending import NO_DHCP_ANSWER, harvester_unavailable
+from harvester_ccm.plan.service.pending import NO_DHCP_ANSWER, UNAVAILABLE_PATIENCE, harvester_unavailable
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     ServiceChange,
@@ -41,8 +41,6 @@ DHCP_PATIENCE: Final = 30.0
 """Seconds kube-vip may take for a lease before we tell."""
 NO_ADDRESS: Final = frozenset({"no_matching_pool", "no_such_pool", "pool_exhausted"})
 """Causes for which Harvester certainly has no address for a Service."""
-UNAVAILABLE_PATIENCE: Final = 5.0
-"""Seconds Harvester may be out of reach before waiting Services are told."""
 
 
 def plan_cluster(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:

@@ -17,12 +17,12 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cleanup import plan_cleanup, safe_to_delete
-from harvester_ccm.plan.service.cluster_lb import UNAVAILABLE_PATIENCE, plan_cluster
+from harvester_ccm.plan.service.cluster_lb import plan_cluster
 from harvester_ccm.plan.service.create import plan_creation, plan_replacement, read_replaced
 from harvester_ccm.plan.service.ignored import converted, ignored_settings, refused_changes
 from harvester_ccm.plan.service.ownership import adoption_note, foreign_note
-from harvester_ccm.plan.service.pending import harvester_unavailable
-from harvester_ccm.plan.service.request import Request, unsupported
+from harvester_ccm.plan.service.pending import UNAVAILABLE_PATIENCE, harvester_unavailable
+from harvester_ccm.plan.service.request import unsupported
 from harvester_ccm.plan.service.selection import primary_reference, was_secondary
 from harvester_ccm.plan.service.shared_address import plan_leaving, plan_secondary
 from harvester_ccm.plan.service.situation import Situation
@@ -72,11 +72,11 @@ def _plan_unavailable(situation: Situation) -> ServicePlan:
 
 def _plan_own(situation: Situation) -> ServicePlan:
     """Return the plan for a Service with an address of its own."""
-    service, request, match = situation.service, situation.request, situation.match
+    service, match = situation.service, situation.match
     current = match.lb
-    notes = [*request.problems, *(foreign_note(one, situation.cluster) for one in match.foreign[:1])]
+    notes = [*situation.request.problems, *(foreign_note(one, situation.cluster) for one in match.foreign[:1])]
     if current is not None and not current.metadata.deleting:
-        plan = _plan_present(situation, request, current)
+        plan = _plan_present(situation, current)
     elif current is not None and not _may_be_left_behind(situation, current):
         plan = _plan_going(situation, current)
     elif any(one.metadata.name == match.expected_name for one in match.foreign):
@@ -115,9 +115,10 @@ def _plan_going(situation: Situation, going: LoadBalancer) -> ServicePlan:
     )
 
 
-def _plan_present(situation: Situation, request: Request, current: LoadBalancer) -> ServicePlan:
+def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
     """Return the plan for a load balancer that exists: keep it right, or switch it to the other workload type."""
-    service, wanted = situation.service, request.workload_type
+    service, request = situation.service, situation.request
+    wanted = request.workload_type
     vm = current.spec.workload_type == "vm"
     if not current.capabilities.has_cluster_type or wanted in {None, current.spec.workload_type}:
         refusal = unsupported(service, vm=vm)

@@ -38,6 +38,8 @@ class PendingCause:
     """What to tell when it has not."""
 
 
+UNAVAILABLE_PATIENCE: Final = 5.0
+"""Seconds Harvester may be out of reach before waiting Services are told."""
 TELL_AFTER_FAILURES: Final = 2
 """Failures in a row after which a fault that may pass by itself is told to the user."""
 _REQUIREMENT = re.compile(
