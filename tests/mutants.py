@@ -48,8 +48,8 @@ class Mutant:
         return [f"tests/unit/{test}" for test in self.tests.split()]
 
 
-SERVICE_TESTS: Final = "controllers/test_service_controller.py"
-SHARING_TESTS: Final = "plan/service/test_sharing.py"
+SERVICE_TESTS: Final = "controllers/test_service.py"
+SHARING_TESTS: Final = "plan/service/test_shared_address.py"
 OWNERSHIP_TESTS: Final = "plan/service/test_ownership.py"
 
 MUTANTS: Final = (
@@ -158,14 +158,14 @@ MUTANTS: Final = (
         "plan/service/shared_address.py",
         "(allocated is not None and allocated.isdisjoint({sharing.address, DHCP_ADDRESS}))",
         "False",
-        "plan/service/test_sharing.py plan/service/test_secondaries.py plan/service/test_world.py",
+        "plan/service/test_shared_address.py plan/service/test_decision_world.py",
     ),
     Mutant(
         "a load balancer goes while others use its address",
         "plan/service/cleanup.py",
         "if _is_served(one, label) and held.intersection(one.addresses))",
         "if False)",
-        "plan/service/test_cleanup.py plan/service/test_sharing.py",
+        "plan/service/test_cleanup.py plan/service/test_shared_address.py",
     ),
     # kube-vip in the guest.
     Mutant(
@@ -173,7 +173,7 @@ MUTANTS: Final = (
         "plan/service/kube_vip.py",
         'if found.address is not None or found.wished else {KUBE_VIP_IGNORE: "true"}',
         'if True else {KUBE_VIP_IGNORE: "true"}',
-        "plan/service/test_pool.py plan/service/test_sharing.py",
+        "plan/service/test_cluster_lb.py plan/service/test_shared_address.py",
     ),
     Mutant(
         "what the user keeps from kube-vip is given to it",
@@ -194,7 +194,7 @@ MUTANTS: Final = (
         "plan/service/kube_vip.py",
         "    if found.held:\n        annotations[KUBE_VIP_IGNORE] = None\n",
         "",
-        "plan/service/test_kube_vip.py plan/service/test_pool.py",
+        "plan/service/test_kube_vip.py plan/service/test_cluster_lb.py",
     ),
     # Load balancers without a Service.
     Mutant(
@@ -281,7 +281,7 @@ MUTANTS: Final = (
         "plan/node/decision.py",
         "return VirtualIPs(addresses, services.synced and readable, problem)",
         "return VirtualIPs(addresses, True, problem)",
-        "controllers/test_node_controller.py",
+        "controllers/test_node.py",
     ),
     Mutant(
         "a VM whose VMI cannot be read is called stopped",
@@ -295,7 +295,7 @@ MUTANTS: Final = (
         "controllers/node.py",
         "node, written = await self._write(request), True",
         "_, written = await self._write(request), True",
-        "controllers/test_node_controller.py",
+        "controllers/test_node.py",
     ),
     Mutant(
         "explain decides a Node's life before its initialisation is written",
@@ -323,7 +323,7 @@ MUTANTS: Final = (
         "plan/node/lifecycle.py",
         'preconditions = {"uid": self.uid, "resourceVersion": self.resource_version}',
         "preconditions: dict[str, str] = {}",
-        "plan/node/test_lifecycle.py controllers/test_node_lifecycle_controller.py",
+        "plan/node/test_lifecycle.py controllers/test_node_lifecycle.py",
     ),
 )
 
