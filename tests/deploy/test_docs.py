@@ -33,6 +33,7 @@ HEALTH_CHECKS = f"{PREFIX}healthcheck-"
 LOAD_BALANCER_CLASS = f"{PREFIX}harvester"
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+_PICTURE = re.compile(r"!\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(?P<text>.+?) *$", re.MULTILINE)
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
@@ -101,6 +102,23 @@ def test_links_stay_inside_the_site(page: Path) -> None:
     """A link out of docs/ works in a checkout and is dead on the site."""
     relative = [link["target"].partition("#")[0] for link in _LINK.finditer(prose(page)) if "://" not in link["target"]]
     assert [target for target in relative if not (page.parent / target).resolve().is_relative_to(DOCS)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_pictures_are_there(page: Path) -> None:
+    shown = [picture["target"] for picture in _PICTURE.finditer(prose(page))]
+    assert [target for target in shown if not (page.parent / target).is_file()] == []
+
+
+def test_the_map_names_files_that_exist() -> None:
+    """A page or picture of the rooms that lags behind the code leads newcomers astray."""
+    pictures = "".join(picture.read_text() for picture in (DOCS / "images").glob("*.svg"))
+    page = (DOCS / "development.md").read_text() + pictures
+    present = {path.name for room in ("harvester_ccm", "tests", "devenv") for path in (ROOT / room).rglob("*.py")}
+    named = set(re.findall(r"\b(?:[a-z_]+/)*[a-z_0-9]+\.py\b", page))
+    assert {name for name in named if "/" not in name} - present == set()
+    paths = [name for name in named if "/" in name]
+    assert [name for name in paths if not any((ROOT / top / name).is_file() for top in ("", "harvester_ccm"))] == []
 
 
 @pytest.mark.parametrize("page", LINKED, ids=name_of)
