@@ -38,7 +38,7 @@ def document(item: Any) -> Document:
     return plain
 
 
-class ControllerWorld:
+class SharedAddressWorld:
     """The Service controller on two API servers in memory; Harvester gives addresses."""
 
     def __init__(self) -> None:
@@ -115,9 +115,9 @@ class ControllerWorld:
         return [f"{call.verb} {call.path}" for call in writes]
 
 
-def with_primary(*, own: bool) -> ControllerWorld:
+def with_primary(*, own: bool) -> SharedAddressWorld:
     """Return a world with a served primary, and with Services that have an address of their own each."""
-    world = ControllerWorld()
+    world = SharedAddressWorld()
     world.guest.put(SERVICE, document(served()))
     world.harvester.put(BALANCER, document(allocated()))
     for number, name in enumerate(SHARERS_OF_ONE if own else ()):
@@ -130,17 +130,17 @@ def with_primary(*, own: bool) -> ControllerWorld:
     return world
 
 
-async def until(condition: Callable[[], object], *, within: float) -> float:
-    """Return how many seconds it took until the condition held."""
+async def until(condition: Callable[[], object], *, within: float, step: float = 0.01) -> float:
+    """Return how many seconds it took until the condition held; ``step`` is between two looks."""
     loop = asyncio.get_running_loop()
     started = loop.time()
     while not condition():
         assert loop.time() - started < within, f"did not come about within {within} s"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(step)
     return loop.time() - started
 
 
-async def unrelated_is_served(world: ControllerWorld, name: str) -> float:
+async def unrelated_is_served(world: SharedAddressWorld, name: str) -> float:
     """Create a Service that shares nothing and return in how many seconds it has its address."""
     world.guest.put(SERVICE, document(service(name, uid=f"uid-of-{name}")))
     return await until(lambda: world.address(name), within=200)
@@ -180,7 +180,9 @@ def test_bystander_is_served_in_the_usual_time(server: str, verb: str, path: str
                 assert under_way() == 1, "what is slow goes on, one after the other"
                 await asyncio.sleep(SLOW)
             # All of them come to an end, too.
-            await until(lambda: all(world.address(name) == ADDRESS for name in SHARERS_OF_ONE), within=100 * SLOW)
+            await until(
+                lambda: all(world.address(name) == ADDRESS for name in SHARERS_OF_ONE), within=100 * SLOW, step=1.0
+            )
 
     scenario()
 
