@@ -63,6 +63,8 @@ class Answer:
     message: str
     request: str
     """Verb and path, for logs: ``PUT /apis/…``."""
+    about: str = ""
+    """Name of the object that it is about, by a Status; empty unless the request was for that one."""
     retry_after: float | None = None
     """Seconds the server asked us to wait (header ``Retry-After`` or ``details.retryAfterSeconds``)."""
 
@@ -88,12 +90,15 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """Raised on 404: the object, or the whole resource type, is not there."""
+    """Raised on 404 with a Status that names what was asked for: the object, or its namespace, is not there."""
 
-    @property
-    def names_object(self) -> bool:
-        """Whether the object is meant: for a type that it does not serve, a server has no Status but a page."""
-        return self.answer.reason == "NotFound"
+
+class NotServed(ApiError):
+    """Raised on every other 404: nobody serves this path, which says nothing about the object.
+
+    It comes from a server without the resource type, and from whatever stands in front of one and has no route for a
+    moment.
+    """
 
 
 class AlreadyExists(ApiError):
@@ -131,7 +136,7 @@ class AdmissionDenied(ApiError):
 _BY_STATUS: dict[int, type[ApiError]] = {
     401: Unauthorized,
     403: Forbidden,
-    404: NotFound,
+    404: NotServed,
     409: Conflict,
     410: Gone,
     422: Invalid,
@@ -145,6 +150,8 @@ def error_from_answer(answer: Answer) -> ApiError:
         return AdmissionDenied(answer)
     if answer.status == 409 and answer.reason == "AlreadyExists":
         return AlreadyExists(answer)
+    if answer.status == 404 and answer.reason == "NotFound" and answer.about:
+        return NotFound(answer)
     if answer.reason == "Expired":
         return Gone(answer)
     if answer.status >= 500:
@@ -154,7 +161,7 @@ def error_from_answer(answer: Answer) -> ApiError:
 
 def error_from_response(*, status: int, body: bytes, request: str, retry_after: str | None = None) -> ApiError:
     """Return the error for an HTTP response; ``body`` is a Status object or any text."""
-    reason, message, seconds = _read_status(body)
+    reason, message, seconds, name = _read_status(body)
     if retry_after and retry_after.isascii() and retry_after.isdigit():
         seconds = float(retry_after)
     # To come back after no time at all is no answer to "when": the caller's own pauses apply.
@@ -165,25 +172,28 @@ def error_from_response(*, status: int, body: bytes, request: str, retry_after: 
             reason=reason,
             message=message or f"HTTP status {status}",
             request=request,
+            about=name if name in request.split("/") else "",
             retry_after=delay,
         )
     )
 
 
-def _read_status(body: bytes) -> tuple[str, str, float | None]:
+def _read_status(body: bytes) -> tuple[str, str, float | None, str]:
     try:
         document = json.loads(body)
     except ValueError:
         text = body[:MAX_MESSAGE].decode("utf-8", "replace").strip()
         # A page says nothing, and a JSON document that was cut short may hold anything.
-        return "", "" if text.startswith(("<", "{", "[")) else text, None
+        return "", "" if text.startswith(("<", "{", "[")) else text, None, ""
     if not isinstance(document, dict) or document.get("kind") != "Status":
         # A JSON document that is not a Status may hold anything, a Secret included.
-        return "", "", None
-    details = document.get("details")
-    seconds = details.get("retryAfterSeconds") if isinstance(details, dict) else None
+        return "", "", None, ""
+    found = document.get("details")
+    details = found if isinstance(found, dict) else {}
+    seconds = details.get("retryAfterSeconds")
     return (
         str(document.get("reason") or ""),
         str(document.get("message") or "")[:MAX_MESSAGE],
         float(seconds) if isinstance(seconds, int) and seconds > 0 else None,
+        str(details.get("name") or ""),
     )

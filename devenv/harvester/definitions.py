@@ -10,7 +10,7 @@ import yaml
 
 from devenv.harvester.records import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, POOLS
 from devenv.watch import Document, documents
-from harvester_ccm.errors import Conflict, NotFound, Throttled
+from harvester_ccm.errors import Conflict, NotServed, Throttled
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.versions import versions_serving
 
@@ -91,7 +91,7 @@ async def _is_served(client: ApiClient, path: str) -> bool | None:
     """Return whether a collection can be listed; None while the API server prepares it."""
     try:
         await client.request("GET", path)
-    except NotFound:
+    except NotServed:
         return False
     except Throttled:
         return None

@@ -20,7 +20,7 @@ from harvester_ccm.errors import (
     CCMError,
     CredentialError,
     Forbidden,
-    NotFound,
+    NotServed,
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
@@ -242,7 +242,7 @@ async def _credential_check(credentials: Credentials, where: str, found: Connect
         when = f"; the token expired on {expiry:%Y-%m-%d %H:%M} UTC" if expiry and expiry <= now else ""
         text = str(refusal) if isinstance(refusal, Unauthorized) else f"not accepted: {refusal}"
         return failed(where, "credential", f"{text}{when}", REMEDIES[where])
-    if refusal is not None and not isinstance(refusal, Forbidden | NotFound):
+    if refusal is not None and not isinstance(refusal, Forbidden | NotServed):
         return skipped(where, "credential", f"cannot be told: {refusal}")
     if found.user == "system:anonymous":
         return failed(where, "credential", "none is sent: the user is system:anonymous", REMEDIES[where])

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from harvester_ccm.access import both_credentials
 from harvester_ccm.commands.inventory import ENDPOINT_SLICES, IDENTITY_NAMESPACE, EndpointSlice, Inventory
 from harvester_ccm.config import Settings
-from harvester_ccm.errors import CCMError, CredentialError, NotFound, Unreachable
+from harvester_ccm.errors import CCMError, CredentialError, NotFound, NotServed, Unreachable
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.versions import versions_serving
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
@@ -105,7 +105,7 @@ async def read_load_balancers(harvester: ApiClient, namespace: str) -> Balancers
 
     try:
         return await read(LOAD_BALANCERS)
-    except NotFound:
+    except NotServed:
         served = await versions_serving(harvester, LOAD_BALANCERS.group, LOAD_BALANCERS.plural)
         chosen = choose_load_balancers(served, LOAD_BALANCERS)
         if chosen == LOAD_BALANCERS:

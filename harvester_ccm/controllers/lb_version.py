@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.errors import CCMError, NotFound
+from harvester_ccm.errors import CCMError, NotServed
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.kube.versions import versions_serving
@@ -42,7 +42,7 @@ class HarvesterVersion:
     async def choose(self, error: CCMError | None) -> Resource[LoadBalancer]:
         """Return the resource to read, after the question to Harvester where it may be another one by now."""
         age = asyncio.get_running_loop().time() - self._asked
-        if isinstance(error, NotFound):
+        if isinstance(error, NotServed):
             await self._look()
         elif self._resource != LOAD_BALANCERS and age >= JUST_ASKED_SECONDS:
             if age < EARLY_SECONDS:

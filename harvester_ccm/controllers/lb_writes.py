@@ -7,7 +7,7 @@ been upgraded drops from such a write what only the newer version has.
 
 from __future__ import annotations
 
-from harvester_ccm.errors import AlreadyExists, Answer, Conflict, NotFound
+from harvester_ccm.errors import AlreadyExists, Answer, Conflict, NotFound, NotServed
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer, load_balancers_in
@@ -33,23 +33,18 @@ class BalancerWrites:
             raise Conflict(error.answer) from error
         self._observe(created)
 
-    async def replace(self, name: str, document: Document, change: LoadBalancerChange) -> LoadBalancer | None:
-        """Write a load balancer whole, as it is with a change made, and return it; None when it is gone.
+    async def replace(self, name: str, document: Document, change: LoadBalancerChange) -> LoadBalancer:
+        """Write a load balancer whole, as it is with a change made, and return it.
 
-        Raises Conflict when it is not the cached one any more, or when Harvester did not take the change, as one in the
-        middle of an upgrade does: to repeat that at once would be to repeat it without end.
+        Raises Conflict when it is gone or not the cached one any more, or when Harvester did not take the change, as
+        one in the middle of an upgrade does: to repeat that at once would be to repeat it without end.
         """
-        current = self._cache.get(f"{self._namespace}/{name}")
         resource = load_balancers_in(str(document["apiVersion"]))
         await self._check(str(document["apiVersion"]), name)
         try:
             written = await self._harvester.replace(resource, name, document, namespace=self._namespace)
         except NotFound as error:
-            if not error.names_object:
-                raise
-            if current is not None:
-                self._cache.forget(current)
-            return None
+            raise Conflict(error.answer) from error
         if resource != LOAD_BALANCERS and changed_document(written, change) != written.document():
             raise _conflict(name, f"Harvester did not take a change of it in {resource.version}; is it being upgraded?")
         self._observe(written)
@@ -59,9 +54,7 @@ class BalancerWrites:
         """Delete that very load balancer; return whether it was there. Raises Conflict when it is another one."""
         try:
             await self._harvester.delete(self._cache.resource, name, namespace=self._namespace, uid=uid)
-        except NotFound as error:
-            if not error.names_object:
-                raise
+        except NotFound:
             return False
         return True
 
@@ -76,8 +69,10 @@ class BalancerWrites:
         """Return whether Harvester serves the newest version now; what it says of its versions comes a moment later."""
         try:
             await self._harvester.get(LOAD_BALANCERS, name, namespace=self._namespace)
-        except NotFound as error:
-            return error.names_object
+        except NotFound:
+            return True
+        except NotServed:
+            return False
         return True
 
     def _observe(self, written: LoadBalancer) -> None:

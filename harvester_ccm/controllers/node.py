@@ -22,7 +22,7 @@ from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.virtual_ips import VirtualAddresses
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import Forbidden, Invalid, NotFound
+from harvester_ccm.errors import Conflict, Forbidden, Invalid, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.model.core import NODES, Node
@@ -138,9 +138,9 @@ class NodeController:
                 request = patch_request(node, patch)
                 if request is not None:
                     node, written = await self._write(request), True
-        except NotFound:
-            self._nodes.forget(node)
-            return
+        except NotFound as error:
+            # That it is gone is for the watch to say.
+            raise Conflict(error.answer) from error
         except (Invalid, Forbidden) as error:
             if isinstance(error, Invalid) and await self._was_replaced(node):
                 return

@@ -16,7 +16,7 @@ import structlog
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import CCMError, NotFound
+from harvester_ccm.errors import CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.model.core import NODES, Node
@@ -144,9 +144,9 @@ class NodeLifecycleController:
     async def _write_taints(self, node: Node, request: NodeRequest) -> None:
         try:
             written = await self._guest.merge_patch(NODES, request.name, request.body)
-        except NotFound:
-            self._nodes.forget(node)
-            return
+        except NotFound as error:
+            # That it is gone is for the watch to say.
+            raise Conflict(error.answer) from error
         self._nodes.observe(written)
         taints = [taint.key for taint in written.spec.taints]
         log.info("node taints changed", node=node.metadata.name, ready=node.ready, taints=taints)

@@ -188,7 +188,7 @@ class ServiceController:
 
     async def _send(self, key: str, request: ServiceRequest, step: WriteStep, state: ServiceState) -> None:
         if request.method == "PATCH":
-            await self._patch_service(key, request)
+            await self._patch_service(request)
             return
         try:
             await self._write_load_balancer(key, request, step)
@@ -200,20 +200,15 @@ class ServiceController:
                 self._emit(key, event, state)
             raise
 
-    async def _patch_service(self, key: str, request: ServiceRequest) -> None:
-        service = self._services.get(key)
+    async def _patch_service(self, request: ServiceRequest) -> None:
         try:
             written = await self._guest.merge_patch(
                 SERVICES, request.name, request.body, namespace=request.namespace, subresource="status"
             )
-        except NotFound:
-            if service is not None:
-                self._services.forget(service)
-            return
-        if written.metadata.deleting and not written.metadata.finalizers:
-            self._services.forget(written)
-        else:
-            self._services.observe(written)
+        except NotFound as error:
+            # That it is gone is for the watch to say.
+            raise Conflict(error.answer) from error
+        self._services.observe(written)
 
     async def _write_load_balancer(self, key: str, request: ServiceRequest, step: WriteStep) -> None:
         name = request.name
@@ -223,8 +218,7 @@ class ServiceController:
                 log.info("load balancer created", service=key, lb=name)
             case ChangeLoadBalancer(change=change):
                 written = await self._writes.replace(name, request.body, change)
-                if written is not None:
-                    log.info("load balancer updated", service=key, lb=name, address=written.address)
+                log.info("load balancer updated", service=key, lb=name, address=written.address)
             case DeleteLoadBalancer(uid=uid):
                 deleted = await self._writes.delete(name, uid)
                 log.info("load balancer deleted" if deleted else "load balancer was gone already", service=key, lb=name)

@@ -19,7 +19,7 @@ from typing import Final, Generic
 
 import structlog
 
-from harvester_ccm.errors import ApiError, CCMError, Forbidden, Gone, NotFound, WatchSilent
+from harvester_ccm.errors import ApiError, CCMError, Forbidden, Gone, NotServed, WatchSilent
 from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.collection import Page, WatchEvent
@@ -165,12 +165,6 @@ class Informer(Generic[ObjectT]):
         if _version(item) > self._seen:
             self._put(item)
 
-    def forget(self, item: ObjectT) -> None:
-        """Drop an object that a write of ours found to be gone, unless a newer version is known."""
-        current = self._objects.get(item.metadata.key)
-        if current is not None and current.metadata.uid == item.metadata.uid:
-            self._remove(item.metadata.key)
-
     async def run(self) -> None:
         """Keep the store up to date until cancelled."""
         while True:
@@ -191,7 +185,7 @@ class Informer(Generic[ObjectT]):
         await self._chose_otherwise(None)
         try:
             page = await self._read_page()
-        except NotFound as error:
+        except NotServed as error:
             if not await self._chose_otherwise(error):
                 raise
             page = await self._read_page()

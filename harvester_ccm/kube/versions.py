@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from harvester_ccm.errors import NotFound, UnexpectedAnswer
+from harvester_ccm.errors import NotServed, UnexpectedAnswer
 from harvester_ccm.kube.client import ApiClient
 
 
@@ -35,7 +35,7 @@ async def served_versions(client: ApiClient, group: str) -> tuple[str, ...]:
     """
     try:
         body = await client.request("GET", f"/apis/{group}")
-    except NotFound:
+    except NotServed:
         return ()
     try:
         return tuple(entry.version for entry in _decode(body).versions)
@@ -56,7 +56,7 @@ async def versions_serving(client: ApiClient, group: str, plural: str) -> tuple[
             body = await client.request("GET", path)
             if any(entry.name == plural for entry in _decode_resources(body).resources):
                 found.append(version)
-        except NotFound:
+        except NotServed:
             # It went between the two questions.
             continue
         except msgspec.MsgspecError as error:

@@ -8,7 +8,7 @@ import pytest
 
 from devenv.proxy import FaultProxy
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
+from harvester_ccm.model.core import CONFIG_MAPS
 from tests.apiserver.follower import Follower, data_of
 from tests.worlds.waiting import wait_for
 
@@ -103,28 +103,3 @@ async def test_deleted_object_does_not_come_back_by_a_late_answer(
 
         assert follower.get("cm") is None
         assert follower.changes[-1] == ("cm", {"a": "2"}, None)
-
-
-async def test_object_that_a_write_found_gone_is_dropped(
-    follower: Follower, put_config_map: Put, delete_config_map: Delete
-) -> None:
-    put_config_map("cm", a="1")
-    async with follower.synced():
-        stale = follower.get("cm")
-        assert stale is not None
-        another = replace_uid(stale, "another")
-
-        follower.informer.forget(another)
-        assert follower.get("cm") is stale
-        follower.informer.forget(stale)
-        follower.informer.forget(stale)
-        assert follower.get("cm") is None
-
-        delete_config_map("cm")
-        put_config_map("cm", a="2")
-        await follower.saw(("cm", None, {"a": "1"}), ("cm", {"a": "1"}, None), ("cm", None, {"a": "2"}))
-
-
-def replace_uid(item: ConfigMap, uid: str) -> ConfigMap:
-    meta = item.metadata
-    return ConfigMap(metadata=type(meta)(name=meta.name, namespace=meta.namespace, uid=uid))

@@ -11,8 +11,8 @@ import pytest
 from devenv.faults import Answer, Cut, Drop, Fault, Lose, Rule, Silence
 from devenv.proxy import FaultProxy
 from devenv.stage import Stage, until
-from harvester_ccm.names import IPAM, LB_SERVICE_NAME
-from tests.e2e.observing import caught_up
+from harvester_ccm.names import IPAM, LB_SERVICE_NAME, Reason
+from tests.e2e.observing import caught_up, completed
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
@@ -22,6 +22,7 @@ MOST_EVENTS = 3
 """Events about a Service from its creation to its address: one of them may be about a fault."""
 MOST_EVENTS_IN_A_STORM = 6
 NAMES = ["web", "wiki", "shop"]
+PAGE = Answer(404, body=b"404 page not found\n", content_type="text/plain")
 CONFLICT = Answer(409, "the object has been modified; please apply your changes to the latest version", "Conflict")
 BUSY = Answer(429, "too many requests", "TooManyRequests", retry_after=1)
 BROKEN = Answer(500, "etcdserver: request timed out", "InternalError")
@@ -99,6 +100,37 @@ async def test_guest_fails_a_write(stage: Stage, fault: Fault, times: int) -> No
     await remove_all(stage)
 
     assert rule.hits >= 3
+
+
+async def test_pages_without_a_status_do_not_mean_that_a_service_is_gone(stage: Stage) -> None:
+    await stage.create_service("web")
+    before = await completed(stage, "web")
+    await caught_up(stage)
+    patch = stage.guest_proxy.inject(PAGE, method="PATCH", path="/services/web", times=1)
+    stage.guest_proxy.inject(PAGE, method="GET", path="/services/web$", times=1)
+
+    ports = [{"name": "http", "port": 80, "protocol": "TCP"}, {"name": "more", "port": 8080, "protocol": "TCP"}]
+    await stage.change_service("web", {"spec": {"ports": ports}})
+
+    async def followed() -> bool:
+        service = await stage.service("web")
+        return service is not None and [len(one.ports) for one in service.status.load_balancer.ingress] == [2]
+
+    await until(followed, within=20, what="both ports in the status")
+    assert patch.hits == 1
+    await caught_up(stage)
+    (after,) = await stage.load_balancers()
+    assert (after.metadata.uid, after.address) == (before.metadata.uid, before.address)
+    assert [told.reason for told in await stage.told("web")] == [Reason.ENSURING, Reason.ENSURED]
+
+
+async def test_page_in_answer_to_the_first_write_does_not_make_a_service_unseen(stage: Stage) -> None:
+    rule = stage.guest_proxy.inject(PAGE, method="PATCH", path=SERVICES, times=len(NAMES))
+
+    await serve_all(stage)
+    await remove_all(stage)
+
+    assert rule.hits == len(NAMES)
 
 
 @pytest.mark.parametrize("end", [FaultProxy.cut_watches, FaultProxy.end_watches, FaultProxy.expire_watches])

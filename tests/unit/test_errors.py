@@ -20,6 +20,7 @@ from harvester_ccm.errors import (
     Gone,
     Invalid,
     NotFound,
+    NotServed,
     ServerError,
     Throttled,
     Unauthorized,
@@ -33,11 +34,16 @@ REQUEST = "PUT /api/v1/namespaces/shop/services/web"
 
 
 def error(
-    status: int, *, reason: str = "", message: str = "words", seconds: object = None, retry_after: str | None = None
+    status: int,
+    *,
+    reason: str = "",
+    message: str = "words",
+    about: object = None,
+    seconds: object = None,
+    retry_after: str | None = None,
 ) -> ApiError:
-    body = {"kind": "Status", "reason": reason, "message": message}
-    if seconds is not None:
-        body["details"] = {"retryAfterSeconds": seconds}  # type: ignore[assignment]  # a Status is not only text
+    details = {"name": about, "retryAfterSeconds": seconds}
+    body = {"kind": "Status", "reason": reason, "message": message, "details": details}
     return error_from_response(status=status, body=json.dumps(body).encode(), request=REQUEST, retry_after=retry_after)
 
 
@@ -48,7 +54,8 @@ def error(
         (400, "BadRequest", BadRequest),
         (401, "Unauthorized", Unauthorized),
         (403, "Forbidden", Forbidden),
-        (404, "NotFound", NotFound),
+        (404, "NotFound", NotServed),
+        (404, "", NotServed),
         (405, "MethodNotAllowed", BadRequest),
         (409, "AlreadyExists", AlreadyExists),
         (409, "Conflict", Conflict),
@@ -68,6 +75,31 @@ def test_class_follows_from_status_and_reason(status: int, reason: str, expected
     assert type(found) is expected
     assert str(found) == "words"
     assert (found.answer.status, found.answer.reason, found.answer.request) == (status, reason, REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("about", "reason", "expected"),
+    [
+        pytest.param("web", "NotFound", NotFound, id="the object"),
+        pytest.param("shop", "NotFound", NotFound, id="its namespace"),
+        pytest.param("another", "NotFound", NotServed, id="another object"),
+        pytest.param("", "NotFound", NotServed, id="no object"),
+        pytest.param(None, "NotFound", NotServed, id="no name"),
+        pytest.param(["web"], "NotFound", NotServed, id="no text"),
+        pytest.param("web", "", NotServed, id="no reason"),
+    ],
+)
+def test_only_a_status_that_names_the_object_says_that_it_is_not_there(
+    about: object, reason: str, expected: type[ApiError]
+) -> None:
+    assert type(error(404, reason=reason, about=about)) is expected
+
+
+def test_page_says_nothing_about_the_object() -> None:
+    found = error_from_response(status=404, body=b"404 page not found\n", request=REQUEST)
+
+    assert type(found) is NotServed
+    assert str(found) == "404 page not found"
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,14 @@ Fault = Callable[[Call], CCMError | None]
 """What a request is answered with; None lets it pass."""
 
 
-def refused(status: int, reason: str, message: str) -> CCMError:
-    """Return the error for an answer with this status."""
-    return error_from_answer(Answer(status, reason, message, "test"))
+def refused(status: int, reason: str, message: str, *, about: str = "") -> CCMError:
+    """Return the error for an answer with this status, about the object that was asked for."""
+    return error_from_answer(Answer(status, reason, message, "test", about))
+
+
+def page() -> CCMError:
+    """Return the error for the page of something without a route, be it an API server or what stands before one."""
+    return refused(404, "", "404 page not found")
 
 
 class MemoryServer:
@@ -94,7 +99,8 @@ class MemoryServer:
         self.hanging = False
         """Whether no request is answered at all, and watches say nothing."""
         self.lagging = False
-        """Whether watches say nothing of what happens now, and will not."""
+        self._untold: list[tuple[str, str, Document]] = []
+        """Whether watches say nothing of what happens, until ``catch_up``."""
         self.unserved: frozenset[str] = frozenset()
         """``group/version`` that there are not: the path is unknown."""
         self.deaf_to: Callable[[Call], bool] = lambda _call: False
@@ -146,7 +152,8 @@ class MemoryServer:
         if found is None:
             prefix, _, plural = name_of(collection).rpartition("/")
             kind = f"{plural}.{prefix.partition('/')[0]}" if "/" in prefix else plural
-            raise refused(404, "NotFound", f'{kind} "{key.rpartition("/")[2]}" not found')
+            name = key.rpartition("/")[2]
+            raise refused(404, "NotFound", f'{kind} "{name}" not found', about=name)
         return found
 
     def items(self, collection: Where, namespace: str = "") -> list[Document]:
@@ -215,6 +222,13 @@ class MemoryServer:
         for _, queue in list(self._watchers):
             await queue.join()
 
+    def catch_up(self) -> None:
+        """Lag no longer: tell those who watch what has happened meanwhile."""
+        self.lagging, untold = False, self._untold
+        self._untold = []
+        for collection, kind, document in untold:
+            self._deliver(collection, kind, document)
+
     def break_watches(self) -> None:
         """End every watch, as a server that goes away."""
         for _, queue in self._watchers:
@@ -256,7 +270,7 @@ class MemoryServer:
         if call.is_write and self.faults:
             error = self.faults.pop(0)
         if any(call.path.startswith(f"/apis/{version}/") for version in self.unserved):
-            error = refused(404, "", "404 page not found")
+            error = page()
         await asyncio.sleep(self.delay(call))
         if error is not None:
             raise error
@@ -295,8 +309,14 @@ class MemoryServer:
 
     def _tell(self, collection: str, kind: str, document: Document) -> None:
         self._history.append((self.version, collection, kind, document))
+        if self.lagging:
+            self._untold.append((collection, kind, document))
+        elif not self.hanging:
+            self._deliver(collection, kind, document)
+
+    def _deliver(self, collection: str, kind: str, document: Document) -> None:
         for watched, queue in self._watchers:
-            if watched == collection and not self.hanging and not self.lagging:
+            if watched == collection:
                 queue.put_nowait((kind, document))
 
 

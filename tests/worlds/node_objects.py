@@ -165,14 +165,14 @@ def reasons(plan: AddressPlan) -> list[str]:
     return [note.reason.name for note in ((plan.problem,) if plan.problem else ()) + plan.notes]
 
 
-def answered(status: int, message: str, reason: str = "") -> ApiError:
-    """Return the error for an answer of an API server."""
-    return error_from_answer(Answer(status, reason, message, "GET /x"))
+def answered(status: int, message: str, reason: str = "", *, about: str = "") -> ApiError:
+    """Return the error for an answer of an API server, about the object that was asked for."""
+    return error_from_answer(Answer(status, reason, message, "GET /x", about))
 
 
 def vm_not_found(name: str = "w1") -> ApiError:
     """Return the error by which an API server says that a VM does not exist."""
-    return answered(404, f'virtualmachines.kubevirt.io "{name}" not found', "NotFound")
+    return answered(404, f'virtualmachines.kubevirt.io "{name}" not found', "NotFound", about=name)
 
 
 def patched(target: Node, body: Mapping[str, object]) -> Node:

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import TypeVar
 
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.tokens import FixedToken, TokenSource
+from harvester_ccm.model.meta import Object
+
+ObjectT = TypeVar("ObjectT", bound=Object)
+
+
+class OfflineInformer(Informer[ObjectT]):
+    """A cache that a test fills by hand, with ``observe``."""
+
+    def lose(self, item: ObjectT) -> None:
+        """Drop an object, as after a watch that told of its end."""
+        self._remove(item.metadata.key)
 
 
 def offline_client(cluster: str = "guest", token: TokenSource | None = None) -> ApiClient:

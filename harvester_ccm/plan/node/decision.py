@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from harvester_ccm.config import NodeSettings
-from harvester_ccm.errors import CCMError, Forbidden, NotFound
+from harvester_ccm.errors import CCMError, Forbidden, NotServed
 from harvester_ccm.model.core import Node, format_provider_id, parse_provider_id
 from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.outcome import EventMessage
@@ -105,7 +105,7 @@ class NodePlan:
 def virtual_ips_of(addresses: Set[IPAddress], services: Lister[object], load_balancers: Lister[object]) -> VirtualIPs:
     """Return the addresses together with how far they can be relied on."""
     problem = load_balancers.problem
-    readable = load_balancers.synced or isinstance(problem, Forbidden | NotFound)
+    readable = load_balancers.synced or isinstance(problem, Forbidden | NotServed)
     return VirtualIPs(addresses, services.synced and readable, problem)
 
 

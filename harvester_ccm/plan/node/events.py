@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from harvester_ccm.errors import CCMError, CredentialError, Forbidden, NotFound, Unauthorized, Unreachable
+from harvester_ccm.errors import CCMError, CredentialError, Forbidden, NotServed, Unauthorized, Unreachable
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, NodeReason
@@ -63,7 +63,7 @@ def harvester_note(error: CCMError, *, action: str, namespace: str) -> EventMess
             text, subject = f"does not accept the credential in the cloud-config; renew it: {error}", "credential"
         case Unreachable():
             text, subject = f"cannot be reached; trying again: {error}", "unreachable"
-        case NotFound():
+        case NotServed():
             text, subject = f"does not know how to {action}; is the cloud-config's server a Harvester? {error}", "kind"
         case _:
             text, subject = f"failed to {action} in namespace {namespace}; trying again: {error}", "failing"

@@ -174,7 +174,7 @@ def is_certain_absence(error: CCMError, vm_name: str) -> bool:
     sentence about the VM counts.
     """
     sentence = f'virtualmachines.kubevirt.io "{vm_name}" not found'
-    return isinstance(error, NotFound) and error.answer.reason == "NotFound" and sentence in error.answer.message
+    return isinstance(error, NotFound) and sentence in error.answer.message
 
 
 def power(vm: VM) -> Power:

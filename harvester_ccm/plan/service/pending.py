@@ -18,6 +18,7 @@ from harvester_ccm.errors import (
     Forbidden,
     Invalid,
     NotFound,
+    NotServed,
     ServerError,
     Unauthorized,
     Unreachable,
@@ -172,7 +173,7 @@ def _unavailable_text(error: CCMError | None) -> str:
                 f"The credential in the cloud-config lacks a right in Harvester: {error}. Bind the ClusterRole "
                 "harvesterhci.io:cloudprovider to it in the namespace of the VMs"
             )
-        case NotFound() if "namespaces " not in str(error):
+        case NotServed():
             return (
                 "Harvester does not serve loadbalancer.harvesterhci.io in a version that is spoken (v1beta1, "
                 "v1alpha1). Check that its load balancer controller is installed"

@@ -12,7 +12,7 @@ from harvester_ccm.commands.checks_connection import Result
 from harvester_ccm.commands.checks_content import HARVESTER_APIS, api_check
 from harvester_ccm.commands.clusters import read_load_balancers
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.errors import Forbidden, NotFound
+from harvester_ccm.errors import Forbidden, NotServed
 from harvester_ccm.model.harvester import BEFORE_1_2, INSTANCES, LOAD_BALANCERS_V1ALPHA1
 from harvester_ccm.names import LB_CLUSTER
 from tests.unit.commands import objects
@@ -95,7 +95,7 @@ async def test_load_balancers_are_read_in_the_version_there_is() -> None:
 
 
 async def test_without_any_version_the_refusal_stays() -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotServed):
         await read_load_balancers(Harvester().client, objects.VMS)
 
 

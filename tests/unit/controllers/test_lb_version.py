@@ -258,7 +258,7 @@ async def test_without_any_version_the_newest_is_waited_for() -> None:
     with capture_logs() as logs:
         async with scene.live():
             await asyncio.sleep(120)
-            assert scene.problem == "NotFound"
+            assert scene.problem == "NotServed"
             assert chosen(logs) == []
             scene.server.served = ("v1beta1", "v1alpha1")
             await asyncio.sleep(60)
@@ -274,7 +274,7 @@ async def test_refused_question_is_told_once_and_asked_again() -> None:
     with capture_logs() as logs:
         async with scene.live():
             await asyncio.sleep(120)
-            assert scene.problem == "NotFound"
+            assert scene.problem == "NotServed"
             scene.server.discovery_fault = None
             await asyncio.sleep(60)
             assert not scene.problem

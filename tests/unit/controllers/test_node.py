@@ -7,9 +7,11 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from harvester_ccm.controllers.service import ServiceCaches
+from harvester_ccm.errors import CCMError
 from harvester_ccm.names import REGION, ZONE
 from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import refused
+from tests.worlds.memory_server import page, refused
 from tests.worlds.node_objects import node_settings
 from tests.worlds.node_world import (
     BALANCER,
@@ -67,6 +69,41 @@ async def test_node_waits_for_vm_then_for_its_start_then_for_its_address() -> No
         assert await initialised(scene, ["w1"]) < 0.2
         await until(lambda: len(scene.told("w1")) == 4)
     assert scene.told("w1") == ["VMNotFound", "VMNotRunning", "NoAddress", "Synced"]
+
+
+NODE_GONE = refused(404, "NotFound", 'nodes "w1" not found', about="w1")
+
+
+@pytest.mark.parametrize("answer", [page(), NODE_GONE], ids=["a page", "that it is gone"])
+@pytest.mark.parametrize("ready", ["True", "False"], ids=["refreshed", "tainted"])
+def test_node_that_a_write_does_not_find_stays_a_backend_until_it_is_seen_to_go(answer: CCMError, ready: str) -> None:
+    @jumping_time
+    async def run() -> None:
+        scene = NodeWorld()
+        scene.boot(ZONED, "10.0.0.1")
+        caches = ServiceCaches(scene.services, scene.load_balancers, scene.nodes, scene.machines, scene.config_maps)
+        backends: set[tuple[str, ...]] = set()
+
+        def look(_old: object, _new: object) -> None:
+            caches.refresh_backends()
+            backends.add(caches.backends.names)
+
+        async with scene.live():
+            scene.join("w1", system_uuid=ZONED.system_uuid)
+            await initialised(scene, ["w1"])
+            scene.nodes.on_change(look)
+            scene.guest_server.faults.append(answer)
+            if ready == "True":
+                scene.report(ZONED, "10.0.0.2")
+                await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"))
+            else:
+                scene.stop(ZONED)
+                scene.say_ready("w1", ready)
+                await until(lambda: "shutdown" in scene.taints("w1"))
+            assert scene.guest_server.faults == []
+        assert backends == {("w1",)}
+
+    run()
 
 
 @jumping_time

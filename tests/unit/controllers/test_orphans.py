@@ -30,7 +30,7 @@ from harvester_ccm.plan.service.orphans import LOOK_AGAIN_SEEN, ORPHAN_GRACE
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES
 from tests.worlds.builders import ADDRESS, CLUSTER, DELETED_AT, LB_NAME, UID, allocated
 from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer, refused
+from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer, page, refused
 
 SERVICE: Final = "v1/services"
 BALANCER: Final = "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
@@ -185,6 +185,7 @@ async def test_service_that_got_its_load_balancer_back_unseen_keeps_it() -> None
 ANSWERS: dict[str, Callable[[], CCMError]] = {
     "401": lambda: refused(401, "Unauthorized", "Unauthorized"),
     "403": lambda: refused(403, "Forbidden", "services is forbidden"),
+    "a page": page,
     "429": lambda: refused(429, "TooManyRequests", "busy"),
     "500": lambda: refused(500, "InternalError", "broken"),
     "unreachable": lambda: Unreachable("no answer"),

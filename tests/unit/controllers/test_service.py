@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.errors import Answer, Conflict, Forbidden, ServerError, Unreachable, error_from_answer
+from harvester_ccm.errors import Answer, Conflict, Forbidden, NotServed, ServerError, Unreachable, error_from_answer
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
@@ -15,7 +15,7 @@ from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE
 from tests.worlds.builders import ADDRESS, LB_NAME, allocated, marked, served, service
 from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import refused
+from tests.worlds.memory_server import page, refused
 from tests.worlds.service_controller_world import ServiceControllerWorld
 
 KEY = "shop/web"
@@ -176,12 +176,14 @@ async def test_what_exists_already_is_found_by_asking() -> None:
     assert stage.told() == ["web: Normal EnsuredLoadBalancer"]
 
 
-async def test_a_load_balancer_that_vanished_unseen_is_created_again() -> None:
+async def test_a_load_balancer_that_a_write_finds_gone_is_created_again_when_it_is_seen_to_be() -> None:
     stage = await stage_with(served(), balancers=(allocated(address="10.0.0.9"),))
     stage.harvester.lagging = True
     stage.harvester.remove(LOAD_BALANCERS, LB_KEY)
-    await stage.reconcile(KEY)
+    with pytest.raises(Conflict):
+        await stage.reconcile(KEY)
     assert stage.writes() == [f"PUT {LB_NAME}"]
+    stage.harvester.catch_up()
     await stage.reconcile(KEY)
     assert stage.writes() == [f"POST {LB_NAME}"]
     assert stage.told() == ["web: Warning RecreatingLoadBalancer"]
@@ -204,13 +206,27 @@ async def test_another_load_balancer_of_the_name_is_not_deleted() -> None:
     assert LB_KEY in stage.harvester.of(LOAD_BALANCERS)
 
 
-async def test_a_service_that_vanished_unseen_is_forgotten() -> None:
+async def test_a_service_that_a_write_finds_gone_is_gone_when_it_is_seen_to_be() -> None:
     stage = await stage_with(service())
     stage.guest.lagging = True
     stage.guest.remove(SERVICES, KEY)
-    await stage.reconcile(KEY)
-    assert stage.caches.services.get(KEY) is None
+    with pytest.raises(Conflict):
+        await stage.reconcile(KEY)
     assert stage.writes() == ["PATCH web/status"], "a load balancer that is made for nobody is nobody's to delete"
+    assert stage.caches.services.get(KEY) is not None
+    stage.guest.catch_up()
+    assert await stage.reconcile(KEY) == Done()
+    assert stage.writes() == []
+
+
+async def test_a_page_in_the_place_of_an_answer_makes_no_service_unseen() -> None:
+    stage = await stage_with(service())
+    stage.guest.faults.append(page())
+    with pytest.raises(NotServed):
+        await stage.reconcile(KEY)
+    assert stage.writes() == ["PATCH web/status"]
+    await stage.reconcile(KEY)
+    assert stage.writes() == ["PATCH web/status", f"POST {LB_NAME}"]
 
 
 async def test_nothing_is_made_for_a_service_that_cannot_be_held() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.errors import Answer, CCMError, Conflict, NotFound
+from harvester_ccm.errors import Answer, CCMError, Conflict, NotServed
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, LoadBalancer
@@ -21,7 +21,7 @@ from tests.worlds.service_controller_world import ServiceControllerWorld
 KEY = "shop/web"
 LB_KEY = f"vms/{LB_NAME}"
 OLD = LOAD_BALANCERS_V1ALPHA1
-NO_SUCH_VERSION = NotFound(Answer(404, "", "404 page not found", "DELETE /x"))
+NO_SUCH_VERSION = NotServed(Answer(404, "", "404 page not found", "DELETE /x"))
 
 
 def node(name: str, address: str) -> dict[str, Any]:
@@ -101,7 +101,7 @@ async def test_one_of_an_earlier_provider_is_found_by_the_uid_and_keeps_its_name
 async def test_missing_version_is_no_missing_load_balancer() -> None:
     stage = await stage_with(hosted(deleting=True), balancers=(balancer(),))
     stage.harvester.faults.append(NO_SUCH_VERSION)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotServed):
         await stage.reconcile(KEY)
     assert KEY in stage.guest.of(SERVICES)
 
@@ -112,7 +112,7 @@ async def test_missing_version_is_no_missing_load_balancer() -> None:
 async def test_missing_version_does_not_make_a_load_balancer_forgotten() -> None:
     stage = await stage_with(hosted(), balancers=(balancer(),))
     stage.harvester.faults.append(NO_SUCH_VERSION)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotServed):
         await stage.reconcile(KEY)
     assert stage.caches.load_balancers.get(LB_KEY) is not None
 

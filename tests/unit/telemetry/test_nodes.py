@@ -8,13 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.names import UNINITIALIZED_TAINT
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.nodes import NodeMetrics
 from tests.unit.telemetry.test_metrics import samples
-from tests.worlds.offline import offline_client
+from tests.worlds.offline import OfflineInformer, offline_client
 
 
 def node(version: int, *, tainted: bool, age: float | None = 40.0) -> Node:
@@ -26,7 +25,7 @@ def node(version: int, *, tainted: bool, age: float | None = 40.0) -> Node:
 
 async def test_new_nodes_are_timed_once() -> None:
     telemetry = Telemetry("1")
-    nodes: Informer[Node] = Informer(offline_client(), NODES)
+    nodes: OfflineInformer[Node] = OfflineInformer(offline_client(), NODES)
     NodeMetrics(telemetry, nodes)
     for version, tainted in enumerate((True, True, False, False), 1):
         nodes.observe(node(version, tainted=tainted))
@@ -40,10 +39,10 @@ async def test_new_nodes_are_timed_once() -> None:
 
 async def test_nodes_that_were_there_before_are_not_timed() -> None:
     telemetry = Telemetry("1")
-    nodes: Informer[Node] = Informer(offline_client(), NODES)
+    nodes: OfflineInformer[Node] = OfflineInformer(offline_client(), NODES)
     NodeMetrics(telemetry, nodes)
     nodes.observe(node(1, tainted=False))
-    nodes.forget(node(1, tainted=False))
+    nodes.lose(node(1, tainted=False))
     nodes.observe(node(2, tainted=True, age=None))
 
     assert samples(telemetry)["node_controller_initial_node_sync_delay_seconds_count"][()] == 0

@@ -20,7 +20,7 @@ from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.services import ServiceMetrics, state_of
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.builders import CLUSTER, load_balancer, service
-from tests.worlds.offline import offline_client
+from tests.worlds.offline import OfflineInformer, offline_client
 
 CREATED = "2026-11-21T08:00:00Z"
 NOW = datetime.fromisoformat(CREATED).timestamp()
@@ -38,7 +38,7 @@ class ServiceMetricsWorld:
     """Caches that are filled by hand, and a report on them under a clock that is set by hand."""
 
     def __init__(self) -> None:
-        self.services: Informer[Service] = Informer(offline_client(), SERVICES)
+        self.services: OfflineInformer[Service] = OfflineInformer(offline_client(), SERVICES)
         self.load_balancers: Informer[LoadBalancer] = Informer(offline_client(), LOAD_BALANCERS)
         self.now = NOW
         self.candidate = Candidate()
@@ -144,7 +144,7 @@ async def test_the_wait_for_an_address_is_measured(scene: ServiceMetricsWorld) -
 
 async def test_a_service_that_goes_away_was_not_served(scene: ServiceMetricsWorld) -> None:
     deleted, changed = scene.see(service("deleted")), scene.see(service("changed"))
-    scene.services.forget(deleted)
+    scene.services.lose(deleted)
     scene.see(service("changed", kind="ClusterIP"))
     scene.see(service("leaving", ours=True, deleting=True))
 

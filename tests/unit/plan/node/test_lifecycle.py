@@ -390,7 +390,7 @@ def test_survey_counts_our_nodes_only() -> None:
             id="not granted",
         ),
         pytest.param(answered(500, "boom"), "Failed deleting node w1: boom", None, id="fault of the server"),
-        pytest.param(answered(404, "not found"), None, None, id="is gone already"),
+        pytest.param(answered(404, 'nodes "w1" not found', "NotFound", about="w1"), None, None, id="is gone already"),
         pytest.param(answered(409, "uid mismatch"), None, None, id="was made again or changed"),
     ],
 )

@@ -14,6 +14,7 @@ from harvester_ccm.errors import (
     CredentialError,
     Forbidden,
     NotFound,
+    NotServed,
     ServerError,
     Unauthorized,
     Unreachable,
@@ -127,7 +128,7 @@ FAILURES: dict[str, tuple[CCMError, bool, str]] = {
     "right missing": (Forbidden(answer(403, "may not create")), True, "may not create. Bind the ClusterRole"),
     "namespace missing": (NotFound(answer(404, 'namespaces "vms" not found')), False, "namespace of the cloud-config"),
     "type missing": (
-        NotFound(answer(404, "the server could not find it")),
+        NotServed(answer(404, "the server could not find it")),
         False,
         "load balancer controller is installed",
     ),
