@@ -172,17 +172,11 @@ class Lease(Object, frozen=True, kw_only=True):
     spec: LeaseSpec = LeaseSpec()
 
 
-class Event(Object, frozen=True, kw_only=True):
-    """An Event, as far as counting a repeated one needs it."""
-
-    count: int = 1
-
-
 SERVICES: Final = Resource("", "v1", "services", "Service", decoder(Service))
 NODES: Final = Resource("", "v1", "nodes", "Node", decoder(Node), namespaced=False)
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", decoder(ConfigMap))
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", decoder(Namespace), namespaced=False)
-EVENTS: Final = Resource("", "v1", "events", "Event", decoder(Event))
+EVENTS: Final = Resource("", "v1", "events", "Event", decoder(Object))
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", decoder(Lease))
 
 _PROVIDER_SCHEME: Final = f"{PROVIDER_NAME}://"

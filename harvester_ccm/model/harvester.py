@@ -15,7 +15,7 @@ from typing import Final, cast
 
 import msgspec
 
-from harvester_ccm.model.meta import Model, Object, Resource, decoder
+from harvester_ccm.model.meta import Model, Object, ObjectMeta, Resource, decoder
 from harvester_ccm.names import LB_SERVICE_UID, LB_SERVICE_UUID
 
 _V1BETA1: Final = "loadbalancer.harvesterhci.io/v1beta1"
@@ -65,8 +65,8 @@ class AllocatedAddress(Model, frozen=True, kw_only=True):
     ip: str = ""
 
 
-class LoadBalancerCondition(Model, frozen=True, kw_only=True):
-    """Entry of ``status.conditions``; Harvester only uses the type ``Ready``."""
+class Condition(Model, frozen=True, kw_only=True):
+    """Entry of ``status.conditions``; of a LoadBalancer, Harvester only uses the type ``Ready``."""
 
     type: str = ""
     status: str = ""
@@ -79,7 +79,7 @@ class HarvesterLoadBalancerStatus(Model, frozen=True, kw_only=True):
     address: str = ""
     allocated_address: AllocatedAddress | None = None
     backend_servers: tuple[str, ...] | None = None
-    conditions: tuple[LoadBalancerCondition, ...] | None = None
+    conditions: tuple[Condition, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -142,12 +142,15 @@ def capabilities_of(api_version: str) -> Capabilities:
     return BEFORE_1_2 if api_version == _V1ALPHA1 else SINCE_1_2
 
 
-class LoadBalancer(Object, frozen=True, kw_only=True):
-    """A LoadBalancer of Harvester, whatever the version of the API that it was read in."""
-
+class _SourcelessLoadBalancer(Object, frozen=True, kw_only=True):
     api_version: str = ""
     spec: LoadBalancerSpec = LoadBalancerSpec()
     status: HarvesterLoadBalancerStatus | None = None
+
+
+class LoadBalancer(_SourcelessLoadBalancer, frozen=True, kw_only=True):
+    """A LoadBalancer of Harvester, whatever the version of the API that it was read in."""
+
     source: bytes = b""
     """The JSON document this view was decoded from; empty on objects that were never read."""
 
@@ -184,7 +187,7 @@ class LoadBalancer(Object, frozen=True, kw_only=True):
         return (self.status.backend_servers if self.status else None) or ()
 
     @property
-    def ready(self) -> LoadBalancerCondition | None:
+    def ready(self) -> Condition | None:
         """The Ready condition, or None before the controller has looked at the object."""
         conditions = self.status.conditions if self.status else None
         return next((c for c in conditions or () if c.type == "Ready"), None)
@@ -192,12 +195,6 @@ class LoadBalancer(Object, frozen=True, kw_only=True):
     def document(self) -> dict[str, object]:
         """Return a fresh copy of the whole object, to be changed and written back."""
         return msgspec.json.decode(self.source, type=dict[str, object])
-
-
-class _SourcelessLoadBalancer(Object, frozen=True, kw_only=True):
-    api_version: str = ""
-    spec: LoadBalancerSpec = LoadBalancerSpec()
-    status: HarvesterLoadBalancerStatus | None = None
 
 
 class _V1Alpha1HealthCheck(Model, frozen=True, kw_only=True):
@@ -271,14 +268,6 @@ class MigrationState(Model, frozen=True, kw_only=True):
     completed: bool = False
 
 
-class Condition(Model, frozen=True, kw_only=True):
-    """A status condition."""
-
-    type: str = ""
-    status: str = ""
-    message: str = ""
-
-
 class Firmware(Model, frozen=True, kw_only=True):
     """``domain.firmware``; the UUID is what the kubelet reads as its system UUID."""
 
@@ -320,16 +309,11 @@ class VirtualMachineInstance(Object, frozen=True, kw_only=True):
     status: InstanceStatus | None = None
 
 
-class TemplateMeta(Model, frozen=True, kw_only=True):
-    """``metadata`` of a VM's template: the labels a VMI gets at its start."""
-
-    labels: dict[str, str] | None = None
-
-
 class InstanceTemplate(Model, frozen=True, kw_only=True):
     """``spec.template`` of a VM."""
 
-    metadata: TemplateMeta | None = None
+    metadata: ObjectMeta | None = None
+    """Its labels are those that a VMI gets at its start."""
     spec: InstanceSpec | None = None
 
 
