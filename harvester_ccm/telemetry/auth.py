@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -44,41 +45,25 @@ class UserInfo(Model, frozen=True, kw_only=True):
     extra: dict[str, tuple[str, ...]] | None = None
 
 
-class TokenReviewStatus(Model, frozen=True, kw_only=True):
-    """``status`` of a TokenReview."""
+class ReviewStatus(Model, frozen=True, kw_only=True):
+    """``status`` of a review: whom a token belongs to, or whether a user may do something."""
 
     authenticated: bool = False
     user: UserInfo = UserInfo()
-
-
-class TokenReview(Model, frozen=True, kw_only=True):
-    """Whom a bearer token belongs to."""
-
-    status: TokenReviewStatus = TokenReviewStatus()
-
-
-class AccessReviewStatus(Model, frozen=True, kw_only=True):
-    """``status`` of a SubjectAccessReview."""
-
     allowed: bool = False
 
 
-class SubjectAccessReview(Model, frozen=True, kw_only=True):
-    """Whether a user may do something."""
+class Review(Model, frozen=True, kw_only=True):
+    """A TokenReview or a SubjectAccessReview."""
 
-    status: AccessReviewStatus = AccessReviewStatus()
+    status: ReviewStatus = ReviewStatus()
 
 
 TOKEN_REVIEWS: Final = Resource(
-    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", decoder(TokenReview), namespaced=False
+    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", decoder(Review), namespaced=False
 )
 ACCESS_REVIEWS: Final = Resource(
-    "authorization.k8s.io",
-    "v1",
-    "subjectaccessreviews",
-    "SubjectAccessReview",
-    decoder(SubjectAccessReview),
-    namespaced=False,
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", decoder(Review), namespaced=False
 )
 
 
@@ -146,24 +131,19 @@ class AccessReviewer:
         )
 
     async def _user_of(self, token: str) -> UserInfo | None:
-        body = {
-            "apiVersion": TOKEN_REVIEWS.api_version,
-            "kind": TOKEN_REVIEWS.kind,
-            "spec": {"token": token},
-        }
-        status = (await self._guest.create(TOKEN_REVIEWS, body, fenced=False)).status
+        status = await self._ask(TOKEN_REVIEWS, {"token": token})
         return status.user if status.authenticated else None
 
     async def _may_get(self, user: UserInfo, path: str) -> bool:
-        body = {
-            "apiVersion": ACCESS_REVIEWS.api_version,
-            "kind": ACCESS_REVIEWS.kind,
-            "spec": {
-                "user": user.username,
-                "uid": user.uid,
-                "groups": user.groups or (),
-                "extra": user.extra or {},
-                "nonResourceAttributes": {"path": path, "verb": "get"},
-            },
+        spec = {
+            "user": user.username,
+            "uid": user.uid,
+            "groups": user.groups or (),
+            "extra": user.extra or {},
+            "nonResourceAttributes": {"path": path, "verb": "get"},
         }
-        return (await self._guest.create(ACCESS_REVIEWS, body, fenced=False)).status.allowed
+        return (await self._ask(ACCESS_REVIEWS, spec)).allowed
+
+    async def _ask(self, reviews: Resource[Review], spec: Mapping[str, object]) -> ReviewStatus:
+        body = {"apiVersion": reviews.api_version, "kind": reviews.kind, "spec": spec}
+        return (await self._guest.create(reviews, body, fenced=False)).status
