@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -43,6 +43,7 @@ _SHORT_NAMES: Final[Mapping[str, str]] = {name: alias for alias, name in CONTROL
 Samples = Mapping[tuple[str, ...], float]
 """Label values, in the order of the metric's labels, to the value."""
 Read = Callable[[], Samples]
+N = TypeVar("N", Cache, Queue)
 
 
 class _Scraped(Collector):
@@ -103,7 +104,8 @@ class Telemetry:
         self.read_at_scrape(
             catalogue.RUNNING, lambda: {(_SHORT_NAMES.get(name, name), MANAGER): 1.0 for name in self._controllers}
         )
-        self._read_queues_at_scrape()
+        for metric, of_queue in _QUEUE_VALUES.items():
+            self.read_at_scrape(metric, _reader(self._queues.values(), of_queue))
 
     @property
     def leading(self) -> bool:
@@ -132,7 +134,7 @@ class Telemetry:
     def follow_caches(self, *, guest: Sequence[Cache], harvester: Sequence[Cache]) -> None:
         """Show how caches follow their collections."""
         for metric, value in _CACHE_VALUES.items():
-            self.read_at_scrape(metric, _cache_reader((*guest, *harvester), value))
+            self.read_at_scrape(metric, _reader((*guest, *harvester), value))
 
         def last_contact() -> Samples:
             last = max((self._contacts.get("harvester", NEVER), *(cache.last_contact for cache in harvester)))
@@ -188,30 +190,8 @@ class Telemetry:
     def queue(self, name: str) -> Queue:
         """Return the observer of the queue with this name."""
         if name not in self._queues:
-            metrics = self._queue_metrics
-            self._queues[name] = Queue(
-                QueueMetrics(
-                    metrics.adds.labels(name),
-                    metrics.retries.labels(name),
-                    metrics.queue_seconds.labels(name),
-                    metrics.work_seconds.labels(name),
-                ),
-                self._clock,
-            )
+            self._queues[name] = Queue(name, self._queue_metrics, self._clock)
         return self._queues[name]
-
-    def _read_queues_at_scrape(self) -> None:
-        values: Iterable[tuple[Metric, Callable[[Queue], float]]] = (
-            (catalogue.QUEUE_DEPTH, lambda queue: queue.depth),
-            (catalogue.QUEUE_OLDEST, lambda queue: queue.oldest_seconds),
-            (catalogue.UNFINISHED_SECONDS, lambda queue: queue.unfinished_seconds),
-            (catalogue.LONGEST_SECONDS, lambda queue: queue.longest_seconds),
-        )
-        for metric, value in values:
-            self.read_at_scrape(metric, self._queue_reader(value))
-
-    def _queue_reader(self, value: Callable[[Queue], float]) -> Read:
-        return lambda: {(name,): value(queue) for name, queue in self._queues.items()}
 
     def _counter(self, metric: Metric) -> Counter:
         return Counter(metric.name, metric.help, metric.labels, registry=self.registry)
@@ -225,10 +205,16 @@ _CACHE_VALUES: Final[Mapping[Metric, Callable[[Cache], float]]] = {
     catalogue.CACHE_OBJECTS: lambda cache: float(len(cache)),
     catalogue.WATCH_RESTARTS: lambda cache: float(cache.restarts),
 }
+_QUEUE_VALUES: Final[Mapping[Metric, Callable[[Queue], float]]] = {
+    catalogue.QUEUE_DEPTH: lambda queue: queue.depth,
+    catalogue.QUEUE_OLDEST: lambda queue: queue.oldest_seconds,
+    catalogue.UNFINISHED_SECONDS: lambda queue: queue.unfinished_seconds,
+    catalogue.LONGEST_SECONDS: lambda queue: queue.longest_seconds,
+}
 
 
-def _cache_reader(caches: Sequence[Cache], value: Callable[[Cache], float]) -> Read:
-    return lambda: {(cache.name,): value(cache) for cache in caches}
+def _reader(things: Iterable[N], value: Callable[[N], float]) -> Read:
+    return lambda: {(one.name,): value(one) for one in things}
 
 
 def _expiry(token: TokenSource) -> float | None:

@@ -13,7 +13,7 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 @dataclass(frozen=True)
 class QueueMetrics:
-    """The metrics of one queue that cannot be computed at scrape time."""
+    """The metrics of queues that cannot be computed at scrape time."""
 
     adds: Counter
     retries: Counter
@@ -24,8 +24,12 @@ class QueueMetrics:
 class Queue:
     """Observer of one queue. Every method is called by the queue and returns at once."""
 
-    def __init__(self, metrics: QueueMetrics, clock: Callable[[], float]) -> None:
-        self._metrics = metrics
+    def __init__(self, name: str, metrics: QueueMetrics, clock: Callable[[], float]) -> None:
+        self.name = name
+        self._adds = metrics.adds.labels(name)
+        self._retries = metrics.retries.labels(name)
+        self._queue_seconds = metrics.queue_seconds.labels(name)
+        self._work_seconds = metrics.work_seconds.labels(name)
         self._clock = clock
         self._waiting: dict[str, float] = {}
         self._working: dict[str, float] = {}
@@ -34,18 +38,18 @@ class Queue:
     def added(self, key: str) -> None:
         """The key waits for a worker."""
         self._waiting[key] = self._clock()
-        self._metrics.adds.inc()
+        self._adds.inc()
 
     def started(self, key: str) -> None:
         """A worker has taken the key."""
         now = self._clock()
-        self._metrics.queue_seconds.observe(now - self._waiting.pop(key, now))
+        self._queue_seconds.observe(now - self._waiting.pop(key, now))
         self._working[key] = now
 
     def finished(self, key: str) -> None:
         """The worker is done with the key, whatever came of it."""
         now = self._clock()
-        self._metrics.work_seconds.observe(now - self._working.pop(key, now))
+        self._work_seconds.observe(now - self._working.pop(key, now))
 
     def answered(self, key: str, waits_for: str) -> None:
         """The work on the key succeeded; ``waits_for`` is what it still needs, empty for nothing."""
@@ -56,7 +60,7 @@ class Queue:
 
     def failed(self, key: str, error: Exception) -> None:
         """The work on the key failed and will be tried again."""
-        self._metrics.retries.inc()
+        self._retries.inc()
         self._reasons[key] = _WORD_START.sub("_", type(error).__name__).lower()
 
     def reason(self, key: str) -> str:
