@@ -42,159 +42,142 @@ class Metric:
     """Upper bounds, for histograms."""
 
 
-_catalogue: list[Metric] = []
-
-
-def _metric(
-    name: str,
-    type_: MetricType,
-    group: MetricGroup,
-    *,
-    text: str,
-    labels: tuple[str, ...] = (),
-    buckets: tuple[float, ...] = (),
-) -> Metric:
-    metric = Metric(name, type_, group, text, labels, buckets)
-    _catalogue.append(metric)
-    return metric
-
-
 _PASS_BUCKETS: Final = tuple(float(2**power) for power in range(15))
 _NODE_BUCKETS: Final = tuple(float(4**power) for power in range(6))
 _QUEUE_BUCKETS: Final = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 _REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 _PENDING_BUCKETS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0)
 
-LOAD_BALANCERS: Final = _metric(
+LOAD_BALANCERS: Final = Metric(
     "harvester_ccm_load_balancers", MetricType.GAUGE, MetricGroup.SERVICES, labels=("state", "ipam", "workload_type"),
-    text="Load balancers in Harvester that carry the name of this cluster. State is ready, pending (no address yet), "
+    help="Load balancers in Harvester that carry the name of this cluster. State is ready, pending (no address yet), "
     "unhealthy (an address, and not ready), deleting, or orphan (the Service it was made for does not exist).",
 )  # fmt: skip
-SERVICES_PENDING: Final = _metric(
+SERVICES_PENDING: Final = Metric(
     "harvester_ccm_services_pending", MetricType.GAUGE, MetricGroup.SERVICES, labels=("reason",),
-    text="Services that ask for a load balancer and have no address, by what they wait for.",
+    help="Services that ask for a load balancer and have no address, by what they wait for.",
 )  # fmt: skip
-PENDING_LONGEST: Final = _metric(
+PENDING_LONGEST: Final = Metric(
     "harvester_ccm_service_pending_longest_seconds", MetricType.GAUGE, MetricGroup.SERVICES, labels=("reason",),
-    text="Time for which the Service that waits longest has been without an address, by what it waits for.",
+    help="Time for which the Service that waits longest has been without an address, by what it waits for.",
 )  # fmt: skip
-PENDING_SECONDS: Final = _metric(
+PENDING_SECONDS: Final = Metric(
     "harvester_ccm_service_pending_seconds", MetricType.HISTOGRAM, MetricGroup.SERVICES, buckets=_PENDING_BUCKETS,
-    text="Time from when a Service asked for a load balancer until it had an address.",
+    help="Time from when a Service asked for a load balancer until it had an address.",
 )  # fmt: skip
-ORPHANS_DELETED: Final = _metric(
+ORPHANS_DELETED: Final = Metric(
     "harvester_ccm_orphans_deleted_total", MetricType.COUNTER, MetricGroup.SERVICES,
-    text="Load balancers that were deleted because their Service no longer existed.",
+    help="Load balancers that were deleted because their Service no longer existed.",
 )  # fmt: skip
-UPDATES: Final = _metric(
+UPDATES: Final = Metric(
     "service_controller_loadbalancer_sync_total", MetricType.COUNTER, MetricGroup.SERVICES,
-    text="Updates of existing load balancers that were sent to Harvester.",
+    help="Updates of existing load balancers that were sent to Harvester.",
 )  # fmt: skip
-UPDATE_SECONDS: Final = _metric(
+UPDATE_SECONDS: Final = Metric(
     "service_controller_update_loadbalancer_host_latency_seconds", MetricType.HISTOGRAM, MetricGroup.SERVICES,
-    buckets=_PASS_BUCKETS, text="Time that Harvester took for an update of a load balancer.",
+    buckets=_PASS_BUCKETS, help="Time that Harvester took for an update of a load balancer.",
 )  # fmt: skip
-NODE_SYNC_SECONDS: Final = _metric(
+NODE_SYNC_SECONDS: Final = Metric(
     "service_controller_nodesync_latency_seconds", MetricType.HISTOGRAM, MetricGroup.SERVICES, buckets=_PASS_BUCKETS,
-    text="The same time: there is no common pass over all load balancers here, each is updated by itself.",
+    help="The same time: there is no common pass over all load balancers here, each is updated by itself.",
 )  # fmt: skip
-NODE_SYNC_ERRORS: Final = _metric(
+NODE_SYNC_ERRORS: Final = Metric(
     "service_controller_nodesync_error_total", MetricType.COUNTER, MetricGroup.SERVICES,
-    text="Updates of load balancers that Harvester did not take.",
+    help="Updates of load balancers that Harvester did not take.",
 )  # fmt: skip
 
-TAINT_SECONDS: Final = _metric(
+TAINT_SECONDS: Final = Metric(
     "node_controller_cloud_provider_taint_removal_delay_seconds", MetricType.HISTOGRAM, MetricGroup.NODES,
-    buckets=_NODE_BUCKETS, text="Age of a new Node when its uninitialized taint was removed.",
+    buckets=_NODE_BUCKETS, help="Age of a new Node when its uninitialized taint was removed.",
 )  # fmt: skip
-NODE_INIT_SECONDS: Final = _metric(
+NODE_INIT_SECONDS: Final = Metric(
     "node_controller_initial_node_sync_delay_seconds", MetricType.HISTOGRAM, MetricGroup.NODES, buckets=_NODE_BUCKETS,
-    text="Age of a new Node when it was first looked at.",
+    help="Age of a new Node when it was first looked at.",
 )  # fmt: skip
 
-LAST_CONTACT: Final = _metric(
+LAST_CONTACT: Final = Metric(
     "harvester_ccm_harvester_last_contact_timestamp_seconds", MetricType.GAUGE, MetricGroup.CLUSTERS,
-    text="When Harvester last answered a request with success or sent something on a watch. Absent before that.",
+    help="When Harvester last answered a request with success or sent something on a watch. Absent before that.",
 )  # fmt: skip
-CREDENTIAL_EXPIRY: Final = _metric(
+CREDENTIAL_EXPIRY: Final = Metric(
     "harvester_ccm_credential_expiry_timestamp_seconds", MetricType.GAUGE, MetricGroup.CLUSTERS, labels=("cluster",),
-    text="When the bearer token in use expires. Absent for tokens that do not say so, such as Rancher's, and for "
+    help="When the bearer token in use expires. Absent for tokens that do not say so, such as Rancher's, and for "
     "credential plugins, which renew theirs.",
 )  # fmt: skip
-CACHE_SYNCED: Final = _metric(
+CACHE_SYNCED: Final = Metric(
     "harvester_ccm_cache_synced", MetricType.GAUGE, MetricGroup.CLUSTERS, labels=("collection",),
-    text="1 when the copy of a collection was filled, 0 before. Collections are named cluster/resource.",
+    help="1 when the copy of a collection was filled, 0 before. Collections are named cluster/resource.",
 )  # fmt: skip
-CACHE_OBJECTS: Final = _metric(
+CACHE_OBJECTS: Final = Metric(
     "harvester_ccm_cache_objects", MetricType.GAUGE, MetricGroup.CLUSTERS, labels=("collection",),
-    text="Objects in the copy of a collection.",
+    help="Objects in the copy of a collection.",
 )  # fmt: skip
-WATCH_RESTARTS: Final = _metric(
+WATCH_RESTARTS: Final = Metric(
     "harvester_ccm_watch_restarts_total", MetricType.COUNTER, MetricGroup.CLUSTERS, labels=("collection",),
-    text="Watches that ended or were lost. A watch ends by itself every 5 to 10 minutes.",
+    help="Watches that ended or were lost. A watch ends by itself every 5 to 10 minutes.",
 )  # fmt: skip
-EVENTS_DROPPED: Final = _metric(
+EVENTS_DROPPED: Final = Metric(
     "harvester_ccm_events_dropped_total", MetricType.COUNTER, MetricGroup.CLUSTERS,
-    text="Events that were not written: queue full, too many for one object, or refused.",
+    help="Events that were not written: queue full, too many for one object, or refused.",
 )  # fmt: skip
-REQUESTS: Final = _metric(
+REQUESTS: Final = Metric(
     "rest_client_requests_total", MetricType.COUNTER, MetricGroup.CLUSTERS, labels=("code", "method", "host"),
-    text="Requests to an API server. Host is guest or harvester; code is <error> where no answer came; method is WATCH "
+    help="Requests to an API server. Host is guest or harvester; code is <error> where no answer came; method is WATCH "
     "for watches.",
 )  # fmt: skip
-REQUEST_SECONDS: Final = _metric(
+REQUEST_SECONDS: Final = Metric(
     "rest_client_request_duration_seconds", MetricType.HISTOGRAM, MetricGroup.CLUSTERS, labels=("verb", "host"),
-    buckets=_REQUEST_BUCKETS, text="Time until an API server began to answer.",
+    buckets=_REQUEST_BUCKETS, help="Time until an API server began to answer.",
 )  # fmt: skip
 
-QUEUE_DEPTH: Final = _metric(
-    "workqueue_depth", MetricType.GAUGE, MetricGroup.QUEUES, labels=("name",), text="Objects that wait for a worker."
+QUEUE_DEPTH: Final = Metric(
+    "workqueue_depth", MetricType.GAUGE, MetricGroup.QUEUES, labels=("name",), help="Objects that wait for a worker."
 )
-QUEUE_OLDEST: Final = _metric(
+QUEUE_OLDEST: Final = Metric(
     "harvester_ccm_queue_oldest_seconds", MetricType.GAUGE, MetricGroup.QUEUES, labels=("name",),
-    text="Time for which the object at the head of the queue has waited for a worker.",
+    help="Time for which the object at the head of the queue has waited for a worker.",
 )  # fmt: skip
-QUEUE_ADDS: Final = _metric(
-    "workqueue_adds_total", MetricType.COUNTER, MetricGroup.QUEUES, labels=("name",), text="Objects put into the queue."
+QUEUE_ADDS: Final = Metric(
+    "workqueue_adds_total", MetricType.COUNTER, MetricGroup.QUEUES, labels=("name",), help="Objects put into the queue."
 )
-QUEUE_RETRIES: Final = _metric(
+QUEUE_RETRIES: Final = Metric(
     "workqueue_retries_total",
     MetricType.COUNTER,
     MetricGroup.QUEUES,
     labels=("name",),
-    text="Objects tried again after a failure.",
+    help="Objects tried again after a failure.",
 )
-QUEUE_SECONDS: Final = _metric(
+QUEUE_SECONDS: Final = Metric(
     "workqueue_queue_duration_seconds", MetricType.HISTOGRAM, MetricGroup.QUEUES, labels=("name",),
-    buckets=_QUEUE_BUCKETS, text="Time that objects waited for a worker.",
+    buckets=_QUEUE_BUCKETS, help="Time that objects waited for a worker.",
 )  # fmt: skip
-WORK_SECONDS: Final = _metric(
+WORK_SECONDS: Final = Metric(
     "workqueue_work_duration_seconds", MetricType.HISTOGRAM, MetricGroup.QUEUES, labels=("name",),
-    buckets=_QUEUE_BUCKETS, text="Time that a worker took for an object.",
+    buckets=_QUEUE_BUCKETS, help="Time that a worker took for an object.",
 )  # fmt: skip
-UNFINISHED_SECONDS: Final = _metric(
+UNFINISHED_SECONDS: Final = Metric(
     "workqueue_unfinished_work_seconds", MetricType.GAUGE, MetricGroup.QUEUES, labels=("name",),
-    text="Time spent so far on the objects that are being worked on, added up.",
+    help="Time spent so far on the objects that are being worked on, added up.",
 )  # fmt: skip
-LONGEST_SECONDS: Final = _metric(
+LONGEST_SECONDS: Final = Metric(
     "workqueue_longest_running_processor_seconds", MetricType.GAUGE, MetricGroup.QUEUES, labels=("name",),
-    text="Time spent so far on the object that takes longest.",
+    help="Time spent so far on the object that takes longest.",
 )  # fmt: skip
 
-BUILD_INFO: Final = _metric(
-    "harvester_ccm_build_info", MetricType.GAUGE, MetricGroup.PROCESS, labels=("version", "python"), text="Always 1."
+BUILD_INFO: Final = Metric(
+    "harvester_ccm_build_info", MetricType.GAUGE, MetricGroup.PROCESS, labels=("version", "python"), help="Always 1."
 )
-MASTER: Final = _metric(
+MASTER: Final = Metric(
     "leader_election_master_status", MetricType.GAUGE, MetricGroup.PROCESS, labels=("name",),
-    text="1 on the process that holds the Lease of this name, 0 on others. Absent without leader election.",
+    help="1 on the process that holds the Lease of this name, 0 on others. Absent without leader election.",
 )  # fmt: skip
-RUNNING: Final = _metric(
+RUNNING: Final = Metric(
     "running_managed_controllers", MetricType.GAUGE, MetricGroup.PROCESS, labels=("name", "manager"),
-    text="1 for each controller that runs.",
+    help="1 for each controller that runs.",
 )  # fmt: skip
-HEALTHCHECK: Final = _metric(
+HEALTHCHECK: Final = Metric(
     "kubernetes_healthcheck", MetricType.GAUGE, MetricGroup.PROCESS, labels=("name", "type"),
-    text="1 while a health check succeeds, 0 while it fails. Type is livez or readyz.",
+    help="1 while a health check succeeds, 0 while it fails. Type is livez or readyz.",
 )  # fmt: skip
 
-CATALOGUE: Final = tuple(_catalogue)
+CATALOGUE: Final = tuple(one for one in tuple(globals().values()) if isinstance(one, Metric))
