@@ -346,14 +346,15 @@ class Informer(Generic[ObjectT]):
 
     def _set_problem(self, problem: CCMError | None) -> None:
         before, self.problem = self.problem, problem
-        if problem is not None and (before is None or type(before) is not type(problem)):
+        if type(before) is type(problem):
+            return
+        if problem is None:
+            log.info("collection readable again", collection=self.name)
+        else:
             log.warning(
                 "collection cannot be read", collection=self.name, error=str(problem), request_id=problem.request_id
             )
-        elif problem is None and before is not None:
-            log.info("collection readable again", collection=self.name)
-        if (before is None) != (problem is None) or type(before) is not type(problem):
-            self._changed_state()
+        self._changed_state()
 
     def _changed_state(self) -> None:
         for callback in self._state_callbacks:
