@@ -10,7 +10,7 @@ asked verb by verb (SelfSubjectAccessReview), so nothing counts as missing that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -33,44 +33,24 @@ NO_NAMESPACE: Final = ":none"
 """No namespace can have this name, so the rules for it are those that count in all namespaces and outside of them."""
 ANY: Final = "*"
 
-Condition = Callable[[Settings], bool]
-"""Whether the flags have the program use something."""
+ORPHANS: Final = "orphans"
+"""Load balancers without a Service are deleted."""
+MAPPING: Final = "mapping"
+"""The network to device ConfigMap is kept."""
+METRICS: Final = "metrics"
+ELECTION: Final = "election"
 
 
-def _serves(settings: Settings) -> bool:
-    return SERVICE_CONTROLLER in settings.controllers
-
-
-def _deletes_orphans(settings: Settings) -> bool:
-    return _serves(settings) and settings.services.orphan_lbs is OrphanPolicy.DELETE
-
-
-def _keeps_nodes(settings: Settings) -> bool:
-    return NODE_CONTROLLER in settings.controllers
-
-
-def _ends_nodes(settings: Settings) -> bool:
-    return LIFECYCLE_CONTROLLER in settings.controllers
-
-
-def _touches_nodes(settings: Settings) -> bool:
-    return _keeps_nodes(settings) or _ends_nodes(settings)
-
-
-def _keeps_mapping(settings: Settings) -> bool:
-    return _keeps_nodes(settings) and settings.nodes.vmi_controller
-
-
-def _listens(settings: Settings) -> bool:
-    return settings.server.port != 0
-
-
-def _elects(settings: Settings) -> bool:
-    return settings.leader_election.enabled
-
-
-def _always(_settings: Settings) -> bool:
-    return True
+def _parts_in_use(settings: Settings) -> frozenset[str]:
+    """Return the controllers and the other parts of the program that the flags switch on."""
+    controllers = settings.controllers
+    switched = {
+        ORPHANS: SERVICE_CONTROLLER in controllers and settings.services.orphan_lbs is OrphanPolicy.DELETE,
+        MAPPING: NODE_CONTROLLER in controllers and settings.nodes.vmi_controller,
+        METRICS: settings.server.port != 0,
+        ELECTION: settings.leader_election.enabled,
+    }
+    return frozenset({*controllers, *(part for part, on in switched.items() if on)})
 
 
 @dataclass(frozen=True)
@@ -82,9 +62,13 @@ class Right:
     """What does not work without it."""
     required: bool = True
     """Whether the program is of no use without it; otherwise it does the rest."""
-    used: Condition = _always
-    named: bool = True
-    """Whether it is asked for the one object of the collection that is used, where there is one."""
+    parts: tuple[str, ...] = ()
+    """Parts of the program that use it, any of which will do; empty: it is always used."""
+
+    @property
+    def named(self) -> bool:
+        """Whether it is asked for the one object of the collection that is used; what is created has no name yet."""
+        return self.verb != "create"
 
 
 @dataclass(frozen=True)
@@ -111,110 +95,99 @@ def _of(kind: Resource[Any], *rights: Right, subresource: str = "", namespace: s
     return Collection(kind.group, kind.plural, rights, subresource, namespace, name)
 
 
-def _watched(what: str, used: Condition = _always) -> tuple[Right, Right]:
-    return (
-        Right("list", f"{what} cannot be read", used=used),
-        Right("watch", POLLED, required=False, used=used),
-    )
+def _must(verb: str, loss: str, *parts: str) -> Right:
+    return Right(verb, loss, True, parts)
+
+
+def _should(verb: str, loss: str, *parts: str) -> Right:
+    return Right(verb, loss, False, parts)
+
+
+def _watched(what: str, *parts: str) -> tuple[Right, Right]:
+    return _must("list", f"{what} cannot be read", *parts), _should("watch", POLLED, *parts)
 
 
 _NO_MAPPING: Final = "the network to device ConfigMap is not kept, so Services with a network get no device"
-_NO_METRICS: Final = "nobody can read /metrics of this program"
+_NO_METRICS: Final = _should("create", "nobody can read /metrics of this program", METRICS)
 _NO_LEASE: Final = "the program waits for its Lease for ever and does nothing"
+_EITHER: Final = (NODE_CONTROLLER, LIFECYCLE_CONTROLLER)
 
 _GUEST_COLLECTIONS: Final[tuple[Collection, ...]] = (
     _of(
         SERVICES,
-        Right("get", "load balancers whose Service is gone are never deleted", required=False, used=_deletes_orphans),
+        _should("get", "load balancers whose Service is gone are never deleted", ORPHANS),
         *_watched("Services"),
     ),
     _of(
         SERVICES,
-        Right("patch", "no Service gets an address, and a deleted one is never let go", used=_serves),
+        _must("patch", "no Service gets an address, and a deleted one is never let go", SERVICE_CONTROLLER),
         subresource="status",
     ),
     _of(
         NODES,
-        Right("get", "a Node that is created anew under its name is noticed late", required=False, used=_keeps_nodes),
+        _should("get", "a Node that is created anew under its name is noticed late", NODE_CONTROLLER),
         *_watched("Nodes"),
-        Right("patch", "new Nodes are never initialised and keep the uninitialized taint", used=_touches_nodes),
-        Right("delete", "the Node of a VM that is gone stays; delete it by hand", required=False, used=_ends_nodes),
+        _must("patch", "new Nodes are never initialised and keep the uninitialized taint", *_EITHER),
+        _should("delete", "the Node of a VM that is gone stays; delete it by hand", LIFECYCLE_CONTROLLER),
     ),
     _of(
         NODES,
-        Right("patch", "Nodes get no addresses and are never initialised", used=_keeps_nodes),
+        _must("patch", "Nodes get no addresses and are never initialised", NODE_CONTROLLER),
         subresource="status",
     ),
     _of(
         EVENTS,
-        Right("create", "users are told nothing: no Events", required=False),
-        Right("patch", "an Event that repeats is written anew each time", required=False),
+        _should("create", "users are told nothing: no Events"),
+        _should("patch", "an Event that repeats is written anew each time"),
     ),
     _of(
         NAMESPACES,
-        Right(
+        _should(
             "get",
             "load balancers carry no owner mark, so clusters of one name are not told apart and left-over load "
             "balancers are not deleted",
-            required=False,
         ),
         name="kube-system",
     ),
     _of(
         CONFIG_MAPS,
-        Right("get", _NO_MAPPING, required=False, used=_keeps_mapping),
-        Right("list", "Services with a network get no device for kube-vip", required=False),
-        Right("watch", POLLED, required=False),
-        Right("create", _NO_MAPPING, required=False, used=_keeps_mapping, named=False),
-        Right("update", _NO_MAPPING, required=False, used=_keeps_mapping),
+        _should("get", _NO_MAPPING, MAPPING),
+        _should("list", "Services with a network get no device for kube-vip"),
+        _should("watch", POLLED),
+        _should("create", _NO_MAPPING, MAPPING),
+        _should("update", _NO_MAPPING, MAPPING),
         namespace=NAD_MAPPING_NAMESPACE,
         name=NAD_MAPPING_NAME,
     ),
-    Collection(
-        "authentication.k8s.io",
-        "tokenreviews",
-        (Right("create", _NO_METRICS, required=False, used=_listens),),
-    ),
-    Collection(
-        "authorization.k8s.io",
-        "subjectaccessreviews",
-        (Right("create", _NO_METRICS, required=False, used=_listens),),
-    ),
+    Collection("authentication.k8s.io", "tokenreviews", (_NO_METRICS,)),
+    Collection("authorization.k8s.io", "subjectaccessreviews", (_NO_METRICS,)),
 )
 """Rights in the guest cluster, without those on the Lease, which flags name."""
 
-_LEASE_RIGHTS: Final = (
-    Right("get", _NO_LEASE, used=_elects),
-    Right("create", _NO_LEASE, used=_elects, named=False),
-    Right("update", _NO_LEASE, used=_elects),
-)
+_LEASE_RIGHTS: Final = tuple(_must(verb, _NO_LEASE, ELECTION) for verb in ("get", "create", "update"))
 
 _HARVESTER_COLLECTIONS: Final[tuple[Collection, ...]] = (
     _of(
         LOAD_BALANCERS,
-        Right("get", "a load balancer that is there already is not taken up at once", required=False, used=_serves),
+        _should("get", "a load balancer that is there already is not taken up at once", SERVICE_CONTROLLER),
         *_watched("load balancers"),
-        Right("create", "no Service gets a load balancer", used=_serves),
-        Right("update", "load balancers are never kept up to date: address, owner, listeners, backends", used=_serves),
-        Right("delete", "load balancers and their addresses stay when a Service is deleted", used=_serves),
+        _must("create", "no Service gets a load balancer", SERVICE_CONTROLLER),
+        _must(
+            "update",
+            "load balancers are never kept up to date: address, owner, listeners, backends",
+            SERVICE_CONTROLLER,
+        ),
+        _must("delete", "load balancers and their addresses stay when a Service is deleted", SERVICE_CONTROLLER),
     ),
     _of(
         VIRTUAL_MACHINES,
-        Right("get", "the Node of a VM that is gone is never deleted", required=False, used=_ends_nodes),
+        _should("get", "the Node of a VM that is gone is never deleted", LIFECYCLE_CONTROLLER),
         *_watched("VMs"),
     ),
-    _of(
-        INSTANCES,
-        *_watched("VM instances, and with them the addresses of Nodes,", used=_touches_nodes),
-    ),
+    _of(INSTANCES, *_watched("VM instances, and with them the addresses of Nodes,", *_EITHER)),
     _of(
         GUEST_OS_INFO,
-        Right(
-            "get",
-            "a Node is found only if its VM has the Node's name or system UUID",
-            required=False,
-            used=_keeps_mapping,
-        ),
+        _should("get", "a Node is found only if its VM has the Node's name or system UUID", MAPPING),
         subresource="guestosinfo",
     ),
 )
@@ -222,10 +195,13 @@ _HARVESTER_COLLECTIONS: Final[tuple[Collection, ...]] = (
 
 def collections_of(cluster: str, settings: Settings) -> tuple[Collection, ...]:
     """Return the rights that a run with these settings uses, one entry per kind of object."""
-    election = settings.leader_election
+    election, parts = settings.leader_election, _parts_in_use(settings)
     lease = _of(LEASES, *_LEASE_RIGHTS, namespace=election.namespace, name=election.name)
     table = _HARVESTER_COLLECTIONS if cluster == HARVESTER else (*_GUEST_COLLECTIONS, lease)
-    used = (replace(one, rights=tuple(right for right in one.rights if right.used(settings))) for one in table)
+    used = (
+        replace(one, rights=tuple(right for right in one.rights if not right.parts or parts.intersection(right.parts)))
+        for one in table
+    )
     return tuple(one for one in used if one.rights)
 
 
@@ -291,7 +267,7 @@ async def review(client: ApiClient, collections: Iterable[Collection], namespace
     """Return for each collection, by title, which of its rights are granted; ``namespace`` is that of Harvester."""
     placed = [(one, namespace or one.namespace) for one in collections]
     homes = list(dict.fromkeys(home for _, home in placed))
-    rules = dict(zip(homes, await asyncio.gather(*(_rules(client, home) for home in homes)), strict=True))
+    rules = dict(zip(homes, await asyncio.gather(*(ask(_rules(client, home)) for home in homes)), strict=True))
 
     async def reviewed(one: Collection, right: Right, home: str) -> Reviewed:
         known = rules[home]
@@ -300,22 +276,20 @@ async def review(client: ApiClient, collections: Iterable[Collection], namespace
         if isinstance(known.error, Unreachable):
             # A server that is silent is not asked again and again.
             return right, Asked(error=known.error)
-        return right, await _access(client, one, right, home)
+        return right, await ask(_access(client, one, right, home))
 
     answers = await asyncio.gather(*(reviewed(one, right, home) for one, home in placed for right in one.rights))
     in_order = iter(answers)
     return {one.title: [next(in_order) for _ in one.rights] for one, _ in placed}
 
 
-async def _rules(client: ApiClient, namespace: str) -> Asked[tuple[ResourceRule, ...]]:
+async def _rules(client: ApiClient, namespace: str) -> tuple[ResourceRule, ...]:
     """Return all rules that count in a namespace; none where the server does not know them all."""
-    asked = await _ask(client, RULES_REVIEWS, namespace=namespace or NO_NAMESPACE)
-    if asked.answer is None:
-        return Asked(error=asked.error)
-    return Asked(answer=() if asked.answer.incomplete else asked.answer.resource_rules or ())
+    status = await _status(client, RULES_REVIEWS, namespace=namespace or NO_NAMESPACE)
+    return () if status.incomplete else status.resource_rules or ()
 
 
-async def _access(client: ApiClient, collection: Collection, right: Right, namespace: str) -> Asked[bool]:
+async def _access(client: ApiClient, collection: Collection, right: Right, namespace: str) -> bool:
     """Return whether one verb is allowed."""
     attributes = {
         "namespace": namespace,
@@ -326,17 +300,15 @@ async def _access(client: ApiClient, collection: Collection, right: Right, names
         "name": collection.name if right.named else "",
     }
     known = {key: value for key, value in attributes.items() if value}
-    asked = await _ask(client, ACCESS_REVIEWS, resourceAttributes=known)
-    return Asked(asked.answer.allowed if asked.answer else None, asked.error)
+    return (await _status(client, ACCESS_REVIEWS, resourceAttributes=known)).allowed
 
 
 async def who_am_i(client: ApiClient) -> Asked[str]:
     """Return the user name that the server knows the credential by."""
-    asked = await _ask(client, SUBJECT_REVIEWS)
+    asked = await ask(_status(client, SUBJECT_REVIEWS))
     return Asked(asked.answer.user_info.username if asked.answer else None, asked.error)
 
 
-async def _ask(client: ApiClient, kind: Resource[Review], **spec: object) -> Asked[ReviewStatus]:
+async def _status(client: ApiClient, kind: Resource[Review], **spec: object) -> ReviewStatus:
     question: dict[str, object] = {"apiVersion": kind.api_version, "kind": kind.kind}
-    asked = await ask(client.create(kind, {**question, "spec": spec} if spec else question))
-    return Asked(asked.answer.status if asked.answer else None, asked.error)
+    return (await client.create(kind, {**question, "spec": spec} if spec else question)).status

@@ -57,8 +57,8 @@ def test_rules_as_rbac_reads_them(granted: ResourceRule, expected: bool) -> None
 
 
 def test_a_name_does_not_count_for_what_has_none_yet() -> None:
-    assert not rule(names="one").grants(PATCH_STATUS, Right("create", "", named=False))
-    assert rule().grants(PATCH_STATUS, Right("create", "", named=False))
+    assert not rule(names="one").grants(PATCH_STATUS, Right("create", ""))
+    assert rule().grants(PATCH_STATUS, Right("create", ""))
 
 
 class Server:
