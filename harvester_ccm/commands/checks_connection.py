@@ -5,8 +5,9 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -72,28 +73,8 @@ class Check:
         return {**document, **self.facts}
 
 
-def ok(where: str, name: str, detail: str) -> Check:
-    """Return a check that found all right."""
-    return Check(where, name, Result.OK, detail)
-
-
-def warning(where: str, name: str, detail: str, advice: str) -> Check:
-    """Return a check that found something to look at."""
-    return Check(where, name, Result.WARNING, detail, advice)
-
-
-def failed(where: str, name: str, detail: str, advice: str) -> Check:
-    """Return a check that found what keeps the program from working."""
-    return Check(where, name, Result.FAILED, detail, advice)
-
-
-def skipped(where: str, name: str, detail: str) -> Check:
-    """Return a check that could not be made."""
-    return Check(where, name, Result.SKIPPED, detail)
-
-
-SOON_DAYS: Final = 14.0
-"""A token that expires within so many days is worth a warning."""
+SOON: Final = timedelta(days=14)
+"""A token that expires within this time is worth a warning."""
 
 REMEDIES: Final = {
     HARVESTER: "Make a new kubeconfig for Harvester (generate_addon.sh, or Rancher) and name it with --cloud-config",
@@ -119,19 +100,17 @@ class Connection:
 async def connection_checks(client: ApiClient, where: str, found: Connection) -> AsyncIterator[Check]:
     """Yield the checks in their order; ``found`` is filled before the last one is yielded."""
     if where == HARVESTER:
-        yield _address_check(client.credentials, where)
+        yield _address_check(client.credentials.server)
     asked = await ask(_version(client))
     error = asked.error
     if isinstance(error, CredentialError):
         # The plugin or the token file, not the server.
-        yield skipped(where, "server", "not asked, because there is no credential")
-        yield failed(where, "credential", str(error), REMEDIES[where])
+        yield Check(where, "server", Result.SKIPPED, "not asked, because there is no credential")
+        yield Check(where, "credential", Result.FAILED, str(error), REMEDIES[where])
         return
     for check in _server_checks(client.credentials, where, asked):
         yield check
-    if isinstance(error, Unreachable) or (
-        isinstance(error, ApiError) and not isinstance(error, Unauthorized | Forbidden)
-    ):
+    if error is not None and not isinstance(error, Unauthorized | Forbidden):
         return
     who = await who_am_i(client)
     found.user = who.answer or ""
@@ -149,29 +128,27 @@ async def _version(client: ApiClient) -> Version:
         raise UnexpectedAnswer("its answer to /version is not that of a Kubernetes API server") from error
 
 
-def _address_check(credentials: Credentials, where: str) -> Check:
+def _address_check(server: str) -> Check:
     """Look at the address in the cloud-config without asking anybody."""
-    server, parts = credentials.server, urlsplit(credentials.server)
+    row, parts = partial(Check, HARVESTER, "server address"), urlsplit(server)
     if _is_loopback(parts.hostname or ""):
-        return warning(
-            where,
-            "server address",
+        return row(
+            Result.WARNING,
             f"{server} is a loopback address",
             "Inside a VM that is the VM itself, and answers with another cluster's certificate or not at all. Put the "
             "address of Harvester (its VIP) in the cloud-config; generate_addon.sh copies the one of the kubeconfig "
             "that it is run with",
         )
     if "/k8s/clusters/" in parts.path:
-        return warning(
-            where,
-            "server address",
+        return row(
+            Result.WARNING,
             f"{server} goes through Rancher",
             "A service account of Harvester is not accepted there, and nothing works while Rancher is away. Put the "
             "address of Harvester (its VIP) in the cloud-config",
         )
     if parts.scheme == "http":
-        return warning(where, "server address", f"{server} is not encrypted", "Use https://")
-    return ok(where, "server address", server)
+        return row(Result.WARNING, f"{server} is not encrypted", "Use https://")
+    return row(Result.OK, server)
 
 
 def _is_loopback(host: str) -> bool:
@@ -183,39 +160,28 @@ def _is_loopback(host: str) -> bool:
 
 def _server_checks(credentials: Credentials, where: str, asked: Asked[Version]) -> list[Check]:
     """Return the checks of reachability and TLS, from the one question that was asked."""
-    server, error = credentials.server, asked.error
-    if isinstance(error, UnexpectedAnswer):
-        advice = "Check the address, and what stands in between: a proxy or a login page"
-        return [failed(where, "server", f"{server}: {error}", advice)]
-    if isinstance(error, Unreachable):
-        if _is_tls_fault(error.__cause__):
-            return [
-                ok(where, "server", f"{server} answers"),
-                failed(where, "TLS", str(error), _tls_advice(credentials)),
-            ]
-        advice = (
-            "Check the address, DNS, firewalls and routes from the nodes to this server"
-            if credentials.proxy is None
-            else "The connection goes through a proxy (proxy-url or HTTPS_PROXY); check it, and NO_PROXY"
-        )
-        return [failed(where, "server", _with_server(str(error), server), advice)]
-    if isinstance(error, ApiError) and not isinstance(error, Unauthorized | Forbidden):
-        text = f"{server} answers with HTTP status {error.answer.status}: {error}"
-        return [
-            failed(
-                where, "server", text, "Check that the address is that of a Kubernetes API server, and that it is well"
+    server, text = credentials.server, str(asked.error)
+    row, tls = partial(Check, where, "server"), partial(Check, where, "TLS")
+    match asked.error:
+        case UnexpectedAnswer():
+            advice = "Check the address, and what stands in between: a proxy or a login page"
+            return [row(Result.FAILED, f"{server}: {text}", advice)]
+        case Unreachable(
+            __cause__=aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError()
+        ):
+            return [row(Result.OK, f"{server} answers"), tls(Result.FAILED, text, _tls_advice(credentials))]
+        case Unreachable():
+            advice = (
+                "Check the address, DNS, firewalls and routes from the nodes to this server"
+                if credentials.proxy is None
+                else "The connection goes through a proxy (proxy-url or HTTPS_PROXY); check it, and NO_PROXY"
             )
-        ]
+            return [row(Result.FAILED, text if server in text else f"{server}: {text}", advice)]
+        case ApiError(answer=answer) if not isinstance(asked.error, Unauthorized | Forbidden):
+            advice = "Check that the address is that of a Kubernetes API server, and that it is well"
+            return [row(Result.FAILED, f"{server} answers with HTTP status {answer.status}: {text}", advice)]
     version = f", Kubernetes {asked.answer.git_version}" if asked.answer else ""
-    return [ok(where, "server", f"{server} answers{version}"), _tls_check(credentials, where)]
-
-
-def _with_server(text: str, server: str) -> str:
-    return text if server in text else f"{server}: {text}"
-
-
-def _is_tls_fault(cause: BaseException | None) -> bool:
-    return isinstance(cause, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError | ssl.SSLError)
+    return [row(Result.OK, f"{server} answers{version}"), tls(*_tls_verdict(credentials))]
 
 
 def _tls_advice(credentials: Credentials) -> str:
@@ -226,43 +192,31 @@ def _tls_advice(credentials: Credentials) -> str:
     )
 
 
-def _tls_check(credentials: Credentials, where: str) -> Check:
+def _tls_verdict(credentials: Credentials) -> tuple[Result, str, str]:
     if credentials.tls is None:
-        return warning(where, "TLS", "none: the token is sent in clear text", "Use https://")
+        return Result.WARNING, "none: the token is sent in clear text", "Use https://"
     if credentials.tls.verify_mode is ssl.CERT_NONE:
         text = "the server's certificate is not verified (insecure-skip-tls-verify)"
-        return warning(where, "TLS", text, "Put certificate-authority-data in the kubeconfig instead")
-    return ok(where, "TLS", "the server's certificate is verified")
+        return Result.WARNING, text, "Put certificate-authority-data in the kubeconfig instead"
+    return Result.OK, "the server's certificate is verified", ""
 
 
 async def _credential_check(credentials: Credentials, where: str, found: Connection, refusal: CCMError | None) -> Check:
-    expiry = token_end(await _token(credentials))
+    row, expiry = partial(Check, where, "credential"), token_end((await ask(credentials.token.fetch())).answer)
     now = datetime.now(UTC)
     if not found.usable:
         when = f"; the token expired on {expiry:%Y-%m-%d %H:%M} UTC" if expiry and expiry <= now else ""
         text = str(refusal) if isinstance(refusal, Unauthorized) else f"not accepted: {refusal}"
-        return failed(where, "credential", f"{text}{when}", REMEDIES[where])
+        return row(Result.FAILED, f"{text}{when}", REMEDIES[where])
     if refusal is not None and not isinstance(refusal, Forbidden | NotServed):
-        return skipped(where, "credential", f"cannot be told: {refusal}")
+        return row(Result.SKIPPED, f"cannot be told: {refusal}")
     if found.user == "system:anonymous":
-        return failed(where, "credential", "none is sent: the user is system:anonymous", REMEDIES[where])
+        return row(Result.FAILED, "none is sent: the user is system:anonymous", REMEDIES[where])
     name = f"accepted, user {found.user}" if found.user else "accepted"
-    days = (expiry - now).total_seconds() / 86400 if expiry else None
     # The kubelet renews the token of a pod in time.
-    if expiry is None or days is None or not _is_fixed(credentials):
-        return ok(where, "credential", name)
+    if expiry is None or not isinstance(credentials.token, FixedToken):
+        return row(Result.OK, name)
     text = f"{name}, the token expires on {expiry:%Y-%m-%d %H:%M} UTC"
-    if days > SOON_DAYS:
-        return ok(where, "credential", text)
-    return warning(where, "credential", text, REMEDIES[where])
-
-
-def _is_fixed(credentials: Credentials) -> bool:
-    return isinstance(credentials.token, FixedToken)
-
-
-async def _token(credentials: Credentials) -> str | None:
-    async def read() -> str | None:
-        return await credentials.token.fetch()
-
-    return (await ask(read())).answer
+    if expiry - now > SOON:
+        return row(Result.OK, text)
+    return row(Result.WARNING, text, REMEDIES[where])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from harvester_ccm.commands.checks_connection import BOTH, Check, Result, failed, ok, skipped, warning
+from harvester_ccm.commands.checks_connection import BOTH, Check, Result
 from harvester_ccm.commands.clusters import ask
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rights import HARVESTER, Collection, Reviewed
@@ -24,7 +25,7 @@ from harvester_ccm.model.harvester import (
 )
 from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, VM_CLUSTER
-from harvester_ccm.plan.node.match import Match, find_vm
+from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.vms import VMIndex, claims_of, index_vms
 
 NO_ANSWER: Final = (
@@ -80,50 +81,48 @@ GUEST_APIS: Final = (
 
 async def api_check(client: ApiClient, where: str, needed: Sequence[Needed]) -> Check:
     """Return the check that the server has the APIs in the versions that are used."""
+    row = partial(Check, where, "API versions")
     asked = await asyncio.gather(*(ask(served_versions(client, one.group)) for one in needed))
     problems: list[tuple[Needed, tuple[str, ...]]] = []
     for one, answer in zip(needed, asked, strict=True):
         if answer.answer is None:
-            return failed(where, "API versions", f"cannot be told: {answer.error}", NO_ANSWER)
+            return row(Result.FAILED, f"cannot be told: {answer.error}", NO_ANSWER)
         if one.version not in answer.answer:
             problems.append((one, answer.answer))
     if not problems:
-        return ok(where, "API versions", ", ".join(dict.fromkeys(one.title for one in needed)))
+        return row(Result.OK, ", ".join(dict.fromkeys(one.title for one in needed)))
     detail = "; ".join(
         f"{one.title} is not served (there is {', '.join(there) or 'nothing of this group'})" for one, there in problems
     )
     advice = ". ".join(one.older_advice if one.older in there else one.advice for one, there in problems)
-    make = failed if any(one.required and one.older not in there for one, there in problems) else warning
-    return make(where, "API versions", detail, advice)
+    lacking = any(one.required and one.older not in there for one, there in problems)
+    return row(Result.FAILED if lacking else Result.WARNING, detail, advice)
 
 
-def rights_check(where: str, collection: Collection, reviewed: Iterable[Reviewed], *, grantee: str) -> Check:
+def rights_check(where: str, collection: Collection, reviewed: Sequence[Reviewed], *, grantee: str) -> Check:
     """Return the check of the rights on one kind of object; ``grantee`` says where to grant what is missing."""
-    verbs = {right.verb: asked.answer for right, asked in reviewed}
-    name = collection.title
+    verbs = {
+        right.verb: {"allowed": asked.answer, "required": right.required, "loss": right.loss}
+        for right, asked in reviewed
+    }
+    row = partial(Check, where, collection.title, facts={"verbs": verbs})
     unknown = next((asked.error for _, asked in reviewed if asked.error is not None), None)
     missing = [right for right, asked in reviewed if asked.answer is False]
-    facts = {
-        "verbs": {
-            right.verb: {"allowed": asked.answer, "required": right.required, "loss": right.loss}
-            for right, asked in reviewed
-        }
-    }
     if missing:
         losses = "; ".join(f"{right.verb}: {right.loss}" for right in missing)
         if len(missing) == len(verbs) > 1:
             worst = next((right for right in missing if right.required), missing[0])
             losses = f"do anything ({', '.join(verbs)}): {worst.loss}"
         listed = ", ".join(right.verb for right in missing)
-        result = Result.FAILED if any(right.required for right in missing) else Result.WARNING
         group = f" ({collection.group})" if collection.group else ""
         advice = f"Grant {listed} on {collection.title}{group} {grantee}"
-        return Check(where, name, result, f"may not {losses}", advice, facts)
+        result = Result.FAILED if any(right.required for right in missing) else Result.WARNING
+        return row(result, f"may not {losses}", advice)
     if isinstance(unknown, Forbidden):
-        return Check(where, name, Result.SKIPPED, f"what it may do cannot be told: {unknown}", "", facts)
+        return row(Result.SKIPPED, f"what it may do cannot be told: {unknown}")
     if unknown is not None:
-        return Check(where, name, Result.FAILED, f"what it may do cannot be told: {unknown}", NO_ANSWER, facts)
-    return Check(where, name, Result.OK, f"may {', '.join(verbs)}", "", facts)
+        return row(Result.FAILED, f"what it may do cannot be told: {unknown}", NO_ANSWER)
+    return row(Result.OK, f"may {', '.join(verbs)}")
 
 
 class NotLookedAt(CCMError):
@@ -132,36 +131,31 @@ class NotLookedAt(CCMError):
 
 def vm_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
     """Return the check that the namespace has VMs, and that they are marked as this cluster's."""
-    vms, unread = inventory.vms, _why_unread(inventory, VIRTUAL_MACHINES)
+    row, vms, unread = partial(Check, HARVESTER, "VMs"), inventory.vms, _why_unread(inventory, VIRTUAL_MACHINES)
     if unread:
-        return skipped(HARVESTER, "VMs", unread)
+        return row(Result.SKIPPED, unread)
     if not vms:
-        return failed(
-            HARVESTER,
-            "VMs",
+        return row(
+            Result.FAILED,
             f"there is no VM in namespace {guest.namespace}",
             "The namespace of the cloud-config's context must be the one of this cluster's VMs; all of them must be in "
             "one namespace",
         )
-    index = _index(inventory, guest)
-    names = {one.name: one.cluster_label for one in index.by_name.values()}
-    marked = sorted(name for name, label in names.items() if label == guest.name)
-    text = f"{len(vms)} in namespace {guest.namespace}"
+    labels = [one.cluster_label for one in _index(inventory, guest).by_name.values()]
+    text, marked = f"{len(vms)} in namespace {guest.namespace}", labels.count(guest.name)
     if marked:
-        return ok(HARVESTER, "VMs", f"{text}, {len(marked)} with label {VM_CLUSTER}={guest.name}")
-    others = sorted({label for label in names.values() if label})
+        return row(Result.OK, f"{text}, {marked} with label {VM_CLUSTER}={guest.name}")
     detail = f"{text}, none with label {VM_CLUSTER}={guest.name}"
+    others = sorted({*labels} - {""})
     if others:
-        return warning(
-            HARVESTER,
-            "VMs",
+        return row(
+            Result.WARNING,
             f"{detail}; there is {_listed(others)}",
             "If one of these is this cluster, set --cluster-name to it. Otherwise give this cluster's VMs the label "
             "(in Harvester: instance labels) and restart them",
         )
-    return warning(
-        HARVESTER,
-        "VMs",
+    return row(
+        Result.WARNING,
         detail,
         "Harvester before 1.8.1 then refuses load balancers (it has no running vm). Give the VMs the label (in "
         "Harvester: instance labels) and restart them",
@@ -170,40 +164,41 @@ def vm_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
 
 def node_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
     """Return the check that every Node is a VM."""
-    nodes, unread = inventory.nodes, _why_unread(inventory, NODES, VIRTUAL_MACHINES)
+    row, nodes = partial(Check, BOTH, "Nodes and VMs"), inventory.nodes
+    unread = _why_unread(inventory, NODES, VIRTUAL_MACHINES)
     if unread:
-        return skipped(BOTH, "Nodes and VMs", unread)
+        return row(Result.SKIPPED, unread)
     if not nodes:
-        return warning(BOTH, "Nodes and VMs", "the cluster has no Node", "Is this the right cluster?")
+        return row(Result.WARNING, "the cluster has no Node", "Is this the right cluster?")
     index = _index(inventory, guest)
     matches = {one.metadata.name: find_vm(one, index) for one in nodes}
-    lost = {name: match for name, match in matches.items() if match.vm is None}
+    lost = {name: match.problem for name, match in matches.items() if match.vm is None}
     if not lost:
         evidence = sorted({str(match.by) for match in matches.values() if match.by})
-        return ok(BOTH, "Nodes and VMs", f"the VMs of all {len(nodes)} Nodes are found, by {', '.join(evidence)}")
-    detail = f"{len(lost)} of {len(nodes)} Nodes have no VM: {_listed(sorted(lost))}"
-    first = _problem_text(lost[min(lost)])
-    if len(lost) < len(nodes):
-        return warning(BOTH, "Nodes and VMs", detail, first)
-    return failed(BOTH, "Nodes and VMs", detail, first)
+        return row(Result.OK, f"the VMs of all {len(nodes)} Nodes are found, by {', '.join(evidence)}")
+    first = lost[min(lost)]
+    return row(
+        Result.WARNING if len(lost) < len(nodes) else Result.FAILED,
+        f"{len(lost)} of {len(nodes)} Nodes have no VM: {_listed(sorted(lost))}",
+        first.message if first else "",
+    )
 
 
 def name_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
     """Return the check that the VMs of the Nodes are marked with --cluster-name."""
-    nodes, unread = inventory.nodes, _why_unread(inventory, NODES, VIRTUAL_MACHINES)
+    row, unread = partial(Check, BOTH, "cluster name"), _why_unread(inventory, NODES, VIRTUAL_MACHINES)
     if unread:
-        return skipped(BOTH, "cluster name", unread)
+        return row(Result.SKIPPED, unread)
     # By name no VM of another cluster is found, which is the point here: compared without a name of our own.
     index = _index(inventory, ClusterIdentity("", guest.namespace))
-    found = [find_vm(one, index).vm for one in nodes]
+    found = [find_vm(one, index).vm for one in inventory.nodes]
     labels = sorted({one.cluster_label for one in found if one is not None} - {""})
     if not labels:
-        return skipped(BOTH, "cluster name", f"no VM of a Node carries label {VM_CLUSTER}")
+        return row(Result.SKIPPED, f"no VM of a Node carries label {VM_CLUSTER}")
     if labels == [guest.name]:
-        return ok(BOTH, "cluster name", f"the VMs of the Nodes are marked {guest.name!r}, as --cluster-name says")
-    return failed(
-        BOTH,
-        "cluster name",
+        return row(Result.OK, f"the VMs of the Nodes are marked {guest.name!r}, as --cluster-name says")
+    return row(
+        Result.FAILED,
         f"--cluster-name is {guest.name!r} and the VMs of the Nodes are marked {_listed(labels)}",
         f"Set --cluster-name={labels[0]} (chart: global.cattle.clusterName). Load balancers that this cluster has made "
         "under another name keep their addresses, see explain service",
@@ -212,40 +207,27 @@ def name_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
 
 def load_balancer_check(inventory: Inventory, cluster: ClusterIdentity) -> Check:
     """Return the check that no other cluster uses our name for load balancers."""
-    balancers, unread = inventory.load_balancers, _why_unread(inventory, LOAD_BALANCERS)
-    name = "load balancers"
+    row, unread = partial(Check, BOTH, "load balancers"), _why_unread(inventory, LOAD_BALANCERS)
     if unread:
-        return skipped(BOTH, name, unread)
-    named = [one for one in balancers if one.metadata.label(LB_CLUSTER) == cluster.name]
+        return row(Result.SKIPPED, unread)
+    marks = {one.metadata.name: one.metadata.annotation(LB_OWNER) or "" for one in inventory.load_balancers}
+    named = [one.metadata.name for one in inventory.load_balancers if one.metadata.label(LB_CLUSTER) == cluster.name]
     if not cluster.uid:
-        return skipped(BOTH, name, f"{len(named)} carry the name of this cluster; whose they are cannot be told")
-    marks: Mapping[str, str] = {one.metadata.name: one.metadata.annotation(LB_OWNER) or "" for one in named}
-    foreign = sorted(one for one, mark in marks.items() if mark not in ("", cluster.uid))
-    ours = sum(1 for one in balancers if one.metadata.annotation(LB_OWNER) == cluster.uid)
+        return row(Result.SKIPPED, f"{len(named)} carry the name of this cluster; whose they are cannot be told")
+    foreign = sorted(name for name in named if marks[name] not in ("", cluster.uid))
     if foreign:
-        return warning(
-            BOTH,
-            name,
+        return row(
+            Result.WARNING,
             f"{len(foreign)} of cluster name {cluster.name!r} are marked by another cluster: {_listed(foreign)}",
             "Give each cluster its own --cluster-name. If that cluster is gone (this one was set up anew): adopt them "
             "one by one, or delete them with cleanup --cluster-uid",
         )
-    unmarked = sum(1 for mark in marks.values() if not mark)
-    return ok(BOTH, name, f"{ours} of this cluster, {unmarked} with its name and no mark yet")
+    ours, unmarked = [*marks.values()].count(cluster.uid), sum(1 for name in named if not marks[name])
+    return row(Result.OK, f"{ours} of this cluster, {unmarked} with its name and no mark yet")
 
 
 def _index(inventory: Inventory, guest: ClusterIdentity) -> VMIndex:
-    return index_vms(
-        inventory.vms,
-        inventory.vmis,
-        cluster=guest,
-        hostnames={},
-        claims=claims_of(inventory.nodes),
-    )
-
-
-def _problem_text(match: Match) -> str:
-    return match.problem.message if match.problem else ""
+    return index_vms(inventory.vms, inventory.vmis, cluster=guest, hostnames={}, claims=claims_of(inventory.nodes))
 
 
 def _why_unread(inventory: Inventory, *needed: Resource[Any]) -> str:

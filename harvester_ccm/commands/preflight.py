@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from harvester_ccm.access import guest_credentials, harvester_credentials
@@ -20,10 +21,6 @@ from harvester_ccm.commands.checks_connection import (
     Connection,
     Result,
     connection_checks,
-    failed,
-    ok,
-    skipped,
-    warning,
 )
 from harvester_ccm.commands.checks_content import (
     GUEST_APIS,
@@ -108,11 +105,9 @@ async def _check(call: Call, show: Callable[[Check], None]) -> None:
 
 
 def _flag_checks(settings: Settings) -> list[Check]:
-    name = settings.harvester.cluster_name
-    found = [ok(FLAGS, "cluster name", f"{name!r}")]
-    if settings.warnings:
-        found = [warning(FLAGS, "cluster name", text, "") for text in settings.warnings]
-    return found
+    row = partial(Check, FLAGS, "cluster name")
+    warnings = [row(Result.WARNING, text) for text in settings.warnings]
+    return warnings or [row(Result.OK, f"{settings.harvester.cluster_name!r}")]
 
 
 class _Side:
@@ -141,14 +136,14 @@ class _Side:
         try:
             credentials = self._load()
         except CredentialError as error:
-            self._say(failed(self.where, name, str(error), REMEDIES[self.where]))
-            self._say(skipped(self.where, "all others", f"the {name} cannot be used"))
+            self._say(Check(self.where, name, Result.FAILED, str(error), REMEDIES[self.where]))
+            self._say(Check(self.where, "all others", Result.SKIPPED, f"the {name} cannot be used"))
             return None
         if self.where == HARVESTER:
             self.namespace = credentials.namespace or "default"
             self._say(_namespace_check(credentials, self.namespace))
         else:
-            self._say(ok(self.where, name, credentials.origin))
+            self._say(Check(self.where, name, Result.OK, credentials.origin))
         return credentials
 
     async def _look(self, client: ApiClient) -> None:
@@ -156,7 +151,7 @@ class _Side:
         async for check in connection_checks(client, self.where, connection):
             self._say(check)
         if not connection.usable:
-            self._say(skipped(self.where, "all others", "the cluster cannot be used"))
+            self._say(Check(self.where, "all others", Result.SKIPPED, "the cluster cannot be used"))
             return
         apis, rights, _ = await asyncio.gather(
             api_check(client, self.where, self._apis()),
@@ -197,11 +192,11 @@ class _Side:
 
 
 def _namespace_check(credentials: Credentials, namespace: str) -> Check:
+    row = partial(Check, HARVESTER, "cloud-config")
     if credentials.namespace:
-        return ok(HARVESTER, "cloud-config", f"{credentials.origin}, namespace {namespace}")
-    return warning(
-        HARVESTER,
-        "cloud-config",
+        return row(Result.OK, f"{credentials.origin}, namespace {namespace}")
+    return row(
+        Result.WARNING,
         f"{credentials.origin}, its context names no namespace: {namespace} is used",
         "Name the namespace of this cluster's VMs in the context of the cloud-config",
     )
