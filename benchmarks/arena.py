@@ -106,13 +106,17 @@ class Arena:
             raise RuntimeError("the program was not started")
         return self._program
 
-    async def start_program(self, *, cluster: str = CLUSTER) -> float:
-        """Start the program as it is installed; return the seconds from there until it leads."""
+    async def start_program(self, *, renamed: str = "") -> float:
+        """Start the program as it is installed; return the seconds from there until it leads.
+
+        ``renamed``: under this name, with the usual one as the former.
+        """
         loop = asyncio.get_running_loop()
         await self.leases.until(lambda: not self._is_led(), within=PATIENCE, what="the Lease to be free")
         port = ReservedPort()
         port.release()
-        flags = {"cluster-name": cluster, "v": "2", "bind-address": "127.0.0.1", "secure-port": str(port.number)}
+        names = {"cluster-name": renamed, "former-cluster-name": CLUSTER} if renamed else {"cluster-name": CLUSTER}
+        flags = {**names, "v": "2", "bind-address": "127.0.0.1", "secure-port": str(port.number)}
         began = loop.time()
         self._program = CcmProcess.start(
             self._directory, cloud_config=self._scene.cloud_config, kubeconfig=self._scene.kubeconfig, flags=flags

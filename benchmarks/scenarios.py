@@ -192,7 +192,7 @@ async def restart(arena: Arena, names: Sequence[str]) -> Section:
 
 
 async def rename(arena: Arena, names: Sequence[str]) -> Section:
-    """Restart the program under another cluster name: every load balancer is taken over with its address."""
+    """Restart the program under another cluster name, with the former one: all is taken over with its address."""
     title = f"Restart under another cluster name with {len(names)} served Services"
     return await _start_again(arena, names, title=title, cluster="bench-renamed")
 
@@ -271,7 +271,7 @@ async def _start_again(arena: Arena, names: Sequence[str], *, title: str, cluste
     addresses = arena.services.addresses(names)
     await arena.stop_program()
     events, mark = await arena.events(), arena.mark()
-    leading = await (arena.start_program(cluster=cluster) if cluster else arena.start_program())
+    leading = await arena.start_program(renamed=cluster or "")
     if cluster is not None:
         await _labelled(arena, names, cluster)
     traffic = await arena.settled(mark)

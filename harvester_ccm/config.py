@@ -54,6 +54,8 @@ class HarvesterSettings:
     only for commands that ask no cluster."""
     cluster_name: str
     """Name of this cluster, trimmed; part of load balancer names and labels."""
+    former_names: tuple[str, ...] = ()
+    """Names that this cluster had before; load balancers made under them are taken over."""
 
 
 @dataclass(frozen=True)

@@ -310,7 +310,7 @@ class Reason(StrEnum):
     BACKENDS_HEALTHY = "BackendsHealthy"
     """Normal: nodes take traffic again."""
     FOREIGN_LOAD_BALANCER = "ForeignLoadBalancer"
-    """Warning: another cluster owns a load balancer for a Service of this name."""
+    """Warning: another cluster, or this one under another name, owns a load balancer for a Service of this name."""
     ADOPTED = "AdoptedLoadBalancer"
     """Normal: a load balancer made before (another cluster name, an earlier Service) goes on serving."""
     DELETION_PENDING = "DeletionPending"

@@ -1,7 +1,7 @@
 """``adopt``: let a Service take over a load balancer that nothing proves to be its own.
 
 What can be proved is adopted by the running program by itself (see ``plan.ownership``). Left are load balancers of a
-cluster that was set up anew or renamed while its Services were created anew: there a person has to say so. The write is
+cluster that was set up anew, or of another name of this cluster: there a person has to say so. The write is
 the one that the running program makes for a load balancer of its own: labels, and the marks of cluster and Service.
 """
 
@@ -34,7 +34,7 @@ MANUAL: Final = Manual(
     meaning="""
         Lets a Service take over a load balancer in Harvester, and with it the address, where the running program does
         not do so by itself because nothing proves that the load balancer is this cluster's: after the cluster was set
-        up anew, or renamed while its Services were created anew. explain service says which load balancers there are.
+        up anew, or renamed without --former-cluster-name. explain service says which load balancers there are.
 
         Without --yes it is only shown what would be written. A Service that has a load balancer of its own already
         keeps it: delete that one first, while this program does not run.

@@ -27,6 +27,7 @@ from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.vms import VMIndex, claims_of, index_vms
+from harvester_ccm.plan.service.ownership import goes_by
 
 NO_ANSWER: Final = (
     "The program does not work while this server is like that. Check its health and its load, and try again"
@@ -201,7 +202,7 @@ def name_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
         Result.FAILED,
         f"--cluster-name is {guest.name!r} and the VMs of the Nodes are marked {_listed(labels)}",
         f"Set --cluster-name={labels[0]} (chart: global.cattle.clusterName). Load balancers that this cluster has made "
-        "under another name keep their addresses, see explain service",
+        f"under {guest.name!r} keep their addresses with --former-cluster-name={guest.name}, see explain service",
     )
 
 
@@ -222,8 +223,17 @@ def load_balancer_check(inventory: Inventory, cluster: ClusterIdentity) -> Check
             "Give each cluster its own --cluster-name. If that cluster is gone (this one was set up anew): adopt them "
             "one by one, or delete them with cleanup --cluster-uid",
         )
-    ours, unmarked = [*marks.values()].count(cluster.uid), sum(1 for name in named if not marks[name])
-    return row(Result.OK, f"{ours} of this cluster, {unmarked} with its name and no mark yet")
+    ours = [one for one in inventory.load_balancers if marks[one.metadata.name] == cluster.uid]
+    elsewhere = sorted({one.metadata.label(LB_CLUSTER) or "" for one in ours if not goes_by(one, cluster)})
+    if elsewhere:
+        return row(
+            Result.WARNING,
+            f"some are this cluster's under another name: {_listed(elsewhere)}",
+            f"If this cluster was renamed, add --former-cluster-name={','.join(elsewhere)}; they keep their addresses. "
+            "If it is a copy of a cluster that goes on (a clone, a restored snapshot), leave it: those are the other's",
+        )
+    unmarked = sum(1 for name in named if not marks[name])
+    return row(Result.OK, f"{len(ours)} of this cluster, {unmarked} with its name and no mark yet")
 
 
 def _index(inventory: Inventory, guest: ClusterIdentity) -> VMIndex:

@@ -126,7 +126,12 @@ def _harvester(check: _Check, flags: FlagValues, cluster_name: str, *, offline: 
         offline or cloud_config is not None,
         "--cloud-config is required: name the kubeconfig file of the Harvester cluster",
     )
-    return HarvesterSettings(cloud_config=cloud_config, cluster_name=cluster_name)
+    former = dict.fromkeys(read_cluster_name(name)[0] for name in flags.words("former-cluster-name"))
+    check.require(
+        "" not in former, "--former-cluster-name has an empty entry; expected names that this cluster had before"
+    )
+    former.pop(cluster_name, None)
+    return HarvesterSettings(cloud_config=cloud_config, cluster_name=cluster_name, former_names=tuple(former))
 
 
 def _guest(flags: FlagValues, environment: Mapping[str, str]) -> GuestSettings:

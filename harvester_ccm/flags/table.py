@@ -29,6 +29,15 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
         "quotes around it are removed. Set it to the cluster's own name, a DNS label, and never change it.",
     ),
     Flag(
+        "former-cluster-name",
+        Kind.WORDS,
+        "",
+        Group.HARVESTER,
+        "Names that this cluster had before, for a cluster that was renamed: its load balancers of these names are "
+        "taken over with their addresses. Without it they are left alone, because a copy of this cluster may own them. "
+        "Never for a copy.",
+    ),
+    Flag(
         "cloud-provider",
         Kind.TEXT,
         "harvester",

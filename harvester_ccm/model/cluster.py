@@ -20,6 +20,8 @@ class ClusterIdentity:
     uid: str = ""
     """UID of the guest's kube-system namespace; empty when it may not be read, and where only VMs are looked at."""
     management_network: str = ""
+    former_names: tuple[str, ...] = ()
+    """Names that this cluster had before: what was made under them is ours too."""
     class_only: bool = False
     """Whether only Services that ask for our load balancer class are served."""
 
@@ -30,9 +32,15 @@ class ClusterIdentity:
             name=settings.harvester.cluster_name,
             namespace=namespace,
             uid=uid,
+            former_names=settings.harvester.former_names,
             management_network=settings.nodes.management_network or "",
             class_only=settings.services.class_only,
         )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name, and those before it."""
+        return (self.name, *self.former_names)
 
     @property
     def named(self) -> bool:

@@ -46,6 +46,10 @@ class WaitReason(StrEnum):
         "foreign_load_balancer",
         "the name of its load balancer, which another cluster's load balancer has",
     )
+    OTHER_CLUSTER_NAME = (
+        "other_cluster_name",
+        "a word on whether this cluster was renamed or copied; its address belongs to it under another name",
+    )
     NODE_PORTS = "node_ports", "Kubernetes to allocate node ports for the Service"
     MACHINES = "machines", "Harvester to list the VMs, which are the backends"
     OLD_LOAD_BALANCER = "old_load_balancer", "the old load balancer to be gone in Harvester"

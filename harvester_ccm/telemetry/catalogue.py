@@ -65,6 +65,12 @@ PENDING_SECONDS: Final = Metric(
     "harvester_ccm_service_pending_seconds", MetricType.HISTOGRAM, MetricGroup.SERVICES, buckets=_PENDING_BUCKETS,
     help="Time from when a Service asked for a load balancer until it had an address.",
 )  # fmt: skip
+SERVICES_DISPUTED: Final = Metric(
+    "harvester_ccm_services_disputed", MetricType.GAUGE, MetricGroup.SERVICES, labels=("reason",),
+    help="Services that are left as they are because the label or the mark on their load balancer is not this "
+    "cluster's. Reason is other_cluster_name (renamed, copied, or somebody has written another name) or "
+    "foreign_load_balancer (another cluster's mark).",
+)  # fmt: skip
 ORPHANS_DELETED: Final = Metric(
     "harvester_ccm_orphans_deleted_total", MetricType.COUNTER, MetricGroup.SERVICES,
     help="Load balancers that were deleted because their Service no longer existed.",

@@ -23,6 +23,10 @@ SERVICE_QUEUE: Final = "service"
 """Name of the queue of Services, in the framework too."""
 
 
+DISPUTES: Final = (WaitReason.OTHER_CLUSTER_NAME, WaitReason.FOREIGN_LOAD_BALANCER)
+"""What a Service waits for whose load balancer carries a label or mark that is not ours."""
+
+
 class ServiceMetrics:
     """Follows which Services have no address, and since when. What it tells is shown while this process leads."""
 
@@ -42,6 +46,7 @@ class ServiceMetrics:
         services.on_change(self._service_changed)
         telemetry.read_at_scrape(catalogue.LOAD_BALANCERS, self._states, only_leading=True)
         telemetry.read_at_scrape(catalogue.SERVICES_PENDING, self._reasons, only_leading=True)
+        telemetry.read_at_scrape(catalogue.SERVICES_DISPUTED, self._disputed, only_leading=True)
         telemetry.read_at_scrape(catalogue.PENDING_LONGEST, self._longest, only_leading=True)
 
     def _reason(self, key: str) -> tuple[str]:
@@ -49,6 +54,10 @@ class ServiceMetrics:
 
     def _reasons(self) -> Samples:
         return Counter(map(self._reason, self._pending))
+
+    def _disputed(self) -> Samples:
+        reasons = Counter(self._queue.reason(one.metadata.key) for one in self._services.all())
+        return {(reason,): reasons[reason] for reason in DISPUTES}
 
     def _longest(self) -> Samples:
         now = self._telemetry.wall_clock()

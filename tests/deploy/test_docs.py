@@ -22,7 +22,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 LINKED = [*PAGES, ROOT / "README.md", CHART / "README.md"]
 OTHER_PROGRAMS = {
     *("--cloud-provider", "--disable-cloud-controller", "--disable", "--kubelet-arg", "--node-ip"),  # kubelet, K3s
-    *("--namespace", "--set", "--from-file", "--tail", "--field-selector"),  # helm, kubectl
+    *("--namespace", "--set", "--from-file", "--tail", "--field-selector", "--subresource", "--type"),  # helm, kubectl
     *("--keep", "--quick", "--nodes", "--rounds"),  # the benchmarks
     "--build-arg",  # docker
     "--flag",  # stands for any

@@ -20,7 +20,7 @@ from harvester_ccm.plan.service.cleanup import plan_cleanup, safe_to_delete
 from harvester_ccm.plan.service.cluster_lb import plan_cluster
 from harvester_ccm.plan.service.create import plan_creation, plan_replacement, read_replaced
 from harvester_ccm.plan.service.ignored import converted, ignored_settings, refused_changes
-from harvester_ccm.plan.service.ownership import adoption_note, foreign_note
+from harvester_ccm.plan.service.ownership import adoption_note, foreign_note, other_name_note, shows_address
 from harvester_ccm.plan.service.pending import UNAVAILABLE_PATIENCE, harvester_unavailable
 from harvester_ccm.plan.service.request import unsupported
 from harvester_ccm.plan.service.selection import primary_reference, was_secondary
@@ -74,12 +74,15 @@ def _plan_own(situation: Situation) -> ServicePlan:
     """Return the plan for a Service with an address of its own."""
     service, match = situation.service, situation.match
     current = match.lb
+    if current is None and (held := _held_by_another_name(situation)) is not None:
+        note = other_name_note(held, service, situation.cluster)
+        return ServicePlan(emit(note), Refused(WaitReason.OTHER_CLUSTER_NAME))
     notes = [*situation.request.problems, *(foreign_note(one, situation.cluster) for one in match.foreign[:1])]
     if current is not None and not current.metadata.deleting:
         plan = _plan_present(situation, current)
     elif current is not None and not _may_be_left_behind(situation, current):
         plan = _plan_going(situation, current)
-    elif any(one.metadata.name == match.expected_name for one in match.foreign):
+    elif any(one.metadata.name == match.expected_name or shows_address(service, one) for one in match.foreign):
         waiting = hold(service)
         plan = ServicePlan(waiting, Refused(WaitReason.FOREIGN_LOAD_BALANCER))
     else:
@@ -90,6 +93,17 @@ def _plan_own(situation: Situation) -> ServicePlan:
         if not one.metadata.deleting and safe_to_delete(one)
     ]
     return ServicePlan((*emit(*notes), *plan.steps, *left_over), plan.outcome)
+
+
+def _held_by_another_name(situation: Situation) -> LoadBalancer | None:
+    """Return the load balancer of another name of this cluster that has the Service's address, or the name of its own.
+
+    As long as nobody says whether this cluster was renamed or copied, either answer would take the address from
+    somebody.
+    """
+    service, match = situation.service, situation.match
+    held = (one for one in match.other_name if one.metadata.name == match.expected_name or shows_address(service, one))
+    return next(held, None)
 
 
 def _may_be_left_behind(situation: Situation, going: LoadBalancer) -> bool:

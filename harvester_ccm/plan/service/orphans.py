@@ -17,7 +17,7 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
-    DHCP_ADDRESS,
+    DEFAULT_CLUSTER_NAME,
     LB_CLUSTER,
     LB_OWNER,
     LB_SERVICE_NAME,
@@ -26,7 +26,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
 )
 from harvester_ccm.plan.service.cleanup import safe_to_delete
-from harvester_ccm.plan.service.ownership import allocated_addresses, service_uuid
+from harvester_ccm.plan.service.ownership import goes_by, service_uuid, shows_address
 from harvester_ccm.plan.service.selection import scope_of
 
 ORPHAN_GRACE: Final = 30.0
@@ -42,7 +42,7 @@ class Orphan(Enum):
 
     NO = "no"
     CERTAIN = "certain"
-    """Marked as ours, and its Service does not exist or is not served by it."""
+    """Ours by mark and name, and its Service does not exist or is not served by it."""
     LIKELY = "likely"
     """Carries our cluster name and no mark; reported, never deleted."""
 
@@ -122,16 +122,11 @@ def orphan_state(
     if service is not None and _keeps(service, cluster, seen_gone=seen_gone):
         return Orphan.NO
     mark = meta.annotation(LB_OWNER)
+    if not goes_by(load_balancer, cluster):
+        return Orphan.NO
     if mark and cluster.uid and labelled:
         return Orphan.CERTAIN if mark == cluster.uid else Orphan.NO
-    named = meta.label(LB_CLUSTER) == cluster.name and cluster.named
-    return Orphan.LIKELY if named and not mark else Orphan.NO
-
-
-def address_in_use(load_balancer: LoadBalancer, services: Iterable[Service]) -> bool:
-    """Return whether one of the Services shows the address of the load balancer."""
-    addresses = allocated_addresses((load_balancer,)) - {DHCP_ADDRESS}
-    return any(not addresses.isdisjoint(service.addresses) for service in services)
+    return Orphan.LIKELY if meta.label(LB_CLUSTER) not in ("", DEFAULT_CLUSTER_NAME) and not mark else Orphan.NO
 
 
 def _keeps(service: Service, cluster: ClusterIdentity, *, seen_gone: bool) -> bool:
@@ -149,7 +144,7 @@ def _unsafe(load_balancer: LoadBalancer, suspicion: Suspicion) -> str:
     """Return why the load balancer must not be deleted now: its address would be lost, or taken from a Service."""
     if not suspicion.caches_current:
         return "not deleted while one of the clusters cannot be read"
-    if address_in_use(load_balancer, suspicion.services):
+    if any(shows_address(service, load_balancer) for service in suspicion.services):
         return "not deleted while a Service shows its address"
     if not safe_to_delete(load_balancer):
         return "not deleted until Harvester has booked or refused its address"

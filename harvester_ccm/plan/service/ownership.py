@@ -1,7 +1,8 @@
 """Whose load balancer is it: the one rule set for its name, and for adopting, refusing and sweeping.
 
 A load balancer carries labels (cluster, Service namespace, Service name) and, since this program writes them, the UID
-of the cluster and of the Service. Labels alone may be those of another cluster of the same name.
+of the cluster and of the Service. Labels alone may be those of another cluster of the same name, and
+marks alone those of a copy of this cluster: ours is what has both.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
+    DEFAULT_CLUSTER_NAME,
+    DHCP_ADDRESS,
     LB_CLUSTER,
     LB_OWNER,
     LB_SERVICE_NAME,
@@ -43,6 +46,8 @@ class Owner(Enum):
 
     OURS = "ours"
     FOREIGN = "foreign"
+    OTHER_NAME = "other name"
+    """Made by this very cluster under another name, or by one that is a copy of it; it is not touched."""
     UNKNOWN = "unknown"
     """Nothing proves it either way; it is not touched."""
 
@@ -66,6 +71,8 @@ class Verdict(StrEnum):
     """Ours too, but not certain enough to be deleted; left alone."""
     FOREIGN = "foreign"
     """Another cluster's."""
+    OTHER_NAME = "other name"
+    """Of another name of this cluster: a copy of it, or this one before it was renamed; left alone."""
     UNKNOWN = "unknown"
     """Nothing proves whose it is; left alone."""
 
@@ -96,6 +103,8 @@ class LoadBalancerMatch:
     """Further ones that are certainly ours: left behind by an interrupted rename or a restored Service."""
     foreign: tuple[LoadBalancer, ...] = ()
     """Marked by another cluster, although they carry our cluster name or the expected name."""
+    other_name: tuple[LoadBalancer, ...] = ()
+    """This cluster's by mark or UID, and of another cluster name."""
     candidates: tuple[LoadBalancerCandidate, ...] = ()
     """All that were judged, the one that serves the Service first."""
 
@@ -127,11 +136,22 @@ def name_for(service: Service, cluster: ClusterIdentity) -> str:
     return load_balancer_name(cluster.name, meta.namespace, meta.name, meta.uid)
 
 
+def goes_by(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool:
+    """Return whether the load balancer carries our cluster name, or one that this cluster had before."""
+    return load_balancer.metadata.label(LB_CLUSTER) in cluster.names
+
+
+def shows_address(service: Service, load_balancer: LoadBalancer) -> bool:
+    """Return whether the Service shows the address of the load balancer."""
+    return not (allocated_addresses((load_balancer,)) - {DHCP_ADDRESS}).isdisjoint(service.addresses)
+
+
 def owner_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Ownership:
     """Return whether the load balancer is the Service's, and why.
 
-    A mark decides. Without one (made by the Go provider) the name proves it, because its checksum covers the UID of
-    the Service; after that only the label of a cluster name that is somebody's own.
+    It has to carry our name: a copy of this cluster, or the one that it is a copy of, has the same mark and Services of
+    the same UIDs. Then a mark decides. Without one (made by the Go provider) the name proves it, because its checksum
+    covers the UID of the Service; after that only that the Service shows its address.
     """
     meta, target = load_balancer.metadata, service.metadata
     mark, label = meta.annotation(LB_OWNER), meta.label(LB_CLUSTER)
@@ -141,45 +161,73 @@ def owner_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIden
             f"annotation {LB_OWNER} is {mark}, and this cluster is {cluster.uid}; if that cluster no longer exists "
             "(this one was set up anew), adopt it with --force",
         )
+    made_under = _made_under(load_balancer, service, (*cluster.names, *({label} if label is not None else ())))
+    uid = next((key for key in (LB_SERVICE_UID, LB_SERVICE_UUID) if meta.annotation(key) == target.uid), None)
+    if label is not None and label not in cluster.names:
+        if uid is None and made_under is None and not (mark and cluster.uid):
+            return Ownership(Owner.UNKNOWN, _unproven(load_balancer, service, cluster))
+        return Ownership(Owner.OTHER_NAME, f"{_other_name(label, cluster)}: {_remedies(load_balancer, service)}")
     proof = ""
-    if mark and cluster.uid:
+    if label is not None and mark and cluster.uid:
         proof = f"annotation {LB_OWNER} is this cluster's"
-    elif meta.annotation(LB_SERVICE_UID) == target.uid:
-        proof = f"annotation {LB_SERVICE_UID} is this Service's UID"
-    elif meta.annotation(LB_SERVICE_UUID) == target.uid:
-        proof = f"annotation {LB_SERVICE_UUID} is this Service's UID"
-    elif meta.name == name_for(service, cluster):
+    elif label is not None and uid is not None:
+        proof = f"annotation {uid} is this Service's UID"
+    elif made_under == cluster.name:
         proof = "its name is made from this cluster, this Service and its UID"
-    elif label is not None and meta.name == load_balancer_name(label, target.namespace, target.name, target.uid):
-        proof = (
-            f"its name is made from this Service, its UID and cluster name {label!r}: the cluster was renamed, and "
-            "the load balancer keeps name and address"
-        )
-    elif not mark and cluster.named and label == cluster.name:
-        proof = f"label {LB_CLUSTER} is {label!r}, a name of this cluster's own, and no other cluster has marked it"
+    elif made_under is not None:
+        proof = f"its name is made from this Service, its UID and {made_under!r}, a former name of this cluster"
+    elif not mark and label not in (None, "", DEFAULT_CLUSTER_NAME) and shows_address(service, load_balancer):
+        proof = f"the Service shows its address, and label {LB_CLUSTER} is {label!r}, a name of this cluster's own"
     return (
         Ownership(Owner.OURS, proof) if proof else Ownership(Owner.UNKNOWN, _unproven(load_balancer, service, cluster))
     )
 
 
+def _made_under(load_balancer: LoadBalancer, service: Service, names: Iterable[str]) -> str | None:
+    """Return the cluster name from which, with the Service and its UID, the name of the load balancer is made."""
+    meta = service.metadata
+    made = ((name, load_balancer_name(name, meta.namespace, meta.name, meta.uid)) for name in names)
+    return next((name for name, full in made if full == load_balancer.metadata.name), None)
+
+
+def _other_name(label: str, cluster: ClusterIdentity) -> str:
+    return f"it belongs to this cluster under the name {label!r}, and this cluster is called {cluster.name!r}"
+
+
+def _remedies(one: LoadBalancer, service: Service) -> str:
+    """Return what to do about a load balancer of another name of this cluster."""
+    meta = service.metadata
+    return (
+        f"if the cluster was renamed, start the program with --former-cluster-name={one.metadata.label(LB_CLUSTER)} or "
+        f"run: harvester-ccm adopt {meta.key} {one.metadata.name}. If it is a copy of a cluster that goes on (a clone, "
+        "a restored snapshot), give the Service an address of its own: kubectl patch service "
+        f"-n {meta.namespace} {meta.name} --subresource=status --type=merge "
+        """-p '{"status":{"loadBalancer":null}}'"""
+    )
+
+
 def _unproven(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> str:
     """Return why nothing proves whose the load balancer is, and what would."""
-    meta, key = one.metadata, service.metadata.key
+    meta, key, label = one.metadata, service.metadata.key, one.metadata.label(LB_CLUSTER)
     if service_key(one) != key:
         return f"its labels say that it serves {service_key(one)}"
+    if label is None:
+        return f"it has no label {LB_CLUSTER}. If it is this cluster's: harvester-ccm adopt {key} {meta.name}"
     if meta.annotation(LB_OWNER):
         return (
             "it has the mark of a cluster, and whether that is this one is not known, because the UID of namespace "
             "kube-system is not"
         )
     command = f"harvester-ccm adopt {key} {meta.name}"
-    made = f"it was made for a Service of this name with another UID, by a cluster called {meta.label(LB_CLUSTER)!r}"
-    if cluster.named:
-        return f"{made}, and this one is {cluster.name!r}. If that is an earlier name of this cluster: {command}"
-    return (
-        f"{made}; {cluster.name!r} is no cluster's own name, so that may be another cluster. If it is this one: "
-        f"{command}"
-    )
+    made = f"it was made for a Service of this name with another UID, by a cluster called {label!r}"
+    if label in (DEFAULT_CLUSTER_NAME, ""):
+        return f"{made}, which is no cluster's own name, so that may be another cluster. If it is this one: {command}"
+    if goes_by(one, cluster):
+        return (
+            f"{made}, and the Service does not show its address, so that may be another cluster of this name. If it is "
+            f"this one: {command}"
+        )
+    return f"{made}, and this one is {cluster.name!r}. If that is an earlier name of this cluster: {command}"
 
 
 def match_load_balancer(
@@ -197,11 +245,11 @@ def match_load_balancer(
     foreign = tuple(
         one
         for one, found in judged
-        if found.owner is Owner.FOREIGN
-        and (one.metadata.label(LB_CLUSTER) == cluster.name or one.metadata.name == expected)
+        if found.owner is Owner.FOREIGN and (goes_by(one, cluster) or one.metadata.name == expected)
     )
+    other_name = tuple(one for one, found in judged if found.owner is Owner.OTHER_NAME)
     candidates.sort(key=lambda one: one.verdict is not Verdict.CLAIMED)
-    return LoadBalancerMatch(expected, lb, duplicates, foreign, tuple(candidates))
+    return LoadBalancerMatch(expected, lb, duplicates, foreign, other_name, tuple(candidates))
 
 
 def _candidate(
@@ -247,6 +295,19 @@ def foreign_note(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> Event
         f"belongs to another cluster, also called {label!r}. It is left alone. Give each cluster its own "
         "--cluster-name; if that cluster does not exist any more, delete the load balancer in Harvester"
     )
+    return EventMessage("Warning", Reason.FOREIGN_LOAD_BALANCER, text)
+
+
+def other_name_note(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> EventMessage:
+    """Return what to tell about a load balancer in use that is this cluster's under another name."""
+    meta = load_balancer.metadata
+    relabelled = ", which somebody has given it" if meta.name == name_for(service, cluster) else ""
+    text = (
+        f"Load balancer {meta.name} in namespace {cluster.namespace} of Harvester is left alone, and so is this "
+        f"Service: {_other_name(meta.label(LB_CLUSTER) or '', cluster)}{relabelled}. "
+    )
+    remedies = _remedies(load_balancer, service)
+    text += f"{remedies[0].upper()}{remedies[1:]}"
     return EventMessage("Warning", Reason.FOREIGN_LOAD_BALANCER, text)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import msgspec
@@ -113,6 +114,16 @@ def test_load_balancers(marks: list[str], uid: str, result: Result, says: str) -
     check = load_balancer_check(found, ClusterIdentity("demo", objects.VMS, uid))
     assert check.result is result
     assert says in check.detail
+
+
+def test_load_balancers_of_another_name_of_this_cluster() -> None:
+    document = objects.balancer("before", annotations={LB_OWNER: objects.CLUSTER_UID})
+    found = Inventory(load_balancers=(LOAD_BALANCERS.decode(msgspec.json.encode(document)),))
+    cluster = ClusterIdentity("demo", objects.VMS, objects.CLUSTER_UID)
+    check = load_balancer_check(found, cluster)
+    assert (check.result, check.detail) == (Result.WARNING, "some are this cluster's under another name: before")
+    assert "--former-cluster-name=before" in check.advice
+    assert load_balancer_check(found, replace(cluster, former_names=("before",))).result is Result.OK
 
 
 def test_what_cannot_be_read_is_skipped() -> None:

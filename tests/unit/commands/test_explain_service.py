@@ -112,10 +112,26 @@ def test_time_limits_are_replayed(run: Runner, case: Writer, words: tuple[str, .
 
 def test_a_renamed_cluster_keeps_its_load_balancers(run: Runner, case: Writer) -> None:
     file = case(objects.service(address="10.0.0.7"), objects.balancer("demo", address="10.0.0.7"), objects.home())
-    document = explain(run, file, cluster="produktion")
+    document = explain(run, file, "--former-cluster-name=demo", cluster="produktion")
     assert document["claimed"]["name"] == NAME
-    assert "the cluster was renamed" in document["claimed"]["because"]
+    assert "'demo', a former name of this cluster" in document["claimed"]["because"]
     assert step(document, "loadBalancer", "update")["metadata"]["annotations"][LB_SERVICE_UID] == objects.UID
+
+
+def test_of_a_renamed_or_copied_cluster_both_remedies_are_named(run: Runner, case: Writer) -> None:
+    file = case(objects.service(address="10.0.0.7"), objects.balancer("demo", address="10.0.0.7"), objects.home())
+    document = explain(run, file, cluster="produktion")
+    (judged,) = document["loadBalancers"]
+    assert (judged["verdict"], document["claimed"]) == ("other name", None)
+    for remedy in (
+        "--former-cluster-name=demo",
+        f"harvester-ccm adopt shop/web {NAME}",
+        "kubectl patch service -n shop",
+    ):
+        assert remedy in judged["because"]
+    (told,) = document["steps"]
+    assert told["event"]["reason"] == "ForeignLoadBalancer"
+    assert document["outcome"]["reason"] == "other_cluster_name"
 
 
 def test_a_load_balancer_that_nothing_proves_is_named_with_what_to_do(run: Runner, case: Writer) -> None:

@@ -90,10 +90,11 @@ def test_every_flag_reaches_its_setting() -> None:
         "--leader-elect-renew-deadline=40s --leader-elect-retry-period=5s --leader-elect-resource-name=lock "
         "--leader-elect-resource-namespace=infra --bind-address=:: --secure-port=0 --tls-cert-file=/crt "
         "--tls-private-key-file=/key --tls-min-version=VersionTLS13 --authorization-always-allow-paths=/metrics "
-        "--logging-format=json -v=5 --controllers=service-lb-controller"
+        "--logging-format=json -v=5 --controllers=service-lb-controller --former-cluster-name=old,'older' "
+        "--former-cluster-name=demo,old"
     )
     assert settings(*words.split()) == Settings(
-        harvester=DEFAULTS.harvester,
+        harvester=replace(DEFAULTS.harvester, former_names=("old", "older")),
         guest=GuestSettings(kubeconfig=Path("/guest"), master="https://guest:6443"),
         services=ServiceSettings(
             concurrent_syncs=2, orphan_lbs=OrphanPolicy.REPORT, orphan_period=3600.0, class_only=True
@@ -226,6 +227,11 @@ def test_flags_without_effect_are_passed_on() -> None:
         ),
         pytest.param(
             ["--orphan-lbs=keep"], '--orphan-lbs is "keep"; expected one of: delete, report, off', id="orphan policy"
+        ),
+        pytest.param(
+            ["--former-cluster-name=old,"],
+            "--former-cluster-name has an empty entry; expected names that this cluster had before",
+            id="no former name",
         ),
         pytest.param(
             ["--orphan-lbs-period=0"], "--orphan-lbs-period is 0s; expected a duration above zero", id="no period"

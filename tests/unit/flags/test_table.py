@@ -110,6 +110,7 @@ GO_DEFAULTS: dict[str, FlagValue] = {
 OWN_DEFAULTS: dict[str, FlagValue] = {
     "concurrent-node-syncs": 32,
     "concurrent-service-syncs": 16,
+    "former-cluster-name": (),
     "load-balancer-class-only": False,
     "node-deletion-confirmations": 3,
     "node-deletion-max-share": 0.34,

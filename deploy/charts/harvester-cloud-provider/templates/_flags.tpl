@@ -6,6 +6,9 @@
 {{- with $cattle.clusterName }}
 - {{ printf "--cluster-name=%v" . | quote }}
 {{- end }}
+{{- with .Values.formerClusterNames }}
+- {{ printf "--former-cluster-name=%s" (join "," .) | quote }}
+{{- end }}
 {{- with .Values.managementNetwork }}
 - {{ printf "--management-network=%v" . | quote }}
 {{- end }}

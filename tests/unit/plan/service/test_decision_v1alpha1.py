@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -387,8 +388,11 @@ def earlier(uid: str = UID, cluster: str = "demo") -> LoadBalancer:
     return LOAD_BALANCERS_V1ALPHA1.decode(msgspec.json.encode(document))
 
 
+RENAMED = replace(CLUSTER, former_names=("kubernetes",))
+
+
 def test_one_of_an_earlier_provider_is_taken_over_under_its_name() -> None:
-    (told, write), outcome = outline(hosted(), earlier(cluster="kubernetes"), **OLD)
+    (told, write), outcome = outline(hosted(), earlier(cluster="kubernetes"), cluster=RENAMED, **OLD)
     assert told == "Normal AdoptedLoadBalancer"
     assert isinstance(write, dict)
     assert write["write"] == "kubernetes-shop-web-1234"
@@ -407,7 +411,9 @@ def test_one_of_an_earlier_provider_is_taken_over_under_its_name() -> None:
     [
         pytest.param(earlier(), service(), Owner.OURS, Orphan.LIKELY, id="this Service's"),
         pytest.param(earlier("another", "kubernetes"), service(), Owner.UNKNOWN, Orphan.NO, id="nobody knows whose"),
-        pytest.param(earlier("another"), service(), Owner.OURS, Orphan.LIKELY, id="this cluster's"),
+        pytest.param(earlier(cluster="kubernetes"), service(), Owner.OTHER_NAME, Orphan.NO, id="a copy's"),
+        pytest.param(earlier("another"), service(address=ADDRESS), Owner.OURS, Orphan.LIKELY, id="it is shown"),
+        pytest.param(earlier("another"), service(), Owner.UNKNOWN, Orphan.LIKELY, id="this cluster's"),
     ],
 )
 def test_whose_it_is(found: LoadBalancer, asked: Any, owner: Owner, orphan: Orphan) -> None:

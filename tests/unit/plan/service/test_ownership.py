@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,7 +40,10 @@ from tests.worlds.builders import (
 NAMELESS = ClusterIdentity(name="demo", namespace="vms")
 """The cluster where its own UID may not be read."""
 DEFAULT = ClusterIdentity(name="kubernetes", namespace="vms", uid="cluster-uid")
+RENAMED = replace(CLUSTER, former_names=("old",))
+MARKS = {LB_OWNER: "cluster-uid", LB_SERVICE_UID: UID}
 LABELS = {LB_CLUSTER: "demo", LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "web"}
+EXTRA = "demo-shop-web-99999999"
 OLD_NAME = load_balancer_name("old", "shop", "web", UID)
 
 
@@ -51,7 +55,16 @@ def bare(name: str, cluster: str | None = "demo", **annotations: str) -> Any:
 
 OWNERS = {
     "our mark": (marked(), CLUSTER, Owner.OURS),
-    "our mark, any name and labels": (marked(name="x", labels={LB_CLUSTER: "y"}), CLUSTER, Owner.OURS),
+    "our mark, any name": (marked(name="x"), CLUSTER, Owner.OURS),
+    "our mark, another cluster name": (marked(name="x", labels={LB_CLUSTER: "y"}), CLUSTER, Owner.OTHER_NAME),
+    "our mark, our name, another cluster name": (marked(labels={LB_CLUSTER: "y"}), CLUSTER, Owner.OTHER_NAME),
+    "our mark, a former cluster name": (marked(name="x", labels={LB_CLUSTER: "old"}), RENAMED, Owner.OURS),
+    "our mark, no cluster name": (load_balancer("x", annotations=MARKS), CLUSTER, Owner.UNKNOWN),
+    "a mark, our own UID unknown, another cluster name": (
+        marked(name="x", labels={LB_CLUSTER: "y"}),
+        NAMELESS,
+        Owner.OTHER_NAME,
+    ),
     "another mark": (marked(annotations={LB_OWNER: "other"}), CLUSTER, Owner.FOREIGN),
     "a mark, our own UID unknown, made for this Service": (marked(name="x"), NAMELESS, Owner.OURS),
     "a mark, our own UID unknown, made for an earlier Service": (
@@ -60,8 +73,9 @@ OWNERS = {
         Owner.UNKNOWN,
     ),
     "Go provider, name of this Service": (bare(LB_NAME), CLUSTER, Owner.OURS),
-    "Go provider, cluster renamed": (bare(OLD_NAME, "old"), CLUSTER, Owner.OURS),
-    "Go provider, earlier Service of this name": (bare("demo-shop-web-00000000"), CLUSTER, Owner.OURS),
+    "Go provider, a clone or the cluster renamed": (bare(OLD_NAME, "old"), CLUSTER, Owner.OTHER_NAME),
+    "Go provider, cluster renamed": (bare(OLD_NAME, "old"), RENAMED, Owner.OURS),
+    "Go provider, earlier Service of this name": (bare("demo-shop-web-00000000"), CLUSTER, Owner.UNKNOWN),
     "Go provider, earlier Service, default cluster name": (
         bare("kubernetes-shop-web-00000000", "kubernetes"),
         DEFAULT,
@@ -73,9 +87,28 @@ OWNERS = {
         Owner.OURS,
     ),
     "Go provider, another cluster, earlier Service": (bare("old-shop-web-00000000", "old"), CLUSTER, Owner.UNKNOWN),
+    "Go provider, earlier Service of a former cluster name": (
+        bare("old-shop-web-00000000", "old"),
+        RENAMED,
+        Owner.UNKNOWN,
+    ),
     "labels lost, name of this Service": (bare(LB_NAME, None), CLUSTER, Owner.OURS),
     "labels lost, another name": (bare("something", None), CLUSTER, Owner.UNKNOWN),
 }
+
+
+SHOWN = {
+    "earlier Service of this name": (bare("demo-shop-web-00000000"), CLUSTER, Owner.OURS),
+    "earlier Service of a former cluster name": (bare("old-shop-web-00000000", "old"), RENAMED, Owner.OURS),
+    "another cluster's": (bare("old-shop-web-00000000", "old"), CLUSTER, Owner.UNKNOWN),
+    "default cluster name": (bare("kubernetes-shop-web-00000000", "kubernetes"), DEFAULT, Owner.UNKNOWN),
+    "another cluster's mark": (bare("demo-shop-web-00000000", **{LB_OWNER: "other"}), CLUSTER, Owner.FOREIGN),
+}
+
+
+@pytest.mark.parametrize(("found", "cluster", "owner"), SHOWN.values(), ids=SHOWN.keys())
+def test_owner_of_one_whose_address_the_service_shows(found: Any, cluster: ClusterIdentity, owner: Owner) -> None:
+    assert owner_of(found, served(), cluster).owner is owner
 
 
 @pytest.mark.parametrize(("found", "cluster", "owner"), OWNERS.values(), ids=OWNERS.keys())
@@ -83,7 +116,6 @@ def test_owner(found: Any, cluster: ClusterIdentity, owner: Owner) -> None:
     assert owner_of(found, service(), cluster).owner is owner
 
 
-MARKS = {LB_OWNER: "cluster-uid", LB_SERVICE_UID: UID}
 SELECT = {"loadbalancer.harvesterhci.io/cluster": "demo"}
 NEW_UID = "11111111-1111-4111-8111-111111111111"
 REBORN_NAME = load_balancer_name("demo", "shop", "web", NEW_UID)
@@ -126,7 +158,56 @@ ADOPTIONS: dict[str, tuple[Any, Any, list[object]]] = {
 
 @pytest.mark.parametrize(("asked", "found", "steps"), ADOPTIONS.values(), ids=ADOPTIONS.keys())
 def test_adoption(asked: Any, found: Any, steps: list[object]) -> None:
-    assert outline(asked, found) == (steps, Done())
+    assert outline(asked, found, cluster=RENAMED) == (steps, Done())
+
+
+OTHER_NAME = Refused("other_cluster_name")
+ELSEWHERE = {LB_CLUSTER: "old"}
+COPIES: dict[str, tuple[Any, Any, list[object], object]] = {
+    "the Service shows its address": (
+        served(),
+        allocated(name=OLD_NAME, labels=ELSEWHERE),
+        ["Warning ForeignLoadBalancer"],
+        OTHER_NAME,
+    ),
+    "made by the Go provider": (served(), bare(OLD_NAME, "old"), ["Warning ForeignLoadBalancer"], OTHER_NAME),
+    "somebody has written another name on ours": (
+        served(),
+        allocated(labels=ELSEWHERE),
+        ["Warning ForeignLoadBalancer"],
+        OTHER_NAME,
+    ),
+    "the same before there is an address": (
+        service(annotations={KUBE_VIP_ADDRESSES: ""}, ours=True),
+        marked(labels=ELSEWHERE),
+        ["Warning ForeignLoadBalancer"],
+        OTHER_NAME,
+    ),
+    "somebody has written another mark on ours": (
+        served(),
+        allocated(name=EXTRA, annotations={LB_OWNER: "other"}),
+        ["Warning ForeignLoadBalancer"],
+        Refused("foreign_load_balancer"),
+    ),
+    "the Service is new": (
+        service(annotations={KUBE_VIP_ADDRESSES: ""}, ours=True),
+        allocated(name=OLD_NAME, labels=ELSEWHERE),
+        [{"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"}, "Normal EnsuringLoadBalancer"],
+        Wait("not_processed", 30.0),
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "found", "steps", "outcome"), COPIES.values(), ids=COPIES.keys())
+def test_of_a_copy_nothing_is_touched(asked: Any, found: Any, steps: list[object], outcome: object) -> None:
+    assert outline(asked, found) == (steps, outcome)
+
+
+def test_the_service_of_a_copy_goes_without_its_load_balancer() -> None:
+    steps, outcome = outline(served(deleting=True), allocated(name=OLD_NAME, labels=ELSEWHERE))
+    assert not [step for step in steps if isinstance(step, dict) and "delete" in step]
+    assert {"service": {"finalizers": [], "ingress": None}} in steps
+    assert outcome == Done()
 
 
 def test_without_a_uid_of_our_own_no_mark_is_written_or_removed() -> None:
@@ -158,12 +239,12 @@ def test_the_same_service_in_a_cluster_of_another_name_is_nothing_to_tell() -> N
     assert outline(served(), neighbour, allocated()) == ([], Done())
 
 
-EXTRA = "demo-shop-web-99999999"
 DUPLICATES: dict[str, tuple[Any, list[object]]] = {
     "ours, booked": (allocated(name=EXTRA, uid="2", ip="10.0.0.9", address=""), [{"delete": EXTRA}]),
     "ours, not booked yet": (marked(name=EXTRA, uid="2", finalizer=False), []),
     "ours, going already": (allocated(name=EXTRA, uid="2", deleting=True), []),
     "without a mark": (bare(EXTRA), []),
+    "of another name": (allocated(name=EXTRA, uid="2", labels=ELSEWHERE), []),
     "foreign": (allocated(name=EXTRA, uid="2", annotations={LB_OWNER: "other"}), ["Warning ForeignLoadBalancer"]),
 }
 
@@ -215,6 +296,8 @@ ORPHANS: dict[str, tuple[Any, Any, ClusterIdentity, Orphan]] = {
     "Service of this name was created anew": (allocated(), service(uid=NEW_UID), CLUSTER, Orphan.NO),
     "going already": (allocated(deleting=True), None, CLUSTER, Orphan.NO),
     "of another cluster": (allocated(annotations={LB_OWNER: "other"}), None, CLUSTER, Orphan.NO),
+    "of another name": (allocated(labels=ELSEWHERE), None, CLUSTER, Orphan.NO),
+    "of a former name": (allocated(labels=ELSEWHERE), None, RENAMED, Orphan.CERTAIN),
     "without a mark": (bare(LB_NAME), None, CLUSTER, Orphan.LIKELY),
     "without a mark, default cluster name": (bare(LB_NAME, "kubernetes"), None, DEFAULT, Orphan.NO),
     "without a mark, another name": (bare(LB_NAME, "old"), None, CLUSTER, Orphan.NO),
@@ -248,34 +331,47 @@ def test_names_of_new_ones() -> None:
 
 @given(
     cluster=st.sampled_from(["demo", "before", "kubernetes", ""]),
+    former=st.sampled_from([(), ("before",)]),
     known=st.booleans(),
     made_by=st.sampled_from(["demo", "before", "kubernetes", ""]),
     uid=st.sampled_from([UID, "earlier"]),
     owner=st.sampled_from([None, CLUSTER.uid, "another"]),
     marked_uid=st.sampled_from([None, UID, "earlier"]),
+    shown=st.booleans(),
 )
 @settings(deadline=None)
 def test_the_evidence_fits_the_verdict(
-    cluster: str, known: bool, made_by: str, uid: str, owner: str | None, marked_uid: str | None
+    cluster: str,
+    former: tuple[str, ...],
+    known: bool,
+    made_by: str,
+    uid: str,
+    owner: str | None,
+    marked_uid: str | None,
+    shown: bool,
 ) -> None:
     annotations = {key: value for key, value in {LB_OWNER: owner, LB_SERVICE_UID: marked_uid}.items() if value}
     name = load_balancer_name(made_by, "shop", "web", uid)
     one = load_balancer(name, labels={**LABELS, LB_CLUSTER: made_by}, annotations=annotations, ip=ADDRESS)
-    identity = ClusterIdentity(cluster, CLUSTER.namespace, CLUSTER.uid if known else "")
-    match = match_load_balancer([one], service(), identity)
+    identity = ClusterIdentity(cluster, CLUSTER.namespace, CLUSTER.uid if known else "", former_names=former)
+    asked = served() if shown else service()
+    match = match_load_balancer([one], asked, identity)
     (judged,) = match.candidates
-    decided = owner_of(one, service(), identity)
+    decided = owner_of(one, asked, identity)
     assert (judged.verdict is Verdict.CLAIMED) == (match.lb is one) == (decided.owner is Owner.OURS)
     if judged.verdict is not Verdict.CLAIMED:
         assert judged.verdict == decided.owner.value
+    our_name = made_by in identity.names
+    assert our_name or decided.owner is not Owner.OURS, "nothing outweighs another name"
     facts = {
-        f"annotation {LB_OWNER} is this cluster's": known and owner == CLUSTER.uid,
-        f"annotation {LB_SERVICE_UID} is this Service's UID": marked_uid == UID,
+        f"annotation {LB_OWNER} is this cluster's": known and owner == CLUSTER.uid and our_name,
+        f"annotation {LB_SERVICE_UID} is this Service's UID": marked_uid == UID and our_name,
         "its name is made from this cluster": uid == UID and made_by == cluster,
-        "the cluster was renamed": uid == UID and made_by != cluster,
-        "a name of this cluster's own": made_by == cluster and not owner,
-        "and this cluster is": known and owner == "another",
-        "harvester-ccm adopt": not owner,
+        "a former name of this cluster": uid == UID and made_by in former,
+        "a name of this cluster's own": our_name and not owner and shown and made_by not in ("", "kubernetes"),
+        f"and this cluster is {CLUSTER.uid}": known and owner == "another",
+        "it belongs to this cluster under the name": not our_name,
+        "with another UID": not owner,
         "whether that is this one is not known": bool(owner) and not known,
     }
     said_of_it = [fact for fact in facts if fact in judged.because]

@@ -1,0 +1,145 @@
+"""Clusters of one kube-system UID beside each other, and a cluster that was renamed: whole programs in memory."""
+
+from __future__ import annotations
+
+import asyncio
+
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import LB_CLUSTER, LB_OWNER, PRIMARY_SERVICE
+from tests.unit.telemetry.test_metrics import samples
+from tests.worlds.builders import service
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import MemoryServer
+from tests.worlds.program_world import Harvester, Program, by_name, copy_of, destructive, guest_server
+
+HOUR = 3600.0
+LOST = "ForeignLoadBalancer"
+
+
+async def served(harvester: Harvester, program: Program, *names: str) -> dict[str, str]:
+    """Have the program serve Services, end it, and return their addresses."""
+    program.create(*names)
+    async with program.live():
+        await asyncio.sleep(10)
+    addresses = {name: program.address(name) for name in names}
+    assert all(addresses.values()), program.told()
+    harvester.calls.clear()
+    return addresses
+
+
+def clusters(harvester: MemoryServer) -> list[str]:
+    """Return the cluster names that load balancers carry, sorted."""
+    return sorted(one["metadata"]["labels"][LB_CLUSTER] for one in harvester.items(LOAD_BALANCERS))
+
+
+@jumping_time
+async def test_two_clones_with_load_balancers_of_their_own_leave_each_other_alone() -> None:
+    harvester = Harvester()
+    one = Program(guest_server(), harvester, "one")
+    one.create("web", "api")
+    other = Program(copy_of(one.guest), harvester, "other")
+    async with one.live():
+        await asyncio.sleep(10)
+    async with other.live():
+        await asyncio.sleep(10)
+    before = by_name(harvester, LOAD_BALANCERS)
+    assert clusters(harvester) == ["one", "one", "other", "other"]
+    harvester.calls.clear()
+    async with one.live(), other.live():
+        await asyncio.sleep(HOUR)
+        assert by_name(harvester, LOAD_BALANCERS) == before
+        assert destructive(harvester.calls) == []
+        assert one.told() == other.told() == []
+        other.guest.delete(SERVICES, "shop/web")
+        await asyncio.sleep(HOUR)
+    assert clusters(harvester) == ["one", "one", "other"]
+    assert len(destructive(harvester.calls)) == 1
+
+
+@jumping_time
+async def test_a_restored_snapshot_beside_the_original_touches_nothing_of_it() -> None:
+    harvester = Harvester()
+    prod = Program(guest_server(), harvester, "prod")
+    prod.put(service("share", uid="uid-of-share", annotations={PRIMARY_SERVICE: "shop/api"}, ports=[{"port": 443}]))
+    addresses = await served(harvester, prod, "web", "api", "old")
+    addresses["share"] = addresses["api"]
+    drill = Program(copy_of(prod.guest), harvester, "drill")
+    # Made after the snapshot, and gone after it.
+    prod.create("new")
+    async with prod.live():
+        await asyncio.sleep(10)
+        prods = {name: one["metadata"] for name, one in by_name(harvester, LOAD_BALANCERS).items()}
+        harvester.calls.clear()
+        async with drill.live():
+            await asyncio.sleep(HOUR)
+            assert destructive(harvester.calls) == []
+            assert {name: drill.address(name) for name in addresses} == addresses, "left exactly as they are"
+            assert sorted(drill.told()) == [f"{name}: {LOST}" for name in ("api", "old", "web")], "once each"
+            (said,) = drill.warnings("web")
+            for remedy in (
+                "--former-cluster-name=prod",
+                "harvester-ccm adopt shop/web",
+                "kubectl patch service -n shop",
+            ):
+                assert remedy in said
+            disputed = samples(drill.telemetry)["harvester_ccm_services_disputed"]
+            assert disputed[(("reason", "other_cluster_name"),)] == 3
+
+            drill.create("fresh")
+            drill.guest.delete(SERVICES, "shop/old")
+            # What the Event says: an address of its own.
+            drill.guest.change(SERVICES, "shop/web", {"status": {"loadBalancer": None}})
+            await asyncio.sleep(HOUR)
+            assert drill.address("fresh")
+            assert drill.address("web") not in {"", addresses["web"]}
+            assert "shop/old" not in drill.guest.of(SERVICES)
+            after = by_name(harvester, LOAD_BALANCERS)
+            assert {name: after[name]["metadata"] for name in prods} == prods
+            assert {prod.address(name) for name in (*addresses, "new")} >= set(addresses.values())
+            assert prod.told() == []
+
+
+@jumping_time
+async def test_a_renamed_cluster_keeps_its_addresses_with_one_write_for_each_once_it_is_said() -> None:
+    harvester = Harvester()
+    before = Program(guest_server(), harvester, "before")
+    addresses = await served(harvester, before, "web", "api", "gone")
+    guest = before.guest
+    unsaid = Program(guest, harvester, "after")
+    async with unsaid.live():
+        await asyncio.sleep(HOUR)
+        assert destructive(harvester.calls) == []
+        guest.remove(SERVICES, "shop/gone")
+        await asyncio.sleep(HOUR)
+    assert clusters(harvester) == ["before"] * 3, "nothing is collected of what may be a copy's"
+    said = Program(guest, harvester, "after", "--former-cluster-name=before")
+    harvester.calls.clear()
+    async with said.live():
+        await asyncio.sleep(HOUR)
+    assert clusters(harvester) == ["after", "after"]
+    assert sorted(one.split()[0] for one in destructive(harvester.calls)) == ["DELETE", "PUT", "PUT"]
+    assert {name: said.address(name) for name in ("web", "api")} == {name: addresses[name] for name in ("web", "api")}
+
+
+@jumping_time
+async def test_a_rewritten_label_or_mark_stops_the_writes() -> None:
+    for rewritten, reason in (
+        ({"labels": {LB_CLUSTER: "drill"}}, "other_cluster_name"),
+        ({"annotations": {LB_OWNER: "somebody"}}, "foreign_load_balancer"),
+    ):
+        harvester = Harvester()
+        prod = Program(guest_server(), harvester, "prod")
+        addresses = await served(harvester, prod, "web")
+        async with prod.live():
+            await asyncio.sleep(10)
+            (key,) = harvester.of(LOAD_BALANCERS)
+            harvester.change(LOAD_BALANCERS, key, {"metadata": rewritten})
+            await asyncio.sleep(HOUR)
+            assert destructive(harvester.calls) == []
+            assert prod.told() == [f"web: {LOST}"]
+            assert prod.address("web") == addresses["web"]
+            assert samples(prod.telemetry)["harvester_ccm_services_disputed"][(("reason", reason),)] == 1
+            prod.guest.delete(SERVICES, "shop/web")
+            await asyncio.sleep(HOUR)
+            assert destructive(harvester.calls) == []
