@@ -174,7 +174,7 @@ class LeaderElector:
             "leaseTransitions": held.spec.lease_transitions or 0,
         }
         try:
-            await self._replace(held, spec)
+            await self._write(held, spec)
         except Conflict:
             return False
         self._tell_stopped()
@@ -224,10 +224,11 @@ class LeaderElector:
             try:
                 await self._look()
             except NotFound:
-                return await self._create()
+                await self._take(None)
+                return True
         if not self.leading and not self._expired():
             return False
-        await self._take()
+        await self._take(self._observed)
         return True
 
     def _expired(self) -> bool:
@@ -239,79 +240,52 @@ class LeaderElector:
     async def _look(self) -> None:
         """Read the Lease. Raises NotFound."""
         document = await self._client.get(_DOCUMENTS, self._name, namespace=self._namespace)
-        lease, now = _lease(document), asyncio.get_running_loop().time()
-        same = self._observed is not None and self._observed.spec == lease.spec
-        self._see(_Observed(lease, document, self._observed.at if same and self._observed else now))
+        self._note(document)
 
-    async def _create(self) -> bool:
+    async def _take(self, held: _Observed | None) -> None:
+        """Renew our Lease, take a free one, or create the one that is not there."""
         now = _now()
-        started = asyncio.get_running_loop().time()
-        body = {
-            "apiVersion": LEASES.api_version,
-            "kind": LEASES.kind,
-            "metadata": {"name": self._name, "namespace": self._namespace},
-            "spec": self._spec(acquired=now, renewed=now, transitions=0),
+        ours = held is not None and held.spec.holder_identity == self.identity
+        spec: dict[str, object] = {
+            "holderIdentity": self.identity,
+            # Whole seconds on the wire: never less than what we count on ourselves.
+            "leaseDurationSeconds": math.ceil(self._times.lease_duration),
+            "acquireTime": (held.spec.acquire_time or now) if held and ours else now,
+            "renewTime": now,
+            "leaseTransitions": (held.spec.lease_transitions or 0) + (not ours) if held else 0,
         }
-        self.taking = True
-        document = await self._client.create(_DOCUMENTS, body, namespace=self._namespace, fenced=False)
-        self.taking = False
-        lease = _lease(document)
-        self._see(_Observed(lease, document, started))
-        self._renewed(started)
-        self.on_change("became leader", lease)
-        return True
-
-    async def _take(self) -> None:
-        """Renew our Lease or take a free one."""
-        held, now = self._observed, _now()
-        if held is None:
-            return
-        ours = held.spec.holder_identity == self.identity
-        transitions = held.spec.lease_transitions or 0
-        spec = self._spec(
-            acquired=(held.spec.acquire_time or now) if ours else now,
-            renewed=now,
-            transitions=transitions if ours else transitions + 1,
-        )
         # Counted from before the request: others count from when they see the write, which is later.
         started = asyncio.get_running_loop().time()
         self.taking = not ours
-        lease = await self._replace(held, spec)
+        lease = await self._write(held, spec)
         self.taking = False
-        self._renewed(started)
+        self._renewed_at = started
+        self._fence.open_until(self.renewal_due)
         if not ours:
             self.on_change("became leader", lease)
 
-    async def _replace(self, held: _Observed, spec: dict[str, object]) -> Lease:
-        body = {**held.document, "spec": spec}
-        document = await self._client.replace(_DOCUMENTS, self._name, body, namespace=self._namespace, fenced=False)
-        lease = _lease(document)
-        self._see(_Observed(lease, document, asyncio.get_running_loop().time()))
-        return lease
+    async def _write(self, held: _Observed | None, spec: dict[str, object]) -> Lease:
+        if held is not None:
+            body = {**held.document, "spec": spec}
+            write = self._client.replace(_DOCUMENTS, self._name, body, namespace=self._namespace, fenced=False)
+        else:
+            metadata = {"name": self._name, "namespace": self._namespace}
+            body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}
+            write = self._client.create(_DOCUMENTS, body, namespace=self._namespace, fenced=False)
+        return self._note(await write)
 
-    def _renewed(self, at: float) -> None:
-        self._renewed_at = at
-        self._fence.open_until(self.renewal_due)
+    def _note(self, document: dict[str, object]) -> Lease:
+        """Take note of the Lease as the server has it."""
+        lease, before = msgspec.convert(document, Lease, strict=False), self._observed
+        same = before is not None and before.spec == lease.spec
+        self._see(_Observed(lease, document, before.at if same and before else asyncio.get_running_loop().time()))
+        return lease
 
     def _see(self, observed: _Observed | None) -> None:
         """Take note of the Lease; that it is not ours shuts the fence."""
         self._observed = observed
         if not self.leading:
             self._fence.shut()
-
-    def _spec(self, *, acquired: str, renewed: str, transitions: int) -> dict[str, object]:
-        return {
-            "holderIdentity": self.identity,
-            # Whole seconds on the wire: never less than what we count on ourselves.
-            "leaseDurationSeconds": math.ceil(self._times.lease_duration),
-            "acquireTime": acquired,
-            "renewTime": renewed,
-            "leaseTransitions": transitions,
-        }
-
-
-def _lease(document: dict[str, object]) -> Lease:
-    return msgspec.convert(document, Lease, strict=False)
 
 
 def _now() -> str:
