@@ -121,8 +121,8 @@ class ApiClient:
         # A closed session alone leaves those waiting who read from it.
         for response in list(self._responses):
             response.close()
-        if self._session is not None:
-            session, self._session = self._session, None
+        session, self._session = self._session, None
+        if session is not None:
             await session.close()
 
     async def use(self, credentials: Credentials) -> None:
@@ -135,8 +135,7 @@ class ApiClient:
         self, resource: Resource[T], name: str, *, namespace: str | None = None, subresource: str | None = None
     ) -> T:
         """Return one object. Raises NotFound and the other errors of ``harvester_ccm.errors``."""
-        path = resource.path(namespace, name, subresource)
-        return self._read(resource.decode, await self.request("GET", path), f"GET {path}")
+        return await self._ask(resource, "GET", resource.path(namespace, name, subresource))
 
     async def list(
         self, resource: Resource[T], *, namespace: str | None = None, params: Mapping[str, str] | None = None
@@ -162,8 +161,7 @@ class ApiClient:
         self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None, fenced: bool = True
     ) -> T:
         """Create an object and return it as stored. Raises AlreadyExists, AdmissionDenied, Invalid, …."""
-        path = resource.path(namespace)
-        return self._read(resource.decode, await self.request("POST", path, body=body, fenced=fenced), f"POST {path}")
+        return await self._ask(resource, "POST", resource.path(namespace), body, fenced=fenced)
 
     async def replace(
         self,
@@ -175,8 +173,7 @@ class ApiClient:
         fenced: bool = True,
     ) -> T:
         """Write a whole object back; raises Conflict if ``metadata.resourceVersion`` in it is not the stored one."""
-        path = resource.path(namespace, name)
-        return self._read(resource.decode, await self.request("PUT", path, body=body, fenced=fenced), f"PUT {path}")
+        return await self._ask(resource, "PUT", resource.path(namespace, name), body, fenced=fenced)
 
     async def merge_patch(
         self,
@@ -189,9 +186,7 @@ class ApiClient:
         fenced: bool = True,
     ) -> T:
         """Change only the named fields (RFC 7386); a ``resourceVersion`` in the body makes it conditional."""
-        path = resource.path(namespace, name, subresource)
-        answer = await self.request("PATCH", path, body=body, fenced=fenced)
-        return self._read(resource.decode, answer, f"PATCH {path}")
+        return await self._ask(resource, "PATCH", resource.path(namespace, name, subresource), body, fenced=fenced)
 
     async def delete(
         self, resource: Resource[T], name: str, *, namespace: str | None = None, uid: str | None = None
@@ -221,6 +216,12 @@ class ApiClient:
             # One that we have ended ourselves has ended; it is no fault of the server.
             if opened_in == self._closings:
                 raise self._unreachable(f"WATCH {path}", error, request_id) from error
+
+    async def _ask(
+        self, resource: Resource[T], method: str, path: str, body: object = None, *, fenced: bool = True
+    ) -> T:
+        answer = await self.request(method, path, body=body, fenced=fenced)
+        return self._read(resource.decode, answer, f"{method} {path}")
 
     async def request(
         self,
@@ -301,16 +302,13 @@ class ApiClient:
         while True:
             credentials = self._credentials
             token = await credentials.token.fetch()
-            await self._show(credentials.token.certificates)
+            before, self._certificate = self._certificate, credentials.token.certificates
+            if before not in (0, self._certificate):
+                # Connections that were opened with another client certificate.
+                await self.close()
             # A token must not go to another server than its own when they were switched meanwhile.
             if credentials is self._credentials:
                 return credentials, {"Authorization": f"Bearer {token}"} if token else {}
-
-    async def _show(self, certificate: int) -> None:
-        """Close the connections that were opened with another client certificate than this one."""
-        before, self._certificate = self._certificate, certificate
-        if before not in (0, certificate):
-            await self.close()
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
