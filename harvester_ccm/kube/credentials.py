@@ -21,9 +21,8 @@ import yaml
 
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.credential_files import load_certificate, read_text
-from harvester_ccm.kube.execplugin import ExecToken
 from harvester_ccm.kube.proxy import proxy_for
-from harvester_ccm.kube.tokens import FileToken, FixedToken, Section, TokenSource
+from harvester_ccm.kube.tokens import ExecToken, FileToken, FixedToken, Section, TokenSource
 from harvester_ccm.redaction import redact_text
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")

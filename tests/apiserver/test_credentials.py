@@ -184,7 +184,7 @@ def test_plugin_that_is_absent_is_explained(plugin: Callable[..., Path]) -> None
 
 
 def test_plugin_that_does_not_end_is_killed(plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harvester_ccm.kube.execplugin.PLUGIN_SECONDS", 0.3)
+    monkeypatch.setattr("harvester_ccm.kube.tokens.PLUGIN_SECONDS", 0.3)
 
     with pytest.raises(CredentialError, match=r"failed: it did not end within 0\.3 s"):
         load_kubeconfig(plugin("exec sleep 600")).token.get()
