@@ -13,15 +13,6 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def parse_address(text: str) -> IPAddress:
-    """Return the address. Raises ValueError.
-
-    >>> parse_address("::FFFF:10.0.0.1").version
-    6
-    """
-    return ipaddress.ip_address(text)
-
-
 def ipv4_text(text: str) -> str:
     """Return the IPv4 address that a text is, or an empty one.
 
@@ -40,10 +31,14 @@ def plain_address(text: str) -> IPAddress:
     >>> plain_address("::ffff:10.0.0.1"), plain_address("FD00::1%eth0")
     (IPv4Address('10.0.0.1'), IPv6Address('fd00::1'))
     """
-    address = parse_address(text)
-    if isinstance(address, ipaddress.IPv4Address):
-        return address
-    return address.ipv4_mapped or ipaddress.IPv6Address(int(address))
+    address = unmapped(ipaddress.ip_address(text))
+    return ipaddress.IPv6Address(int(address)) if address.version == 6 else address
+
+
+def unmapped(address: IPAddress) -> IPAddress:
+    """Return an IPv4-mapped IPv6 address as the IPv4 address that it carries, any other as it is."""
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
 
 
 def parse_prefix(text: str) -> tuple[IPAddress, IPNetwork]:
@@ -55,7 +50,7 @@ def parse_prefix(text: str) -> tuple[IPAddress, IPNetwork]:
     head, slash, bits = text.rpartition("/")
     if not slash:
         raise ValueError(f"{text!r} has no prefix length")
-    address = parse_address(head)
+    address = ipaddress.ip_address(head)
     if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
         raise ValueError(f"{text!r} has a zone, which a prefix cannot have")
     digits = bits.isascii() and bits.isdigit() and (bits == "0" or bits[0] != "0")
@@ -72,7 +67,7 @@ def parse_range(text: str) -> tuple[IPAddress, IPNetwork]:
     try:
         return parse_prefix(text)
     except ValueError:
-        address = parse_address(text)
+        address = ipaddress.ip_address(text)
         return address, _network(address, address.max_prefixlen)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -29,7 +30,6 @@ from harvester_ccm.errors import (
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.tokens import FixedToken, token_end
-from harvester_ccm.netip import parse_address
 
 FLAGS: Final = "flags"
 BOTH: Final = "both"
@@ -153,7 +153,7 @@ def _address_check(server: str) -> Check:
 
 def _is_loopback(host: str) -> bool:
     try:
-        return parse_address(host).is_loopback
+        return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
 

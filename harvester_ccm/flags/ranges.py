@@ -12,7 +12,7 @@ from typing import Final
 
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags.values import go_quote
-from harvester_ccm.netip import IPAddress, IPNetwork, parse_range
+from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, unmapped
 
 _BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
 _LOCAL_MULTICAST: Final = ipaddress.IPv4Network("224.0.0.0/24")
@@ -82,8 +82,7 @@ def _entries(values: Sequence[str]) -> list[str]:
 
 def _fault(address: IPAddress) -> str | None:
     """Say why an address cannot be a node's; an IPv4-mapped one is judged as the IPv4 address that it carries."""
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    plain = mapped or address
+    plain = unmapped(address)
     if plain.is_loopback:
         return "loopback addresses not allowed"
     if plain.is_link_local or _is_link_local_multicast(plain):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from typing import Final
 
 from harvester_ccm.flags.definition import FlagValue, Kind
-from harvester_ccm.netip import parse_address
 
 _BOOLEANS: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
@@ -138,7 +138,7 @@ def parse_duration(text: str) -> float:
 def parse_ip(text: str) -> str:
     """Return the canonical form of an address without a zone."""
     try:
-        address = parse_address(text.strip())
+        address = ip_address(text.strip())
     except ValueError:
         address = None
     if address is None or "%" in str(address):

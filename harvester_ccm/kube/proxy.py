@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from harvester_ccm.netip import IPAddress, parse_address, parse_prefix
+from harvester_ccm.netip import IPAddress, parse_prefix, unmapped
 
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -76,8 +76,6 @@ def _split_port(entry: str) -> tuple[str, str]:
 
 def _address(text: str) -> IPAddress | None:
     try:
-        address = parse_address(text)
+        return unmapped(ipaddress.ip_address(text))
     except ValueError:
         return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address

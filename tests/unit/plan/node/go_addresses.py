@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 
-from harvester_ccm.netip import IPAddress, parse_address, parse_range
+from harvester_ccm.netip import IPAddress, parse_range
 
 Entry = tuple[str, str]
 """Type and address."""
@@ -63,7 +64,7 @@ def _offered(case: Case) -> tuple[Entry, ...]:
         texts = [_canonical(text) for text in case.report]
     except ValueError:
         return ()
-    texts = [text for text in texts if not _special(parse_address(text))]
+    texts = [text for text in texts if not _special(ip_address(text))]
     provided = case.provided is not None and not case.annotations_off
     if provided:
         internal = _first_of_families([text for text in texts if text == case.provided])
@@ -98,14 +99,14 @@ def _framework(offered: tuple[Entry, ...], annotation: str | None) -> tuple[Entr
     if annotation is None:
         return offered
     try:
-        wanted = [parse_address(part) for part in annotation.split(",")]
+        wanted = [ip_address(part) for part in annotation.split(",")]
     except ValueError:
         return None
     if len(wanted) > 2 or len({address.version for address in wanted}) < len(wanted):
         return None
     first: list[Entry] = []
     for address in wanted:
-        equal = [entry for entry in offered if entry[0] != "Hostname" and parse_address(entry[1]) == address]
+        equal = [entry for entry in offered if entry[0] != "Hostname" and ip_address(entry[1]) == address]
         if not equal:
             return None
         first += equal
@@ -114,7 +115,7 @@ def _framework(offered: tuple[Entry, ...], annotation: str | None) -> tuple[Entr
 
 
 def _canonical(text: str) -> str:
-    address = parse_address(text)
+    address = ip_address(text)
     mapped = getattr(address, "ipv4_mapped", None)
     return f"::ffff:{mapped}" if mapped else str(address)
 
@@ -129,9 +130,9 @@ def _special(address: IPAddress) -> bool:
 def _first_of_families(texts: Sequence[str]) -> set[str]:
     firsts: dict[int, str] = {}
     for text in texts:
-        firsts.setdefault(parse_address(text).version, text)
+        firsts.setdefault(ip_address(text).version, text)
     return set(firsts.values())
 
 
 def _inside(text: str, ranges: Sequence[str]) -> bool:
-    return "%" not in text and any(parse_address(text) in parse_range(one)[1] for one in ranges)
+    return "%" not in text and any(ip_address(text) in parse_range(one)[1] for one in ranges)

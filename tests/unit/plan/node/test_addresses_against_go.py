@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from ipaddress import ip_address
 
 import pytest
 
-from harvester_ccm.netip import parse_address, parse_range, plain_address
+from harvester_ccm.netip import parse_range, plain_address
 from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
 from tests.unit.plan.node.go_addresses import Case, Result, go_addresses
 from tests.unit.plan.node.test_addresses import ADDITIONAL, PROVIDED
@@ -133,4 +134,4 @@ def test_the_model_offers_what_the_go_provider_was_seen_to_offer(case: Case, exp
     kinds = {"InternalIP": "I", "ExternalIP": "E"}
     offered = [f"{kinds[kind]} {text}" for kind, text in go_addresses(case).offered if kind in kinds]
     assert ", ".join(offered) == expected
-    assert all(parse_address(entry.partition(" ")[2]) for entry in offered)
+    assert all(ip_address(entry.partition(" ")[2]) for entry in offered)
