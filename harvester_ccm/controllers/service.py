@@ -147,6 +147,11 @@ class ServiceController:
 
     async def reconcile(self, key: str) -> Outcome:
         """Bring one Service nearer to what it should be."""
+        now = asyncio.get_running_loop().time()
+        return await self._look(key, now) or await self._look(key, now, again=True) or Done()
+
+    async def _look(self, key: str, now: float, *, again: bool = False) -> Outcome | None:
+        """Observe, decide and act; return None where the decision has to be made ``again``."""
         service = self._services.get(key)
         if service is None:
             self._states.forget(key)
@@ -154,11 +159,9 @@ class ServiceController:
         situation = observe(self._caches, service, self._cluster)
         if not situation.scope.ours:
             return Done()
-        now = asyncio.get_running_loop().time()
         state = self._states.follow(situation, now)
         plan = plan_service(state.complete(situation, now))
-        await self._take(plan.steps, situation, state)
-        return plan.outcome
+        return plan.outcome if await self._take(plan.steps, situation, state, again=again) else None
 
     def _shared_address(self, key: str) -> str:
         """Return the primary whose address the Service wants: what one takes of it, the next one has to see."""
@@ -170,21 +173,31 @@ class ServiceController:
         if may_be_ours(service, self._cluster):
             self.runner.enqueue(service.metadata.key)
 
-    async def _take(self, steps: tuple[Step, ...], situation: Situation, state: ServiceState) -> None:
-        """Take the steps in their order; the first one that fails ends it, and the next look goes on from there."""
+    async def _take(self, steps: tuple[Step, ...], situation: Situation, state: ServiceState, *, again: bool) -> bool:
+        """Take the steps in their order; the first one that fails ends it, and the next look goes on from there.
+
+        No load balancer is deleted by a plan that something else was written for since it was made: while that was
+        under way others may have begun to use the address. Return False where that ends it, unless it was looked
+        ``again`` already.
+        """
         key = situation.service.metadata.key
         emitted: set[EventMessage] = set()
+        is_older = False
         for step in steps:
             if isinstance(step, EmitEvent):
                 emitted.add(step.event)
                 self._emit(key, step.event, state)
                 continue
+            if isinstance(step, DeleteLoadBalancer) and is_older and not again:
+                return False
             named = None if isinstance(step, ChangeService) else step.name
             load_balancer = self._load_balancers.get(f"{self._cluster.namespace}/{named}")
             request = request_for(step, situation, self._services.get(key), load_balancer)
             if request is not None:
                 await self._send(key, request, step, state)
+                is_older = is_older or not isinstance(step, DeleteLoadBalancer)
         state.emitted &= emitted
+        return True
 
     async def _send(self, key: str, request: ServiceRequest, step: WriteStep, state: ServiceState) -> None:
         if request.method == "PATCH":

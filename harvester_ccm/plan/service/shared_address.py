@@ -113,9 +113,8 @@ def _plan_without_address(situation: Situation, sharing: Sharing) -> ServicePlan
     """Return the plan while the address may not be shared or is not there; a change of the others wakes us."""
     service, primary = situation.service, situation.primary
     outcome = Wait(WaitReason.PRIMARY) if sharing.servable else Refused(WaitReason.NOT_SERVABLE)
-    if (was_secondary(service) or service.addresses) and (sharing.outranked or not _shows_address_of(primary, service)):
-        # Its own load balancer is gone, or the Service that it shared with is gone or no longer named: nobody holds
-        # the address for it. Or both would be on one port, and where its traffic goes would be chance.
+    if (was_secondary(service) or service.addresses) and (sharing.outranked or not _is_held_for(situation)):
+        # Nobody holds the address for it. Or both would be on one port, and where its traffic goes would be chance.
         return ServicePlan(plan_leaving(service).steps, outcome)
     # While the primary's load balancer is being replaced nobody may announce the address.
     withdrawn = service.addresses and primary is not None and Announcement.of(primary).withdrawn
@@ -123,11 +122,20 @@ def _plan_without_address(situation: Situation, sharing: Sharing) -> ServicePlan
     return ServicePlan(change_service(service, change), outcome)
 
 
-def _shows_address_of(primary: Service | None, service: Service) -> bool:
-    """Return whether the address that the Service has is the one of the primary it names."""
+def _is_held_for(situation: Situation) -> bool:
+    """Return whether the primary that the Service names, and was last served with, holds the address it has.
+
+    Its load balancer does, whatever becomes of the primary. While that is not there, or has no address, the primary has
+    to be one that gets it back, and not to show another address.
+    """
+    service, primary, allocated = situation.service, situation.primary, situation.primary_allocated
     if primary is None or service.metadata.label(PRIMARY_SERVICE_LABEL) != primary_label(primary.metadata.key):
         return False
-    return not primary.addresses or service.addresses[:1] == primary.addresses[:1]
+    if allocated:
+        return not allocated.isdisjoint({*service.addresses, DHCP_ADDRESS})
+    gets_it_back = allocated is None or _is_served_by_us(primary, situation.cluster)
+    held = gets_it_back and primary.metadata.has_finalizer(SERVICE_FINALIZER)
+    return held and primary.addresses[:1] in ((), service.addresses[:1])
 
 
 def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeService, ...]:

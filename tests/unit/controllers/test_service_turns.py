@@ -19,15 +19,16 @@ from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
-from harvester_ccm.names import LB_CONTROLLER_FINALIZER, PRIMARY_SERVICE
+from harvester_ccm.names import LB_CONTROLLER_FINALIZER, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
-from tests.worlds.builders import ADDRESS, CLUSTER, DELETED_AT, allocated, served, service
+from tests.worlds.builders import ADDRESS, CLUSTER, DELETED_AT, LB_NAME, allocated, served, service
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer
 
 SERVICE, BALANCER = "v1/services", "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
 SLOW = 10.0
 WORKERS = 16
+LB_PATH = f"{LOAD_BALANCERS.path(CLUSTER.namespace)}/{LB_NAME}"
 SHARERS_OF_ONE = [f"share-{number:02}" for number in range(30)]
 
 
@@ -203,6 +204,26 @@ async def test_what_one_takes_of_the_address_the_next_has_to_see() -> None:
         assert [event["reason"] for event in world.guest.events() if event["involvedObject"]["name"] == "older"] == [
             "SharingRefused"
         ]
+
+
+@jumping_time
+async def test_users_are_looked_for_once_more_after_the_withdrawal() -> None:
+    """What another process of the program had begun when it lost the Lease comes to an end."""
+    world = with_primary(own=False)
+    async with world.live():
+        await asyncio.sleep(1)
+        world.slow_down(world.guest, "PATCH", "/services/web")
+        world.guest.change(SERVICE, "shop/web", {"metadata": {"deletionTimestamp": DELETED_AT}})
+        await asyncio.sleep(1)
+        shares: Any = {"annotations": {PRIMARY_SERVICE: "shop/web"}, "labels": {PRIMARY_SERVICE_LABEL: "shop.web"}}
+        world.guest.put(SERVICE, document(served("other", uid="2", ports=[{"port": 9}], **shares)))
+        await asyncio.sleep(100)
+        assert world.writes(world.harvester, "/loadbalancers/") == []
+        told = [event["reason"] for event in world.guest.events() if event["involvedObject"]["name"] == "web"]
+        assert told == ["DeletingLoadBalancer", "DeletionPending"]
+        world.guest.remove(SERVICE, "shop/other")
+        await until(lambda: "shop/web" not in world.guest.objects[SERVICE], within=100)
+    assert world.writes(world.harvester, "/loadbalancers/") == [f"DELETE {LB_PATH}"]
 
 
 @jumping_time

@@ -288,6 +288,18 @@ def _check_service(world: ServicePlanWorld, service: Service, *, has_balancer: b
         assert announced == ""
 
 
+def test_the_address_of_a_primary_that_was_a_secondary_is_not_shared() -> None:
+    """It still shows the address, and no load balancer of its own holds it."""
+    life = ServiceLife()
+    life.begin(sharing=True, kind=None, ipam=None)
+    life.name_primary("shop/b", None)
+    life.edit_in_a_rush("shop/a", None, None, 0)
+    life.create("shop/c", None, None, 80)
+    life.edit_in_a_rush("shop/c", None, "shop/b", 0)
+    life.nothing_is_announced_that_is_not_booked()
+    life.teardown()
+
+
 TestServiceLife = ServiceLife.TestCase
 TestServiceLife.settings = settings(
     max_examples=2 * settings().max_examples, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]

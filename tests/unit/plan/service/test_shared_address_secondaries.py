@@ -53,6 +53,30 @@ def test_what_a_service_has_it_keeps(asked: Any, primary: Any, steps: list[objec
     assert outline(asked, primary=primary) == (steps, Wait("primary"))
 
 
+LOST: dict[str, tuple[Any, frozenset[str] | None, bool]] = {
+    "served, load balancer with the address": (served(), frozenset({ADDRESS}), True),
+    "served, load balancer is created again": (served(), frozenset(), True),
+    "being deleted, held for those who share": (served(deleting=True), frozenset({ADDRESS}), True),
+    "being deleted, load balancer is gone": (served(deleting=True), frozenset(), False),
+    "no load balancer any more, held for those who share": (served(kind="ClusterIP"), frozenset({ADDRESS}), True),
+    "no load balancer any more, and it is gone": (served(kind="ClusterIP"), frozenset(), False),
+    "let go, as another type": (service(kind="ClusterIP"), frozenset(), False),
+    "let go, and kept by another finalizer": (service(deleting=True, finalizers=["x/y"]), frozenset(), False),
+    "let go, nothing known of Harvester": (service(), None, False),
+    "Harvester gave another address": (served(), frozenset({OTHER}), False),
+    "lease": (served(deleting=True), frozenset({"0.0.0.0"}), True),
+}
+
+
+@pytest.mark.parametrize(("primary", "allocated", "stays"), LOST.values(), ids=LOST.keys())
+def test_a_secondary_leaves_when_nobody_holds_the_address_for_it(
+    primary: Any, allocated: frozenset[str] | None, stays: bool
+) -> None:
+    steps, _ = outline(sharing(ports=[{"port": 80}]), primary=primary, primary_allocated=allocated)
+    left = {"service": {"annotations": WITHDRAWN, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None}}
+    assert (left not in steps) is stays
+
+
 GIVEN_UP: dict[str, tuple[Any, Any]] = {
     "the primary is gone": (sharing(), None),
     "names another one that does not exist": (sharing({PRIMARY_SERVICE: "shop/none"}), None),
