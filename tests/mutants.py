@@ -321,7 +321,7 @@ MUTANTS: Final = (
     Mutant(
         "a Node is deleted whatever became of it",
         "plan/node/lifecycle.py",
-        'preconditions = {"uid": self.uid, "resourceVersion": self.resource_version}',
+        'preconditions = {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version}',
         "preconditions: dict[str, str] = {}",
         "plan/node/test_lifecycle.py controllers/test_node_lifecycle.py",
     ),

@@ -187,7 +187,7 @@ class NodeReport:
     def exit_code(self) -> int:
         """Problems: it waits, something is odd about it, or its VM is gone."""
         warned = any(is_warning(step) for step in self.steps)
-        return EXIT_PROBLEMS if warned or self.plan.waiting or self.lifecycle.deletion else EXIT_OK
+        return EXIT_PROBLEMS if warned or self.plan.waiting or self.lifecycle.done else EXIT_OK
 
     def document(self) -> Document:
         """Return the explanation for scripts; docs/reference/commands.md describes it."""
@@ -210,7 +210,7 @@ class NodeReport:
         node = self.node
         state = "waits for its initialisation" if uninitialized_taints(node) else "initialised"
         steps = [request_text(step, {}) for step in self.steps]
-        if self.lifecycle.deletion is not None:
+        if self.lifecycle.done is not None:
             times = f"once its VM has been certainly gone {self.confirmations} times with some seconds in between"
             steps = [f"{text}, {times}" if text.startswith("delete ") else text for text in steps]
         return {
@@ -245,6 +245,8 @@ def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get:
     confirmed = AbsenceCount(node.metadata.uid, node.spec.provider_id, nodes.deletion_confirmations, -math.inf)
     life = observe_lifecycle(store, after, nodes, LifecycleMemory(absences=confirmed), live_get=live_get, now=0.0)
     lifecycle = plan_lifecycle(life) if LIFECYCLE_CONTROLLER in settings.controllers else LifecyclePlan()
+    if lifecycle.request is not None:
+        sent.append(_request_document(lifecycle.request))
     vmi = view.match.vm.vmi if view.match.vm else None
     taken = view.virtual_ips.addresses
     verdicts = plan_addresses(node, vmi, settings=nodes, virtual_ips=taken).verdicts if vmi else ()
@@ -255,7 +257,7 @@ def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get:
         plan=plan,
         lifecycle=lifecycle,
         existence=f"{life.existence.existence.value}: {life.existence.detail}",
-        steps=(*sent, *_life_requests(after, lifecycle), *_events(plan, lifecycle)),
+        steps=(*sent, *_events(plan, lifecycle)),
         confirmations=nodes.deletion_confirmations,
         assumptions=(*inventory.assumptions, *([_NOT_REMEMBERED] if life.existence.unprovable else [])),
     )
@@ -270,14 +272,6 @@ def _rehearsed(node: Node, plan: NodePlan) -> tuple[list[Document], Node]:
             sent.append(_request_document(request))
             node = after_write(NODES, node, request.body)
     return sent, node
-
-
-def _life_requests(node: Node, plan: LifecyclePlan) -> Iterator[Document]:
-    taints = patch_request(node, plan.taints) if plan.taints is not None else None
-    if taints is not None:
-        yield _request_document(taints)
-    if plan.deletion is not None:
-        yield _request_document(plan.deletion.request())
 
 
 def _events(plan: NodePlan, lifecycle: LifecyclePlan) -> Iterator[Document]:

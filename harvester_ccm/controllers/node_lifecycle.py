@@ -30,13 +30,12 @@ from harvester_ccm.plan.node.lifecycle import (
     LifecycleMemory,
     LifecyclePlan,
     LifecycleView,
-    NodeDeletion,
     deletion_refused,
     observe_lifecycle,
     plan_lifecycle,
 )
 from harvester_ccm.plan.node.match import match_vm
-from harvester_ccm.plan.node.patch import NodeRequest, patch_request
+from harvester_ccm.plan.node.patch import NodeRequest
 
 HELD_PAUSE: Final = 60.0
 """Seconds between two looks at a Node whose VM is gone and that is not deleted for a reason."""
@@ -125,11 +124,10 @@ class NodeLifecycleController:
 
     async def _act(self, node: Node, plan: LifecyclePlan, memory: _Memory) -> Outcome:
         memory.absences = plan.absences
-        taints = patch_request(node, plan.taints) if plan.taints is not None else None
-        if taints is not None:
-            await self._write_taints(node, taints)
-        if plan.deletion is not None:
-            return await self._delete(node, plan.deletion, memory)
+        if plan.request is not None and plan.done is not None:
+            return await self._delete(node, plan.request, plan.done, memory)
+        if plan.request is not None:
+            await self._write_taints(node, plan.request)
         self._emit_new(node, plan.note, memory)
         if plan.note is not None:
             # Held for a reason that lasts; a VM that comes back is an event.
@@ -151,12 +149,11 @@ class NodeLifecycleController:
         taints = [taint.key for taint in written.spec.taints]
         log.info("node taints changed", node=node.metadata.name, ready=node.ready, taints=taints)
 
-    async def _delete(self, node: Node, deletion: NodeDeletion, memory: _Memory) -> Outcome:
+    async def _delete(self, node: Node, request: NodeRequest, done: EventMessage, memory: _Memory) -> Outcome:
         now = _now()
         if now < memory.deletion_due:
             return Wait("grant", memory.deletion_due - now)
         try:
-            request = deletion.request()
             await self._guest.request(request.method, NODES.path(None, request.name), body=request.body)
         except CCMError as error:
             note, pause = deletion_refused(node, error)
@@ -166,8 +163,8 @@ class NodeLifecycleController:
             memory.deletion_due = now + (pause or 0.0)
             return Wait("node", pause or self._settings.monitor_period)
         self._deletions = (*(at for at in self._deletions if now - at < DELETION_WINDOW), now)
-        log.warning("node deleted, its VM is gone", node=deletion.name, provider_id=node.spec.provider_id)
-        self._recorder.emit(NODES, node, deletion.done, component=LIFECYCLE_CONTROLLER)
+        log.warning("node deleted, its VM is gone", node=request.name, provider_id=node.spec.provider_id)
+        self._recorder.emit(NODES, node, done, component=LIFECYCLE_CONTROLLER)
         return Done()
 
     def _emit_new(self, node: Node, note: EventMessage | None, memory: _Memory) -> None:

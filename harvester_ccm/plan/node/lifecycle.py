@@ -19,6 +19,7 @@ certain the taint stays as it is.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -39,11 +40,10 @@ from harvester_ccm.plan.node.existence import (
     power,
     vm_existence,
 )
-from harvester_ccm.plan.node.patch import NodePatch, NodeRequest, has_taint, taints_patch, without_taint
+from harvester_ccm.plan.node.patch import NodeRequest, taints_body
 from harvester_ccm.plan.node.vms import NodeStore
 
-_EFFECT: Final = "NoSchedule"
-_SHUTDOWN: Final = Taint(key=SHUTDOWN_TAINT, effect=_EFFECT)
+_SHUTDOWN: Final = Taint(key=SHUTDOWN_TAINT, effect="NoSchedule")
 DELETION_WINDOW: Final = 600.0
 """Seconds for which a deleted Node still counts among those that lost their VM."""
 REFUSED_PAUSE: Final = 600.0
@@ -87,28 +87,13 @@ class LifecycleView:
 
 
 @dataclass(frozen=True)
-class NodeDeletion:
-    """A deletion that fails when the Node was re-created or changed meanwhile."""
-
-    name: str
-    uid: str
-    resource_version: str
-    done: EventMessage
-    """Event for when it succeeded."""
-
-    def request(self) -> NodeRequest:
-        """Return the request."""
-        preconditions = {"uid": self.uid, "resourceVersion": self.resource_version}
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-        return NodeRequest("DELETE", self.name, options)
-
-
-@dataclass(frozen=True)
 class LifecyclePlan:
-    """What to do. At most one of ``taints`` and ``deletion`` is set."""
+    """What to do."""
 
-    taints: NodePatch | None = None
-    deletion: NodeDeletion | None = None
+    request: NodeRequest | None = None
+    """Either changes taints, or deletes; refused when the Node was re-created or changed meanwhile."""
+    done: EventMessage | None = None
+    """Event for when the deletion succeeded; set exactly when ``request`` is one."""
     absences: AbsenceCount | None = None
     """Pass it in next time; None forgets the earlier confirmations."""
     recheck_after: float | None = None
@@ -140,11 +125,11 @@ def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
     if node.metadata.deleting:
         return LifecyclePlan()
     if node.ready == "True":
-        return LifecyclePlan(taints=_untainted(node))
+        return LifecyclePlan(_untainted(node))
     match view.existence.existence:
         case Existence.PRESENT:
             vm = view.existence.vm
-            return LifecyclePlan(taints=_by_power(node, power(vm)) if vm else None)
+            return LifecyclePlan(_by_power(node, power(vm)) if vm else None)
         case Existence.UNKNOWN:
             return LifecyclePlan(
                 absences=_same(view), recheck_after=view.settings.confirmation_spacing, note=_doubt(view.existence)
@@ -172,18 +157,26 @@ def deletion_refused(node: Node, error: CCMError) -> tuple[EventMessage | None, 
             return warning(NodeReason.DELETION_FAILED, f"Failed deleting node {name}: {error}"), None
 
 
-def _untainted(node: Node) -> NodePatch | None:
-    if not has_taint(node.spec.taints, SHUTDOWN_TAINT, _EFFECT):
-        return None
-    return taints_patch(node, without_taint(node.spec.taints, SHUTDOWN_TAINT, _EFFECT))
+def _untainted(node: Node) -> NodeRequest | None:
+    kept = tuple(taint for taint in node.spec.taints if not _is_shutdown(taint))
+    return _taints_request(node, kept) if len(kept) < len(node.spec.taints) else None
 
 
-def _by_power(node: Node, state: Power) -> NodePatch | None:
+def _by_power(node: Node, state: Power) -> NodeRequest | None:
     if state is Power.ON:
         return _untainted(node)
-    if state is Power.UNKNOWN or has_taint(node.spec.taints, SHUTDOWN_TAINT, _EFFECT):
+    if state is Power.UNKNOWN or any(map(_is_shutdown, node.spec.taints)):
         return None
-    return taints_patch(node, (*node.spec.taints, _SHUTDOWN))
+    return _taints_request(node, (*node.spec.taints, _SHUTDOWN))
+
+
+def _is_shutdown(taint: Taint) -> bool:
+    """Return whether it is our taint; its value does not matter."""
+    return (taint.key, taint.effect) == (_SHUTDOWN.key, _SHUTDOWN.effect)
+
+
+def _taints_request(node: Node, taints: Iterable[Taint]) -> NodeRequest:
+    return NodeRequest("PATCH", node.metadata.name, taints_body(node, taints))
 
 
 def _absent(view: LifecycleView) -> LifecyclePlan:
@@ -200,11 +193,11 @@ def _absent(view: LifecycleView) -> LifecyclePlan:
     if obstacle is not None:
         return LifecyclePlan(absences=absences, recheck_after=settings.confirmation_spacing, note=obstacle)
     name = node.metadata.name
-    done = EventMessage(
-        "Normal", NodeReason.DELETING, f"Deleting node {name} because it does not exist in the cloud provider"
-    )
-    deletion = NodeDeletion(name, node.metadata.uid, node.metadata.resource_version, done)
-    return LifecyclePlan(deletion=deletion, absences=absences, recheck_after=settings.confirmation_spacing)
+    preconditions = {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version}
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+    text = f"Deleting node {name} because it does not exist in the cloud provider"
+    done = EventMessage("Normal", NodeReason.DELETING, text)
+    return LifecyclePlan(NodeRequest("DELETE", name, options), done, absences, settings.confirmation_spacing)
 
 
 def _same(view: LifecycleView) -> AbsenceCount | None:

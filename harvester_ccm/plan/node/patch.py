@@ -8,9 +8,12 @@ Every patch carries the Node's UID: a Node that was re-created under the same na
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from harvester_ccm.model.core import Node, NodeAddress, Taint, parse_provider_id
 from harvester_ccm.names import UNINITIALIZED_TAINT
@@ -20,7 +23,7 @@ from harvester_ccm.names import UNINITIALIZED_TAINT
 class NodePatch:
     """Body of a merge patch of a Node, and the subresource it goes to (None: the Node itself)."""
 
-    body: Mapping[str, object]
+    body: Mapping[str, Mapping[str, object]]
     subresource: Literal["status"] | None = None
     initialised: bool = False
     """Whether the uninitialized taints go with it. ``patch_request`` adds that, bound to the Node's version then."""
@@ -41,8 +44,7 @@ def patch_request(node: Node, patch: NodePatch) -> NodeRequest | None:
     body = patch.body
     kept = tuple(taint for taint in node.spec.taints if taint.key != UNINITIALIZED_TAINT)
     if patch.initialised and len(kept) < len(node.spec.taints):
-        removal = taints_patch(node, kept).body
-        body = {part: {**_part(body, part), **_part(removal, part)} for part in ("metadata", "spec")}
+        body = {part: {**body.get(part, {}), **fields} for part, fields in taints_body(node, kept).items()}
     return NodeRequest("PATCH", node.metadata.name, body, patch.subresource) if body else None
 
 
@@ -63,24 +65,20 @@ def identity_patch(
     """
     if provider_id is None and not change.labels and not change.annotations:
         return NodePatch({}, initialised=True) if initialised else None
-    metadata: dict[str, object] = _metadata(node)
-    if change.labels:
-        metadata["labels"] = dict(change.labels)
-    if change.annotations:
-        metadata["annotations"] = dict(change.annotations)
-    body: dict[str, object] = {"metadata": metadata}
+    changes = {"labels": change.labels, "annotations": change.annotations}
+    body: dict[str, dict[str, object]] = {"metadata": {"uid": node.metadata.uid}}
+    body["metadata"] |= {key: dict(values) for key, values in changes.items() if values}
     if provider_id is not None:
         body["spec"] = {"providerID": provider_id}
     return NodePatch(body, initialised=initialised)
 
 
-def addresses_patch(node: Node, addresses: Iterable[NodeAddress]) -> NodePatch | None:
+def addresses_patch(node: Node, addresses: Sequence[NodeAddress]) -> NodePatch | None:
     """Return the patch that makes the addresses these, or None when the Node has the same ones in any order."""
-    wanted = tuple(addresses)
-    if sorted(map(_pair, wanted)) == sorted(map(_pair, node.status.addresses)):
+    if Counter(addresses) == Counter(node.status.addresses):
         return None
-    documents = [{"type": address.type, "address": address.address} for address in wanted]
-    return NodePatch({"metadata": _metadata(node), "status": {"addresses": documents}}, "status")
+    status = {"addresses": [msgspec.to_builtins(address) for address in addresses]}
+    return NodePatch({"metadata": {"uid": node.metadata.uid}, "status": status}, "status")
 
 
 def uninitialized_taints(node: Node) -> tuple[Taint, ...]:
@@ -99,36 +97,8 @@ def was_initialised(node: Node) -> bool:
     return not taints or (ours and all(taint.effect == "PreferNoSchedule" for taint in taints))
 
 
-def _part(body: Mapping[str, object], key: str) -> Mapping[str, object]:
-    part = body.get(key)
-    return part if isinstance(part, Mapping) else {}
-
-
-def has_taint(taints: Iterable[Taint], key: str, effect: str) -> bool:
-    """Return whether a taint with this key and effect is there; its value does not matter."""
-    return any((taint.key, taint.effect) == (key, effect) for taint in taints)
-
-
-def without_taint(taints: Iterable[Taint], key: str, effect: str) -> tuple[Taint, ...]:
-    """Return the taints except those with this key and effect."""
-    return tuple(taint for taint in taints if (taint.key, taint.effect) != (key, effect))
-
-
-def taints_patch(node: Node, taints: Iterable[Taint]) -> NodePatch:
-    """Return the patch that makes the taints these, valid only for the Node's present resource version."""
-    documents = [_taint_document(taint) for taint in taints]
-    metadata = {**_metadata(node), "resourceVersion": node.metadata.resource_version}
-    return NodePatch({"metadata": metadata, "spec": {"taints": documents or None}})
-
-
-def _metadata(node: Node) -> dict[str, object]:
-    return {"uid": node.metadata.uid}
-
-
-def _pair(address: NodeAddress) -> tuple[str, str]:
-    return address.type, address.address
-
-
-def _taint_document(taint: Taint) -> dict[str, str]:
-    fields = {"key": taint.key, "value": taint.value, "effect": taint.effect, "timeAdded": taint.time_added or ""}
-    return {name: value for name, value in fields.items() if value}
+def taints_body(node: Node, taints: Iterable[Taint]) -> dict[str, dict[str, object]]:
+    """Return the body that makes the taints these, valid only for the Node's present resource version."""
+    documents = [{key: value for key, value in msgspec.to_builtins(taint).items() if value} for taint in taints]
+    metadata: dict[str, object] = {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version}
+    return {"metadata": metadata, "spec": {"taints": documents or None}}

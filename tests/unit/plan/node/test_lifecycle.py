@@ -30,7 +30,7 @@ from harvester_ccm.plan.node.lifecycle import (
     plan_lifecycle,
 )
 from harvester_ccm.plan.node.match import find_vm
-from harvester_ccm.plan.node.patch import NodePatch
+from harvester_ccm.plan.node.patch import NodeRequest
 from harvester_ccm.plan.node.vms import VM
 from tests.worlds.node_objects import (
     DEFAULTS,
@@ -87,7 +87,7 @@ def view(
 )
 def test_outcome(ready: str | None, sighting: VMExistence, outcome: str) -> None:
     plan = plan_lifecycle(view(node(provider_id=OURS, ready=ready), sighting))
-    seen = "deleted" if plan.deletion else "tainted" if plan.taints else "kept"
+    seen = {"DELETE": "deleted", "PATCH": "tainted"}[plan.request.method] if plan.request else "kept"
     assert seen == outcome
 
 
@@ -126,30 +126,35 @@ def test_shutdown_taint_follows_the_power(
     plan = plan_lifecycle(view(target, VMExistence(Existence.PRESENT, machine)))
     wanted = [EXTRA, SHUTDOWN] if after else [EXTRA]
     patch = {"metadata": {"uid": "node-uid", "resourceVersion": "42"}, "spec": {"taints": wanted}}
-    assert plan == LifecyclePlan(taints=NodePatch(patch) if before != after else None)
+    assert plan == LifecyclePlan(NodeRequest("PATCH", "w1", patch) if before != after else None)
 
 
-def test_ready_node_loses_the_taint_whatever_harvester_says() -> None:
-    target = node(taints=[SHUTDOWN])
+@pytest.mark.parametrize("taint", [SHUTDOWN, {**SHUTDOWN, "value": "x"}], ids=["as we set it", "with a value"])
+def test_ready_node_loses_the_taint_whatever_harvester_says(taint: dict[str, str]) -> None:
+    target = node(taints=[taint])
     plan = plan_lifecycle(view(target, UNSURE))
-    assert plan.taints is not None
-    assert plan.taints.body["spec"] == {"taints": None}
+    assert plan.request is not None
+    assert plan.request.body["spec"] == {"taints": None}
 
 
-def test_same_key_with_another_effect_is_not_ours() -> None:
-    target = node(taints=[{**SHUTDOWN, "effect": "NoExecute"}])
-    assert plan_lifecycle(view(target, RUNNING)).taints is None
+@pytest.mark.parametrize(
+    "taint", [{**SHUTDOWN, "effect": "NoExecute"}, {**SHUTDOWN, "key": "other"}], ids=["other effect", "other key"]
+)
+def test_taint_that_is_not_ours_stays(taint: dict[str, str]) -> None:
+    target = node(taints=[taint])
+    assert plan_lifecycle(view(target, RUNNING)).request is None
 
 
 def test_deletion_is_bound_to_the_very_node() -> None:
     plan = plan_lifecycle(view(node(provider_id=OURS, ready="False", version="42")))
-    assert plan.deletion is not None
-    assert plan.deletion.request().body == {
+    options = {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
         "preconditions": {"uid": "node-uid", "resourceVersion": "42"},
     }
-    done = plan.deletion.done
+    assert plan.request == NodeRequest("DELETE", "w1", options)
+    done = plan.done
+    assert done is not None
     assert (done.type, done.reason, done.message) == (
         "Normal",
         "DeletingNode",
@@ -163,7 +168,7 @@ def test_deletion_needs_several_confirmations_with_time_between() -> None:
     for now in (0.0, 1.0, 10.0, 12.0, 20.0):
         plan = plan_lifecycle(view(absences=absences, now=now))
         absences = plan.absences
-        outcomes.append((absences.count if absences else 0, plan.recheck_after, plan.deletion is not None))
+        outcomes.append((absences.count if absences else 0, plan.recheck_after, plan.request is not None))
     assert outcomes == [(1, 10.0, False), (1, 9.0, False), (2, 10.0, False), (2, 8.0, False), (3, 10.0, True)]
 
 
@@ -179,13 +184,13 @@ def test_deletion_needs_several_confirmations_with_time_between() -> None:
 )
 def test_confirmations_are_of_one_node_in_a_row(absences: AbsenceCount, sighting: VMExistence, count: int) -> None:
     plan = plan_lifecycle(view(absences=absences, sighting=sighting))
-    assert plan.deletion is None
+    assert plan.request is None
     assert (plan.absences.count if plan.absences else 0) == count
 
 
 def test_once_is_never_enough() -> None:
     eager = replace(view(absences=None), settings=node_settings(deletion_confirmations=1))
-    assert plan_lifecycle(eager).deletion is None
+    assert plan_lifecycle(eager).request is None
 
 
 def named(*names: str) -> frozenset[str]:
@@ -210,14 +215,14 @@ def named(*names: str) -> frozenset[str]:
 def test_never_many_at_once(survey: ClusterCheck, deletions: tuple[float, ...], share: float, held: str) -> None:
     settings = node_settings(deletion_max_share=share)
     plan = plan_lifecycle(replace(view(survey=survey, deletions=deletions), settings=settings))
-    assert (plan.deletion is None) == bool(held)
+    assert (plan.request is None) == bool(held)
     assert (plan.note.subject if plan.note else "") == held
 
 
 @pytest.mark.parametrize("provider_id", ["", "k3s://w1"])
 def test_node_whose_vm_was_never_known_is_not_deleted(provider_id: str) -> None:
     target = node(provider_id=provider_id, taints=[UNINITIALIZED], ready="False")
-    assert plan_lifecycle(view(target)).deletion is None
+    assert plan_lifecycle(view(target)).request is None
 
 
 def test_node_that_is_being_deleted_is_left_alone() -> None:
@@ -235,7 +240,8 @@ def test_deletion_only_after_certain_absence_and_within_the_share(
         settings=node_settings(deletion_max_share=share),
     )
     plan = plan_lifecycle(current)
-    if plan.deletion:
+    assert (plan.done is not None) == (plan.request is not None and plan.request.method == "DELETE")
+    if plan.done:
         assert sighting is GONE
         assert count >= 2
         assert missing <= max(1.0, share * 6 + 1e-6)
@@ -362,7 +368,7 @@ def test_absence_that_cannot_be_proven_is_told(name: str | None, unread: frozens
     doubt = why_uncertain(target, name, unread)
     sighting = judge_existence(target, match, LiveGet("w1", error=CERTAIN), doubt)
     plan = plan_lifecycle(view(target, sighting))
-    assert (plan.deletion is None) == bool(told)
+    assert (plan.request is None) == bool(told)
     assert (plan.note.message if plan.note else "") == told
     present = judge_existence(target, find_vm(target, index([vm("w1")])), None, doubt)
     assert present.existence is Existence.PRESENT

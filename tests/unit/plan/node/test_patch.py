@@ -10,15 +10,13 @@ from harvester_ccm.plan.node.patch import (
     NodePatch,
     NodeRequest,
     addresses_patch,
-    has_taint,
     identity_patch,
     patch_request,
-    taints_patch,
-    without_taint,
+    taints_body,
 )
 from tests.worlds.node_objects import REINITIALIZE, UNINITIALIZED, node, pairs, parsed
 
-A, B = Taint(key="a", effect="NoSchedule"), Taint(key="b", effect="NoExecute")
+A = Taint(key="a", effect="NoSchedule")
 ALL = "I 10.0.0.1, E 10.0.0.2, H w1"
 
 
@@ -105,23 +103,8 @@ def test_no_write_without_the_taint() -> None:
     assert patch_request(target, identity) == NodeRequest("PATCH", "w1", identity.body)
 
 
-@pytest.mark.parametrize(
-    ("taints", "key", "effect", "found"),
-    [
-        pytest.param((A, B), "a", "NoSchedule", True, id="there"),
-        pytest.param((A, B), "c", "NoSchedule", False, id="other key"),
-        pytest.param((A, B), "a", "NoExecute", False, id="other effect"),
-        pytest.param((Taint(key="a", value="x", effect="NoSchedule"),), "a", "NoSchedule", True, id="other value"),
-        pytest.param((), "a", "NoSchedule", False, id="none at all"),
-    ],
-)
-def test_taint_is_there(taints: tuple[Taint, ...], key: str, effect: str, found: bool) -> None:
-    assert has_taint(taints, key, effect) == found
-    assert (without_taint(taints, key, effect) != taints) == found
-
-
 def test_taint_is_added_to_the_others() -> None:
     tainted = node(taints=[{"key": "b", "value": "1", "effect": "NoExecute"}])
-    assert taints_patch(tainted, (*tainted.spec.taints, A)).body["spec"] == {
+    assert taints_body(tainted, (*tainted.spec.taints, A))["spec"] == {
         "taints": [{"key": "b", "value": "1", "effect": "NoExecute"}, {"key": "a", "effect": "NoSchedule"}]
     }
