@@ -31,7 +31,7 @@ from harvester_ccm.model.harvester import (
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.plan.node.addresses import AddressVerdict, plan_addresses
 from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
-from harvester_ccm.plan.node.existence import LiveGet, power, vm_to_get
+from harvester_ccm.plan.node.existence import LiveGet, power, vm_existence
 from harvester_ccm.plan.node.lifecycle import (
     AbsenceCount,
     LifecycleMemory,
@@ -97,7 +97,7 @@ async def _ask_hostname(clusters: Clusters, vmi: VirtualMachineInstance) -> str:
 
 async def _get_vm(node: Node, store: ListedNodes, clusters: Clusters) -> LiveGet | None:
     """Return the live answer about the VM of a Node that is not ready, where the lists do not have it."""
-    name = vm_to_get(store, node, match_vm(store, node), None)
+    name = vm_existence(store, node, seen_name=None).vm_to_get
     if name is None:
         return None
     asked = await ask(clusters.harvester.get(VIRTUAL_MACHINES, name, namespace=store.cluster.namespace))

@@ -23,7 +23,7 @@ from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
 from harvester_ccm.plan.node.events import new_events
-from harvester_ccm.plan.node.existence import LiveGet, vm_to_get
+from harvester_ccm.plan.node.existence import LiveGet, vm_existence
 from harvester_ccm.plan.node.lifecycle import (
     DELETION_WINDOW,
     AbsenceCount,
@@ -34,7 +34,6 @@ from harvester_ccm.plan.node.lifecycle import (
     observe_lifecycle,
     plan_lifecycle,
 )
-from harvester_ccm.plan.node.match import match_vm
 from harvester_ccm.plan.node.patch import NodeRequest
 
 HELD_PAUSE: Final = 60.0
@@ -93,15 +92,15 @@ class NodeLifecycleController:
             self._memories.forget(name)
             return Done()
         memory = self._memories.of(node)
-        match = match_vm(self._vms, node)
-        if match.vm is not None:
-            memory.vm_name = match.vm.name
-        live_get, vm_name = None, vm_to_get(self._vms, node, match, memory.vm_name)
-        if vm_name is not None:
+        existence = vm_existence(self._vms, node, seen_name=memory.vm_name)
+        if existence.vm is not None:
+            memory.vm_name = existence.vm.name
+        live_get = None
+        if existence.vm_to_get is not None:
             now = _now()
             if now < memory.live_get_due:
                 return Wait("spacing", memory.live_get_due - now)
-            live_get = await self._get_vm(vm_name)
+            live_get = await self._get_vm(existence.vm_to_get)
             memory.live_get_due = _now() + self._settings.confirmation_spacing
             # The answer took time; what the caches say now decides together with it.
             current = self._nodes.get(name)

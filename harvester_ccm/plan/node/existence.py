@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -13,7 +13,7 @@ from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import VirtualMachine
 from harvester_ccm.names import MACHINE_RECORD, NodeReason
 from harvester_ccm.plan.node.match import Match, find_vm, match_vm
-from harvester_ccm.plan.node.vms import VM, NodeStore, VMIndex, phase, undecodable
+from harvester_ccm.plan.node.vms import VM, NodeStore, VMIndex, phase
 
 _RUNNING: Final = frozenset({"Paused", "Migrating"})
 _NOT_STARTING: Final = frozenset(
@@ -70,21 +70,20 @@ class VMExistence:
     """For logs: which answer it rests on."""
     unprovable: bool = False
     """Whether no answer of Harvester could make an absence certain; the detail says why."""
+    vm_to_get: str | None = None
+    """Name of the VM that Harvester has to be asked for now; None: no answer would decide anything."""
 
 
 @dataclass(frozen=True)
 class ClusterCheck:
     """How many Nodes have their VM: the measure for whether our view of Harvester can be right."""
 
-    managed: int
+    managed: int = 0
     """Nodes with a provider ID of ours."""
-    missing: frozenset[str]
+    missing: frozenset[str] = frozenset()
     """Names of those without a VM."""
-    missing_ready: frozenset[str]
+    missing_ready: frozenset[str] = frozenset()
     """Names of those without a VM that are ready nevertheless."""
-
-
-NOTHING_CHECKED: Final = ClusterCheck(managed=0, missing=frozenset(), missing_ready=frozenset())
 
 
 def check_cluster(nodes: Iterable[Node], index: VMIndex) -> ClusterCheck:
@@ -98,47 +97,39 @@ def check_cluster(nodes: Iterable[Node], index: VMIndex) -> ClusterCheck:
     )
 
 
-def vm_to_get(store: NodeStore, node: Node, match: Match, seen_name: str | None) -> str | None:
-    """Return the name of the VM that Harvester has to be asked for now; None: no answer would decide anything.
+def vm_existence(
+    store: NodeStore, node: Node, *, seen_name: str | None, live_get: LiveGet | None = None
+) -> VMExistence:
+    """Return what is certain about the Node's VM, from all that is known and the live answer (None: not asked).
 
     ``seen_name`` is the name under which the Node's VM was last seen by this process.
     """
-    if not needs_live_get(node, match) or undecodable(store):
-        return None
-    return proven_name(node, seen_name)
+    match = match_vm(store, node)
+    if match.vm is not None:
+        return VMExistence(Existence.PRESENT, match.vm, f"found by {match.by}")
+    if not _is_lost(node, match):
+        return VMExistence(Existence.UNKNOWN, detail=match.problem.message if match.problem else "not asked")
+    name = proven_name(node, seen_name)
+    uncertain = _why_uncertain(store, node, name)
+    if uncertain:
+        return VMExistence(Existence.UNKNOWN, detail=uncertain, unprovable=True)
+    if live_get is None:
+        return VMExistence(Existence.UNKNOWN, detail=match.problem.message if match.problem else "", vm_to_get=name)
+    if live_get.vm is not None:
+        return VMExistence(Existence.PRESENT, VM(live_get.vm), "found by a live request")
+    absent = live_get.error is not None and is_certain_absence(live_get.error, live_get.name)
+    return VMExistence(Existence.ABSENT if absent else Existence.UNKNOWN, detail=str(live_get.error))
 
 
-def vm_existence(store: NodeStore, node: Node, *, seen_name: str | None, live_get: LiveGet | None) -> VMExistence:
-    """Return what is certain about the Node's VM, from all that is known and the live answer (None: not asked)."""
-    uncertain = why_uncertain(node, proven_name(node, seen_name), undecodable(store))
-    return judge_existence(node, match_vm(store, node), live_get, uncertain)
+def _is_lost(node: Node, match: Match) -> bool:
+    """Return whether a Node that is not ready has no VM by the lists and had one: an absence of it could count."""
+    not_found = match.problem is not None and match.problem.reason is NodeReason.VM_NOT_FOUND
+    return not_found and node.ready != "True" and parse_provider_id(node.spec.provider_id) is not None
 
 
-def needs_live_get(node: Node, match: Match) -> bool:
-    """Return whether a live GET is worth its request: only for a Node that is not ready and whose VM was known."""
-    return (
-        match.vm is None
-        and node.ready != "True"
-        and parse_provider_id(node.spec.provider_id) is not None
-        and match.problem is not None
-        and match.problem.reason is NodeReason.VM_NOT_FOUND
-    )
-
-
-def proven_name(node: Node, remembered: str | None) -> str | None:
-    """Return the name under which this Node's VM was last seen, now or by an earlier process; None for never.
-
-    The Node's own name proves nothing: its VM may have another one and still run.
-    """
-    recorded = node.metadata.annotation(MACHINE_RECORD) or ""
-    return remembered or (recorded if _OBJECT_NAME.fullmatch(recorded) else None)
-
-
-def why_uncertain(node: Node, name: str | None, unread: Set[str]) -> str:
-    """Return why even a 404 would not prove that the Node's VM is gone; empty when it would.
-
-    ``name`` is of ``proven_name``; ``unread`` are the VMs that could not be decoded, any of which may be this one.
-    """
+def _why_uncertain(store: NodeStore, node: Node, name: str | None) -> str:
+    """Return why even a 404 would not prove that the Node's VM is gone; empty when it would."""
+    unread = store.vms.unread | store.vmis.unread
     if unread:
         return f"{', '.join(sorted(unread))} in Harvester cannot be read and may be its VM"
     if name is None:
@@ -149,22 +140,13 @@ def why_uncertain(node: Node, name: str | None, unread: Set[str]) -> str:
     return ""
 
 
-def judge_existence(node: Node, match: Match, live_get: LiveGet | None, uncertain: str = "") -> VMExistence:
-    """Return what is certain, from the look-up in the lists and the live answer (None: not asked).
+def proven_name(node: Node, remembered: str | None) -> str | None:
+    """Return the name under which this Node's VM was last seen, now or by an earlier process; None for never.
 
-    ``uncertain`` is of ``why_uncertain``.
+    The Node's own name proves nothing: its VM may have another one and still run.
     """
-    if match.vm is not None:
-        return VMExistence(Existence.PRESENT, match.vm, f"found by {match.by}")
-    if uncertain and needs_live_get(node, match):
-        return VMExistence(Existence.UNKNOWN, detail=uncertain, unprovable=True)
-    if not needs_live_get(node, match) or live_get is None:
-        return VMExistence(Existence.UNKNOWN, detail=match.problem.message if match.problem else "not asked")
-    if live_get.vm is not None:
-        return VMExistence(Existence.PRESENT, VM(live_get.vm), "found by a live request")
-    if live_get.error is None or not is_certain_absence(live_get.error, live_get.name):
-        return VMExistence(Existence.UNKNOWN, detail=str(live_get.error))
-    return VMExistence(Existence.ABSENT, detail=str(live_get.error))
+    recorded = node.metadata.annotation(MACHINE_RECORD) or ""
+    return remembered or (recorded if _OBJECT_NAME.fullmatch(recorded) else None)
 
 
 def is_certain_absence(error: CCMError, vm_name: str) -> bool:

@@ -30,7 +30,6 @@ from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
 from harvester_ccm.plan.node.events import warning
 from harvester_ccm.plan.node.existence import (
-    NOTHING_CHECKED,
     ClusterCheck,
     Existence,
     LiveGet,
@@ -111,11 +110,11 @@ def observe_lifecycle(
     live_get: LiveGet | None,
     now: float,
 ) -> LifecycleView:
-    """Return what is known about a Node's life. ``live_get`` is the answer about the VM that ``vm_to_get`` named."""
+    """Return what is known about a Node's life. ``live_get`` is the answer about its ``vm_to_get``."""
     existence = vm_existence(store, node, seen_name=memory.vm_name, live_get=live_get)
     absent = existence.existence is Existence.ABSENT
     # Nothing is decided by the other Nodes while the VM of this one is not certainly gone.
-    check = check_cluster(store.nodes.all(), store.index()) if absent else NOTHING_CHECKED
+    check = check_cluster(store.nodes.all(), store.index()) if absent else ClusterCheck()
     return LifecycleView(node, existence, check, settings, now, memory)
 
 

@@ -122,11 +122,6 @@ def join(store: NodeStore, hostnames: Mapping[str, str]) -> VMIndex:
     )
 
 
-def undecodable(store: NodeStore) -> frozenset[str]:
-    """Return the keys of VMs and VMIs that are there and could not be decoded."""
-    return store.vms.unread | store.vmis.unread
-
-
 def index_vms(
     vms: Iterable[VirtualMachine],
     vmis: Iterable[VirtualMachineInstance],

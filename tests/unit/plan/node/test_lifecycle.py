@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import Node
 from harvester_ccm.plan.node.existence import (
@@ -16,10 +18,8 @@ from harvester_ccm.plan.node.existence import (
     LiveGet,
     VMExistence,
     check_cluster,
-    judge_existence,
-    needs_live_get,
     proven_name,
-    why_uncertain,
+    vm_existence,
 )
 from harvester_ccm.plan.node.lifecycle import (
     AbsenceCount,
@@ -29,10 +29,10 @@ from harvester_ccm.plan.node.lifecycle import (
     deletion_refused,
     plan_lifecycle,
 )
-from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.patch import NodeRequest
-from harvester_ccm.plan.node.vms import VM
+from harvester_ccm.plan.node.vms import VM, VMIndex
 from tests.worlds.node_objects import (
+    CLUSTER,
     DEFAULTS,
     FOREIGN,
     SHUTDOWN,
@@ -251,6 +251,28 @@ def test_deletion_only_after_certain_absence_and_within_the_share(
 CERTAIN = vm_not_found()
 
 
+class Unsynced(ListedNodes):
+    """VMs whose list is not complete yet."""
+
+    def index(self) -> VMIndex:
+        """Return the VMs that are known."""
+        return replace(super().index(), synced=False)
+
+
+def existence_of(
+    target: Node,
+    vms: Sequence[str],
+    live_get: LiveGet | None = None,
+    *,
+    synced: bool = True,
+    seen_name: str | None = "w1",
+    unread: frozenset[str] = frozenset(),
+) -> VMExistence:
+    kind = ListedNodes if synced else Unsynced
+    store = kind(Inventory(vms=tuple(map(vm, vms)), unread=unread), CLUSTER)
+    return vm_existence(store, target, seen_name=seen_name, live_get=live_get)
+
+
 @pytest.mark.parametrize(
     ("error", "existence"),
     [
@@ -272,8 +294,7 @@ CERTAIN = vm_not_found()
 )
 def test_only_a_certain_404_means_gone(error: CCMError, existence: Existence) -> None:
     target = node(provider_id=OURS, ready="Unknown")
-    match = find_vm(target, index([vm("w2")]))
-    assert judge_existence(target, match, LiveGet("w1", error=error)).existence is existence
+    assert existence_of(target, ["w2"], LiveGet("w1", error=error)).existence is existence
 
 
 @pytest.mark.parametrize(
@@ -301,26 +322,28 @@ def test_only_a_certain_404_means_gone(error: CCMError, existence: Existence) ->
     ],
 )  # fmt: skip
 def test_existence(target: Node, vms: list[str], synced: bool, probe: LiveGet | None, existence: Existence) -> None:
-    match = find_vm(target, index([vm(name) for name in vms], synced=synced))
-    assert judge_existence(target, match, probe).existence is existence
+    assert existence_of(target, vms, probe, synced=synced).existence is existence
 
 
 def test_foreign_vm_in_the_place_of_ours_is_no_certain_absence() -> None:
     target = node(provider_id="harvester://gone", ready="False")
-    match = find_vm(target, index([vm(labels=FOREIGN)]))
-    assert judge_existence(target, match, LiveGet("w1", error=CERTAIN)).existence is Existence.UNKNOWN
+    store = ListedNodes(Inventory(vms=(vm(labels=FOREIGN),)), CLUSTER)
+    seen = vm_existence(store, target, seen_name="w1", live_get=LiveGet("w1", error=CERTAIN))
+    assert seen.existence is Existence.UNKNOWN
 
 
 def test_probe_is_asked_for_only_where_it_can_decide() -> None:
-    machines = index([vm("w2")])
     lost = node(provider_id=OURS, ready="Unknown")
-    assert needs_live_get(lost, find_vm(lost, machines))
+    assert existence_of(lost, ["w2"]).vm_to_get == "w1"
+    assert existence_of(lost, ["w2"], synced=False).vm_to_get is None
+    assert existence_of(lost, ["w2"], unread=named("ns/a")).vm_to_get is None
+    assert existence_of(lost, ["w2"], seen_name=None).vm_to_get is None
     for target in (
         node(provider_id=OURS),
         node(ready="Unknown"),
         node("w2", provider_id="harvester://uid-w2", ready="False"),
     ):
-        assert not needs_live_get(target, find_vm(target, machines))
+        assert existence_of(target, ["w2"]).vm_to_get is None
 
 
 RECORD = "cloudprovider.harvesterhci.io/virtual-machine"
@@ -364,13 +387,11 @@ def test_name_that_is_asked_for(recorded: str | None, remembered: str | None, na
 )
 def test_absence_that_cannot_be_proven_is_told(name: str | None, unread: frozenset[str], told: str) -> None:
     target = node(provider_id=OURS, ready="Unknown")
-    match = find_vm(target, index([vm("w2")]))
-    doubt = why_uncertain(target, name, unread)
-    sighting = judge_existence(target, match, LiveGet("w1", error=CERTAIN), doubt)
+    sighting = existence_of(target, ["w2"], LiveGet("w1", error=CERTAIN), seen_name=name, unread=unread)
     plan = plan_lifecycle(view(target, sighting))
     assert (plan.request is None) == bool(told)
     assert (plan.note.message if plan.note else "") == told
-    present = judge_existence(target, find_vm(target, index([vm("w1")])), None, doubt)
+    present = existence_of(target, ["w1"], seen_name=name, unread=unread)
     assert present.existence is Existence.PRESENT
 
 
