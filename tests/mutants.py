@@ -272,8 +272,8 @@ MUTANTS: Final = (
     Mutant(
         "the host name of a VMI that was replaced is taken over",
         "controllers/vms.py",
-        "if current is None or current.metadata.uid != vmi.metadata.uid or (known and known.name == hostname):",
-        "if current is None or (known and known.name == hostname):",
+        "if current is None or current.metadata.uid != vmi.metadata.uid or self._hostnames.get(name) == hostname:",
+        "if current is None or self._hostnames.get(name) == hostname:",
         "controllers/test_guest_hostnames.py",
     ),
     Mutant(

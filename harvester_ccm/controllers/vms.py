@@ -8,7 +8,7 @@ made anew only when it is asked for after a change.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from harvester_ccm.kube.informer import Informer
@@ -26,19 +26,8 @@ NodeWake = Callable[[str], None]
 """Called with the name of a Node that should be looked at."""
 
 
-def vm_uid(vm: VirtualMachine) -> Iterable[str]:
-    """Return the UID, for the index UID."""
-    return (vm.metadata.uid,)
-
-
 NODE_INDEXES: Final[Mapping[str, Callable[[Node], Iterable[str]]]] = {IDENTITY: node_identities}
-VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {UID: vm_uid}
-
-
-@dataclass(frozen=True)
-class _Hostname:
-    vmi_uid: str
-    name: str
+VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {UID: lambda vm: (vm.metadata.uid,)}
 
 
 class VMCache:
@@ -56,7 +45,8 @@ class VMCache:
         self.vms = vms
         self.vmis = vmis
         self.cluster = cluster
-        self._hostnames: dict[str, _Hostname] = {}
+        self._hostnames: dict[str, str] = {}
+        """VM name to what the guest agent of its present VMI said."""
         self._index: VMIndex | None = None
         self._claims_changed = False
         self._on_wake: list[NodeWake] = []
@@ -78,7 +68,7 @@ class VMCache:
     def index(self) -> VMIndex:
         """Return all VMs, findable by what a Node shows."""
         if self._index is None:
-            self._index = join(self, {vm: hostname.name for vm, hostname in self._hostnames.items()})
+            self._index = join(self, self._hostnames)
         elif self._claims_changed:
             self._index = replace(self._index, claims=claims_of(self.nodes.all()))
         self._claims_changed = False
@@ -95,12 +85,11 @@ class VMCache:
 
     def set_hostname(self, vmi: VirtualMachineInstance, hostname: str) -> None:
         """Take note of a guest's host name, unless the VMI was replaced meanwhile."""
-        current = self.vmis.get(vmi.metadata.key)
-        known = self._hostnames.get(vmi.metadata.name)
-        if current is None or current.metadata.uid != vmi.metadata.uid or (known and known.name == hostname):
+        name, current = vmi.metadata.name, self.vmis.get(vmi.metadata.key)
+        if current is None or current.metadata.uid != vmi.metadata.uid or self._hostnames.get(name) == hostname:
             return
         before = self._identities(vmi)
-        self._hostnames[vmi.metadata.name] = _Hostname(vmi.metadata.uid, hostname)
+        self._hostnames[name] = hostname
         self._vms_changed(before | self._identities(vmi))
 
     def wake_all(self) -> None:
@@ -140,8 +129,7 @@ class VMCache:
         return vm_identities(replace(self._joined(vm), vmi=vmi)) if vm else frozenset()
 
     def _joined(self, vm: VirtualMachine) -> VM:
-        hostname = self._hostnames.get(vm.metadata.name)
-        return VM(vm, self.vmis.get(vm.metadata.key), usable_hostname(hostname.name) if hostname else "")
+        return VM(vm, self.vmis.get(vm.metadata.key), usable_hostname(self._hostnames.get(vm.metadata.name, "")))
 
     def _vms_changed(self, identities: Iterable[str]) -> None:
         self._index = None
