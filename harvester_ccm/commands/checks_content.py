@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from harvester_ccm.commands.checks_connection import BOTH, Check, Result
 from harvester_ccm.commands.clusters import ask
-from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.rights import HARVESTER, Collection, Reviewed
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.client import ApiClient
@@ -26,7 +26,7 @@ from harvester_ccm.model.harvester import (
 from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.match import find_vm
-from harvester_ccm.plan.node.vms import VMIndex, claims_of, index_vms
+from harvester_ccm.plan.node.vms import VMIndex
 from harvester_ccm.plan.service.ownership import goes_by
 
 NO_ANSWER: Final = (
@@ -237,7 +237,8 @@ def load_balancer_check(inventory: Inventory, cluster: ClusterIdentity) -> Check
 
 
 def _index(inventory: Inventory, guest: ClusterIdentity) -> VMIndex:
-    return index_vms(inventory.vms, inventory.vmis, cluster=guest, hostnames={}, claims=claims_of(inventory.nodes))
+    # Without VMIs less is found, and what is found holds nevertheless.
+    return ListedNodes(replace(inventory, problems={}), guest).index()
 
 
 def _why_unread(inventory: Inventory, *needed: Resource[Any]) -> str:

@@ -27,6 +27,7 @@ from harvester_ccm.commands.call import (
     refuse,
 )
 from harvester_ccm.commands.clusters import ask_all, read_load_balancers, unusable_cloud_config
+from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.render import Document
 from harvester_ccm.errors import CCMError, CredentialError, NotFound
 from harvester_ccm.flags.cluster_name import read_cluster_name
@@ -34,7 +35,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, LoadBalancer, VirtualMachine, load_balancers_in
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
-from harvester_ccm.plan.node.vms import Membership, index_vms
+from harvester_ccm.plan.node.vms import Membership
 from harvester_ccm.plan.service.cleanup import safe_to_delete
 from harvester_ccm.plan.service.ownership import service_key
 
@@ -141,7 +142,7 @@ def _doubts(
         yield f"the VMs in namespace {namespace} cannot be read, so the cluster may still have some"
     else:
         guest = ClusterIdentity(cluster, namespace)
-        index = index_vms(vms, (), cluster=guest, hostnames={}, claims={})
+        index = ListedNodes(Inventory(vms=tuple(vms)), guest).index()
         alive = sorted(one.name for one in index.by_name.values() if one.membership is Membership.OWN)
         if alive:
             yield f"VMs of a cluster of this name exist: {', '.join(alive)}"

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import Answer, ApiError, error_from_answer
 from harvester_ccm.flags import build_settings, parse_command_line
@@ -15,7 +16,7 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import NODES, Node, NodeAddress
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.plan.node.addresses import AddressPlan
-from harvester_ccm.plan.node.vms import VMIndex, claims_of, index_vms
+from harvester_ccm.plan.node.vms import VMIndex, join
 from tests.worlds.merge_patch import merged
 
 NAMESPACE = "prod"
@@ -139,7 +140,8 @@ def index(
     synced: bool = True,
 ) -> VMIndex:
     """Return the index of all this."""
-    return index_vms(vms, instances, cluster=cluster, hostnames=hostnames or {}, claims=claims_of(nodes), synced=synced)
+    lists = Inventory(nodes=tuple(nodes), vms=tuple(vms), vmis=tuple(instances))
+    return replace(join(ListedNodes(lists, cluster), hostnames or {}), synced=synced)
 
 
 def parsed(addresses: str) -> tuple[NodeAddress, ...]:

@@ -111,44 +111,25 @@ class NodeStore(Protocol):
 
 
 def join(store: NodeStore, hostnames: Mapping[str, str]) -> VMIndex:
-    """Return the index over a store. ``hostnames`` maps VM names to what the guest agents said."""
-    return index_vms(
-        store.vms.all(),
-        store.vmis.all(),
-        cluster=store.cluster,
-        hostnames=hostnames,
-        claims=claims_of(store.nodes.all()),
-        synced=store.vms.synced and store.vmis.synced,
-    )
-
-
-def index_vms(
-    vms: Iterable[VirtualMachine],
-    vmis: Iterable[VirtualMachineInstance],
-    *,
-    cluster: ClusterIdentity,
-    hostnames: Mapping[str, str],
-    claims: Mapping[str, str],
-    synced: bool = True,
-) -> VMIndex:
-    """Return the index. ``hostnames`` maps VM names to what the guest agents said; ``claims`` is of ``claims_of``.
+    """Return the index over a store. ``hostnames`` maps VM names to what the guest agents said.
 
     VMs of other namespaces, VMIs without a VM and unusable host names are passed over.
     """
-    running = {i.metadata.name: i for i in vmis if i.metadata.namespace == cluster.namespace}
+    cluster = store.cluster
+    running = {i.metadata.name: i for i in store.vmis.all() if i.metadata.namespace == cluster.namespace}
     joined = [
         _joined(vm, running.get(vm.metadata.name), hostnames.get(vm.metadata.name, ""), cluster)
-        for vm in vms
+        for vm in store.vms.all()
         if vm.metadata.namespace == cluster.namespace and vm.metadata.name and vm.metadata.uid
     ]
     return VMIndex(
         cluster=cluster,
-        synced=synced,
+        synced=store.vms.synced and store.vmis.synced,
         by_uid={vm.uid: vm for vm in joined},
         by_name={vm.name: vm for vm in joined},
         by_firmware=_grouped((vm.firmware_uuid, vm) for vm in joined),
         by_short_hostname=_grouped((vm.hostname.partition(".")[0], vm) for vm in joined),
-        claims=dict(claims),
+        claims=claims_of(store.nodes.all()),
     )
 
 
