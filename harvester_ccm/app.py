@@ -137,6 +137,9 @@ class Application:
             config_maps=Informer(guest, CONFIG_MAPS, mapping),
         )
         self._instances = Informer(harvester, INSTANCES, vms)
+        instances = (self._instances,) if self._follows_nodes else ()
+        self._guest_caches = self._caches.services, self._caches.nodes
+        self._harvester_caches = self._caches.load_balancers, self._caches.machines, *instances
         self._elector = self._make_elector(f"{host}_{uuid.uuid4()}")
         self._reloaders = reloaders
         self._runners: list[Runner] = []
@@ -145,8 +148,7 @@ class Application:
     def _observe(self) -> None:
         """Tie metrics and health to what they tell of; nothing here changes how any of it works."""
         telemetry, health, caches, settings = self._telemetry, self.health, self._caches, self._settings
-        instances = (self._instances,) if self._follows_nodes else ()
-        guest, harvester = (caches.services, caches.nodes), (caches.load_balancers, caches.machines, *instances)
+        guest, harvester = self._guest_caches, self._harvester_caches
         health.follow_caches(guest=guest, harvester=harvester)
         # Older charts do not grant ConfigMaps, and little is lost without: no reason not to be ready.
         telemetry.follow_caches(guest=(*guest, caches.config_maps), harvester=harvester)
@@ -184,15 +186,7 @@ class Application:
             async with asyncio.TaskGroup() as group:
                 self._start(group, "stop", self._until_stopped(stop))
                 self._start(group, "events", self._recorder.run())
-                caches = self._caches
-                for informer in (
-                    caches.services,
-                    caches.load_balancers,
-                    caches.nodes,
-                    caches.machines,
-                    caches.config_maps,
-                    *((self._instances,) if self._follows_nodes else ()),
-                ):
+                for informer in (*self._guest_caches, *self._harvester_caches, self._caches.config_maps):
                     self._start(group, informer.name, informer.run())
                 for reloader in self._reloaders:
                     self._start(group, "credentials", reloader.run())
