@@ -81,16 +81,16 @@ def main(
 
 def _run(invocation: Invocation, commands: Sequence[Command]) -> int:
     """Do what a call without a command does: print what was asked for, or serve until told to stop."""
-    line = parse_command_line(invocation.words)
-    if line.wants_help:
+    flags = parse_command_line(invocation.words)
+    if flags.read("help", bool):
         sys.stdout.write(_help(invocation, commands))
         return EXIT_OK
-    if line.wants_version:
+    if flags.read("version", bool):
         sys.stdout.write(f"{PROGRAM} {__version__}\n")
         return EXIT_OK
-    settings = build_settings(line.flags, invocation.environment)
+    settings = build_settings(flags, invocation.environment)
     configure_logging(settings.logging)
-    _log_configuration(settings, line.flags)
+    _log_configuration(settings, flags)
     try:
         return _run_app(settings, invocation.environment)
     except CCMError:

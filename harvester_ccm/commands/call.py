@@ -18,7 +18,6 @@ from harvester_ccm.commands.render import Output, standard_output
 from harvester_ccm.config import LoggingSettings, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError
 from harvester_ccm.flags import (
-    CommandLine,
     Flag,
     FlagValues,
     Group,
@@ -126,23 +125,23 @@ def perform(
     manual: Manual,
     action: Callable[[Call], int],
     *,
-    offline: Callable[[CommandLine], bool] = lambda _line: False,
-    default_form: Callable[[CommandLine], Form] = lambda _line: Form.TEXT,
+    offline: Callable[[FlagValues], bool] = lambda _flags: False,
+    default_form: Callable[[FlagValues], Form] = lambda _flags: Form.TEXT,
 ) -> int:
     """Run a command and return its exit code; faults are told in one line each on standard error.
 
     ``offline`` says whether a command line asks no cluster, so that no cloud-config is needed.
     """
     try:
-        line = parse_command_line(invocation.words, command_grammar(manual.own))
-        if line.wants_help:
+        flags = parse_command_line(invocation.words, command_grammar(manual.own))
+        if flags.read("help", bool):
             sys.stdout.write(_help(invocation, manual))
             return EXIT_OK
-        form = _form(line, default_form(line))
-        settings = build_settings(line.flags, invocation.environment, offline=offline(line))
+        form = _form(flags, default_form(flags))
+        settings = build_settings(flags, invocation.environment, offline=offline(flags))
         _quiet(settings.logging)
         output = standard_output(as_json=form is Form.JSON)
-        return action(Call(line.arguments, line.flags, settings, invocation.environment, output))
+        return action(Call(flags.arguments, flags, settings, invocation.environment, output))
     except ConfigurationError as error:
         _report(error.problems)
         return EXIT_USAGE
@@ -187,8 +186,8 @@ def split_key(text: str, what: str) -> tuple[str, str]:
     return namespace, name
 
 
-def _form(line: CommandLine, default: Form) -> Form:
-    text = line.flags.text(OUTPUT.name)
+def _form(flags: FlagValues, default: Form) -> Form:
+    text = flags.text(OUTPUT.name)
     if not text:
         return default
     try:

@@ -21,7 +21,7 @@ from harvester_ccm.commands.call import (
 from harvester_ccm.commands.explain_mapping import explain_mapping
 from harvester_ccm.commands.explain_node import explain_node
 from harvester_ccm.commands.explain_service import explain_service
-from harvester_ccm.flags import CommandLine
+from harvester_ccm.flags import FlagValues
 from harvester_ccm.flags.cluster_name import read_cluster_name
 from harvester_ccm.plan.service.ownership import load_balancer_name
 
@@ -79,13 +79,13 @@ def _explain_name(call: Call) -> int:
     return EXIT_OK
 
 
-def _is_offline(line: CommandLine) -> bool:
-    asks_clusters = line.arguments[:1] in ((SERVICE,), (NODE,), (NAD_MAPPING,))
-    return bool(line.flags.words(FILENAME.name)) or not asks_clusters
+def _is_offline(flags: FlagValues) -> bool:
+    asks_clusters = flags.arguments[:1] in ((SERVICE,), (NODE,), (NAD_MAPPING,))
+    return bool(flags.words(FILENAME.name)) or not asks_clusters
 
 
-def _default_form(line: CommandLine) -> Form:
-    from_files = bool(line.flags.words(FILENAME.name)) and line.arguments[:1] == (SERVICE,)
+def _default_form(flags: FlagValues) -> Form:
+    from_files = bool(flags.words(FILENAME.name)) and flags.arguments[:1] == (SERVICE,)
     return Form.JSON if from_files else Form.TEXT
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from harvester_ccm.flags.definition import Flag, FlagValues, Group, Kind, UsageError
 from harvester_ccm.flags.help import command_help, help_text
 from harvester_ccm.flags.parser import (
-    CommandLine,
     Grammar,
     command_grammar,
     parse_command_line,
@@ -16,7 +15,6 @@ from harvester_ccm.flags.table import FLAGS
 
 __all__ = [
     "FLAGS",
-    "CommandLine",
     "Flag",
     "FlagValues",
     "Grammar",

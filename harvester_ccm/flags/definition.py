@@ -74,13 +74,15 @@ class Flag:
 
 @dataclass(frozen=True)
 class FlagValues:
-    """Values of all flags, defaults included."""
+    """What the words after the program's name say: values of all flags, defaults included, and arguments."""
 
     values: Mapping[str, FlagValue]
     explicit: frozenset[str] = frozenset()
     """Names of the flags that were given."""
     ignored: tuple[str, ...] = ()
     """Sentences about given flags that do nothing here."""
+    arguments: tuple[str, ...] = ()
+    """The words that are no flags, in order; always empty where the grammar takes none."""
 
     def read(self, name: str, kind: type[T]) -> T:
         """Return the value of a flag. Raises TypeError when the flag is of another kind."""

@@ -52,18 +52,7 @@ def command_grammar(own: Iterable[Flag]) -> Grammar:
     return Grammar((*FLAGS, *own), takes_arguments=True)
 
 
-@dataclass(frozen=True)
-class CommandLine:
-    """What the words after the program's name say."""
-
-    flags: FlagValues
-    wants_help: bool
-    wants_version: bool
-    arguments: tuple[str, ...] = ()
-    """The words that are no flags, in order; always empty where the grammar takes none."""
-
-
-def parse_command_line(words: Iterable[str], grammar: Grammar = PROGRAM) -> CommandLine:
+def parse_command_line(words: Iterable[str], grammar: Grammar = PROGRAM) -> FlagValues:
     """Return the values of all flags, and the arguments. Raises UsageError with every fault."""
     reading = _Reading(words, grammar)
     reading.read()
@@ -76,15 +65,11 @@ def parse_command_line(words: Iterable[str], grammar: Grammar = PROGRAM) -> Comm
             for flag in grammar.flags
             if flag.effect and values[flag.name] != grammar.defaults[flag.name]
         ),
+        arguments=tuple(reading.arguments),
     )
     if reading.problems:
         raise UsageError(reading.problems, flags=flags, unknown_flag=reading.unknown_flag)
-    return CommandLine(
-        flags=flags,
-        wants_help=values["help"] is True,
-        wants_version=values["version"] is True,
-        arguments=tuple(reading.arguments),
-    )
+    return flags
 
 
 def wants_full_help(words: Iterable[str]) -> bool:

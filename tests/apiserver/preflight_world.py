@@ -44,7 +44,7 @@ class MissingRight:
 def default_settings() -> Settings:
     """Return the settings of a run with default flags."""
     words = ["--cloud-config=cloud-config", f"--cluster-name={CLUSTER_NAME}"]
-    return build_settings(parse_command_line(words).flags, {})
+    return build_settings(parse_command_line(words), {})
 
 
 def missing_rights() -> list[MissingRight]:

@@ -146,7 +146,7 @@ def rights(settings: Settings) -> Iterator[str]:
             yield " ".join(part or "-" for part in (right.verb, one.title, one.group, one.namespace, name))
 
 
-SETTINGS = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]).flags, {})
+SETTINGS = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]), {})
 ALLOWED = sorted(rights(SETTINGS))
 OTHER_NAMES = [
     f"{verb} {title} {group} {namespace} other"

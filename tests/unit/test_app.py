@@ -12,7 +12,7 @@ from tests.worlds.offline import offline_client
 
 
 async def test_a_waiting_process_shows_its_own_state_and_nothing_of_services() -> None:
-    settings = build_settings(parse_command_line(["--cloud-config=/missing", "--cluster-name=demo"]).flags, {})
+    settings = build_settings(parse_command_line(["--cloud-config=/missing", "--cluster-name=demo"]), {})
     telemetry = Telemetry("1")
     application = Application(
         settings,

@@ -29,7 +29,7 @@ SHUTDOWN = {"key": "node.cloudprovider.kubernetes.io/shutdown", "effect": "NoSch
 
 Pairs = Sequence[tuple[str, str]]
 
-DEFAULTS: Final = build_settings(parse_command_line(["--cloud-config=x"]).flags, {}).nodes
+DEFAULTS: Final = build_settings(parse_command_line(["--cloud-config=x"]), {}).nodes
 """What a program has that is started without flags."""
 
 

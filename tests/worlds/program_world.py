@@ -78,7 +78,7 @@ class Program:
 
     async def run(self) -> None:
         """Run it until it ends."""
-        settings = build_settings(parse_command_line(self._flags).flags, {})
+        settings = build_settings(parse_command_line(self._flags), {})
         application = Application(
             settings,
             self.client,

@@ -29,7 +29,7 @@ from tests.worlds.node_world import BALANCER, NAMESPACE, NODE, TAINT, VM, VMI, N
 T = TypeVar("T")
 
 SITUATIONS: Final = 200
-DEFAULTS: Final = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]).flags, {})
+DEFAULTS: Final = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]), {})
 AGENTS: Final = f"/apis/subresources.kubevirt.io/v1/namespaces/{NAMESPACE}/virtualmachineinstances"
 STATES: Final = ("Running", "Running", "Running", "Stopped", "Stopped", "Stopping", "Starting", "Paused", "")
 REPORTS: Final = ("10.0.0.1", "10.0.0.2", "10.0.0.50", "fd00::1", "fe80::1", "bad", "10.0.0.1")

@@ -105,7 +105,7 @@ def caches_of(inventory: Inventory) -> ServiceCaches:
 
 def test_every_verb_that_is_sent_is_checked() -> None:
     """The rights that the two published roles and this project's additions give are all that the program may use."""
-    settings = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]).flags, {})
+    settings = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]), {})
     verbs = {
         (cluster, collection.title): {right.verb for right in collection.rights}
         for cluster in (HARVESTER, GUEST)
@@ -115,5 +115,5 @@ def test_every_verb_that_is_sent_is_checked() -> None:
     assert verbs[GUEST, "nodes"] == {"get", "list", "watch", "patch", "delete"}
     assert "patch" not in verbs[HARVESTER, "loadbalancers"]
     quiet = ["--cloud-config=x", "--leader-elect=false", "--secure-port=0", "--controllers=service-lb-controller"]
-    less = collections_of(GUEST, build_settings(parse_command_line(quiet).flags, {}))
+    less = collections_of(GUEST, build_settings(parse_command_line(quiet), {}))
     assert {one.title for one in less}.isdisjoint({"leases", "tokenreviews", "nodes/status"})

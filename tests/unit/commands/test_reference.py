@@ -61,7 +61,7 @@ def test_the_page_of_preflight_names_every_fault() -> None:
 
 
 def test_the_page_of_preflight_names_every_right() -> None:
-    settings = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]).flags, {})
+    settings = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]), {})
     lines = []
     for cluster in (HARVESTER, GUEST):
         for collection in collections_of(cluster, settings):

@@ -24,7 +24,7 @@ from harvester_ccm.errors import Answer, CCMError, Forbidden, Unreachable
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
 
-SETTINGS = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]).flags, {})
+SETTINGS = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]), {})
 PATCH_STATUS = Collection("apps", "things", (), subresource="status", name="one")
 
 

@@ -67,7 +67,7 @@ DEFAULTS = Settings(
 
 
 def settings(*words: str, environment: Mapping[str, str] | None = None) -> Settings:
-    return build_settings(parse_command_line([*NEEDED, *words]).flags, environment or {})
+    return build_settings(parse_command_line([*NEEDED, *words]), environment or {})
 
 
 def problems(*words: str) -> tuple[str, ...]:

@@ -120,7 +120,7 @@ OWN_DEFAULTS: dict[str, FlagValue] = {
 
 
 def given(*words: str) -> dict[str, FlagValue]:
-    flags = parse_command_line(words).flags
+    flags = parse_command_line(words)
     return {name: flags.values[name] for name in sorted(flags.explicit)}
 
 
@@ -132,8 +132,8 @@ def problems(*words: str) -> tuple[str, ...]:
 
 def test_every_flag_of_the_go_provider_is_there_with_its_default() -> None:
     line = parse_command_line([])
-    assert dict(line.flags.values) == {**GO_DEFAULTS, **OWN_DEFAULTS}
-    assert (line.flags.explicit, line.flags.ignored) == (frozenset(), ())
+    assert dict(line.values) == {**GO_DEFAULTS, **OWN_DEFAULTS}
+    assert (line.explicit, line.ignored) == (frozenset(), ())
 
 
 def test_names_are_unique() -> None:
@@ -261,7 +261,7 @@ def test_unknown_flags_are_told_from_bad_values(word: str, unknown: bool) -> Non
 
 def test_flags_without_effect_are_reported_when_set_to_something() -> None:
     line = parse_command_line(["--configure-cloud-routes=false", "--kube-api-qps=20", "--webhooks=a", "--v=2"])
-    assert line.flags.ignored == (
+    assert line.ignored == (
         "--configure-cloud-routes has no effect here: Harvester has no cloud routes and hands out no pod ranges",
         "--webhooks has no effect here: this program serves no admission webhooks",
     )
