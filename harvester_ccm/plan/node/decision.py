@@ -124,10 +124,14 @@ def plan_node(view: NodeView) -> NodePlan:
         return _waiting(view, AddressPlan(problem=view.match.problem))
     if vm.vmi is None and view.unreadable is not None:
         # That the VM does not run would be a guess while its VMI cannot be read.
-        return _waiting(replace(view, match=Match()), AddressPlan(problem=view.unreadable))
-    addresses = _addresses(view, vm)
+        return _waiting(view, AddressPlan(problem=view.unreadable))
+    addresses = (
+        AddressPlan(problem=not_running(vm))
+        if vm.vmi is None
+        else plan_addresses(view.node, vm.vmi, settings=view.settings, virtual_ips=view.virtual_ips.addresses)
+    )
     if uninitialized_taints(view.node) and not addresses.addresses and not was_initialised(view.node):
-        return _waiting(view, addresses)
+        return _waiting(view, addresses, view.match.note)
     return _writing(view, vm, addresses)
 
 
@@ -142,18 +146,9 @@ def _left_alone(view: NodeView) -> str:
     return f"nothing is decided while the addresses of load balancers {why}"
 
 
-def _addresses(view: NodeView, vm: VM) -> AddressPlan:
-    if vm.vmi is None:
-        return AddressPlan(problem=not_running(vm))
-    return plan_addresses(view.node, vm.vmi, settings=view.settings, virtual_ips=view.virtual_ips.addresses)
-
-
-def _waiting(view: NodeView, addresses: AddressPlan) -> NodePlan:
-    problem = addresses.problem
-    notes = (*((problem,) if problem else ()), *_match_notes(view.match), *addresses.notes)
-    tainted = bool(uninitialized_taints(view.node))
-    emitted, remarks = _sorted_out(notes, tainted=tainted)
-    return NodePlan(waiting=problem if tainted else None, notes=emitted, remarks=remarks, dropped=addresses.dropped)
+def _waiting(view: NodeView, addresses: AddressPlan, match_note: EventMessage | None = None) -> NodePlan:
+    problem = addresses.problem if uninitialized_taints(view.node) else None
+    return replace(_telling(view.node, addresses, match_note), waiting=problem)
 
 
 def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
@@ -165,17 +160,21 @@ def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
         addresses_patch(node, addresses.addresses) if addresses.addresses else None,
         identity_patch(node, provider_id, _with_record(node, vm, topology.change), initialised=tainted),
     )
-    problems = (addresses.problem,) if addresses.problem else ()
-    emitted, remarks = _sorted_out(
-        (*problems, *_match_notes(view.match), *addresses.notes, *topology.notes), tainted=tainted
-    )
-    return NodePlan(
+    return replace(
+        _telling(node, addresses, view.match.note, topology.notes),
         patches=tuple(patch for patch in patches if patch is not None),
         done=EventMessage("Normal", NodeReason.SYNCED, "Node synced successfully") if tainted else None,
-        notes=emitted,
-        remarks=remarks,
-        dropped=addresses.dropped,
     )
+
+
+def _telling(
+    node: Node, addresses: AddressPlan, match_note: EventMessage | None, more: tuple[EventMessage, ...] = ()
+) -> NodePlan:
+    """Return a plan that writes nothing, with what is emitted and what is only logged."""
+    notes = [note for note in (addresses.problem, match_note, *addresses.notes, *more) if note is not None]
+    emitted = tuple(note for note in notes if uninitialized_taints(node) or note.reason in _EMITTED_AFTER_INIT)
+    remarks = tuple(note for note in notes if note not in emitted)
+    return NodePlan(notes=emitted, remarks=remarks, dropped=addresses.dropped)
 
 
 def _with_record(node: Node, vm: VM, change: MetadataChange) -> MetadataChange:
@@ -185,15 +184,3 @@ def _with_record(node: Node, vm: VM, change: MetadataChange) -> MetadataChange:
     if not written or not proven or node.metadata.annotation(MACHINE_RECORD) == vm.name:
         return change
     return replace(change, annotations={**change.annotations, MACHINE_RECORD: vm.name})
-
-
-def _match_notes(match: Match) -> tuple[EventMessage, ...]:
-    return (match.note,) if match.note else ()
-
-
-def _sorted_out(
-    notes: tuple[EventMessage, ...], *, tainted: bool
-) -> tuple[tuple[EventMessage, ...], tuple[EventMessage, ...]]:
-    """Return what is emitted and what is only logged."""
-    emitted = tuple(note for note in notes if tainted or note.reason in _EMITTED_AFTER_INIT)
-    return emitted, tuple(note for note in notes if note not in emitted)
