@@ -14,6 +14,7 @@ from typing import Final
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.meta import ObjectT
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.service.kube_vip import virtual_ips
@@ -30,15 +31,8 @@ class VirtualAddresses:
         self._counts: Counter[IPAddress] = Counter()
         self._departed: dict[IPAddress, float] = {}
         self._on_new: list[Callable[[Set[IPAddress]], None]] = []
-        self._on_state: list[Callable[[], None]] = []
-        for service in services.all():
-            self._service_changed(None, service)
-        for load_balancer in load_balancers.all():
-            self._load_balancer_changed(None, load_balancer)
-        services.on_change(self._service_changed)
-        load_balancers.on_change(self._load_balancer_changed)
-        services.on_state(self._state_changed)
-        load_balancers.on_state(self._state_changed)
+        self._follow(services, lambda one: virtual_ips((one,), ()))
+        self._follow(load_balancers, lambda one: virtual_ips((), (one,)))
 
     def current(self) -> VirtualIPs:
         """Return the addresses, and how far they can be relied on."""
@@ -52,15 +46,17 @@ class VirtualAddresses:
 
     def on_state(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called when how far they can be relied on may have changed."""
-        self._on_state.append(callback)
+        self._services.on_state(callback)
+        self._load_balancers.on_state(callback)
 
-    def _service_changed(self, old: Service | None, new: Service | None) -> None:
-        before = virtual_ips((old,), ()) if old else frozenset[IPAddress]()
-        self._changed(before, virtual_ips((new,), ()) if new else frozenset())
+    def _follow(self, informer: Informer[ObjectT], addresses_of: Callable[[ObjectT], Set[IPAddress]]) -> None:
+        def changed(old: ObjectT | None, new: ObjectT | None) -> None:
+            before, after = (frozenset() if one is None else addresses_of(one) for one in (old, new))
+            self._changed(before, after)
 
-    def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        before = virtual_ips((), (old,)) if old else frozenset[IPAddress]()
-        self._changed(before, virtual_ips((), (new,)) if new else frozenset())
+        for item in informer.all():
+            changed(None, item)
+        informer.on_change(changed)
 
     def _changed(self, before: Set[IPAddress], after: Set[IPAddress]) -> None:
         fresh = {address for address in after - before if address not in self._counts}
@@ -75,7 +71,3 @@ class VirtualAddresses:
         if fresh:
             for callback in self._on_new:
                 callback(fresh)
-
-    def _state_changed(self) -> None:
-        for callback in self._on_state:
-            callback()
