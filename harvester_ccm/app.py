@@ -47,7 +47,7 @@ from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_
 from harvester_ccm.telemetry import catalogue, served
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.nodes import NodeMetrics
+from harvester_ccm.telemetry.nodes import follow_new_nodes
 from harvester_ccm.telemetry.services import ServiceMetrics
 
 DRAIN_SECONDS: Final = 0.2
@@ -155,7 +155,7 @@ class Application:
         telemetry.follow_clients(self._guest, self._harvester)
         telemetry.follow_health(health)
         telemetry.read_at_scrape(catalogue.EVENTS_DROPPED, lambda: {(): float(self._recorder.dropped)})
-        NodeMetrics(telemetry, caches.nodes)
+        follow_new_nodes(telemetry, caches.nodes)
         cluster = ClusterIdentity.of(settings, self._harvester.namespace)
         ServiceMetrics(telemetry, caches.services, caches.load_balancers, cluster)
         if settings.leader_election.enabled:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from prometheus_client import Histogram
-
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import Node
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.telemetry.metrics import Telemetry
 
 
-class NodeMetrics:
-    """Follows Nodes from their first sight until they are initialised, while this process leads."""
+def follow_new_nodes(telemetry: Telemetry, nodes: Informer[Node]) -> None:
+    """Measure the age of Nodes at their first sight and when they are initialised, while this process leads."""
 
-    def __init__(self, telemetry: Telemetry, nodes: Informer[Node]) -> None:
-        self._telemetry = telemetry
-        nodes.on_change(self._changed)
-
-    def _changed(self, old: Node | None, new: Node | None) -> None:
-        if new is None or not self._telemetry.leading:
+    def changed(old: Node | None, new: Node | None) -> None:
+        created = new.metadata.created if new is not None else None
+        if new is None or created is None or not telemetry.leading:
             return
-        waits = bool(uninitialized_taints(new))
+        age, waits = max(0.0, telemetry.wall_clock() - created), bool(uninitialized_taints(new))
         if old is None and waits:
-            self._observe_age(self._telemetry.node_init_seconds, new)
+            telemetry.node_init_seconds.observe(age)
         elif old is not None and not waits and uninitialized_taints(old):
-            self._observe_age(self._telemetry.taint_seconds, new)
+            telemetry.taint_seconds.observe(age)
 
-    def _observe_age(self, histogram: Histogram, node: Node) -> None:
-        created = node.metadata.created
-        if created is not None:
-            histogram.observe(max(0.0, self._telemetry.wall_clock() - created))
+    nodes.on_change(changed)

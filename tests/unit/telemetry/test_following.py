@@ -23,7 +23,7 @@ from harvester_ccm.names import LB_CLUSTER
 from harvester_ccm.telemetry import served
 from harvester_ccm.telemetry.health import STUCK_SECONDS, Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.nodes import NodeMetrics
+from harvester_ccm.telemetry.nodes import follow_new_nodes
 from harvester_ccm.telemetry.services import ServiceMetrics
 from tests.unit.telemetry.test_metrics import samples
 from tests.unit.telemetry.test_nodes import node
@@ -185,7 +185,7 @@ async def test_only_the_leader_tells_about_services_and_nodes() -> None:
     balancers: Informer[LoadBalancer] = Informer(offline_client(), LOAD_BALANCERS)
     nodes: Informer[Node] = Informer(offline_client(), NODES)
     ServiceMetrics(telemetry, services, balancers, CLUSTER)
-    NodeMetrics(telemetry, nodes)
+    follow_new_nodes(telemetry, nodes)
     telemetry.follow_lease(LEASE, candidate)
     services.observe(service())
     balancers.observe(load_balancer(labels={LB_CLUSTER: "demo"}))

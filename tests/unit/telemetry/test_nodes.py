@@ -11,7 +11,7 @@ import pytest
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.names import UNINITIALIZED_TAINT
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.nodes import NodeMetrics
+from harvester_ccm.telemetry.nodes import follow_new_nodes
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.offline import OfflineInformer, offline_client
 
@@ -26,7 +26,7 @@ def node(version: int, *, tainted: bool, age: float | None = 40.0) -> Node:
 async def test_new_nodes_are_timed_once() -> None:
     telemetry = Telemetry("1")
     nodes: OfflineInformer[Node] = OfflineInformer(offline_client(), NODES)
-    NodeMetrics(telemetry, nodes)
+    follow_new_nodes(telemetry, nodes)
     for version, tainted in enumerate((True, True, False, False), 1):
         nodes.observe(node(version, tainted=tainted))
 
@@ -40,7 +40,7 @@ async def test_new_nodes_are_timed_once() -> None:
 async def test_nodes_that_were_there_before_are_not_timed() -> None:
     telemetry = Telemetry("1")
     nodes: OfflineInformer[Node] = OfflineInformer(offline_client(), NODES)
-    NodeMetrics(telemetry, nodes)
+    follow_new_nodes(telemetry, nodes)
     nodes.observe(node(1, tainted=False))
     nodes.lose(node(1, tainted=False))
     nodes.observe(node(2, tainted=True, age=None))
