@@ -23,7 +23,7 @@ from harvester_ccm.access import both_credentials, credential_reloaders
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, Settings
 from harvester_ccm.controllers.device_mapping import NetworkMapping
 from harvester_ccm.controllers.guest_hostnames import GuestHostnames
-from harvester_ccm.controllers.lb_version import follow_load_balancers
+from harvester_ccm.controllers.lb_api import follow_load_balancers
 from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
 from harvester_ccm.controllers.orphans import OrphanCollector

@@ -105,14 +105,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a load balancer is deleted whichever it is by now",
-        "controllers/lb_writes.py",
+        "controllers/lb_api.py",
         "namespace=self._namespace, uid=uid)",
         "namespace=self._namespace)",
         SERVICE_TESTS,
     ),
     Mutant(
         "an unknown path means that the load balancer is gone",
-        "controllers/lb_writes.py",
+        "controllers/lb_api.py",
         "        except NotFound:\n            return False",
         "        except (NotFound, NotServed):\n            return False",
         "controllers/test_service_v1alpha1.py",

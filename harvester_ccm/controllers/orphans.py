@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from harvester_ccm.config import OrphanPolicy, ServiceSettings
-from harvester_ccm.controllers.lb_writes import BalancerWrites
+from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.controllers.lb_writes import BalancerWrites
+from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.errors import CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient

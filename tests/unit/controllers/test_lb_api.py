@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from structlog.testing import capture_logs
 
-from harvester_ccm.controllers.lb_version import follow_load_balancers
+from harvester_ccm.controllers.lb_api import follow_load_balancers
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.collection import WatchEvent
 from harvester_ccm.kube.informer import SECOND_CHOICE_SECONDS, WATCH_MINUTES, Informer, Selection
