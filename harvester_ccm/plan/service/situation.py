@@ -175,9 +175,13 @@ class Situation:
 
     @property
     def phase(self) -> str:
-        """A word for the state that the Service is in; ``waited`` counts from its last change."""
-        lb = self.match.lb
-        return f"{'leaving' if self.scope.leaving else 'wanted'} {lb.metadata.uid if lb is not None else '-'}"
+        """Words for the state that the Service is in; ``waited`` counts from their last change."""
+        duty, lb = "leaving" if self.scope.leaving else "wanted", self.match.lb
+        if lb is None:
+            return duty
+        meta = lb.metadata
+        has = ("deleting", meta.deleting), ("allocated", bool(lb.allocated_ip)), ("announced", bool(lb.address))
+        return " ".join((duty, meta.uid, *(word for word, holds in has if holds)))
 
 
 def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> Situation:

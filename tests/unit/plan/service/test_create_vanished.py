@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import (
     IP_POOL,
     IPAM,
     LB_REQUESTED_NETWORK,
+    MOVING,
     NETWORK,
     Reason,
 )
@@ -19,6 +22,7 @@ from harvester_ccm.plan.service.load_balancer import Former, former_of
 from harvester_ccm.plan.service.steps import CreateLoadBalancer
 from tests.unit.plan.service.plans import outline, plan, said, told
 from tests.worlds.builders import LB_NAME, allocated, marked, served, service
+from tests.worlds.service_plan_world import POOL, ServicePlanWorld
 
 OLD_NAME = "older-shop-web-00000000"
 ADOPTED = Former(OLD_NAME, "vlan100", "pool", "")
@@ -107,3 +111,52 @@ def test_a_hosted_one_keeps_its_pool_too() -> None:
 def test_one_that_serves_again_is_left_alone() -> None:
     assert outline(served(), allocated(spec={"ipPool": "vlan100"}), former=ADOPTED) == ([], Done())
     assert told(plan(served(), allocated(), former=ADOPTED)) == []
+
+
+KEY = "shop/web"
+
+
+def world_with_adopted() -> ServicePlanWorld:
+    """Return a world in which a load balancer of another name has served the Service for long."""
+    world = ServicePlanWorld()
+    world.guest.put(SERVICES, served(address=POOL[0], annotations={KUBE_VIP_ADDRESSES: POOL[0]}))
+    world.harvester.put(LOAD_BALANCERS, again(ip=POOL[0], pool="vlan100", address=POOL[0]))
+    world.booked[POOL[0]] = OLD_NAME
+    for _ in range(3):
+        world.reconcile(KEY)
+        world.now += 100.0
+    return world
+
+
+def test_adopted_one_that_somebody_deletes_keeps_its_name_and_address() -> None:
+    world = world_with_adopted()
+    world.delete_balancer(OLD_NAME)
+    world.now += 0.1
+    made = world.plan(KEY)
+    assert (told(made), made.outcome) == ([], Wait("old_load_balancer", 30.0))
+    world.now += 29.0
+    assert told(world.plan(KEY)) == []
+    world.harvest(OLD_NAME)
+    world.reconcile(KEY)
+    assert list(world.load_balancers) == [OLD_NAME]
+    for _ in range(4):
+        world.harvest(OLD_NAME)
+    world.reconcile(KEY)
+    assert world.service(KEY).addresses == (POOL[0],)
+
+
+def test_one_that_does_not_go_is_told_of_after_a_while() -> None:
+    world = world_with_adopted()
+    world.guest.change(SERVICES, KEY, {"metadata": {"annotations": {MOVING: f'{{"name": "{OLD_NAME}"}}'}}})
+    world.delete_balancer(OLD_NAME)
+    world.plan(KEY)
+    world.now += 30.0
+    assert "not gone after 30 s" in said(world.plan(KEY), Reason.ADDRESS_PENDING)
+
+
+def test_address_that_harvester_moves_to_another_pool_is_not_late_at_once() -> None:
+    world = world_with_adopted()
+    document = world.load_balancers[OLD_NAME]
+    world.harvester.put(LOAD_BALANCERS, {**document, "status": {**document["status"], "allocatedAddress": {}}})
+    made = world.plan(KEY)
+    assert (told(made), made.outcome) == ([], Wait("allocating", 30.0))
