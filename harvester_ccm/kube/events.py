@@ -69,18 +69,6 @@ class _Key:
     component: str
 
 
-@dataclass
-class _Written:
-    name: str
-    count: int
-
-
-@dataclass
-class _Budget:
-    left: float
-    at: float
-
-
 class EventRecorder:
     """Writes Events of this program to the guest cluster. ``run`` must be running for anything to be written."""
 
@@ -90,8 +78,10 @@ class EventRecorder:
         self._host = host
         self._queue: asyncio.Queue[_Key] = asyncio.Queue(QUEUE_LENGTH)
         self._current: _Key | None = None
-        self._written: OrderedDict[_Key, _Written] = OrderedDict()
-        self._budgets: OrderedDict[ObjectReference, _Budget] = OrderedDict()
+        self._written: OrderedDict[_Key, tuple[str, int]] = OrderedDict()
+        """Name and count of the Events that were written last."""
+        self._full_at: OrderedDict[ObjectReference, float] = OrderedDict()
+        """Loop time at which the budget of an object is whole again."""
         self.dropped = 0
         """Events that were not written: queue full, budget used up, or refused."""
 
@@ -150,23 +140,20 @@ class EventRecorder:
         log.debug("event not written", reason=key.reason, error=str(error), request_id=error.request_id)
 
     async def _write(self, key: _Key) -> None:
-        written = self._written.get(key)
-        if written is not None:
+        if key in self._written:
+            name, count = self._written[key]
+            patch = {"count": count + 1, "lastTimestamp": _now()}
             try:
-                await self._count(key, written)
+                await self._client.merge_patch(
+                    EVENTS, name, patch, namespace=key.reference.event_namespace, fenced=False
+                )
             except NotFound:
                 del self._written[key]
             else:
+                self._written[key] = name, count + 1
+                self._written.move_to_end(key)
                 return
         await self._create(key)
-
-    async def _count(self, key: _Key, written: _Written) -> None:
-        patch = {"count": written.count + 1, "lastTimestamp": _now()}
-        await self._client.merge_patch(
-            EVENTS, written.name, patch, namespace=key.reference.event_namespace, fenced=False
-        )
-        written.count += 1
-        self._written.move_to_end(key)
 
     async def _create(self, key: _Key) -> None:
         reference, now = key.reference, _now()
@@ -193,22 +180,18 @@ class EventRecorder:
             "lastTimestamp": now,
         }
         await self._client.create(EVENTS, body, namespace=reference.event_namespace, fenced=False)
-        self._written[key] = _Written(name, 1)
+        self._written[key] = name, 1
         if len(self._written) > REMEMBERED:
             self._written.popitem(last=False)
 
     def _afford(self, reference: ObjectReference) -> bool:
         now = asyncio.get_running_loop().time()
-        budget = self._budgets.get(reference)
-        if budget is None:
-            budget = self._budgets[reference] = _Budget(BURST, now)
-            if len(self._budgets) > REMEMBERED:
-                self._budgets.popitem(last=False)
-        budget.left = min(BURST, budget.left + (now - budget.at) / REFILL_SECONDS)
-        budget.at = now
-        if budget.left < 1:
+        full_at = max(now, self._full_at.get(reference, now)) + REFILL_SECONDS
+        if full_at - now > BURST * REFILL_SECONDS:
             return False
-        budget.left -= 1
+        self._full_at[reference] = full_at
+        if len(self._full_at) > REMEMBERED:
+            self._full_at.popitem(last=False)
         return True
 
 
