@@ -191,10 +191,13 @@ class Informer(Generic[ObjectT]):
             page = await self._read_page()
         self.unread = page.unread
         self._replace_all(page.items, page.resource_version)
-        switched, self._is_other_version = self._is_other_version, False
+        first, switched = not self.synced, self._is_other_version
+        self._is_other_version = False
         self._set_problem(None)
-        self._mark_synced()
-        if switched:
+        self._synced.set()
+        if first:
+            log.debug("collection synced", collection=self.name, objects=len(self._objects))
+        if first or switched:
             self._changed_state()
         return page.resource_version
 
@@ -268,7 +271,7 @@ class Informer(Generic[ObjectT]):
         if event.type == "DELETED":
             current = self._objects.get(key)
             if current is not None and _version(current) <= _number(event.resource_version):
-                self._remove(key)
+                self._deliver(self._store(key, None))
         elif event.object is None:
             self.unread |= {key}
         else:
@@ -293,37 +296,21 @@ class Informer(Generic[ObjectT]):
                 or (rewound and _version(item) != _version(old))
                 or (self._is_other_version and item != old)
             ):
-                self._store(key, old, item)
-                changes.append((old, item))
+                changes.append(self._store(key, item))
         for key, old in list(self._objects.items()):
             if key not in present and (rewound or _version(old) <= listed):
-                self._drop(key, old)
-                changes.append((old, None))
-        for before, after in changes:
-            self._deliver(before, after)
+                changes.append(self._store(key, None))
+        for change in changes:
+            self._deliver(change)
 
     def _put(self, item: ObjectT) -> None:
-        key = item.metadata.key
-        old = self._objects.get(key)
+        old = self._objects.get(item.metadata.key)
         if old is None or _supersedes(item, old):
-            self._store(key, old, item)
-            self._deliver(old, item)
+            self._deliver(self._store(item.metadata.key, item))
 
-    def _store(self, key: str, old: ObjectT | None, new: ObjectT) -> None:
-        self._objects[key] = new
-        self._reindex(key, old, new)
-
-    def _drop(self, key: str, old: ObjectT) -> None:
-        del self._objects[key]
-        self._reindex(key, old, None)
-
-    def _remove(self, key: str) -> None:
+    def _store(self, key: str, new: ObjectT | None) -> tuple[ObjectT | None, ObjectT | None]:
+        """Put an object into the store, or take it out; return the change that has to be delivered."""
         old = self._objects.get(key)
-        if old is not None:
-            self._drop(key, old)
-            self._deliver(old, None)
-
-    def _reindex(self, key: str, old: ObjectT | None, new: ObjectT | None) -> None:
         for name, values_of in self._indexers.items():
             index = self._indexes[name]
             for value in values_of(old) if old is not None else ():
@@ -333,16 +320,15 @@ class Informer(Generic[ObjectT]):
                     index.pop(value, None)
             for value in values_of(new) if new is not None else ():
                 index.setdefault(value, {})[key] = None
+        if new is not None:
+            self._objects[key] = new
+        else:
+            del self._objects[key]
+        return old, new
 
-    def _deliver(self, old: ObjectT | None, new: ObjectT | None) -> None:
+    def _deliver(self, change: tuple[ObjectT | None, ObjectT | None]) -> None:
         for callback in self._callbacks:
-            callback(old, new)
-
-    def _mark_synced(self) -> None:
-        if not self._synced.is_set():
-            self._synced.set()
-            log.debug("collection synced", collection=self.name, objects=len(self._objects))
-            self._changed_state()
+            callback(*change)
 
     def _set_problem(self, problem: CCMError | None) -> None:
         before, self.problem = self.problem, problem

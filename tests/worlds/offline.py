@@ -20,7 +20,7 @@ class OfflineInformer(Informer[ObjectT]):
 
     def lose(self, item: ObjectT) -> None:
         """Drop an object, as after a watch that told of its end."""
-        self._remove(item.metadata.key)
+        self._deliver(self._store(item.metadata.key, None))
 
 
 def offline_client(cluster: str = "guest", token: TokenSource | None = None) -> ApiClient:

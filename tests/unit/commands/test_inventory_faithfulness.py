@@ -98,7 +98,7 @@ def caches_of(inventory: Inventory) -> ServiceCaches:
     caches.nodes._replace_all(inventory.nodes, "100")
     caches.machines._replace_all(inventory.vms, "100")
     for informer in (caches.services, caches.nodes, caches.machines, caches.config_maps, caches.load_balancers):
-        informer._mark_synced()
+        informer._synced.set()
     caches.refresh_backends()
     return caches
 
