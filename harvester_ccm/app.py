@@ -31,16 +31,15 @@ from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.controllers.service import ServiceCaches, ServiceController
 from harvester_ccm.controllers.virtual_ips import VirtualAddresses
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
-from harvester_ccm.errors import CCMError, Forbidden
-from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.identity import ClusterReplaced, GuestIdentity
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NAMESPACES, NODES, SERVICES, Lease
+from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
@@ -142,6 +141,11 @@ class Application:
         self._harvester_caches = self._caches.load_balancers, self._caches.machines, *instances
         self._elector = self._make_elector(f"{host}_{uuid.uuid4()}")
         self._reloaders = reloaders
+        self._guest_identity = GuestIdentity(guest)
+        for reloader in reloaders:
+            reloader.on_reload = self._guest_identity.doubt
+        for cache in (self._caches.services, self._caches.nodes):
+            cache.on_rewind(self._guest_identity.doubt)
         self._runners: list[Runner] = []
         self._observe()
 
@@ -196,6 +200,9 @@ class Application:
         except* LeaseLost as lost:
             log.error("leadership lost", error=str(_first(lost)))
             code = 1
+        except* ClusterReplaced as replaced:
+            log.error("the guest is another cluster now, nothing more is written", error=str(_first(replaced)))
+            code = 1
         await self._shut_down(lost=code != 0)
         return code
 
@@ -220,8 +227,10 @@ class Application:
 
     async def _work(self) -> None:
         """Run the controllers that are switched on."""
-        cluster = await self._identify()
         async with asyncio.TaskGroup() as group:
+            self._start(group, "identity", self._guest_identity.run())
+            uid = await self._guest_identity.answered()
+            cluster = ClusterIdentity.of(self._settings, self._harvester.namespace, uid)
             if SERVICE_CONTROLLER in self._settings.controllers:
                 self._start_services(group, cluster)
             if self._follows_nodes:
@@ -265,13 +274,15 @@ class Application:
             workers=settings.concurrent_syncs,
         )
         collector = OrphanCollector(
-            self._guest,
+            self._guest_identity,
             self._harvester,
             self._caches.services,
             self._caches.load_balancers,
             cluster=cluster,
             settings=settings,
         )
+        self._guest_identity.on_learned(controller.learn_uid)
+        self._guest_identity.on_learned(collector.learn_uid)
         self._telemetry.read_at_scrape(catalogue.ORPHANS_DELETED, lambda: {(): float(collector.deleted)})
         self._start_controller(group, controller, SERVICE_CONTROLLER)
         self._start_controller(group, collector)
@@ -284,30 +295,6 @@ class Application:
             self.health.follow_controller(name, queue)
         self._runners.append(controller.runner)
         self._start(group, controller.runner.name, controller.run())
-
-    async def _identify(self) -> ClusterIdentity:
-        """Return who we are; the mark that tells clusters of one name apart is left out where it may not be read."""
-        return ClusterIdentity.of(self._settings, self._harvester.namespace, await self._cluster_uid())
-
-    async def _cluster_uid(self) -> str:
-        """Return the UID of the guest's kube-system namespace, or nothing where it may not be read."""
-        failures = 0
-        while True:
-            try:
-                namespace = await self._guest.get(NAMESPACES, "kube-system")
-            except Forbidden:
-                log.warning(
-                    "kube-system namespace not readable, load balancers carry no owner mark and orphans stay; "
-                    "grant get on namespaces kube-system to the service account"
-                )
-                return ""
-            except CCMError as error:
-                failures += 1
-                if failures == 1:
-                    log.warning("kube-system namespace not read", error=str(error), request_id=error.request_id)
-                await asyncio.sleep(pause_after(error, failures))
-            else:
-                return namespace.metadata.uid
 
     async def _shut_down(self, *, lost: bool) -> None:
         if lost:

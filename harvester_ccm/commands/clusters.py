@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
 from harvester_ccm.access import both_credentials
-from harvester_ccm.commands.inventory import ENDPOINT_SLICES, IDENTITY_NAMESPACE, EndpointSlice, Inventory
+from harvester_ccm.commands.inventory import ENDPOINT_SLICES, EndpointSlice, Inventory
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, CredentialError, NotFound, NotServed, Unreachable
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.kube.versions import versions_serving
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import (

@@ -15,11 +15,12 @@ from harvester_ccm.commands.backends import BackendReport, backends_of
 from harvester_ccm.commands.call import FILENAME, NAMESPACE, WAITED, Call, expect_arguments, refuse, split_key
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_endpoint_slice, read_inventory
 from harvester_ccm.commands.files import read_files
-from harvester_ccm.commands.inventory import ENDPOINT_SLICES, IDENTITY_NAMESPACE, Inventory
+from harvester_ccm.commands.inventory import ENDPOINT_SLICES, Inventory
 from harvester_ccm.commands.rehearsal import is_warning, rehearse, request_text
 from harvester_ccm.commands.render import Document
 from harvester_ccm.config import SERVICE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, LoadBalancer

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import ConfigMap, Namespace, Node, Service
 from harvester_ccm.model.harvester import (
@@ -28,9 +29,6 @@ from harvester_ccm.plan.node.vms import VMIndex, join
 from harvester_ccm.plan.service.kube_vip import virtual_ips
 from harvester_ccm.plan.service.load_balancer import backend_addresses, backend_names
 from harvester_ccm.plan.service.situation import Backends, ListedStore, are_backends_known
-
-IDENTITY_NAMESPACE: Final = "kube-system"
-"""Namespace of the guest whose UID marks a cluster's load balancers."""
 
 
 class EndpointConditions(Model, frozen=True, kw_only=True):

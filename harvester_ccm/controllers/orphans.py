@@ -1,14 +1,15 @@
 """Load balancers without a Service: found by watching, deleted only when it is certain.
 
-One is deleted when its mark says that this very cluster made it; when its Service was seen to go without a clean-up, or
-has not existed or not been served by us for a while; when a live request says the same; when no Service shows its
-address; and when Harvester will give the address back. Everything less certain is reported in the log, once.
+One is deleted when mark and name say that this very cluster made it; when its Service was seen to go without a
+clean-up, or has not existed or not been served by us for a while; when a live request says the same, of a guest that is
+still the one it was; when no Service shows its address; and when Harvester will give the address back. Everything less
+certain is reported in the log, once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
@@ -18,6 +19,7 @@ from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, Service
@@ -62,7 +64,7 @@ class OrphanCollector:
 
     def __init__(
         self,
-        guest: ApiClient,
+        guest: GuestIdentity,
         harvester: ApiClient,
         services: Informer[Service],
         load_balancers: Informer[LoadBalancer],
@@ -96,6 +98,12 @@ class OrphanCollector:
             if self._sweeps:
                 group.create_task(self._every_period(), name="orphan period")
 
+    def learn_uid(self, uid: str) -> None:
+        """Go on with the mark of this cluster, which could not be read at first."""
+        self._cluster = replace(self._cluster, uid=uid)
+        for load_balancer in self._load_balancers.all():
+            self._consider(load_balancer)
+
     async def reconcile(self, key: str) -> Outcome:
         """Look at one load balancer."""
         load_balancer = self._load_balancers.get(key)
@@ -113,7 +121,10 @@ class OrphanCollector:
             log.warning("load balancer without service", lb=key, service=made_for, detail=plan.because)
         if not plan.delete:
             return Wait("orphan", plan.look_again)
-        plan = self._plan(load_balancer, await self._get_service_uncached(load_balancer), suspect)
+        service = await self._get_service_uncached(load_balancer)
+        # Another cluster would say of every Service that there is none.
+        await self._guest.confirm()
+        plan = self._plan(load_balancer, service, suspect)
         if not plan.delete:
             # The cache is behind; the Service controller decides.
             return Wait("service", plan.look_again or self._settings.orphan_period)
@@ -156,7 +167,7 @@ class OrphanCollector:
         """Return the Service that the labels name. Raises CCMError: no answer but "not found" means none."""
         namespace, _, name = service_key(load_balancer).partition("/")
         try:
-            return await self._guest.get(SERVICES, name, namespace=namespace)
+            return await self._guest.client.get(SERVICES, name, namespace=namespace)
         except NotFound:
             return None
 

@@ -9,6 +9,7 @@ what is, not on what was.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -144,6 +145,11 @@ class ServiceController:
         self._refresh_backends()
         self._enqueue_all()
         await self.runner.run()
+
+    def learn_uid(self, uid: str) -> None:
+        """Go on with the mark of this cluster, which could not be read at first."""
+        self._cluster = replace(self._cluster, uid=uid)
+        self._enqueue_all()
 
     async def reconcile(self, key: str) -> Outcome:
         """Bring one Service nearer to what it should be."""

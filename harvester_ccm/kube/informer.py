@@ -104,6 +104,7 @@ class Informer(Generic[ObjectT]):
         self._indexes: dict[str, dict[str, dict[str, None]]] = {name: {} for name in self._indexers}
         self._callbacks: list[Change[ObjectT]] = []
         self._state_callbacks: list[Callable[[], None]] = []
+        self._rewind_callbacks: list[Callable[[], None]] = []
         self._seen = 0
         self._timing = timing
         self._setbacks = _Setbacks(timing)
@@ -144,6 +145,10 @@ class Informer(Generic[ObjectT]):
     def on_state(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called when ``synced`` or ``problem`` changes."""
         self._state_callbacks.append(callback)
+
+    def on_rewind(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called when the server went back to older data, before the changes are delivered."""
+        self._rewind_callbacks.append(callback)
 
     def get(self, key: str) -> ObjectT | None:
         """Return the object with this ``namespace/name`` or name."""
@@ -283,6 +288,8 @@ class Informer(Generic[ObjectT]):
         rewound = listed < self._seen
         if rewound:
             log.warning("server went back to older data", collection=self.name, version=version)
+            for callback in self._rewind_callbacks:
+                callback()
         self._seen = listed
         changes: list[tuple[ObjectT | None, ObjectT | None]] = []
         present = set()

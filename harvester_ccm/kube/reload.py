@@ -47,6 +47,8 @@ class CredentialReloader:
         self._seen = self._fingerprint()
         self.problem: CredentialError | None = None
         """Why the file as it is now cannot be used; None while it can."""
+        self.on_reload: Callable[[], None] = lambda: None
+        """Called when other credentials are in use; set it before there are."""
 
     async def run(self) -> None:
         """Follow the file until cancelled."""
@@ -76,6 +78,7 @@ class CredentialReloader:
         await self._client.use(credentials)
         if credentials.files != before:
             self._seen = self._fingerprint()
+        self.on_reload()
         log.info("credentials reloaded", cluster=self._client.cluster, server=credentials.server)
 
     def _refuse_other_namespace(self, credentials: Credentials) -> None:

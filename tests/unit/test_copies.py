@@ -1,16 +1,23 @@
-"""Clusters of one kube-system UID beside each other, and a cluster that was renamed: whole programs in memory."""
+"""Clusters of one kube-system UID, a renamed cluster, and one in the place of another: whole programs in memory."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 
+import pytest
+
+from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.identity import FORBIDDEN_PAUSE
+from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, PRIMARY_SERVICE
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.builders import service
 from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import MemoryServer
+from tests.worlds.memory_server import Call, MemoryServer, refused
 from tests.worlds.program_world import Harvester, Program, by_name, copy_of, destructive, guest_server
 
 HOUR = 3600.0
@@ -143,3 +150,93 @@ async def test_a_rewritten_label_or_mark_stops_the_writes() -> None:
             prod.guest.delete(SERVICES, "shop/web")
             await asyncio.sleep(HOUR)
             assert destructive(harvester.calls) == []
+
+
+def lead_elsewhere(program: Program, server: MemoryServer) -> None:
+    """Have another cluster answer the program from now on; it does not know the versions that are watched."""
+    before = program.guest
+    program.guest = program.client.server = server
+
+    def gone(call: Call) -> CCMError | None:
+        return refused(410, "Expired", "too old resource version") if call.verb == "WATCH" else None
+
+    server.fault = gone
+    before.break_watches()
+
+
+@pytest.mark.parametrize("versions", [0, 100_000], ids=["older versions", "newer versions"])
+def test_nothing_is_deleted_when_another_cluster_answers(versions: int) -> None:
+    @jumping_time
+    async def run() -> None:
+        harvester = Harvester()
+        prod = Program(guest_server(), harvester, "prod")
+        await served(harvester, prod, *(f"web-{number}" for number in range(5)))
+        other = guest_server("another")
+        other.version = versions
+        async with prod.live():
+            await asyncio.sleep(60)
+            harvester.calls.clear()
+            lead_elsewhere(prod, other)
+            await asyncio.sleep(60)
+            assert prod.exit_code == 1
+        assert destructive(harvester.calls) == []
+        assert [call for call in other.calls if call.is_write] == []
+
+    run()
+
+
+@jumping_time
+async def test_a_credential_for_another_cluster_ends_the_program() -> None:
+    harvester = Harvester()
+    prod = Program(guest_server(), harvester, "prod")
+    await served(harvester, prod, "web")
+    with NamedTemporaryFile() as file:
+        reloader = CredentialReloader(prod.client, Path(file.name), load=lambda _path: prod.client.credentials)
+        prod.reloaders.append(reloader)
+        async with prod.live():
+            await asyncio.sleep(60)
+            other = guest_server("another")
+            prod.client.server = other
+            file.write(b"changed")
+            file.flush()
+            await reloader.look()
+            await asyncio.sleep(1)
+            assert prod.exit_code == 1
+    assert destructive(harvester.calls) == []
+
+
+@jumping_time
+async def test_a_restored_guest_is_still_itself() -> None:
+    harvester = Harvester()
+    prod = Program(guest_server(), harvester, "prod")
+    await served(harvester, prod, "web")
+    restored = copy_of(prod.guest)
+    prod.create("after-the-snapshot")
+    async with prod.live():
+        await asyncio.sleep(60)
+        prod.guest.version += 1000
+        prod.guest.change(SERVICES, "shop/web", {"metadata": {"labels": {"a": "b"}}})
+        await asyncio.sleep(60)
+        lead_elsewhere(prod, restored)
+        restored.fault = None
+        restored.version = 500
+        await asyncio.sleep(600)
+        assert prod.exit_code is None
+
+
+@jumping_time
+async def test_a_right_that_comes_later_needs_no_restart() -> None:
+    harvester = Harvester()
+    prod = Program(guest_server(), harvester, "prod")
+    forbidden = refused(403, "Forbidden", "namespaces is forbidden")
+    prod.guest.fault = lambda call: forbidden if call.path.endswith("/namespaces/kube-system") else None
+    prod.create("web")
+    async with prod.live():
+        await asyncio.sleep(HOUR)
+        assert prod.address("web")
+        (unmarked,) = harvester.items(LOAD_BALANCERS)
+        assert LB_OWNER not in unmarked["metadata"]["annotations"]
+        prod.guest.fault = None
+        await asyncio.sleep(2 * FORBIDDEN_PAUSE)
+        (marked,) = harvester.items(LOAD_BALANCERS)
+        assert marked["metadata"]["annotations"][LB_OWNER]

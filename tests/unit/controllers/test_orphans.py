@@ -15,8 +15,9 @@ from structlog.testing import capture_logs
 from harvester_ccm.config import OrphanPolicy, ServiceSettings
 from harvester_ccm.controllers.orphans import MEMORY_SECONDS, WORKERS, OrphanCollector
 from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.kube.informer import Informer, Selection
-from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.core import NAMESPACES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     LB_CLUSTER,
@@ -57,7 +58,10 @@ class OrphanWorld:
         services = Informer(guest, SERVICES)
         balancers = Informer(harvester, LOAD_BALANCERS, Selection(CLUSTER.namespace), indexes=LOAD_BALANCER_INDEXES)
         settings = ServiceSettings(concurrent_syncs=1, orphan_lbs=policy, orphan_period=PERIOD, class_only=False)
-        self.collector = OrphanCollector(guest, harvester, services, balancers, cluster=CLUSTER, settings=settings)
+        identity = GuestIdentity(guest)
+        identity.uid = CLUSTER.uid
+        self.guest.put(NAMESPACES, {"metadata": {"name": "kube-system", "uid": CLUSTER.uid}})
+        self.collector = OrphanCollector(identity, harvester, services, balancers, cluster=CLUSTER, settings=settings)
         self._parts = (services, balancers, self.collector)
 
     def put_balancer(self, **more: Any) -> None:
@@ -203,6 +207,23 @@ def test_no_answer_but_not_found_means_gone(answer: Callable[[], CCMError]) -> N
             return answer() if call.verb == "GET" and call.path.endswith("/services/web") else None
 
         world.guest.fault = fault
+        async with world.live():
+            await asyncio.sleep(2 * PERIOD)
+            assert world.left == {KEY}
+            world.guest.fault = None
+            await asyncio.sleep(PERIOD + ORPHAN_GRACE)
+        assert world.left == set()
+
+    run()
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
+def test_nothing_is_deleted_while_the_guest_does_not_say_who_it_is(answer: Callable[[], CCMError]) -> None:
+    @jumping_time
+    async def run() -> None:
+        world = OrphanWorld()
+        world.put_balancer()
+        world.guest.fault = lambda call: answer() if call.path.endswith("/namespaces/kube-system") else None
         async with world.live():
             await asyncio.sleep(2 * PERIOD)
             assert world.left == {KEY}
