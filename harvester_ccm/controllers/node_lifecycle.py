@@ -26,10 +26,8 @@ from harvester_ccm.plan.node.events import new_events
 from harvester_ccm.plan.node.existence import LiveGet, vm_existence
 from harvester_ccm.plan.node.lifecycle import (
     DELETION_WINDOW,
-    AbsenceCount,
     LifecycleMemory,
     LifecyclePlan,
-    LifecycleView,
     deletion_refused,
     observe_lifecycle,
     plan_lifecycle,
@@ -42,12 +40,9 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass
-class _Memory:
-    """What is remembered of a Node between two looks; lost at a restart, which delays a deletion or has it held."""
+class _Memory(LifecycleMemory):
+    """What is remembered of a Node between two looks."""
 
-    vm_name: str | None = None
-    """Last name under which the Node's VM was seen."""
-    absences: AbsenceCount | None = None
     live_get_due: float = 0.0
     """Loop time before which Harvester is not asked again."""
     deletion_due: float = 0.0
@@ -73,8 +68,9 @@ class NodeLifecycleController:
         self._nodes = vms.nodes
         self._recorder = recorder
         self._settings = settings
-        self._memories = Memories(_Memory)
-        self._deletions: tuple[float, ...] = ()
+        self._deletions: list[float] = []
+        """Loop times of the last deletions; in the memory of every Node."""
+        self._memories = Memories(lambda: _Memory(deletions=self._deletions))
         self.runner = Runner("node lifecycle", self.reconcile, workers=settings.concurrent_syncs)
         vms.on_wake(self.runner.enqueue)
 
@@ -107,7 +103,8 @@ class NodeLifecycleController:
             if current is None or current.metadata.uid != node.metadata.uid:
                 return Done()
             node = current
-        return await self._act(node, plan_lifecycle(self._view(node, live_get, memory)), memory)
+        view = observe_lifecycle(self._vms, node, self._settings, memory, live_get=live_get, now=_now())
+        return await self._act(node, plan_lifecycle(view), memory)
 
     async def _get_vm(self, name: str) -> LiveGet:
         try:
@@ -116,10 +113,6 @@ class NodeLifecycleController:
             log.debug("VM not found by a live request", vm=name, error=str(error))
             return LiveGet(name, error=error)
         return LiveGet(name, vm=vm)
-
-    def _view(self, node: Node, live_get: LiveGet | None, memory: _Memory) -> LifecycleView:
-        remembered = LifecycleMemory(memory.vm_name, memory.absences, self._deletions)
-        return observe_lifecycle(self._vms, node, self._settings, remembered, live_get=live_get, now=_now())
 
     async def _act(self, node: Node, plan: LifecyclePlan, memory: _Memory) -> Outcome:
         memory.absences = plan.absences
@@ -161,7 +154,7 @@ class NodeLifecycleController:
                 raise
             memory.deletion_due = now + (pause or 0.0)
             return Wait("node", pause or self._settings.monitor_period)
-        self._deletions = (*(at for at in self._deletions if now - at < DELETION_WINDOW), now)
+        self._deletions[:] = [*(at for at in self._deletions if now - at < DELETION_WINDOW), now]
         log.warning("node deleted, its VM is gone", node=request.name, provider_id=node.spec.provider_id)
         self._recorder.emit(NODES, node, done, component=LIFECYCLE_CONTROLLER)
         return Done()

@@ -19,7 +19,7 @@ certain the taint stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -60,16 +60,16 @@ class AbsenceCount:
     """Monotonic seconds of the last confirmation that counted."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class LifecycleMemory:
-    """What a process remembers; lost at a restart, which delays a deletion or has it held."""
+    """What a process remembers of a Node; lost at a restart, which delays a deletion or has it held."""
 
     vm_name: str | None = None
     """Last name under which the Node's VM was seen."""
     absences: AbsenceCount | None = None
     """What the last plan for this Node returned."""
-    deletions: tuple[float, ...] = ()
-    """Monotonic seconds of the deletions of Nodes that succeeded in this process; old ones may be left in."""
+    deletions: Sequence[float] = ()
+    """Monotonic seconds of the deletions of Nodes, of any, that succeeded in this process; old ones may be left in."""
 
 
 @dataclass(frozen=True)
