@@ -103,11 +103,15 @@ def _plan_on(
     provided, provided_notes = _provided(node, settings)
     notes += provided_notes
     elsewhere = addresses_elsewhere(vmi, nic)
-    candidates = Candidates(reported, _stand_ins(node, reported, provided, elsewhere, virtual_ips), nic.name)
+    present = _present_internal_ips(node, virtual_ips)
+    # What is not reported now and may become the InternalIP nevertheless where no reported one can.
+    spare = present if was_initialised(node) or reported else read_addresses(map(str, provided), virtual_ips)[0]
+    stand_ins = tuple(address for address in spare if address not in reported and address not in elsewhere)
+    candidates = Candidates(reported, stand_ins, nic.name)
     if not reported and (was_initialised(node) or not candidates.stand_ins):
         problem = events.no_address(vmi, nic, dropped)
         return AddressPlan((), dropped, problem, tuple(notes))
-    rules = InternalIPRules(provided, settings.node_ip_cidrs, settings.exclude_ranges, _present_internal_ips(node))
+    rules = InternalIPRules(provided, settings.node_ip_cidrs, settings.exclude_ranges, frozenset(present))
     choice = choose_internal_ips(candidates, rules)
     if not choice.internal:
         return AddressPlan((), dropped, events.no_internal_ip(nic, reported, settings.node_ip_cidrs), tuple(notes))
@@ -127,28 +131,11 @@ def _provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress, ...]
         return (), [events.invalid_provided(value, str(error))]
 
 
-def _stand_ins(
-    node: Node,
-    reported: Sequence[IPAddress],
-    provided: Sequence[IPAddress],
-    elsewhere: Collection[IPAddress],
-    virtual_ips: Collection[IPAddress],
-) -> tuple[IPAddress, ...]:
-    """Return addresses that are not reported now and may still become the InternalIP where no reported one can."""
-    if was_initialised(node):
-        texts = [a.address for a in node.status.addresses if a.type == "InternalIP"]
-    else:
-        texts = [] if reported else [str(address) for address in provided]
-    usable, _ = read_addresses(texts, virtual_ips)
-    return tuple(address for address in usable if address not in reported and address not in elsewhere)
-
-
-def _present_internal_ips(node: Node) -> frozenset[IPAddress]:
+def _present_internal_ips(node: Node, virtual_ips: Collection[IPAddress]) -> tuple[IPAddress, ...]:
     """Return the InternalIPs to prefer: those of an initialised Node, because the kubelet's first guess is none."""
     if not was_initialised(node):
-        return frozenset()
-    usable, _ = read_addresses((a.address for a in node.status.addresses if a.type == "InternalIP"), frozenset())
-    return frozenset(usable)
+        return ()
+    return read_addresses((a.address for a in node.status.addresses if a.type == "InternalIP"), virtual_ips)[0]
 
 
 def _hidden(node: Node, settings: NodeSettings, choice: Choice) -> tuple[_HiddenRanges, list[EventMessage]]:
@@ -246,10 +233,10 @@ def _elsewhere(vmi: VirtualMachineInstance, nic: Nic | None, settings: NodeSetti
     networks, asked = vmi.spec.multus_networks, settings.management_network
     chosen = f"--management-network {asked}" if asked else "the first interface"
     why = f"addresses are read from {nic.name} ({chosen})" if nic else "no interface of the VM counts"
-    passed = False
-    for entry in (vmi.status.interfaces if vmi.status else None) or ():
-        if nic is not None and entry.name == nic.name and not passed:
-            passed = True
+    entries = (vmi.status.interfaces if vmi.status else None) or ()
+    counts = next((entry for entry in entries if nic is not None and entry.name == nic.name), None)
+    for entry in entries:
+        if entry is counts:
             continue
         for text in entry.addresses:
             name = entry.name or entry.interface_name
@@ -313,16 +300,9 @@ def prefer_provided(addresses: Sequence[NodeAddress], provided: Sequence[IPAddre
     """
     first: list[NodeAddress] = []
     for wanted in provided:
-        equal = [address for address in addresses if _is(address, wanted)]
+        equal = [address for address in addresses if _plain(address.address) == str(wanted)]
         if not equal:
             raise ValueError(f"{wanted} is not an address of the VM")
         first += equal
     enforced = {address.type for address in first}
     return (*first, *(address for address in addresses if address.type not in enforced))
-
-
-def _is(address: NodeAddress, wanted: IPAddress) -> bool:
-    try:
-        return plain_address(address.address) == wanted
-    except ValueError:
-        return False
