@@ -60,15 +60,12 @@ def management_nic(vmi: VirtualMachineInstance, network: str | None) -> Nic | No
 
     Interfaces in the pod network never count. None: the VM has no such interface.
     """
-    attached = list(vmi.spec.multus_networks.items())
-    if network:
-        namespace = vmi.metadata.namespace
-        wanted = _qualified(network, namespace)
-        return next((Nic(name, net) for name, net in attached if _qualified(net, namespace) == wanted), None)
-    if not attached:
-        return None
-    name, net = attached[0]
-    return Nic(name, net, tuple(nic for nic, _ in attached) if len(attached) > 1 else ())
+    namespace, attached = vmi.metadata.namespace, vmi.spec.multus_networks
+    wanted = _qualified(network, namespace) if network else None
+    for name, net in attached.items():
+        if wanted is None or _qualified(net, namespace) == wanted:
+            return Nic(name, net, tuple(attached) if wanted is None and len(attached) > 1 else ())
+    return None
 
 
 def reported_addresses(vmi: VirtualMachineInstance, nic: Nic) -> tuple[str, ...]:
