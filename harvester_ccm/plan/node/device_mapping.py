@@ -48,10 +48,6 @@ class _Report:
     attached: frozenset[str]
     devices: Devices
 
-    @property
-    def complete(self) -> bool:
-        return self.attached <= self.devices.keys()
-
 
 def plan_nad_mapping(
     vmis: Iterable[VirtualMachineInstance],
@@ -68,14 +64,13 @@ def plan_nad_mapping(
         if report is not None:
             reports[vmi.metadata.uid] = report
     memory = {uid: report.devices for uid, report in reports.items()}
-    unknown = tuple(sorted(report.name for report in reports.values() if not report.complete))
+    unknown = tuple(sorted(report.name for report in reports.values() if report.attached - report.devices.keys()))
     if not reports:
-        return MappingPlan(published or {}, remembered=memory)
+        return MappingPlan(published or {})
     mapping, dropped = _common(tuple(reports.values()), published or {})
     nothing_known = bool(unknown) and not mapping and not published
-    if nothing_known or mapping == published:
-        return MappingPlan(mapping, None, memory, unknown, dropped)
-    return MappingPlan(mapping, mapping_text(mapping), memory, unknown, dropped)
+    value = None if nothing_known or mapping == published else mapping_text(mapping)
+    return MappingPlan(mapping, value, memory, unknown, dropped)
 
 
 def mapping_text(mapping: Devices) -> str:
