@@ -110,13 +110,12 @@ class VMCache:
             self._wake(name)
 
     def _vm_changed(self, old: VirtualMachine | None, new: VirtualMachine | None) -> None:
-        if old is not None and new is not None and _alike(old, new) and old.status == new.status:
-            return
-        joined = [self._joined(vm) for vm in (old, new) if vm is not None]
-        self._vms_changed(frozenset().union(*(vm_identities(vm) for vm in joined)))
+        if not _alike(old, new):
+            joined = [self._joined(vm) for vm in (old, new) if vm is not None]
+            self._vms_changed(frozenset().union(*map(vm_identities, joined)))
 
     def _vmi_changed(self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
-        if old is not None and new is not None and _alike(old, new) and old.status == new.status:
+        if _alike(old, new):
             return
         identities = frozenset().union(*(self._identities(one) for one in (old, new) if one is not None))
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
@@ -154,12 +153,14 @@ class VMCache:
             callback(name)
 
 
-def _alike(old: VirtualMachine | VirtualMachineInstance, new: VirtualMachine | VirtualMachineInstance) -> bool:
-    """Return whether nothing that a decision looks at differs, except perhaps in the status."""
-    before, after = old.metadata, new.metadata
-    return old.spec == new.spec and (before.uid, before.deleting, before.labels, before.annotations) == (
-        after.uid,
-        after.deleting,
-        after.labels,
-        after.annotations,
+def _alike(
+    old: VirtualMachine | VirtualMachineInstance | None, new: VirtualMachine | VirtualMachineInstance | None
+) -> bool:
+    """Return whether nothing that a decision looks at differs."""
+    if old is None or new is None:
+        return False
+    before, after = (
+        (one.spec, one.status, meta.uid, meta.deleting, meta.labels, meta.annotations)
+        for one, meta in ((old, old.metadata), (new, new.metadata))
     )
+    return before == after
