@@ -17,8 +17,8 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
 
-from harvester_ccm.errors import CCMError, Conflict, Throttled
-from harvester_ccm.kube.backoff import backoff
+from harvester_ccm.errors import CCMError, Conflict
+from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait
 
@@ -257,13 +257,11 @@ class Runner:
             outcome = await self._reconcile(key)
         except Conflict as error:
             self._conflicted(key, error)
-        except Throttled as error:
-            self._failed(key, error, error.answer.retry_after)
         except CCMError as error:
-            self._failed(key, error, None)
+            self._failed(key, error)
         except Exception as error:  # a fault of ours on one object must not stop the others
             log.exception("reconcile broke", controller=self.name, key=key)
-            self._failed(key, error, None)
+            self._failed(key, error)
         else:
             self._finish(key, outcome)
 
@@ -293,14 +291,14 @@ class Runner:
                 self.observer.failed(key, error)
             self.enqueue_after(key, CONFLICT_RETRY)
         else:
-            self._failed(key, error, None)
+            self._failed(key, error)
 
-    def _failed(self, key: str, error: Exception, after: float | None) -> None:
+    def _failed(self, key: str, error: Exception) -> None:
         state = self._failures.setdefault(key, _Failures())
         state.count += 1
         if self.observer is not None:
             self.observer.failed(key, error)
-        pause = after if after is not None else backoff(state.count, first=FIRST_RETRY, longest=LONGEST_RETRY)
+        pause = pause_after(error, state.count, first=FIRST_RETRY, longest=LONGEST_RETRY)
         if str(error) != state.message:
             state.message = str(error)
             log.warning(

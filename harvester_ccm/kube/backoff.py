@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from harvester_ccm.errors import CCMError, Throttled
+from harvester_ccm.errors import Throttled
 
 FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 30.0
@@ -19,8 +19,10 @@ def backoff(failures: int, *, first: float, longest: float) -> float:
     return min(longest, first * (2.0 ** min(failures - 1, _DOUBLINGS) + random.random()))
 
 
-def pause_after(error: CCMError, failures: int) -> float:
+def pause_after(
+    error: Exception, failures: int, *, first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE
+) -> float:
     """Return the seconds to wait after a failure: what the server asked for, or a growing random time."""
     if isinstance(error, Throttled) and error.answer.retry_after is not None:
         return error.answer.retry_after
-    return backoff(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
+    return backoff(failures, first=first, longest=longest)
