@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 import structlog
 
@@ -61,8 +61,8 @@ class Memories(Generic[T]):
         self._memories.pop(key, None)
 
 
-class QueueObserver(Protocol):
-    """Told what happens in a queue. Every method returns at once and never raises."""
+class QueueObserver:
+    """Told what happens in a queue; this one does nothing. Every method returns at once and never raises."""
 
     def added(self, key: str) -> None:
         """The key waits for a worker."""
@@ -103,7 +103,7 @@ class Runner:
         self._reconcile = reconcile
         self._serial: SerialGroup = serial or (lambda _key: None)
         self._workers = workers
-        self.observer: QueueObserver | None = None
+        self.observer = QueueObserver()
         """To be told what happens; set it before there is work."""
         self._line: deque[str | _Turn] = deque()
         self._waiting: dict[str, deque[str]] = {}
@@ -141,8 +141,7 @@ class Runner:
         self._cancel_timer(key)
         self._pending.add(key)
         self._line.append(key)
-        if self.observer is not None:
-            self.observer.added(key)
+        self.observer.added(key)
         self._call_worker()
 
     def enqueue_after(self, key: str, seconds: float) -> None:
@@ -236,14 +235,12 @@ class Runner:
         while True:
             key, group = await self._next()
             self._active.add(key)
-            if self.observer is not None:
-                self.observer.started(key)
+            self.observer.started(key)
             try:
                 await self._work_on(key)
             finally:
                 self._active.discard(key)
-                if self.observer is not None:
-                    self.observer.finished(key)
+                self.observer.finished(key)
                 if self._waiter is not None and not self._waiter.done():
                     self._waiter.set_result(None)
                 if group is not None:
@@ -266,8 +263,7 @@ class Runner:
             self._finish(key, outcome)
 
     def _finish(self, key: str, outcome: Outcome) -> None:
-        if self.observer is not None:
-            self.observer.answered(key, outcome.reason if isinstance(outcome, Wait | Refused) else "")
+        self.observer.answered(key, outcome.reason if isinstance(outcome, Wait | Refused) else "")
         match outcome:
             case Retry(after=seconds):
                 if key in self._failures:
@@ -287,8 +283,7 @@ class Runner:
         state = self._failures.setdefault(key, _Failures())
         state.conflicts += 1
         if state.conflicts <= QUICK_CONFLICTS:
-            if self.observer is not None:
-                self.observer.failed(key, error)
+            self.observer.failed(key, error)
             self.enqueue_after(key, CONFLICT_RETRY)
         else:
             self._failed(key, error)
@@ -296,8 +291,7 @@ class Runner:
     def _failed(self, key: str, error: Exception) -> None:
         state = self._failures.setdefault(key, _Failures())
         state.count += 1
-        if self.observer is not None:
-            self.observer.failed(key, error)
+        self.observer.failed(key, error)
         pause = pause_after(error, state.count, first=FIRST_RETRY, longest=LONGEST_RETRY)
         if str(error) != state.message:
             state.message = str(error)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from prometheus_client import Counter, Histogram
 
+from harvester_ccm.controllers.runner import QueueObserver
+
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -21,8 +23,8 @@ class QueueMetrics:
     work_seconds: Histogram
 
 
-class Queue:
-    """Observer of one queue. Every method is called by the queue and returns at once."""
+class Queue(QueueObserver):
+    """Observer of one queue."""
 
     def __init__(self, name: str, metrics: QueueMetrics, clock: Callable[[], float]) -> None:
         self.name = name
