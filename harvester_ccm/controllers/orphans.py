@@ -9,6 +9,7 @@ certain is reported in the log, once.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -26,7 +27,14 @@ from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.names import LB_SERVICE_UID
-from harvester_ccm.plan.service.orphans import OrphanPlan, Suspicion, plan_orphan
+from harvester_ccm.plan.service.orphans import (
+    DELETION_WINDOW,
+    DELETIONS_AT_ONCE,
+    OrphanPlan,
+    Suspicion,
+    deletion_turn,
+    plan_orphan,
+)
 from harvester_ccm.plan.service.ownership import service_key, service_uuid
 from harvester_ccm.plan.service.situation import BY_SERVICE
 
@@ -83,6 +91,9 @@ class OrphanCollector:
         self._gone: dict[str, _Gone] = {}
         """By the UID of the Service."""
         self._suspects = Memories(_Suspect)
+        self._deletions: deque[float] = deque(maxlen=DELETIONS_AT_ONCE)
+        """When the last ones were deleted."""
+        self._braked = False
         self.deleted = 0
         """Load balancers deleted so far."""
         self.runner = Runner("orphans", self.reconcile, workers=WORKERS, serial=self._one_by_one)
@@ -119,15 +130,18 @@ class OrphanCollector:
             suspect.reported = True
             made_for = service_uuid(load_balancer) if service_key(load_balancer) == "/" else service_key(load_balancer)
             log.warning("load balancer without service", lb=key, service=made_for, detail=plan.because)
+        later = None
+        if plan.delete:
+            service = await self._get_service_uncached(load_balancer)
+            # Another cluster would say of every Service that there is none.
+            await self._guest.confirm()
+            plan = self._plan(load_balancer, service, suspect)
+            # If not deleted now, the cache is behind; the Service controller decides.
+            later = self._settings.orphan_period
+        if plan.braked:
+            self._tell_of_brake(plan)
         if not plan.delete:
-            return Wait("orphan", plan.look_again)
-        service = await self._get_service_uncached(load_balancer)
-        # Another cluster would say of every Service that there is none.
-        await self._guest.confirm()
-        plan = self._plan(load_balancer, service, suspect)
-        if not plan.delete:
-            # The cache is behind; the Service controller decides.
-            return Wait("service", plan.look_again or self._settings.orphan_period)
+            return Wait("orphan", plan.look_again or later)
         await self._delete(load_balancer)
         return Done()
 
@@ -136,12 +150,23 @@ class OrphanCollector:
             age=asyncio.get_running_loop().time() - suspect.since,
             seen_gone=self._seen_gone(load_balancer),
             caches_current=self._services.problem is None and self._load_balancers.problem is None,
+            turn_in=deletion_turn(self._deletions, asyncio.get_running_loop().time()),
             services=(*self._services.all(), *((service,) if service is not None else ())),
         )
         return plan_orphan(load_balancer, service, self._cluster, suspicion, self._settings.orphan_lbs)
 
+    def _tell_of_brake(self, plan: OrphanPlan) -> None:
+        """Say, once until it is over, that there are more than are deleted at once."""
+        if not self._braked:
+            self._braked = True
+            log.warning("more load balancers without a service than are deleted at once", detail=plan.because)
+
     async def _delete(self, load_balancer: LoadBalancer) -> None:
         meta, service = load_balancer.metadata, service_key(load_balancer)
+        now = asyncio.get_running_loop().time()
+        # A minute without any: the wave that was told of is over.
+        self._braked &= bool(self._deletions) and now - self._deletions[-1] < DELETION_WINDOW
+        self._deletions.append(now)
         if not await self._writes.delete(meta.name, meta.uid):
             return
         self.deleted += 1

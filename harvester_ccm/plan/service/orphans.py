@@ -2,12 +2,13 @@
 
 One whose Service was seen to go is deleted at once: an API server that has begun to delete an object without finalizers
 does not see one that is added meanwhile, so a Service can go before it has cleaned up. One that is found has to look
-left over for ``ORPHAN_GRACE`` seconds first, and ``--orphan-lbs`` says what is done with it.
+left over for ``ORPHAN_GRACE`` seconds first, and ``--orphan-lbs`` says what is done with it. There is one
+brake for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -37,6 +38,12 @@ LOOK_AGAIN_SEEN: Final = 10.0
 """The same for one whose Service was seen to go."""
 
 
+DELETION_WINDOW: Final = 60.0
+"""Seconds in which no more than ``DELETIONS_AT_ONCE`` are deleted, seen or found: so many at once are a mistake of
+somebody's most often, and there is time to stop it."""
+DELETIONS_AT_ONCE: Final = 20
+
+
 class Orphan(Enum):
     """Whether a load balancer is left over."""
 
@@ -59,6 +66,8 @@ class Suspicion:
     """Whether both clusters can be read at the moment."""
     services: Iterable[Service] = ()
     """All Services."""
+    turn_in: float = 0.0
+    """Seconds until one more may be deleted, as of ``deletion_turn``."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,8 @@ class OrphanPlan:
     """Why it is suspicious, or why it is not deleted yet; empty when it is not suspicious."""
     report: bool = False
     """Whether it is to be named in the log, with the reason."""
+    braked: bool = False
+    """Whether it is not deleted only because so many others were."""
     look_again: float | None = None
     """Seconds."""
 
@@ -105,7 +116,17 @@ def plan_orphan(
         return OrphanPlan(suspicious=True, because=unsafe, report=report, look_again=look_again)
     because = "made by this cluster for a Service that is gone or not served by it"
     delete = seen_gone or policy is OrphanPolicy.DELETE
+    if delete and suspicion.turn_in > 0:
+        late = f"not deleted yet, because {DELETIONS_AT_ONCE} were in the last {DELETION_WINDOW:.0f} s"
+        return OrphanPlan(suspicious=True, because=late, report=report, braked=True, look_again=suspicion.turn_in)
     return OrphanPlan(suspicious=True, delete=delete, because=because, report=report)
+
+
+def deletion_turn(deletions: Sequence[float], now: float) -> float:
+    """Return the seconds until one more may be deleted; ``deletions`` are the times of the last ones, oldest first."""
+    if len(deletions) < DELETIONS_AT_ONCE:
+        return 0.0
+    return max(deletions[-DELETIONS_AT_ONCE] + DELETION_WINDOW - now, 0.0)
 
 
 def orphan_state(

@@ -27,7 +27,7 @@ from harvester_ccm.names import (
     LB_SERVICE_UUID,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.plan.service.orphans import LOOK_AGAIN_SEEN, ORPHAN_GRACE
+from harvester_ccm.plan.service.orphans import DELETION_WINDOW, DELETIONS_AT_ONCE, LOOK_AGAIN_SEEN, ORPHAN_GRACE
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES
 from tests.worlds.builders import ADDRESS, CLUSTER, DELETED_AT, LB_NAME, UID, allocated
 from tests.worlds.clock import jumping_time
@@ -565,3 +565,29 @@ async def test_found_ones_are_deleted_one_after_the_other_and_seen_ones_side_by_
     assert world.left == set()
     found = world.deletions[WORKERS:]
     assert [round(later - earlier) for earlier, later in itertools.pairwise(found)] == [10] * 4
+
+
+@pytest.mark.parametrize("seen", [False, True], ids=["found", "seen to go"])
+def test_many_are_deleted_by_and_by(seen: bool) -> None:
+    @jumping_time
+    async def run() -> None:
+        world = quick_world(OrphanPolicy.OFF if seen else OrphanPolicy.DELETE)
+        for number in range(100):
+            mark = {} if seen else {LB_SERVICE_UID: f"uid-{number}"}
+            world.put_balancer(name=f"left-{number}", uid=f"lb-uid-{number}", annotations=mark)
+        with capture_logs() as logs:
+            async with world.live():
+                await asyncio.sleep(1)
+                world.guest.remove(SERVICE, "shop/web")
+                await asyncio.sleep(ORPHAN_GRACE + 1)
+                assert len(world.deletions) == DELETIONS_AT_ONCE
+                await asyncio.sleep(5 * DELETION_WINDOW)
+        assert world.left == set()
+        assert len(world.deletions) == 100
+        for first, one_too_many in zip(world.deletions, world.deletions[DELETIONS_AT_ONCE:], strict=False):
+            assert one_too_many - first >= DELETION_WINDOW
+        assert [entry["event"] for entry in logs].count(
+            "more load balancers without a service than are deleted at once"
+        ) == 1
+
+    run()

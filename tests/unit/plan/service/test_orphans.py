@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,11 +11,14 @@ from harvester_ccm.config import OrphanPolicy
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, SERVICE_FINALIZER
 from harvester_ccm.plan.service.orphans import (
+    DELETION_WINDOW,
+    DELETIONS_AT_ONCE,
     LOOK_AGAIN,
     LOOK_AGAIN_SEEN,
     ORPHAN_GRACE,
     OrphanPlan,
     Suspicion,
+    deletion_turn,
     plan_orphan,
 )
 from tests.worlds.builders import ADDRESS, CLASS_ONLY, CLUSTER, allocated, load_balancer, marked, service
@@ -125,6 +129,29 @@ def test_kept_while_there_is_a_doubt(
     plan = plan_orphan(found, None, CLUSTER, suspicion)
     assert (plan.suspicious, plan.delete, plan.report, plan.look_again) == (True, False, report, look_again)
     assert because in plan.because
+
+
+@pytest.mark.parametrize("suspicion", [CERTAIN, SEEN_GONE], ids=["found", "seen to go"])
+def test_not_too_many_at_once(suspicion: Suspicion) -> None:
+    plan = plan_orphan(allocated(), None, CLUSTER, replace(suspicion, turn_in=12.0))
+    assert (plan.suspicious, plan.delete, plan.braked, plan.look_again) == (True, False, True, 12.0)
+    assert "20 were in the last 60 s" in plan.because
+    reported = plan_orphan(allocated(), None, CLUSTER, replace(CERTAIN, turn_in=12.0), OrphanPolicy.REPORT)
+    assert not reported.braked, "nothing is held up that would not be deleted anyway"
+
+
+TURNS: dict[str, tuple[list[float], float, float]] = {
+    "none before": ([], 100.0, 0.0),
+    "room for one": ([100.0] * (DELETIONS_AT_ONCE - 1), 100.0, 0.0),
+    "no room": ([100.0 + number for number in range(DELETIONS_AT_ONCE)], 125.0, DELETION_WINDOW - 25.0),
+    "the first one is long ago": ([100.0, *([150.0] * (DELETIONS_AT_ONCE - 1))], 160.0, 0.0),
+    "only the last ones count": ([*([1.0] * 50), *([100.0] * DELETIONS_AT_ONCE)], 110.0, DELETION_WINDOW - 10.0),
+}
+
+
+@pytest.mark.parametrize(("deletions", "now", "turn"), TURNS.values(), ids=TURNS.keys())
+def test_whose_turn_it_is(deletions: list[float], now: float, turn: float) -> None:
+    assert deletion_turn(deletions, now) == turn
 
 
 SEEN: dict[str, tuple[Any, Any, bool]] = {
