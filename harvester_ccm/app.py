@@ -13,7 +13,7 @@ import asyncio
 import signal
 import socket
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -300,14 +300,14 @@ class Application:
         if lost:
             self._fence.cut()
             return
-        if self._elector.taking or (self._elector.leading and await self._all_answered()):
-            await _within(RELEASE_SECONDS, self._release_and_flush)
-        else:
-            await _within(RELEASE_SECONDS, self._recorder.flush)
-
-    async def _release_and_flush(self) -> None:
-        await self._elector.release()
-        await self._recorder.flush()
+        ours = self._elector.taking or (self._elector.leading and await self._all_answered())
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                if ours:
+                    await self._elector.release()
+                await self._recorder.flush()
+        except TimeoutError:
+            log.warning("not finished in time at shutdown", seconds=RELEASE_SECONDS)
 
     async def _all_answered(self) -> bool:
         """Return whether no write is under way any more; if one is, the Lease has to run out, as after a crash."""
@@ -332,11 +332,3 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-async def _within(seconds: float, action: Callable[[], Awaitable[None]]) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await action()
-    except TimeoutError:
-        log.warning("not finished in time at shutdown", seconds=seconds)
