@@ -18,12 +18,13 @@ from harvester_ccm.commands.render import Output, standard_output
 from harvester_ccm.config import LoggingSettings, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError
 from harvester_ccm.flags import (
+    FLAGS,
     Flag,
     FlagValues,
+    Grammar,
     Group,
     Kind,
     build_settings,
-    command_grammar,
     command_help,
     parse_command_line,
 )
@@ -133,7 +134,7 @@ def perform(
     ``offline`` says whether a command line asks no cluster, so that no cloud-config is needed.
     """
     try:
-        flags = parse_command_line(invocation.words, command_grammar(manual.own))
+        flags = parse_command_line(invocation.words, Grammar((*FLAGS, *manual.own), takes_arguments=True))
         if flags.read("help", bool):
             sys.stdout.write(_help(invocation, manual))
             return EXIT_OK

@@ -6,7 +6,6 @@ from harvester_ccm.flags.definition import Flag, FlagValues, Group, Kind, UsageE
 from harvester_ccm.flags.help import command_help, help_text
 from harvester_ccm.flags.parser import (
     Grammar,
-    command_grammar,
     parse_command_line,
     wants_full_help,
 )
@@ -22,7 +21,6 @@ __all__ = [
     "Kind",
     "UsageError",
     "build_settings",
-    "command_grammar",
     "command_help",
     "help_text",
     "parse_command_line",

@@ -47,11 +47,6 @@ PROGRAM: Final = Grammar(FLAGS)
 """The command line without a command."""
 
 
-def command_grammar(own: Iterable[Flag]) -> Grammar:
-    """Return the grammar of a command: all flags of the program, the command's own ones, and arguments."""
-    return Grammar((*FLAGS, *own), takes_arguments=True)
-
-
 def parse_command_line(words: Iterable[str], grammar: Grammar = PROGRAM) -> FlagValues:
     """Return the values of all flags, and the arguments. Raises UsageError with every fault."""
     reading = _Reading(words, grammar)
