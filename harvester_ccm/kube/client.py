@@ -236,16 +236,13 @@ class ApiClient:
 
         ``fenced`` is False for the few writes that need no Lease.
         """
-        content_type = MERGE_PATCH if method == "PATCH" else "application/json"
-        data = None if body is None else (msgspec.json.encode(body), content_type)
+        data = None if body is None else msgspec.json.encode(body)
         exchange = partial(self._exchange, method, path, params=params, data=data)
         if method == "GET" or not fenced:
             return await exchange()
         return await self._fence.send(exchange, f"{method} {path}")
 
-    async def _exchange(
-        self, method: str, path: str, *, params: Mapping[str, str] | None, data: tuple[bytes, str] | None
-    ) -> bytes:
+    async def _exchange(self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None) -> bytes:
         request_id = _next_request_id()
         try:
             async with (
@@ -262,7 +259,7 @@ class ApiClient:
         path: str,
         *,
         params: Mapping[str, str] | None,
-        data: tuple[bytes, str] | None,
+        data: bytes | None,
         request_id: str,
     ) -> aiohttp.ClientResponse:
         """Return the open response of an accepted request; raise the API's error otherwise."""
@@ -272,12 +269,12 @@ class ApiClient:
         try:
             credentials, headers = await self._authorize()
             headers["Audit-ID"] = request_id
-            if data:
-                headers["Content-Type"] = data[1]
+            if data is not None:
+                headers["Content-Type"] = MERGE_PATCH if method == "PATCH" else "application/json"
             response = await self._open_session().request(
                 method,
                 credentials.server + path + (f"?{urlencode(params)}" if params else ""),
-                data=data[0] if data else None,
+                data=data,
                 headers=headers,
                 server_hostname=credentials.tls_server_name,
                 proxy=credentials.proxy,

@@ -330,12 +330,10 @@ class MemoryClient(ApiClient):
         super().__init__(credentials, cluster=cluster, fence=fence)
         self.server = server
 
-    async def _exchange(
-        self, method: str, path: str, *, params: Mapping[str, str] | None, data: tuple[bytes, str] | None
-    ) -> bytes:
+    async def _exchange(self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None) -> bytes:
         """Answer from memory."""
         del params
-        body = None if data is None else msgspec.json.decode(data[0])
+        body = None if data is None else msgspec.json.decode(data)
         return msgspec.json.encode(await self.server.serve(method, path, body))
 
     async def watch(
