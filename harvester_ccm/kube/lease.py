@@ -84,7 +84,8 @@ class LeaderElector:
         self._name = name
         self._times = times
         self._observed: _Observed | None = None
-        self._renewed_at = float("-inf")
+        self.renewed_at = float("-inf")
+        """Loop time of the last successful write of the Lease."""
         self._failing_since: float | None = None
         self.taking = False
         """Whether a take of the Lease was sent that may have got through: its answer has not come, or not yet."""
@@ -100,17 +101,12 @@ class LeaderElector:
     @property
     def renewal_due(self) -> float:
         """Loop time until when the Lease has to be renewed, or counts as lost."""
-        return self._renewed_at + self._times.renew_deadline
+        return self.renewed_at + self._times.renew_deadline
 
     @property
     def holder(self) -> str:
         """Who holds the Lease as last seen; empty when nobody does or it was never read."""
         return (self._observed.spec.holder_identity or "") if self._observed else ""
-
-    @property
-    def renewed_at(self) -> float:
-        """Loop time of the last successful write of the Lease."""
-        return self._renewed_at
 
     async def acquire(self) -> None:
         """Return when the Lease is ours."""
@@ -138,7 +134,7 @@ class LeaderElector:
             except TimeoutError:
                 self._tell_stopped()
                 self._see(None)
-                late = asyncio.get_running_loop().time() - self._renewed_at
+                late = asyncio.get_running_loop().time() - self.renewed_at
                 raise LeaseLost(f"the Lease could not be renewed for {late:.1f} s") from None
 
     async def release(self) -> None:
@@ -259,7 +255,7 @@ class LeaderElector:
         self.taking = not ours
         lease = await self._write(held, spec)
         self.taking = False
-        self._renewed_at = started
+        self.renewed_at = started
         self._fence.open_until(self.renewal_due)
         if not ours:
             self.on_change("became leader", lease)
