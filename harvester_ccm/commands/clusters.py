@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
 from harvester_ccm.access import both_credentials
-from harvester_ccm.commands.inventory import ENDPOINT_SLICES, EndpointSlice, Inventory
+from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, CredentialError, NotFound, NotServed, Unreachable
 from harvester_ccm.kube.client import ApiClient
@@ -34,6 +34,7 @@ LIST_SECONDS: Final = 30.0
 """Time limit for reading a whole collection, which may take many requests."""
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,10 @@ class Balancers:
 
 
 @dataclass(frozen=True)
-class Asked(Generic[T]):
+class Asked(Generic[T_co]):
     """The answer to a question, or why there is none."""
 
-    answer: T | None = None
+    answer: T_co | None = None
     error: CCMError | None = None
 
 
@@ -67,7 +68,7 @@ async def ask(question: Awaitable[T], *, seconds: float | None = None) -> Asked[
         async with asyncio.timeout(limit):
             return Asked(answer=await question)
     except TimeoutError:
-        return Asked(error=no_answer(limit))
+        return Asked(error=Unreachable(f"no answer within {limit:g} s"))
     except CCMError as error:
         return Asked(error=error)
 
@@ -75,11 +76,6 @@ async def ask(question: Awaitable[T], *, seconds: float | None = None) -> Asked[
 async def ask_all(question: Awaitable[T]) -> Asked[T]:
     """Return a whole collection or the error."""
     return await ask(question, seconds=LIST_SECONDS)
-
-
-def no_answer(seconds: float) -> Unreachable:
-    """Return the error for a question that was not answered in this time."""
-    return Unreachable(f"no answer within {seconds:g} s")
 
 
 def unusable_cloud_config(error: CredentialError) -> CredentialError:
@@ -125,54 +121,63 @@ async def read_inventory(clusters: Clusters) -> Inventory:
     for resource in (SERVICES.plural, NODES.plural):
         if resource in problems:
             raise problems[resource]
-    assumptions = _unread_mapping(problems.get(CONFIG_MAPS.plural)), _unread_identity(problems.get(NAMESPACES.plural))
-    return in_both(guest, harvester).assuming(*assumptions)
+    inventory = in_both(guest, harvester)
+    mapping, identity = problems.get(CONFIG_MAPS.plural), problems.get(NAMESPACES.plural)
+    if mapping is not None and not isinstance(mapping, NotFound):
+        name = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
+        inventory = inventory.assuming(f"ConfigMap {name} cannot be read: no device of a network is known ({mapping})")
+    if identity is not None:
+        inventory = inventory.assuming(
+            f"namespace {IDENTITY_NAMESPACE} cannot be read: load balancers are judged without owner marks ({identity})"
+        )
+    return inventory
 
 
 async def read_guest(client: ApiClient) -> Inventory:
     """Return what the program reads of the guest cluster; what cannot be read is a problem in the inventory."""
-    services, nodes, mapping, home = await asyncio.gather(
-        ask_all(client.list(SERVICES)),
-        ask_all(client.list(NODES)),
-        ask(client.get(CONFIG_MAPS, NAD_MAPPING_NAME, namespace=NAD_MAPPING_NAMESPACE)),
-        ask(client.get(NAMESPACES, IDENTITY_NAMESPACE)),
+    problems: dict[str, CCMError] = {}
+    mapping = ask(client.get(CONFIG_MAPS, NAD_MAPPING_NAME, namespace=NAD_MAPPING_NAMESPACE))
+    identity = ask(client.get(NAMESPACES, IDENTITY_NAMESPACE))
+    services, nodes, config_map, home = await asyncio.gather(
+        _read(SERVICES, ask_all(client.list(SERVICES)), problems),
+        _read(NODES, ask_all(client.list(NODES)), problems),
+        _read(CONFIG_MAPS, mapping, problems),
+        _read(NAMESPACES, identity, problems),
     )
-    asked: dict[str, Asked[Any]] = {
-        SERVICES.plural: services,
-        NODES.plural: nodes,
-        CONFIG_MAPS.plural: mapping,
-        NAMESPACES.plural: home,
-    }
     return Inventory(
-        services=services.answer.items if services.answer else (),
-        nodes=nodes.answer.items if nodes.answer else (),
-        config_maps=(mapping.answer,) if mapping.answer else (),
-        namespaces=(home.answer,) if home.answer else (),
-        problems=_problems(asked),
+        services=services.items if services else (),
+        nodes=nodes.items if nodes else (),
+        config_maps=(config_map,) if config_map else (),
+        namespaces=(home,) if home else (),
+        problems=problems,
     )
 
 
 async def read_harvester(client: ApiClient) -> Inventory:
     """Return what the program reads of Harvester; what cannot be read is a problem in the inventory."""
+    problems: dict[str, CCMError] = {}
     namespace = client.namespace
     balancers, vms, vmis = await asyncio.gather(
-        ask_all(read_load_balancers(client, namespace)),
-        ask_all(client.list(VIRTUAL_MACHINES, namespace=namespace)),
-        ask_all(client.list(INSTANCES, namespace=namespace)),
+        _read(LOAD_BALANCERS, ask_all(read_load_balancers(client, namespace)), problems),
+        _read(VIRTUAL_MACHINES, ask_all(client.list(VIRTUAL_MACHINES, namespace=namespace)), problems),
+        _read(INSTANCES, ask_all(client.list(INSTANCES, namespace=namespace)), problems),
     )
-    asked: dict[str, Asked[Any]] = {
-        LOAD_BALANCERS.plural: balancers,
-        VIRTUAL_MACHINES.plural: vms,
-        INSTANCES.plural: vmis,
-    }
     return Inventory(
-        load_balancers=balancers.answer.items if balancers.answer else (),
-        capabilities=capabilities_of(balancers.answer.resource.api_version) if balancers.answer else SINCE_1_2,
-        vms=vms.answer.items if vms.answer else (),
-        vmis=vmis.answer.items if vmis.answer else (),
-        unread=frozenset().union(*(one.answer.unread for one in (vms, vmis) if one.answer)),
-        problems=_problems(asked),
+        load_balancers=balancers.items if balancers else (),
+        capabilities=capabilities_of(balancers.resource.api_version) if balancers else SINCE_1_2,
+        vms=vms.items if vms else (),
+        vmis=vmis.items if vmis else (),
+        unread=frozenset().union(*(one.unread for one in (vms, vmis) if one)),
+        problems=problems,
     )
+
+
+async def _read(resource: Resource[Any], question: Awaitable[Asked[T]], problems: dict[str, CCMError]) -> T | None:
+    """Return the answer; where there is none, the reason is one of the problems."""
+    asked = await question
+    if asked.error is not None:
+        problems[resource.plural] = asked.error
+    return asked.answer
 
 
 def in_both(guest: Inventory, harvester: Inventory) -> Inventory:
@@ -185,25 +190,3 @@ def in_both(guest: Inventory, harvester: Inventory) -> Inventory:
         namespaces=guest.namespaces,
         problems={**guest.problems, **harvester.problems},
     )
-
-
-def _problems(asked: dict[str, Asked[Any]]) -> dict[str, CCMError]:
-    return {plural: one.error for plural, one in asked.items() if one.error is not None}
-
-
-async def read_endpoint_slice(harvester: ApiClient, load_balancer: str) -> Asked[EndpointSlice]:
-    """Return the backends of a VM load balancer with their health, where the credential may read that."""
-    return await ask(harvester.get(ENDPOINT_SLICES, load_balancer, namespace=harvester.namespace))
-
-
-def _unread_mapping(error: CCMError | None) -> str:
-    if error is None or isinstance(error, NotFound):
-        return ""
-    name = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
-    return f"ConfigMap {name} cannot be read: no device of a network is known ({error})"
-
-
-def _unread_identity(error: CCMError | None) -> str:
-    if error is None:
-        return ""
-    return f"namespace {IDENTITY_NAMESPACE} cannot be read: load balancers are judged without owner marks ({error})"
