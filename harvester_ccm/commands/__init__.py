@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Final
 
@@ -41,28 +42,23 @@ class Command:
     """Returns the exit code; errors of the ``CCMError`` family are reported as for a plain run."""
 
 
-def _loaded(module: str) -> Callable[[Invocation], int]:
-    """Return the ``run`` of a module of this package, which is loaded when it is called."""
-
-    def run(invocation: Invocation) -> int:
-        code: int = import_module(f"{__name__}.{module}").run(invocation)
-        return code
-
-    return run
+def _load_and_run(module: str, invocation: Invocation) -> int:
+    """Run a module of this package, which is loaded only now, and return its exit code."""
+    code: int = import_module(f"{__name__}.{module}").run(invocation)
+    return code
 
 
-COMMANDS: Final[tuple[Command, ...]] = (
-    Command(
-        "preflight",
-        "Check both clusters as the running program would, and say what to do about faults.",
-        _loaded("preflight"),
-    ),
-    Command(
-        "explain",
-        "Say what a Service or a Node is, what would be done about it now and why, from the clusters or from files.",
-        _loaded("explain"),
-    ),
-    Command("adopt", "Let a Service take over a load balancer that nothing proves to be its own.", _loaded("adopt")),
-    Command("cleanup", "List or delete the load balancers of a guest cluster that is gone.", _loaded("cleanup")),
+COMMANDS: Final = tuple(
+    Command(name, summary, partial(_load_and_run, name))
+    for name, summary in (
+        ("preflight", "Check both clusters as the running program would, and say what to do about faults."),
+        (
+            "explain",
+            "Say what a Service or a Node is, what would be done about it now and why, from the clusters or from "
+            "files.",
+        ),
+        ("adopt", "Let a Service take over a load balancer that nothing proves to be its own."),
+        ("cleanup", "List or delete the load balancers of a guest cluster that is gone."),
+    )
 )
 """In the order of the help."""

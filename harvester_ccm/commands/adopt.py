@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, Invocation
-from harvester_ccm.commands.call import FORCE, OUTPUT, YES, Call, Manual, expect_arguments, perform, split_key
+from harvester_ccm.commands.call import FORCE, OUTPUT, YES, Call, Manual, expect_arguments, expect_service, perform
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_inventory
-from harvester_ccm.commands.explain_service import ServiceView
+from harvester_ccm.commands.explain_service import ServiceView, view_of
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rehearsal import differences
 from harvester_ccm.commands.render import Document
-from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
@@ -67,8 +66,8 @@ def run(invocation: Invocation) -> int:
 
 
 async def _adopt(call: Call) -> int:
-    key, name = expect_arguments(call, ["NAMESPACE/NAME", "LOADBALANCER"])
-    key = "/".join(split_key(key, "the Service"))
+    service, name = expect_arguments(call, ["NAMESPACE/NAME", "LOADBALANCER"])
+    key = expect_service(service)
     async with open_clusters(call.settings, call.environment) as clusters:
         adoption = await _look(call, clusters, key, name)
         allowed = not adoption.obstacles and (call.flags.read(FORCE.name, bool) or not adoption.doubts)
@@ -93,11 +92,7 @@ async def _look(call: Call, clusters: Clusters, key: str, name: str) -> Adoption
         raise CCMError(f"there is no Service {key} in this cluster")
     if load_balancer is None:
         raise CCMError(f"there is no load balancer {name} in namespace {namespace} of Harvester")
-    settings = call.settings
-    cluster = ClusterIdentity.of(settings, namespace, inventory.cluster_uid)
-    serving = SERVICE_CONTROLLER in settings.controllers
-    view = ServiceView(cluster, serving, 0.0, None)
-    return propose(service, load_balancer, inventory, view)
+    return propose(service, load_balancer, inventory, view_of(call, inventory, namespace, now=None))
 
 
 def propose(service: Service, load_balancer: LoadBalancer, inventory: Inventory, view: ServiceView) -> Adoption:

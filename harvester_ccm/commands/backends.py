@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from harvester_ccm.commands.inventory import ENDPOINT_SLICES, EndpointSlice, Inventory
@@ -30,6 +31,14 @@ class Backend:
         """Name and address."""
         return f"{self.vm} ({self.address})" if self.vm else self.address
 
+    def health(self, *, checked: bool) -> str:
+        """Return its health for people; ``checked``: by whether it answers Harvester's checks."""
+        if self.ready is None:
+            return "health not known"
+        if not self.ready:
+            return "not ready, gets no traffic"
+        return "ready, answers the health check" if checked else "ready (its health is not checked)"
+
 
 @dataclass(frozen=True)
 class BackendReport:
@@ -50,7 +59,7 @@ class BackendReport:
         return {
             "selected": list(self.selected),
             "healthChecked": self.checked,
-            "found": [{"address": one.address, "vm": one.vm, "ready": one.ready} for one in self.found],
+            "found": [asdict(one) for one in self.found],
             "healthUnknown": self.unknown or None,
             "problem": self.problem or None,
         }
@@ -58,7 +67,7 @@ class BackendReport:
     def sentences(self) -> list[str]:
         """Return the backends for people."""
         lines = [f"selects the VMs {', '.join(self.selected) or '(none)'}"]
-        lines += [f"{one.title}: {_health(one, checked=self.checked)}" for one in self.found]
+        lines += [f"{one.title}: {one.health(checked=self.checked)}" for one in self.found]
         if not self.found:
             lines.append("Harvester shows no backend")
         if self.problem:
@@ -70,26 +79,32 @@ class BackendReport:
 
 def backends_of(load_balancer: LoadBalancer, inventory: Inventory) -> BackendReport | None:
     """Return the backends of a VM load balancer; None for a cluster load balancer, which has none."""
-    if load_balancer.spec.workload_type != "vm":
+    spec = load_balancer.spec
+    if spec.workload_type != "vm":
         return None
-    names = _machines_by_address(inventory)
-    selector = load_balancer.spec.backend_server_selector or {}
-    check = load_balancer.spec.health_check
-    checked = check is not None and check.port > 0
-    selected = tuple(selector.get(VM_NAME) or ())
+    names = {
+        nic.ip_address: one.metadata.name
+        for one in inventory.vmis
+        for nic in (one.status.interfaces if one.status else None) or ()
+        if nic.ip_address
+    }
+    selected = tuple((spec.backend_server_selector or {}).get(VM_NAME) or ())
     if not load_balancer.capabilities.selects_backends_by_label:
         selected = tuple(names.get(address, address) for address in load_balancer.backends)
     note = backend_note(load_balancer)
-    problem = note.message if note else ""
     present = next((one for one in inventory.slices if one.metadata.name == load_balancer.metadata.name), None)
-    if present is not None:
-        return BackendReport(selected, _endpoints(present, inventory), checked, "", problem)
     found = tuple(Backend(address, names.get(address, ""), None) for address in sorted(load_balancer.backends))
-    return BackendReport(selected, found, checked, _reason(load_balancer, inventory), problem)
+    return BackendReport(
+        selected=selected,
+        found=_endpoints(present, names) if present else found,
+        checked=spec.health_check is not None and spec.health_check.port > 0,
+        unknown="" if present else _reason(load_balancer, inventory),
+        problem=note.message if note else "",
+    )
 
 
-def _endpoints(present: EndpointSlice, inventory: Inventory) -> tuple[Backend, ...]:
-    names = _machines_by_address(inventory)
+def _endpoints(present: EndpointSlice, names: Mapping[str, str]) -> tuple[Backend, ...]:
+    """Return the backends of the slice; ``names`` are those of the VMs, by address."""
     found = []
     for one in present.endpoints or ():
         target = one.target_ref
@@ -99,15 +114,6 @@ def _endpoints(present: EndpointSlice, inventory: Inventory) -> tuple[Backend, .
         name = (target.name if target else "") or names.get(address, "")
         found.append(Backend(address, name, one.conditions.ready is not False))
     return tuple(sorted(found, key=lambda one: (one.vm, one.address)))
-
-
-def _machines_by_address(inventory: Inventory) -> dict[str, str]:
-    return {
-        nic.ip_address: one.metadata.name
-        for one in inventory.vmis
-        for nic in (one.status.interfaces if one.status else None) or ()
-        if nic.ip_address
-    }
 
 
 def _reason(load_balancer: LoadBalancer, inventory: Inventory) -> str:
@@ -121,11 +127,3 @@ def _reason(load_balancer: LoadBalancer, inventory: Inventory) -> str:
             return "because Harvester has not made an EndpointSlice for the load balancer yet"
         case error:
             return f"because its EndpointSlice cannot be read: {error}"
-
-
-def _health(one: Backend, *, checked: bool) -> str:
-    if one.ready is None:
-        return "health not known"
-    if not one.ready:
-        return "not ready, gets no traffic"
-    return "ready, answers the health check" if checked else "ready (its health is not checked)"

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE, Invocation
-from harvester_ccm.commands.render import Output, standard_output
+from harvester_ccm.commands.render import Output
 from harvester_ccm.config import LoggingSettings, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError
 from harvester_ccm.flags import (
@@ -35,57 +35,47 @@ PROGRAM: Final = "harvester-ccm"
 EXIT_INTERRUPTED: Final = 130
 """What shells report for a program that was ended with Ctrl-C."""
 
-OUTPUT: Final = Flag(
+
+def _flag(name: str, meaning: str, *, kind: Kind = Kind.TEXT, default: str = "", shorthand: str = "") -> Flag:
+    return Flag(name, kind, default, Group.GENERAL, meaning, shorthand=shorthand)
+
+
+OUTPUT: Final = _flag(
     "output",
-    Kind.TEXT,
-    "",
-    Group.GENERAL,
     "Form of the answer: text for people, json for scripts. Without it: text, and json for explain service -f.",
     shorthand="o",
 )
-FILENAME: Final = Flag(
+FILENAME: Final = _flag(
     "filename",
-    Kind.WORDS,
-    "",
-    Group.GENERAL,
     "File with objects as YAML or JSON: one object, several documents, or a List; - is the standard input. May be "
     "given more than once. With it no cluster is asked.",
+    kind=Kind.WORDS,
     shorthand="f",
 )
-NAMESPACE: Final = Flag(
+NAMESPACE: Final = _flag(
     "namespace",
-    Kind.TEXT,
-    "",
-    Group.GENERAL,
     "Namespace in Harvester of the VMs and load balancers. Without it: that of the cloud-config's context, with files "
     "that of the objects.",
     shorthand="n",
 )
-WAITED: Final = Flag(
+WAITED: Final = _flag(
     "waited",
-    Kind.DURATION,
-    "0s",
-    Group.GENERAL,
     "Time for which the Service is taken to have been in its present state, for rules with a time limit. Without it: "
     "the time since the creation or deletion in the clusters, 0s with files.",
+    kind=Kind.DURATION,
+    default="0s",
 )
-CLUSTER: Final = Flag(
-    "cluster",
-    Kind.TEXT,
-    "",
-    Group.GENERAL,
-    "Name of the guest cluster that is gone: what its --cluster-name was. Required.",
-)
-CLUSTER_UID: Final = Flag(
+CLUSTER: Final = _flag("cluster", "Name of the guest cluster that is gone: what its --cluster-name was. Required.")
+CLUSTER_UID: Final = _flag(
     "cluster-uid",
-    Kind.TEXT,
-    "",
-    Group.GENERAL,
     "Only load balancers with this owner mark: the UID of the kube-system namespace of the cluster that is gone.",
 )
-YES: Final = Flag("yes", Kind.BOOL, "false", Group.GENERAL, "Do it; without it, it is only shown what would be done.")
-FORCE: Final = Flag(
-    "force", Kind.BOOL, "false", Group.GENERAL, "Do it in spite of the doubts that are listed; together with --yes."
+YES: Final = _flag("yes", "Do it; without it, it is only shown what would be done.", kind=Kind.BOOL, default="false")
+FORCE: Final = _flag(
+    "force",
+    "Do it in spite of the doubts that are listed; together with --yes.",
+    kind=Kind.BOOL,
+    default="false",
 )
 
 log = structlog.get_logger(__name__)
@@ -141,7 +131,7 @@ def perform(
         form = _form(flags, default_form(flags))
         settings = build_settings(flags, invocation.environment, offline=offline(flags))
         _quiet(settings.logging)
-        output = standard_output(as_json=form is Form.JSON)
+        output = Output(sys.stdout, as_json=form is Form.JSON)
         return action(Call(flags.arguments, flags, settings, invocation.environment, output))
     except ConfigurationError as error:
         _report(error.problems)
@@ -179,12 +169,11 @@ def expect_arguments(call: Call, names: Sequence[str], *, skip: int = 0) -> tupl
     return given
 
 
-def split_key(text: str, what: str) -> tuple[str, str]:
-    """Return namespace and name of ``namespace/name``. Raises ConfigurationError."""
-    namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name) or "/" in name:
-        raise refuse(f"{what} is {text!r}; expected namespace/name")
-    return namespace, name
+def expect_service(key: str) -> str:
+    """Return the argument that names a Service. Raises ConfigurationError when it is not ``namespace/name``."""
+    if not all(key.partition("/")) or key.count("/") > 1:
+        raise refuse(f"the Service is {key!r}; expected namespace/name")
+    return key
 
 
 def _form(flags: FlagValues, default: Form) -> Form:

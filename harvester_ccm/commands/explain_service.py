@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.backends import BackendReport, backends_of
-from harvester_ccm.commands.call import FILENAME, NAMESPACE, WAITED, Call, expect_arguments, refuse, split_key
-from harvester_ccm.commands.clusters import Clusters, open_clusters, read_endpoint_slice, read_inventory
+from harvester_ccm.commands.call import FILENAME, NAMESPACE, WAITED, Call, expect_arguments, expect_service, refuse
+from harvester_ccm.commands.clusters import ask, open_clusters, read_inventory
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import ENDPOINT_SLICES, Inventory
 from harvester_ccm.commands.rehearsal import is_warning, rehearse, request_text
 from harvester_ccm.commands.render import Document
-from harvester_ccm.config import SERVICE_CONTROLLER, Settings
+from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -29,7 +29,7 @@ from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import LoadBalancerCandidate, Verdict, name_for
-from harvester_ccm.plan.service.request import read_request
+from harvester_ccm.plan.service.request import Request, read_request
 from harvester_ccm.plan.service.selection import primary_reference
 from harvester_ccm.plan.service.situation import Situation, observe
 from harvester_ccm.plan.service.steps import ServicePlan
@@ -42,7 +42,7 @@ def explain_service(call: Call) -> int:
         report = _from_files(call, files)
     else:
         (key,) = expect_arguments(call, ["NAMESPACE/NAME"], skip=1)
-        report = asyncio.run(_from_clusters(call, "/".join(split_key(key, "the Service"))))
+        report = asyncio.run(_from_clusters(call, expect_service(key)))
     call.output.answer(report.document(), text=report.text())
     return report.exit_code
 
@@ -56,37 +56,35 @@ async def _from_clusters(call: Call, key: str) -> ServiceReport:
         vms = inventory.problems.get(VIRTUAL_MACHINES.plural)
         if vms is not None:
             inventory = inventory.assuming(f"the VMs cannot be read; nodes count under their own names ({vms})")
-        view = _view(call, inventory, clusters.harvester.namespace, now=datetime.now(UTC))
+        view = view_of(call, inventory, clusters.harvester.namespace, now=datetime.now(UTC))
         report = report_service(service, inventory, view)
         claimed = report.claimed
         if claimed is None or claimed.load_balancer.spec.workload_type != "vm":
             return report
-        return report_service(service, await _with_health(inventory, clusters, claimed.name), view)
-
-
-async def _with_health(inventory: Inventory, clusters: Clusters, load_balancer: str) -> Inventory:
-    asked = await read_endpoint_slice(clusters.harvester, load_balancer)
-    if asked.answer is not None:
-        return replace(inventory, slices=(asked.answer,))
-    problems = {ENDPOINT_SLICES.plural: asked.error} if asked.error is not None else {}
-    return replace(inventory, problems={**inventory.problems, **problems})
+        # Their health is in an object that the running program does not read.
+        question = clusters.harvester.get(ENDPOINT_SLICES, claimed.name, namespace=clusters.harvester.namespace)
+        asked = await ask(question)
+        if asked.error is not None:
+            inventory = replace(inventory, problems={**inventory.problems, ENDPOINT_SLICES.plural: asked.error})
+        elif asked.answer is not None:
+            inventory = replace(inventory, slices=(asked.answer,))
+        return report_service(service, inventory, view)
 
 
 def _from_files(call: Call, files: tuple[str, ...]) -> ServiceReport:
     contents = read_files(files, namespace=call.flags.text(NAMESPACE.name))
     inventory = contents.inventory
     service, choice = _chosen(call, inventory)
-    view = _view(call, inventory, contents.namespace, now=None)
+    view = view_of(call, inventory, contents.namespace, now=None)
     return report_service(service, inventory.assuming(choice, *_missing(call, inventory, service)), view)
 
 
-def _view(call: Call, inventory: Inventory, namespace: str, *, now: datetime | None) -> ServiceView:
-    settings: Settings = call.settings
+def view_of(call: Call, inventory: Inventory, namespace: str, *, now: datetime | None) -> ServiceView:
+    """Return the view that the flags give; ``namespace`` is that of Harvester."""
+    settings = call.settings
     cluster = ClusterIdentity.of(settings, namespace, inventory.cluster_uid)
-    given = WAITED.name in call.flags.explicit
-    waited = call.flags.read(WAITED.name, float) if given else None
-    serving = SERVICE_CONTROLLER in settings.controllers
-    return ServiceView(cluster, serving, waited, now)
+    waited = call.flags.read(WAITED.name, float) if WAITED.name in call.flags.explicit else None
+    return ServiceView(cluster, SERVICE_CONTROLLER in settings.controllers, waited, now)
 
 
 def _chosen(call: Call, inventory: Inventory) -> tuple[Service, str]:
@@ -94,7 +92,7 @@ def _chosen(call: Call, inventory: Inventory) -> tuple[Service, str]:
     arguments = call.arguments[1:]
     if arguments:
         (key,) = expect_arguments(call, ["NAMESPACE/NAME"], skip=1)
-        named = inventory.service("/".join(split_key(key, "the Service")))
+        named = inventory.service(expect_service(key))
         if named is None:
             present = ", ".join(one.metadata.key for one in inventory.services) or "none"
             raise refuse(f"Service {key} is not in the files; there are: {present}")
@@ -177,61 +175,58 @@ def seconds_since(timestamp: str | None, now: datetime) -> float:
 class ServiceReport:
     """The explanation of one Service."""
 
-    service: Service
-    cluster: ClusterIdentity
+    situation: Situation
     not_served: str
     """Why the program leaves the Service alone; empty when it does not."""
-    candidates: tuple[LoadBalancerCandidate, ...]
-    """Load balancers that carry the Service's labels or name."""
+    plan: ServicePlan
     backends: BackendReport | None
     steps: tuple[Document, ...]
-    outcome: Outcome
-    waited: float
     assumptions: tuple[str, ...]
 
     @property
     def claimed(self) -> LoadBalancerCandidate | None:
         """The load balancer that serves the Service."""
-        return next((one for one in self.candidates if one.verdict is Verdict.CLAIMED), None)
+        return next((one for one in self.situation.match.candidates if one.verdict is Verdict.CLAIMED), None)
 
     @property
     def exit_code(self) -> int:
         """Problems: something is refused, or users would be warned."""
         warned = any(is_warning(step) for step in self.steps)
-        return EXIT_PROBLEMS if warned or isinstance(self.outcome, Refused) else EXIT_OK
+        return EXIT_PROBLEMS if warned or isinstance(self.plan.outcome, Refused) else EXIT_OK
 
     def document(self) -> Document:
         """Return the explanation for scripts; docs/reference/commands.md describes it."""
-        claimed = self.claimed
+        situation, claimed = self.situation, self.claimed
         return {
-            "service": self.service.metadata.key,
+            "service": situation.service.metadata.key,
             "notServed": self.not_served or None,
-            "expectedName": name_for(self.service, self.cluster),
+            "expectedName": name_for(situation.service, situation.cluster),
             "claimed": {"name": claimed.name, "because": claimed.because} if claimed else None,
             "loadBalancers": [
-                {"name": one.name, "verdict": str(one.verdict), "because": one.because} for one in self.candidates
+                {"name": one.name, "verdict": str(one.verdict), "because": one.because}
+                for one in situation.match.candidates
             ],
             "backends": self.backends.document() if self.backends else None,
             "steps": list(self.steps),
-            "outcome": outcome_document(self.outcome),
-            "waited": round(self.waited, 3),
+            "outcome": outcome_document(self.plan.outcome),
+            "waited": round(situation.waited, 3),
             "assumptions": list(self.assumptions),
         }
 
     def text(self) -> Document:
         """Return the explanation for people: what the objects say, and each request in one line."""
-        claimed, namespace = self.claimed, self.cluster.namespace
+        claimed, service, cluster = self.claimed, self.situation.service, self.situation.cluster
         if claimed is None:
-            found = [f"none. One for this Service would be called {name_for(self.service, self.cluster)}"]
+            found = [f"none. One for this Service would be called {name_for(service, cluster)}"]
         else:
             found = [f"{claimed.name}: {_describe(claimed.load_balancer)}"]
             found.append(f"is this Service's, because {claimed.because}")
-        others = [one for one in self.candidates if one is not claimed]
+        others = [one for one in self.situation.match.candidates if one is not claimed]
         document: Document = {
-            "service": self.service.metadata.key,
-            "state": list(_state(self.service)),
+            "service": service.metadata.key,
+            "state": list(_state(service, self.situation.request)),
             "Left alone": self.not_served,
-            f"Load balancer in namespace {namespace} of Harvester": found,
+            f"Load balancer in namespace {cluster.namespace} of Harvester": found,
             "Not this Service's, though its labels or its name say so": [
                 f"{one.name} ({one.verdict}): {one.because}. It is a {_describe(one.load_balancer)}" for one in others
             ],
@@ -242,36 +237,32 @@ class ServiceReport:
         return {**document, "Supposed, because nothing says otherwise": list(self.assumptions)}
 
     def _plan_text(self) -> Document:
-        present = {one.name: one.load_balancer.document() for one in self.candidates}
-        steps = [request_text(step, present) for step in self.steps]
-        title = "Refused until there is" if isinstance(self.outcome, Refused) else "Then it waits for"
-        settled = isinstance(self.outcome, Done) and not steps
+        present = {one.name: one.load_balancer.document() for one in self.situation.match.candidates}
+        steps, outcome = [request_text(step, present) for step in self.steps], self.plan.outcome
+        title = "Refused until there is" if isinstance(outcome, Refused) else "Then it waits for"
+        settled = isinstance(outcome, Done) and not steps
         return {
             "What would be done now": steps or "nothing",
-            title: "" if settled else outcome_sentence(self.outcome),
+            title: "" if settled else outcome_sentence(outcome),
         }
 
 
 def report_service(service: Service, inventory: Inventory, view: ServiceView) -> ServiceReport:
     """Return the explanation: the plan is the one that the running program would make."""
     situation = view.observe(service, inventory)
-    not_served = view.left_alone(situation)
+    not_served, claimed = view.left_alone(situation), situation.match.lb
     plan = ServicePlan() if not_served else plan_service(situation)
-    claimed = situation.match.lb
     return ServiceReport(
-        service=service,
-        cluster=view.cluster,
+        situation=situation,
         not_served=not_served,
-        candidates=situation.match.candidates,
+        plan=plan,
         backends=backends_of(claimed, inventory) if claimed else None,
         steps=tuple(rehearse(plan.steps, situation)),
-        outcome=plan.outcome,
-        waited=situation.waited,
         assumptions=inventory.assumptions,
     )
 
 
-def _state(service: Service) -> Iterator[str]:
+def _state(service: Service, request: Request) -> Iterator[str]:
     spec, meta = service.spec, service.metadata
     ports = ", ".join(
         f"{port.port}/{port.protocol}" + (f" (node port {port.node_port})" if port.node_port else "")
@@ -281,7 +272,7 @@ def _state(service: Service) -> Iterator[str]:
     deleting = ", being deleted" if meta.deleting else ""
     yield f"type {spec.type}, ports {ports or 'none'}, address {addresses}{deleting}"
     primary = primary_reference(service)
-    yield f"asks to share the address of {primary}" if primary else f"asks for {_wishes(service)}"
+    yield f"asks to share the address of {primary}" if primary else f"asks for {_wishes(request)}"
     if meta.has_finalizer(SERVICE_FINALIZER):
         yield "our finalizer is on it"
     node = Announcement.of(service).node
@@ -289,8 +280,7 @@ def _state(service: Service) -> Iterator[str]:
         yield f"kube-vip announces it on node {node}"
 
 
-def _wishes(service: Service) -> str:
-    request = read_request(service)
+def _wishes(request: Request) -> str:
     wishes = ["a VM load balancer" if request.wants_vm else "a cluster load balancer"]
     pool = f"pool {request.ip_pool}" if request.ip_pool else "a pool that fits"
     wishes.append("an address from DHCP" if request.ipam == "dhcp" else f"an address from {pool}")

@@ -36,7 +36,7 @@ from harvester_ccm.commands.checks_content import (
 )
 from harvester_ccm.commands.clusters import in_both, read_guest, read_harvester
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.render import Output, table_row
+from harvester_ccm.commands.render import Output, hanging, table_row
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of, review
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CredentialError
@@ -219,7 +219,7 @@ class _Printer:
         cells = (check.where, check.name, check.result, check.detail)
         self._output.line(table_row(cells, COLUMNS, width=self._output.width))
         if check.advice:
-            self._output.entry(check.advice, indent=4, mark="→ ")
+            self._output.line(hanging(check.advice, first="    → ", width=self._output.width))
 
     def close(self) -> None:
         """Print what is due at the end."""

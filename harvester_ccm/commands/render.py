@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TextIO, cast
@@ -56,15 +55,6 @@ class Output:
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
-    def entry(self, text: str, *, indent: int = 2, mark: str = "") -> None:
-        """Print a text, broken at blanks; further lines stand under the first character behind the mark."""
-        self.line(hanging(text, first=" " * indent + mark, width=self.width))
-
-
-def standard_output(*, as_json: bool) -> Output:
-    """Return the output of this process."""
-    return Output(sys.stdout, as_json=as_json)
-
 
 def rendered(value: object, *, width: int, indent: int = 0) -> Iterator[str]:
     """Yield the lines that show a JSON value.
@@ -88,7 +78,7 @@ def rendered(value: object, *, width: int, indent: int = 0) -> Iterator[str]:
                 yield hanging(_scalar(one), first=f"{margin}{title}: ", width=width)
     elif _is_table(value):
         rows = _table_of(cast("Sequence[Mapping[str, object]]", value))
-        widths = column_widths(rows)
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
         for row in rows:
             yield table_row(row, widths, width=width, indent=indent)
     elif isinstance(value, list | tuple):
@@ -124,11 +114,6 @@ def _table_of(entries: Sequence[Mapping[str, object]]) -> list[list[str]]:
     heading = [_words(key).upper() for key in columns]
     cells = [["-" if one[key] in (None, "") else _scalar(one[key]) for key in columns] for one in entries]
     return [heading, *cells]
-
-
-def column_widths(rows: Sequence[Sequence[str]]) -> tuple[int, ...]:
-    """Return the width that each column needs, the last one left out."""
-    return tuple(max(len(cell) for cell in column) for column in zip(*rows, strict=True))[:-1]
 
 
 def table_row(cells: Sequence[str], widths: Sequence[int], *, width: int, indent: int = 0) -> str:

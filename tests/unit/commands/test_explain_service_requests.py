@@ -166,6 +166,6 @@ async def test_what_is_shown_is_sent(seed: int) -> None:
         assert [as_sent(call, body) for call, body in zip(writes, bodies, strict=False)] == shown
         events: list[Any] = [step["event"] for step in report.steps if "event" in step]
         assert [event["message"] for event in events] == world.recorder.texts
-        assert report.outcome == outcome
+        assert report.plan.outcome == outcome
         sent.update(call.verb for call in writes)
     assert min(sent[verb] for verb in ("PATCH", "POST", "PUT", "DELETE")) > SITUATIONS / 20, sent
