@@ -42,23 +42,20 @@ class Command:
     """Returns the exit code; errors of the ``CCMError`` family are reported as for a plain run."""
 
 
+_SUMMARIES: Final = {
+    "preflight": "Check both clusters as the running program would, and say what to do about faults.",
+    "explain": "Say what a Service or a Node is, what would be done about it now and why, from the clusters or from "
+    "files.",
+    "adopt": "Let a Service take over a load balancer that nothing proves to be its own.",
+    "cleanup": "List or delete the load balancers of a guest cluster that is gone.",
+}
+
+
 def _load_and_run(module: str, invocation: Invocation) -> int:
     """Run a module of this package, which is loaded only now, and return its exit code."""
     code: int = import_module(f"{__name__}.{module}").run(invocation)
     return code
 
 
-COMMANDS: Final = tuple(
-    Command(name, summary, partial(_load_and_run, name))
-    for name, summary in (
-        ("preflight", "Check both clusters as the running program would, and say what to do about faults."),
-        (
-            "explain",
-            "Say what a Service or a Node is, what would be done about it now and why, from the clusters or from "
-            "files.",
-        ),
-        ("adopt", "Let a Service take over a load balancer that nothing proves to be its own."),
-        ("cleanup", "List or delete the load balancers of a guest cluster that is gone."),
-    )
-)
+COMMANDS: Final = tuple(Command(name, text, partial(_load_and_run, name)) for name, text in _SUMMARIES.items())
 """In the order of the help."""

@@ -112,7 +112,7 @@ def _endpoints(present: EndpointSlice, names: Mapping[str, str]) -> tuple[Backen
             continue
         address = one.addresses[0] if one.addresses else ""
         name = (target.name if target else "") or names.get(address, "")
-        found.append(Backend(address, name, one.conditions.ready is not False))
+        found.append(Backend(address, name, (one.conditions or {}).get("ready") is not False))
     return tuple(sorted(found, key=lambda one: (one.vm, one.address)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -11,7 +11,7 @@ from typing import Any, Final
 from harvester_ccm.commands.checks_connection import BOTH, Check, Result
 from harvester_ccm.commands.clusters import ask
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
-from harvester_ccm.commands.rights import HARVESTER, Collection, Reviewed
+from harvester_ccm.commands.rights import GUEST, HARVESTER, Collection, Reviewed
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.versions import served_versions
@@ -54,35 +54,37 @@ class Needed:
         return f"{self.group}/{self.version}"
 
 
-HARVESTER_APIS: Final = (
-    Needed(
-        LOAD_BALANCERS.group,
-        LOAD_BALANCERS.version,
-        "Harvester's load balancer controller has to be installed",
-        older=LOAD_BALANCERS_V1ALPHA1.version,
-        older_advice="This is Harvester before 1.2, which announces every address itself and knows no IP pools. "
-        "Upgrade it for cluster load balancers and for the choice of a pool",
+APIS: Final[Mapping[str, Sequence[Needed]]] = {
+    HARVESTER: (
+        Needed(
+            LOAD_BALANCERS.group,
+            LOAD_BALANCERS.version,
+            "Harvester's load balancer controller has to be installed",
+            older=LOAD_BALANCERS_V1ALPHA1.version,
+            older_advice="This is Harvester before 1.2, which announces every address itself and knows no IP pools. "
+            "Upgrade it for cluster load balancers and for the choice of a pool",
+        ),
+        Needed(
+            VIRTUAL_MACHINES.group,
+            VIRTUAL_MACHINES.version,
+            "Is the server in the cloud-config a Harvester? Its VMs are KubeVirt's",
+        ),
+        Needed(
+            GUEST_OS_INFO.group,
+            GUEST_OS_INFO.version,
+            "Without it a Node is found only if its VM has the Node's name or system UUID",
+            required=False,
+        ),
     ),
-    Needed(
-        VIRTUAL_MACHINES.group,
-        VIRTUAL_MACHINES.version,
-        "Is the server in the cloud-config a Harvester? Its VMs are KubeVirt's",
+    GUEST: (
+        Needed(LEASES.group, LEASES.version, "Is this a Kubernetes cluster? The Lease for leader election is needed"),
     ),
-    Needed(
-        GUEST_OS_INFO.group,
-        GUEST_OS_INFO.version,
-        "Without it a Node is found only if its VM has the Node's name or system UUID",
-        required=False,
-    ),
-)
-GUEST_APIS: Final = (
-    Needed(LEASES.group, LEASES.version, "Is this a Kubernetes cluster? The Lease for leader election is needed"),
-)
+}
 
 
-async def api_check(client: ApiClient, where: str, needed: Sequence[Needed]) -> Check:
+async def api_check(client: ApiClient, where: str) -> Check:
     """Return the check that the server has the APIs in the versions that are used."""
-    row = partial(Check, where, "API versions")
+    row, needed = partial(Check, where, "API versions"), APIS[where]
     asked = await asyncio.gather(*(ask(served_versions(client, one.group)) for one in needed))
     problems: list[tuple[Needed, tuple[str, ...]]] = []
     for one, answer in zip(needed, asked, strict=True):

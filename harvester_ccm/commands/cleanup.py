@@ -118,10 +118,10 @@ async def _look(harvester: ApiClient, cluster: str, namespace: str, *, uid: str)
     balancers = await ask_all(read_load_balancers(harvester, namespace))
     if balancers.answer is None:
         raise balancers.error or CCMError("there was no answer")
-    listed = await ask_all(harvester.list(VIRTUAL_MACHINES, namespace=namespace))
+    vms = await ask_all(harvester.list(VIRTUAL_MACHINES, namespace=namespace))
     named = [one for one in balancers.answer.items if one.metadata.label(LB_CLUSTER) == cluster]
     chosen = tuple(one for one in named if not uid or one.metadata.annotation(LB_OWNER) == uid)
-    return judge_leftovers(cluster, namespace, chosen, listed.answer.items if listed.answer else None)
+    return judge_leftovers(cluster, namespace, chosen, vms.answer.items if vms.answer else None)
 
 
 def judge_leftovers(

@@ -28,21 +28,20 @@ GUEST_NAMESPACE: Final = "default"
 HARVESTER_NAMESPACE: Final = "default"
 
 T = TypeVar("T", bound=Object)
-_GUEST: Final[Mapping[str, Resource[Any]]] = {
+_FIELDS: Final[Mapping[str, Resource[Any]]] = {
     "services": SERVICES,
     "config_maps": CONFIG_MAPS,
     "nodes": NODES,
     "namespaces": NAMESPACES,
-}
-_HARVESTER: Final[Mapping[str, Resource[Any]]] = {
     "load_balancers": LOAD_BALANCERS,
     "vms": VIRTUAL_MACHINES,
     "vmis": INSTANCES,
     "slices": ENDPOINT_SLICES,
 }
-_SIDES: Final[Mapping[str, tuple[str, Resource[Any]]]] = {
-    resource.kind: (field, resource) for field, resource in {**_GUEST, **_HARVESTER}.items()
-}
+"""Collections of an inventory."""
+_KINDS: Final = {resource.kind: (field, resource) for field, resource in _FIELDS.items()}
+_HARVESTER: Final = frozenset({"load_balancers", "vms", "vmis", "slices"})
+"""Those that are in Harvester."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,10 @@ class _Found:
         return group if slash else ""
 
     @property
+    def known(self) -> bool:
+        return self.kind in _KINDS and self.group == _KINDS[self.kind][1].group
+
+    @property
     def metadata(self) -> Document:
         metadata = self.document.get("metadata")
         return cast("Document", metadata) if isinstance(metadata, dict) else {}
@@ -87,16 +90,18 @@ def read_files(names: Sequence[str], *, namespace: str) -> FileContents:
     Raises ConfigurationError for what cannot be read.
     """
     found = [one for name in names for one in _objects(_read(name), _title(name))]
-    known = [one for one in found if _is_known(one)]
-    assumptions = list(_passed_over(found))
-    chosen, supposed = _harvester_namespace(known, namespace)
-    assumptions += supposed
+    known = [one for one in found if one.known]
+    others = ", ".join(one.title for one in found if not one.known)
+    assumptions = [f"not looked at: {others}"] if others else []
+    chosen = namespace or _harvester_namespace(known)
+    if not chosen:
+        chosen = HARVESTER_NAMESPACE
+        assumptions.append(f"namespace in Harvester: {HARVESTER_NAMESPACE}; --namespace names another")
     collected: dict[str, list[Object]] = {}
     for one in known:
-        field, resource = _SIDES[one.kind]
+        field, resource = _KINDS[one.kind]
         home = chosen if field in _HARVESTER else GUEST_NAMESPACE
-        item, sentences = _decode(one, resource, home if resource.namespaced else "")
-        assumptions += sentences
+        item = _decode(one, resource, home if resource.namespaced else "", assumptions)
         # The program reads one namespace of Harvester only.
         if field not in _HARVESTER or item.metadata.namespace == chosen:
             collected.setdefault(field, []).append(item)
@@ -177,44 +182,30 @@ def _flat(document: Document, where: str) -> Iterator[_Found]:
             yield from _flat({**(common if kind != "List" else {}), **cast("Document", item)}, where)
 
 
-def _is_known(one: _Found) -> bool:
-    return one.kind in _SIDES and one.group == _SIDES[one.kind][1].group
-
-
-def _passed_over(found: Iterable[_Found]) -> Iterator[str]:
-    titles = [one.title for one in found if not _is_known(one)]
-    if titles:
-        yield f"not looked at: {', '.join(titles)}"
-
-
-def _harvester_namespace(known: Iterable[_Found], wanted: str) -> tuple[str, list[str]]:
-    if wanted:
-        return wanted, []
-    fields = [one for one in known if _SIDES[one.kind][0] in _HARVESTER]
-    namespaces = sorted({_text(one.metadata, "namespace") for one in fields} - {""})
+def _harvester_namespace(known: Iterable[_Found]) -> str:
+    """Return the namespace of the objects of Harvester; empty when none of them names one."""
+    ours = [one for one in known if _KINDS[one.kind][0] in _HARVESTER]
+    namespaces = sorted({_text(one.metadata, "namespace") for one in ours} - {""})
     if len(namespaces) > 1:
         raise refuse(
             f"the files have objects of several namespaces in Harvester ({', '.join(namespaces)}); choose one with "
             "--namespace"
         )
-    if namespaces:
-        return namespaces[0], []
-    return HARVESTER_NAMESPACE, [f"namespace in Harvester: {HARVESTER_NAMESPACE}; --namespace names another"]
+    return namespaces[0] if namespaces else ""
 
 
-def _decode(one: _Found, resource: Resource[T], namespace: str) -> tuple[T, list[str]]:
-    """Return the object with what it lacks filled in, and sentences about that."""
+def _decode(one: _Found, resource: Resource[T], namespace: str, assumptions: list[str]) -> T:
+    """Return the object with what it lacks filled in, which is added to the assumptions."""
     if not _text(one.metadata, "name"):
         raise refuse(f"{one.where}: a {one.kind} has no metadata.name")
-    sentences = []
     metadata = dict(one.metadata)
     if namespace and not _text(metadata, "namespace"):
         metadata["namespace"] = namespace
-        sentences.append(f"{one.title} has no namespace: {namespace} is taken")
+        assumptions.append(f"{one.title} has no namespace: {namespace} is taken")
     if resource is SERVICES and not _text(metadata, "uid"):
-        sentences.append(f"{one.title} has no UID: the name of its load balancer cannot be told for certain")
+        assumptions.append(f"{one.title} has no UID: the name of its load balancer cannot be told for certain")
     try:
-        return resource.decode(json.dumps({**one.document, "metadata": metadata}).encode()), sentences
+        return resource.decode(json.dumps({**one.document, "metadata": metadata}).encode())
     except msgspec.MsgspecError as error:
         raise refuse(f"{one.where}: {one.title}: {error}") from None
     except TypeError:

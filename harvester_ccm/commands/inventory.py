@@ -22,7 +22,7 @@ from harvester_ccm.model.harvester import (
     VirtualMachineInstance,
 )
 from harvester_ccm.model.lister import Listed
-from harvester_ccm.model.meta import Model, Object, Resource, decoder
+from harvester_ccm.model.meta import Model, Object, ObjectMeta, Resource, decoder
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.node.vms import VMIndex, join
@@ -31,25 +31,14 @@ from harvester_ccm.plan.service.load_balancer import backend_addresses, backend_
 from harvester_ccm.plan.service.situation import Backends, ListedStore, are_backends_known
 
 
-class EndpointConditions(Model, frozen=True, kw_only=True):
-    """``conditions`` of an endpoint; absent means ready."""
-
-    ready: bool | None = None
-
-
-class EndpointTarget(Model, frozen=True, kw_only=True):
-    """``targetRef`` of an endpoint: the VMI behind it."""
-
-    name: str = ""
-    uid: str = ""
-
-
 class Endpoint(Model, frozen=True, kw_only=True):
     """One backend of a VM load balancer, with the result of its health check."""
 
     addresses: tuple[str, ...] = ()
-    conditions: EndpointConditions = EndpointConditions()
-    target_ref: EndpointTarget | None = None
+    conditions: dict[str, bool | None] | None = None
+    """Without ``ready`` it is."""
+    target_ref: ObjectMeta | None = None
+    """Name and UID of the VMI behind it."""
 
 
 class EndpointSlice(Object, frozen=True, kw_only=True):

@@ -23,9 +23,6 @@ from harvester_ccm.commands.checks_connection import (
     connection_checks,
 )
 from harvester_ccm.commands.checks_content import (
-    GUEST_APIS,
-    HARVESTER_APIS,
-    Needed,
     NotLookedAt,
     api_check,
     load_balancer_check,
@@ -153,19 +150,16 @@ class _Side:
         if not connection.usable:
             self._say(Check(self.where, "all others", Result.SKIPPED, "the cluster cannot be used"))
             return
-        apis, rights, _ = await asyncio.gather(
-            api_check(client, self.where, self._apis()),
+        apis, rights, self.inventory = await asyncio.gather(
+            api_check(client, self.where),
             self._rights(client, connection),
-            self._read(client),
+            read_harvester(client) if self.where == HARVESTER else read_guest(client),
         )
         for check in (apis, *rights):
             self._say(check)
         if self.where == HARVESTER:
             guest = ClusterIdentity.of(self._settings, self.namespace)
             self._say(vm_check(self.inventory, guest))
-
-    def _apis(self) -> tuple[Needed, ...]:
-        return HARVESTER_APIS if self.where == HARVESTER else GUEST_APIS
 
     async def _rights(self, client: ApiClient, connection: Connection) -> list[Check]:
         collections = collections_of(self.where, self._settings)
@@ -183,9 +177,6 @@ class _Side:
         if not kind and home and home != self.namespace:
             text += f". It is a service account of namespace {home}; is {self.namespace} the right namespace?"
         return text
-
-    async def _read(self, client: ApiClient) -> None:
-        self.inventory = await (read_harvester(client) if self.where == HARVESTER else read_guest(client))
 
     def _say(self, check: Check) -> None:
         self.found.put_nowait(check)
