@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -89,35 +89,37 @@ class Version(msgspec.Struct, rename="camel"):
     git_version: str
 
 
-@dataclass
-class Connection:
-    """What the checks of a connection found, for those that follow."""
+async def check_connection(client: ApiClient, where: str, say: Callable[[Check], None]) -> str | None:
+    """Make the checks in their order and return the name of the user, empty when the server does not tell.
 
-    usable: bool = False
-    user: str = ""
-
-
-async def connection_checks(client: ApiClient, where: str, found: Connection) -> AsyncIterator[Check]:
-    """Yield the checks in their order; ``found`` is filled before the last one is yielded."""
+    None: the cluster cannot be used.
+    """
     if where == HARVESTER:
-        yield _address_check(client.credentials.server)
+        say(_address_check(client.credentials.server))
     asked = await ask(_version(client))
     error = asked.error
     if isinstance(error, CredentialError):
         # The plugin or the token file, not the server.
-        yield Check(where, "server", Result.SKIPPED, "not asked, because there is no credential")
-        yield Check(where, "credential", Result.FAILED, str(error), REMEDIES[where])
-        return
+        say(Check(where, "server", Result.SKIPPED, "not asked, because there is no credential"))
+        say(Check(where, "credential", Result.FAILED, str(error), REMEDIES[where]))
+        return None
     for check in _server_checks(client.credentials, where, asked):
-        yield check
+        say(check)
     if error is not None and not isinstance(error, Unauthorized | Forbidden):
-        return
+        return None
     who = await who_am_i(client)
-    found.user = who.answer or ""
     refusal = error if isinstance(error, Unauthorized) else who.error
+    expiry = token_end((await ask(client.credentials.token.fetch())).answer)
     # Servers before Kubernetes 1.28 do not know the question; one that does not answer it may answer others.
-    found.usable = not isinstance(refusal, Unauthorized | CredentialError)
-    yield await _credential_check(client.credentials, where, found, refusal)
+    if isinstance(refusal, Unauthorized | CredentialError):
+        expired = expiry is not None and expiry <= datetime.now(UTC)
+        when = f"; the token expired on {expiry:%Y-%m-%d %H:%M} UTC" if expired else ""
+        text = str(refusal) if isinstance(refusal, Unauthorized) else f"not accepted: {refusal}"
+        say(Check(where, "credential", Result.FAILED, f"{text}{when}", REMEDIES[where]))
+        return None
+    user = who.answer or ""
+    say(Check(where, "credential", *_credential_verdict(client.credentials, where, expiry, user, refusal)))
+    return user
 
 
 async def _version(client: ApiClient) -> Version:
@@ -201,22 +203,17 @@ def _tls_verdict(credentials: Credentials) -> tuple[Result, str, str]:
     return Result.OK, "the server's certificate is verified", ""
 
 
-async def _credential_check(credentials: Credentials, where: str, found: Connection, refusal: CCMError | None) -> Check:
-    row, expiry = partial(Check, where, "credential"), token_end((await ask(credentials.token.fetch())).answer)
-    now = datetime.now(UTC)
-    if not found.usable:
-        when = f"; the token expired on {expiry:%Y-%m-%d %H:%M} UTC" if expiry and expiry <= now else ""
-        text = str(refusal) if isinstance(refusal, Unauthorized) else f"not accepted: {refusal}"
-        return row(Result.FAILED, f"{text}{when}", REMEDIES[where])
+def _credential_verdict(
+    credentials: Credentials, where: str, expiry: datetime | None, user: str, refusal: CCMError | None
+) -> tuple[Result, str, str]:
     if refusal is not None and not isinstance(refusal, Forbidden | NotServed):
-        return row(Result.SKIPPED, f"cannot be told: {refusal}")
-    if found.user == "system:anonymous":
-        return row(Result.FAILED, "none is sent: the user is system:anonymous", REMEDIES[where])
-    name = f"accepted, user {found.user}" if found.user else "accepted"
+        return Result.SKIPPED, f"cannot be told: {refusal}", ""
+    if user == "system:anonymous":
+        return Result.FAILED, "none is sent: the user is system:anonymous", REMEDIES[where]
+    name = f"accepted, user {user}" if user else "accepted"
     # The kubelet renews the token of a pod in time.
     if expiry is None or not isinstance(credentials.token, FixedToken):
-        return row(Result.OK, name)
+        return Result.OK, name, ""
     text = f"{name}, the token expires on {expiry:%Y-%m-%d %H:%M} UTC"
-    if expiry - now > SOON:
-        return row(Result.OK, text)
-    return row(Result.WARNING, text, REMEDIES[where])
+    soon = expiry - datetime.now(UTC) <= SOON
+    return (Result.WARNING, text, REMEDIES[where]) if soon else (Result.OK, text, "")

@@ -40,66 +40,53 @@ SHOWN: Final = 5
 class Needed:
     """An API that the program uses."""
 
-    group: str
-    version: str
+    resource: Resource[Any]
     advice: str
     required: bool = True
-    older: str = ""
-    """Version that does for want of this one."""
+    older: Resource[Any] | None = None
+    """One that does for want of it."""
     older_advice: str = ""
-
-    @property
-    def title(self) -> str:
-        """``group/version``."""
-        return f"{self.group}/{self.version}"
 
 
 APIS: Final[Mapping[str, Sequence[Needed]]] = {
     HARVESTER: (
         Needed(
-            LOAD_BALANCERS.group,
-            LOAD_BALANCERS.version,
+            LOAD_BALANCERS,
             "Harvester's load balancer controller has to be installed",
-            older=LOAD_BALANCERS_V1ALPHA1.version,
+            older=LOAD_BALANCERS_V1ALPHA1,
             older_advice="This is Harvester before 1.2, which announces every address itself and knows no IP pools. "
             "Upgrade it for cluster load balancers and for the choice of a pool",
         ),
+        Needed(VIRTUAL_MACHINES, "Is the server in the cloud-config a Harvester? Its VMs are KubeVirt's"),
         Needed(
-            VIRTUAL_MACHINES.group,
-            VIRTUAL_MACHINES.version,
-            "Is the server in the cloud-config a Harvester? Its VMs are KubeVirt's",
-        ),
-        Needed(
-            GUEST_OS_INFO.group,
-            GUEST_OS_INFO.version,
+            GUEST_OS_INFO,
             "Without it a Node is found only if its VM has the Node's name or system UUID",
             required=False,
         ),
     ),
-    GUEST: (
-        Needed(LEASES.group, LEASES.version, "Is this a Kubernetes cluster? The Lease for leader election is needed"),
-    ),
+    GUEST: (Needed(LEASES, "Is this a Kubernetes cluster? The Lease for leader election is needed"),),
 }
 
 
 async def api_check(client: ApiClient, where: str) -> Check:
     """Return the check that the server has the APIs in the versions that are used."""
     row, needed = partial(Check, where, "API versions"), APIS[where]
-    asked = await asyncio.gather(*(ask(served_versions(client, one.group)) for one in needed))
-    problems: list[tuple[Needed, tuple[str, ...]]] = []
+    asked = await asyncio.gather(*(ask(served_versions(client, one.resource.group)) for one in needed))
+    problems, advice, lacking = [], [], False
     for one, answer in zip(needed, asked, strict=True):
-        if answer.answer is None:
+        served = answer.answer
+        if served is None:
             return row(Result.FAILED, f"cannot be told: {answer.error}", NO_ANSWER)
-        if one.version not in answer.answer:
-            problems.append((one, answer.answer))
+        if one.resource.version in served:
+            continue
+        there = ", ".join(served) or "nothing of this group"
+        problems.append(f"{one.resource.api_version} is not served (there is {there})")
+        replaced = one.older is not None and one.older.version in served
+        advice.append(one.older_advice if replaced else one.advice)
+        lacking |= one.required and not replaced
     if not problems:
-        return row(Result.OK, ", ".join(dict.fromkeys(one.title for one in needed)))
-    detail = "; ".join(
-        f"{one.title} is not served (there is {', '.join(there) or 'nothing of this group'})" for one, there in problems
-    )
-    advice = ". ".join(one.older_advice if one.older in there else one.advice for one, there in problems)
-    lacking = any(one.required and one.older not in there for one, there in problems)
-    return row(Result.FAILED if lacking else Result.WARNING, detail, advice)
+        return row(Result.OK, ", ".join(dict.fromkeys(one.resource.api_version for one in needed)))
+    return row(Result.FAILED if lacking else Result.WARNING, "; ".join(problems), ". ".join(advice))
 
 
 def rights_check(where: str, collection: Collection, reviewed: Sequence[Reviewed], *, grantee: str) -> Check:

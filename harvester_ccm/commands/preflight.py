@@ -18,9 +18,8 @@ from harvester_ccm.commands.checks_connection import (
     FLAGS,
     REMEDIES,
     Check,
-    Connection,
     Result,
-    connection_checks,
+    check_connection,
 )
 from harvester_ccm.commands.checks_content import (
     NotLookedAt,
@@ -72,18 +71,13 @@ def run(invocation: Invocation) -> int:
 
 
 async def _preflight(call: Call) -> int:
-    expect_arguments(call, [])
-    printer = _Printer(call.output)
-    await _check(call, printer.show)
-    printer.close()
-    return EXIT_PROBLEMS if any(one.result is Result.FAILED for one in printer.shown) else EXIT_OK
-
-
-async def _check(call: Call, show: Callable[[Check], None]) -> None:
     """Show every check as soon as it and all before it are done."""
-    settings = call.settings
-    for check in _flag_checks(settings):
-        show(check)
+    expect_arguments(call, [])
+    settings, printer = call.settings, _Printer(call.output)
+    row = partial(Check, FLAGS, "cluster name")
+    warnings = [row(Result.WARNING, text) for text in settings.warnings]
+    for check in warnings or [row(Result.OK, f"{settings.harvester.cluster_name!r}")]:
+        printer.show(check)
     harvester, guest = sides = (
         _Side(HARVESTER, settings, lambda: harvester_credentials(settings.harvester, call.environment)),
         _Side(GUEST, settings, lambda: guest_credentials(settings.guest, call.environment)),
@@ -93,18 +87,13 @@ async def _check(call: Call, show: Callable[[Check], None]) -> None:
             group.create_task(side.run(), name=f"preflight {side.where}")
         for side in sides:
             while (found := await side.found.get()) is not None:
-                show(found)
+                printer.show(found)
     inventory = in_both(guest.inventory, harvester.inventory)
     cluster = ClusterIdentity.of(settings, harvester.namespace, inventory.cluster_uid)
-    show(node_check(inventory, cluster))
-    show(name_check(inventory, cluster))
-    show(load_balancer_check(inventory, cluster))
-
-
-def _flag_checks(settings: Settings) -> list[Check]:
-    row = partial(Check, FLAGS, "cluster name")
-    warnings = [row(Result.WARNING, text) for text in settings.warnings]
-    return warnings or [row(Result.OK, f"{settings.harvester.cluster_name!r}")]
+    for look in (node_check, name_check, load_balancer_check):
+        printer.show(look(inventory, cluster))
+    printer.close()
+    return EXIT_PROBLEMS if any(one.result is Result.FAILED for one in printer.shown) else EXIT_OK
 
 
 class _Side:
@@ -115,6 +104,7 @@ class _Side:
         self.namespace = ""
         self.inventory = Inventory(problems=dict.fromkeys(READ_OF[where], NotLookedAt()))
         self.found: asyncio.Queue[Check | None] = asyncio.Queue()
+        self._say = self.found.put_nowait
         self._settings = settings
         self._load = load
 
@@ -144,15 +134,13 @@ class _Side:
         return credentials
 
     async def _look(self, client: ApiClient) -> None:
-        connection = Connection()
-        async for check in connection_checks(client, self.where, connection):
-            self._say(check)
-        if not connection.usable:
+        user = await check_connection(client, self.where, self._say)
+        if user is None:
             self._say(Check(self.where, "all others", Result.SKIPPED, "the cluster cannot be used"))
             return
         apis, rights, self.inventory = await asyncio.gather(
             api_check(client, self.where),
-            self._rights(client, connection),
+            self._rights(client, user),
             read_harvester(client) if self.where == HARVESTER else read_guest(client),
         )
         for check in (apis, *rights):
@@ -161,10 +149,10 @@ class _Side:
             guest = ClusterIdentity.of(self._settings, self.namespace)
             self._say(vm_check(self.inventory, guest))
 
-    async def _rights(self, client: ApiClient, connection: Connection) -> list[Check]:
+    async def _rights(self, client: ApiClient, user: str) -> list[Check]:
         collections = collections_of(self.where, self._settings)
         found = await review(client, collections, self.namespace)
-        grantee = self._grantee(connection.user)
+        grantee = self._grantee(user)
         return [rights_check(self.where, one, found[one.title], grantee=grantee) for one in collections]
 
     def _grantee(self, user: str) -> str:
@@ -177,9 +165,6 @@ class _Side:
         if not kind and home and home != self.namespace:
             text += f". It is a service account of namespace {home}; is {self.namespace} the right namespace?"
         return text
-
-    def _say(self, check: Check) -> None:
-        self.found.put_nowait(check)
 
 
 def _namespace_check(credentials: Credentials, namespace: str) -> Check:
