@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 import structlog
@@ -38,6 +37,10 @@ EXIT_INTERRUPTED: Final = 130
 
 def _flag(name: str, meaning: str, *, kind: Kind = Kind.TEXT, default: str = "", shorthand: str = "") -> Flag:
     return Flag(name, kind, default, Group.GENERAL, meaning, shorthand=shorthand)
+
+
+def _switch(name: str, meaning: str) -> Flag:
+    return _flag(name, meaning, kind=Kind.BOOL, default="false")
 
 
 OUTPUT: Final = _flag(
@@ -70,22 +73,10 @@ CLUSTER_UID: Final = _flag(
     "cluster-uid",
     "Only load balancers with this owner mark: the UID of the kube-system namespace of the cluster that is gone.",
 )
-YES: Final = _flag("yes", "Do it; without it, it is only shown what would be done.", kind=Kind.BOOL, default="false")
-FORCE: Final = _flag(
-    "force",
-    "Do it in spite of the doubts that are listed; together with --yes.",
-    kind=Kind.BOOL,
-    default="false",
-)
+YES: Final = _switch("yes", "Do it; without it, it is only shown what would be done.")
+FORCE: Final = _switch("force", "Do it in spite of the doubts that are listed; together with --yes.")
 
 log = structlog.get_logger(__name__)
-
-
-class Form(StrEnum):
-    """Values of --output."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 @dataclass(frozen=True)
@@ -117,21 +108,22 @@ def perform(
     action: Callable[[Call], int],
     *,
     offline: Callable[[FlagValues], bool] = lambda _flags: False,
-    default_form: Callable[[FlagValues], Form] = lambda _flags: Form.TEXT,
+    scripted: Callable[[FlagValues], bool] = lambda _flags: False,
 ) -> int:
     """Run a command and return its exit code; faults are told in one line each on standard error.
 
-    ``offline`` says whether a command line asks no cluster, so that no cloud-config is needed.
+    ``offline`` says whether a command line asks no cluster, so that no cloud-config is needed;
+    ``scripted`` whether the answer is for scripts where --output does not say.
     """
     try:
         flags = parse_command_line(invocation.words, Grammar((*FLAGS, *manual.own), takes_arguments=True))
         if flags.read("help", bool):
             sys.stdout.write(_help(invocation, manual))
             return EXIT_OK
-        form = _form(flags, default_form(flags))
+        as_json = _as_json(flags, scripted(flags))
         settings = build_settings(flags, invocation.environment, offline=offline(flags))
         _quiet(settings.logging)
-        output = Output(sys.stdout, as_json=form is Form.JSON)
+        output = Output(sys.stdout, as_json=as_json)
         return action(Call(flags.arguments, flags, settings, invocation.environment, output))
     except ConfigurationError as error:
         _report(error.problems)
@@ -176,14 +168,12 @@ def expect_service(key: str) -> str:
     return key
 
 
-def _form(flags: FlagValues, default: Form) -> Form:
+def _as_json(flags: FlagValues, default: bool) -> bool:
+    """Return whether the answer is for scripts; ``default`` holds where --output says nothing."""
     text = flags.text(OUTPUT.name)
-    if not text:
-        return default
-    try:
-        return Form(text)
-    except ValueError:
-        raise refuse(f"--output is {text!r}; expected one of: {', '.join(Form)}") from None
+    if text not in ("", "text", "json"):
+        raise refuse(f"--output is {text!r}; expected one of: text, json")
+    return text == "json" if text else default
 
 
 def _quiet(settings: LoggingSettings) -> None:

@@ -12,7 +12,6 @@ from harvester_ccm.commands.call import (
     OUTPUT,
     WAITED,
     Call,
-    Form,
     Manual,
     expect_arguments,
     perform,
@@ -55,7 +54,7 @@ MANUAL: Final = Manual(
 
 def run(invocation: Invocation) -> int:
     """Run the command and return the exit code."""
-    return perform(invocation, MANUAL, _explain, offline=_is_offline, default_form=_default_form)
+    return perform(invocation, MANUAL, _explain, offline=_is_offline, scripted=_is_scripted)
 
 
 def _explain(call: Call) -> int:
@@ -84,9 +83,8 @@ def _is_offline(flags: FlagValues) -> bool:
     return bool(flags.words(FILENAME.name)) or not asks_clusters
 
 
-def _default_form(flags: FlagValues) -> Form:
-    from_files = bool(flags.words(FILENAME.name)) and flags.arguments[:1] == (SERVICE,)
-    return Form.JSON if from_files else Form.TEXT
+def _is_scripted(flags: FlagValues) -> bool:
+    return bool(flags.words(FILENAME.name)) and flags.arguments[:1] == (SERVICE,)
 
 
 _EXPLANATIONS: Final[Mapping[str, Callable[[Call], int]]] = {
