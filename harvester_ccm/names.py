@@ -244,6 +244,10 @@ MACHINE_RECORD: Final = catalogued(
     PREFIX + "virtual-machine", "Node", "annotation", "both", value="name of the VM",
     meaning="VM whose UID is in the provider ID: the one that Harvester is asked for before the Node is deleted.",
 )  # fmt: skip
+NODE_NETWORK_RECORD: Final = catalogued(
+    PREFIX + "node-network", "Node", "annotation", "both", value="`namespace/name` of a VM network",
+    meaning="Network that the addresses of the Node were taken from: it is not guessed again.",
+)  # fmt: skip
 INSTANCE_TYPE: Final = catalogued(
     "node.kubernetes.io/instance-type", "Node", "label", "written", value="text",
     meaning="Copied from the older name where that is set; Harvester names no instance types.",

@@ -3,14 +3,19 @@
 For a well-formed report the result is the Go provider's: the same addresses, types and order, arranged for the
 annotation of the kubelet's address as the cloud-provider framework does. Differences, each for a known fault:
 
+* Without ``--management-network`` the interface is chosen by evidence, and what was chosen is recorded on the Node
+  (``interfaces.management_nic``). Go takes the first interface. ExternalIPs that an initialised Node has of other
+  interfaces stay, without that flag, for as long as the VM has them.
 * Nothing is published that has no InternalIP. The Go provider then replaces all addresses by the host name.
-* A known InternalIP stays while the report has no address of its family that may replace it, as long as no other
-  interface of the VM has it: guest agents report nothing, or IPv6 only, for moments.
+* A known InternalIP stays while the report has no address of its family that may replace it, as long as the
+  VM does not have it in another of its networks: guest agents report nothing, or IPv6 only, for moments.
 * On an initialised Node the present InternalIP is kept while it is among the candidates, and addresses keep their
   order. On a new Node the order of the report decides, as in Go.
 * The annotation ``alpha.kubernetes.io/provided-node-ip`` is compared as addresses, may be a pair, and is passed over
   with a note where it is unreadable or the VM does not have the address; Go then leaves the Node without an InternalIP
-  and never initialises it. While the VM of a new Node reports no address at all, the annotation's address is used.
+  and never initialises it. One that the VM has in another network than the one that counts stops everything: a new
+  Node waits, and an initialised one keeps its addresses. While the VM of a new Node reports no address at all, the
+  annotation's address is used.
 * ``--node-exclude-ip-ranges`` hides ExternalIPs in every mode, in Go only together with ``--node-ip-cidr``. An
   InternalIP that a range or the annotation chose is never hidden (as in Go). Where just the first address of a family
   would be taken, an excluded one is passed over, and is taken with a note when the VM has no other of that family.
@@ -27,12 +32,13 @@ from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node, NodeAddress
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP
+from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, NODE_NETWORK_RECORD, PROVIDED_NODE_IP
 from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, plain_address
 from harvester_ccm.plan.node import events
 from harvester_ccm.plan.node.interfaces import (
     DroppedAddress,
     DropReason,
+    NetworkEvidence,
     Nic,
     addresses_elsewhere,
     management_nic,
@@ -74,6 +80,8 @@ class AddressPlan:
     """Each address to publish and why it is what it is."""
     verdicts: tuple[AddressVerdict, ...] = ()
     """Every address that is published or reported, on any interface; the published ones first, in their order."""
+    nic: Nic | None = None
+    """The interface that they are read from; None: the VM has none that counts."""
 
 
 def plan_addresses(
@@ -87,22 +95,32 @@ def plan_addresses(
 
     ``virtual_ips`` are the addresses of load balancers; they must be complete when this is called.
     """
-    nic = management_nic(vmi, settings.management_network)
+    provided, notes = _provided(node, settings)
+    present = _present_internal_ips(node, virtual_ips)
+    recorded = node.metadata.annotation(NODE_NETWORK_RECORD) or ""
+    nic = management_nic(vmi, NetworkEvidence(settings.management_network, provided, present, recorded))
     if nic is None:
-        plan = AddressPlan(problem=events.no_network(vmi, settings.management_network))
+        plan = AddressPlan(problem=events.no_network(vmi, settings.management_network), notes=tuple(notes))
     else:
-        plan = _plan_on(nic, node, vmi, settings, virtual_ips)
-    return replace(plan, verdicts=_verdicts(vmi, nic, settings, plan))
+        plan = _plan_on(nic, node, vmi, provided, settings=settings, virtual_ips=virtual_ips)
+        plan = replace(plan, notes=(*([events.guessed_network(nic)] if nic.guessed_among else ()), *notes, *plan.notes))
+    return replace(plan, nic=nic, verdicts=_verdicts(vmi, nic, plan))
 
 
 def _plan_on(
-    nic: Nic, node: Node, vmi: VirtualMachineInstance, settings: NodeSettings, virtual_ips: Set[IPAddress]
+    nic: Nic,
+    node: Node,
+    vmi: VirtualMachineInstance,
+    provided: tuple[IPAddress, ...],
+    *,
+    settings: NodeSettings,
+    virtual_ips: Set[IPAddress],
 ) -> AddressPlan:
     reported, dropped = read_addresses(reported_addresses(vmi, nic), virtual_ips)
-    notes = [events.guessed_network(nic)] if nic.guessed_among else []
-    provided, provided_notes = _provided(node, settings)
-    notes += provided_notes
     elsewhere = addresses_elsewhere(vmi, nic)
+    misplaced = [address for address in provided if address in elsewhere and address not in reported]
+    if misplaced:
+        return AddressPlan((), dropped, events.provided_elsewhere(misplaced, elsewhere, nic))
     present = _present_internal_ips(node, virtual_ips)
     # What is not reported now and may become the InternalIP nevertheless where no reported one can.
     spare = present if was_initialised(node) or reported else read_addresses(map(str, provided), virtual_ips)[0]
@@ -110,14 +128,15 @@ def _plan_on(
     candidates = Candidates(reported, stand_ins, nic.name)
     if not reported and (was_initialised(node) or not candidates.stand_ins):
         problem = events.no_address(vmi, nic, dropped)
-        return AddressPlan((), dropped, problem, tuple(notes))
+        return AddressPlan((), dropped, problem)
     rules = InternalIPRules(provided, settings.node_ip_cidrs, settings.exclude_ranges, frozenset(present))
     choice = choose_internal_ips(candidates, rules)
     if not choice.internal:
-        return AddressPlan((), dropped, events.no_internal_ip(nic, reported, settings.node_ip_cidrs), tuple(notes))
-    notes += events.choice_notes(choice, provided, reported=reported, elsewhere=elsewhere, nic=nic)
+        return AddressPlan((), dropped, events.no_internal_ip(nic, reported, settings.node_ip_cidrs))
+    notes = events.choice_notes(choice, provided, reported=reported, nic=nic)
     hidden, hidden_notes = _hidden(node, settings, choice)
-    plan = _publish(node, candidates, choice, hidden)
+    others = {} if settings.management_network else _published_elsewhere(node, elsewhere, virtual_ips)
+    plan = _publish(node, candidates, choice, hidden, others)
     return replace(plan, dropped=(*dropped, *plan.dropped), notes=(*notes, *hidden_notes))
 
 
@@ -136,6 +155,17 @@ def _present_internal_ips(node: Node, virtual_ips: Collection[IPAddress]) -> tup
     if not was_initialised(node):
         return ()
     return read_addresses((a.address for a in node.status.addresses if a.type == "InternalIP"), virtual_ips)[0]
+
+
+def _published_elsewhere(
+    node: Node, elsewhere: Mapping[IPAddress, str], virtual_ips: Set[IPAddress]
+) -> dict[IPAddress, str]:
+    """Return the ExternalIPs of an initialised Node that the VM has on another interface, with its name.
+
+    Go providers before 0.2.6 publish the addresses of all interfaces.
+    """
+    texts = [a.address for a in node.status.addresses if a.type == "ExternalIP" and was_initialised(node)]
+    return {address: elsewhere[address] for address in read_addresses(texts, virtual_ips)[0] if address in elsewhere}
 
 
 def _hidden(node: Node, settings: NodeSettings, choice: Choice) -> tuple[_HiddenRanges, list[EventMessage]]:
@@ -170,19 +200,22 @@ def _additional_internal_ips(value: str) -> tuple[tuple[IPNetwork, ...], str]:
     return tuple(ranges), f"no IP addresses: {', '.join(bad)}" if bad else ""
 
 
-def _publish(node: Node, candidates: Candidates, choice: Choice, hidden: _HiddenRanges) -> AddressPlan:
+def _publish(
+    node: Node, candidates: Candidates, choice: Choice, hidden: _HiddenRanges, others: Mapping[IPAddress, str]
+) -> AddressPlan:
     published: list[NodeAddress] = []
     dropped: list[DroppedAddress] = []
     reasons = {str(address): because for address, because in choice.reasons.items()}
     kept = tuple(address for address in candidates.stand_ins if address in choice.internal)
-    for address in (*candidates.reported, *kept):
+    for address in dict.fromkeys((*candidates.reported, *kept, *others)):
         if address in choice.internal:
             published.append(NodeAddress(type="InternalIP", address=str(address)))
             continue
         reason = next((r for r, ranges in hidden.items() if any(address in entry for entry in ranges)), None)
         if reason is None:
             published.append(NodeAddress(type="ExternalIP", address=str(address)))
-            reasons[str(address)] = f"another address of interface {candidates.interface}"
+            interface = candidates.interface if address in candidates.reported else others[address]
+            reasons[str(address)] = f"another address of interface {interface}"
         else:
             dropped.append(DroppedAddress(str(address), reason))
     published.append(NodeAddress(type="Hostname", address=node.metadata.name))
@@ -193,13 +226,13 @@ def _publish(node: Node, candidates: Candidates, choice: Choice, hidden: _Hidden
     return AddressPlan(addresses, tuple(dropped), reasons=reasons)
 
 
-def _verdicts(
-    vmi: VirtualMachineInstance, nic: Nic | None, settings: NodeSettings, plan: AddressPlan
-) -> tuple[AddressVerdict, ...]:
+def _verdicts(vmi: VirtualMachineInstance, nic: Nic | None, plan: AddressPlan) -> tuple[AddressVerdict, ...]:
     network = nic.network if nic else ""
     kinds = {address.address: address.type for address in plan.addresses}
-    verdicts = [*(_reported(vmi, nic, kinds, plan) if nic else ()), *_elsewhere(vmi, nic, settings)]
+    verdicts = list(_reported(vmi, nic, kinds, plan) if nic else ())
     shown = {verdict.address for verdict in verdicts if verdict.kind}
+    verdicts += _elsewhere(vmi, nic, {one: kind for one, kind in kinds.items() if one not in shown}, plan)
+    shown |= {verdict.address for verdict in verdicts if verdict.kind}
     for address, kind in kinds.items():
         if address not in shown:
             where = "" if kind == "Hostname" else network
@@ -228,11 +261,12 @@ def _reported(
         seen.add(plain)
 
 
-def _elsewhere(vmi: VirtualMachineInstance, nic: Nic | None, settings: NodeSettings) -> Iterator[AddressVerdict]:
-    """Yield a verdict on the addresses of the interfaces that do not count."""
-    networks, asked = vmi.spec.multus_networks, settings.management_network
-    chosen = f"--management-network {asked}" if asked else "the first interface"
-    why = f"addresses are read from {nic.name} ({chosen})" if nic else "no interface of the VM counts"
+def _elsewhere(
+    vmi: VirtualMachineInstance, nic: Nic | None, kinds: dict[str, str], plan: AddressPlan
+) -> Iterator[AddressVerdict]:
+    """Yield a verdict on the addresses of the other interfaces; ``kinds`` are of those that are published."""
+    networks = vmi.spec.multus_networks
+    why = f"addresses are read from {nic.name} ({nic.because})" if nic else "no interface of the VM counts"
     entries = (vmi.status.interfaces if vmi.status else None) or ()
     counts = next((entry for entry in entries if nic is not None and entry.name == nic.name), None)
     for entry in entries:
@@ -240,7 +274,10 @@ def _elsewhere(vmi: VirtualMachineInstance, nic: Nic | None, settings: NodeSetti
             continue
         for text in entry.addresses:
             name = entry.name or entry.interface_name
-            yield AddressVerdict(text, name, networks.get(entry.name, ""), "", f"on another interface: {why}")
+            plain = _plain(text)
+            kind = kinds.pop(plain, "")
+            because = plan.reasons[plain] if kind else f"on another interface: {why}"
+            yield AddressVerdict(plain if kind else text, name, networks.get(entry.name, ""), kind, because)
 
 
 def _plain(text: str) -> str:

@@ -9,6 +9,7 @@ plan says what it waits for. Differences from the Go framework, which removes th
 * Addresses, zone and region of an initialised Node follow the VM at every look; Go puts the taint back to that end.
 * The VM's name is recorded on the Node, so that after a restart the very VM can be asked for (``existence``). It
   comes with what is written anyway, and only while the provider ID shows that it is this VM.
+* The network of the addresses is recorded on the Node, so that it is not guessed again (``interfaces``).
 * The provider ID is written once, and only together with the initialisation, as in Go.
 """
 
@@ -23,7 +24,7 @@ from harvester_ccm.errors import CCMError, Forbidden, NotServed
 from harvester_ccm.model.core import Node, format_provider_id, parse_provider_id
 from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import MACHINE_RECORD, NodeReason
+from harvester_ccm.names import MACHINE_RECORD, NODE_NETWORK_RECORD, NodeReason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
 from harvester_ccm.plan.node.events import not_running
@@ -158,7 +159,7 @@ def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
     provider_id = format_provider_id(vm.uid) if tainted and not node.spec.provider_id else None
     patches = (
         addresses_patch(node, addresses.addresses) if addresses.addresses else None,
-        identity_patch(node, provider_id, _with_record(node, vm, topology.change), initialised=tainted),
+        identity_patch(node, provider_id, _with_records(node, vm, addresses, topology.change), initialised=tainted),
     )
     return replace(
         _telling(node, addresses, view.match.note, topology.notes),
@@ -177,10 +178,17 @@ def _telling(
     return NodePlan(notes=emitted, remarks=remarks, dropped=addresses.dropped)
 
 
-def _with_record(node: Node, vm: VM, change: MetadataChange) -> MetadataChange:
-    """Return the change together with the record of the VM's name, where something is written anyway."""
+def _with_records(node: Node, vm: VM, addresses: AddressPlan, change: MetadataChange) -> MetadataChange:
+    """Return the change together with the records of the VM's name and of the network, where they are due.
+
+    They come with what is written anyway. The network of a VM with several is worth a write of its own: while the guest
+    agent is silent about it, nothing else tells that the addresses of another one are not the Node's.
+    """
     written = uninitialized_taints(node) or change.labels or change.annotations
-    proven = not node.spec.provider_id or parse_provider_id(node.spec.provider_id) == vm.uid
-    if not written or not proven or node.metadata.annotation(MACHINE_RECORD) == vm.name:
-        return change
-    return replace(change, annotations={**change.annotations, MACHINE_RECORD: vm.name})
+    records = {}
+    if written and (not node.spec.provider_id or parse_provider_id(node.spec.provider_id) == vm.uid):
+        records[MACHINE_RECORD] = vm.name
+    if addresses.addresses and addresses.nic is not None and (written or addresses.nic.guessed_among):
+        records[NODE_NETWORK_RECORD] = addresses.nic.network
+    due = {key: value for key, value in records.items() if node.metadata.annotation(key) != value}
+    return replace(change, annotations={**change.annotations, **due})

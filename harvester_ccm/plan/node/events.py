@@ -136,19 +136,31 @@ def invalid_additional(value: str, cause: str) -> EventMessage:
     return warning(NodeReason.ADDITIONAL_IPS_INVALID, text, subject=value)
 
 
+def provided_elsewhere(misplaced: Sequence[IPAddress], elsewhere: Mapping[IPAddress, str], nic: Nic) -> EventMessage:
+    """Return the note for a kubelet's address that the VM has in another network than the one that counts."""
+    names = ", ".join(map(str, misplaced))
+    interfaces = ", ".join(sorted({elsewhere[address] for address in misplaced}))
+    return warning(
+        NodeReason.PROVIDED_IP_NOT_FOUND,
+        f"Annotation {PROVIDED_NODE_IP} names {names}, which the VM has on interface {interfaces} and not on network "
+        f"{nic.network} ({nic.because}). A new Node waits, and one that has addresses keeps them. Name the network of "
+        f"interface {interfaces} with --management-network, or correct the kubelet's --node-ip",
+        subject=names,
+    )
+
+
 def choice_notes(
     choice: Choice,
     provided: Sequence[IPAddress],
     *,
     reported: Sequence[IPAddress],
-    elsewhere: Mapping[IPAddress, str],
     nic: Nic,
 ) -> list[EventMessage]:
     """Return what the owner of the Node should know about the choice."""
     notes = []
     missing = [address for address in provided if address not in choice.internal]
     if missing:
-        notes.append(_provided_missing(missing, reported, elsewhere, nic))
+        notes.append(_provided_missing(missing, reported, nic))
     if not reported:
         used = ", ".join(str(address) for address in provided if address in choice.internal)
         notes.append(_provided_trusted(used, nic))
@@ -159,20 +171,12 @@ def choice_notes(
     return notes
 
 
-def _provided_missing(
-    missing: Sequence[IPAddress], reported: Sequence[IPAddress], elsewhere: Mapping[IPAddress, str], nic: Nic
-) -> EventMessage:
+def _provided_missing(missing: Sequence[IPAddress], reported: Sequence[IPAddress], nic: Nic) -> EventMessage:
     names, seen = ", ".join(map(str, missing)), ", ".join(map(str, reported))
-    interfaces = ", ".join(sorted({elsewhere[address] for address in missing if address in elsewhere}))
-    hint = (
-        f"It is on interface {interfaces}: name that network with --management-network"
-        if interfaces
-        else "Correct the kubelet's --node-ip or the address of the VM"
-    )
     return warning(
         NodeReason.PROVIDED_IP_NOT_FOUND,
         f"Annotation {PROVIDED_NODE_IP} names {names}, which the VM does not have on network {nic.network} "
-        f"(it has {seen}); another address was chosen. {hint}",
+        f"(it has {seen}); another address was chosen. Correct the kubelet's --node-ip or the address of the VM",
         subject=names,
     )
 

@@ -5,6 +5,7 @@ Differences from the Go provider, all for reports that it handles badly:
 * One unreadable entry is dropped and the others are used; Go drops all.
 * IPv4-mapped addresses become IPv4, a zone is cut off, a repeated address counts once; Go publishes them as they are.
 * Virtual IPs of load balancers are dropped; Go publishes them.
+* Without ``--management-network`` an interface of several is chosen by evidence; Go takes the first one.
 * A network name without a namespace in the VM means the VM's own namespace; Go compares the text.
 """
 
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from harvester_ccm.model.harvester import VirtualMachineInstance
+from harvester_ccm.names import NODE_NETWORK_RECORD, PROVIDED_NODE_IP
 from harvester_ccm.netip import IPAddress, plain_address
 
 _BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
@@ -46,26 +48,85 @@ class DroppedAddress:
 
 
 @dataclass(frozen=True)
+class NetworkEvidence:
+    """What tells in which network a Node's addresses are, strongest first."""
+
+    asked: str | None = None
+    """``--management-network``: no interface in another network counts, whatever the rest says."""
+    provided: tuple[IPAddress, ...] = ()
+    """Addresses the kubelet was given."""
+    present: tuple[IPAddress, ...] = ()
+    """InternalIPs of an initialised Node."""
+    recorded: str = ""
+    """Network that was chosen before, as the Node says."""
+
+
+@dataclass(frozen=True)
 class Nic:
     """The interface whose addresses are the Node's."""
 
     name: str
     network: str
+    """As ``namespace/name``."""
+    because: str
     guessed_among: tuple[str, ...] = ()
-    """Names of all candidates, when no network was asked for and there are several."""
+    """Names of all candidates, when there are several and neither the flag nor the kubelet says which."""
 
 
-def management_nic(vmi: VirtualMachineInstance, network: str | None) -> Nic | None:
-    """Return the first interface in the network ``namespace/name``, without a network the first one at all.
+def management_nic(vmi: VirtualMachineInstance, evidence: NetworkEvidence) -> Nic | None:
+    """Return the interface that the evidence speaks for, the first one when there is none.
 
-    Interfaces in the pod network never count. None: the VM has no such interface.
+    Interfaces in the pod network never count. None: the VM has no interface that does.
     """
-    namespace, attached = vmi.metadata.namespace, vmi.spec.multus_networks
-    wanted = _qualified(network, namespace) if network else None
-    for name, net in attached.items():
-        if wanted is None or _qualified(net, namespace) == wanted:
-            return Nic(name, net, tuple(attached) if wanted is None and len(attached) > 1 else ())
-    return None
+    nics, asked = _attached(vmi), evidence.asked
+    if asked:
+        nics = _inside_network(nics, _qualified(asked, vmi.metadata.namespace))
+        because = f"--management-network {asked}"
+        found = _with_one_of(vmi, nics, evidence.provided) or _by_node(vmi, nics, evidence)
+        return replace(found, because=because) if found else None
+    found = _with_one_of(vmi, nics, evidence.provided)
+    if found is not None:
+        return replace(found, because=f"it has the address in annotation {PROVIDED_NODE_IP}")
+    found = _by_node(vmi, nics, evidence)
+    if found is None or len(nics) == 1:
+        return found
+    return replace(found, guessed_among=tuple(nic.name for nic in nics))
+
+
+def _by_node(vmi: VirtualMachineInstance, nics: list[Nic], evidence: NetworkEvidence) -> Nic | None:
+    """Return the interface that the Node speaks for: by its InternalIP, else by its record."""
+    found = _with_one_of(vmi, nics, evidence.present)
+    if found is not None:
+        return replace(found, because="it has the InternalIP of the Node")
+    recorded = _inside_network(nics, evidence.recorded)
+    if len(recorded) == 1:
+        return replace(recorded[0], because=f"annotation {NODE_NETWORK_RECORD} on the Node names its network")
+    # A guest agent goes silent about an interface for moments.
+    families = {address.version for address in evidence.present}
+    silent = [nic for nic in recorded or nics if families.isdisjoint(a.version for a in _usable(vmi, nic))]
+    if families and silent:
+        return replace(silent[0], because="no interface reports the InternalIP of the Node, and this one may have it")
+    return next(iter(recorded or nics), None)
+
+
+def _with_one_of(vmi: VirtualMachineInstance, nics: Iterable[Nic], sought: Iterable[IPAddress]) -> Nic | None:
+    """Return the interface that has the first of the addresses that any has."""
+    found = {address: nic for nic in reversed([*nics]) for address in _usable(vmi, nic)}
+    return next((found[address] for address in sought if address in found), None)
+
+
+def _usable(vmi: VirtualMachineInstance, nic: Nic) -> tuple[IPAddress, ...]:
+    return read_addresses(reported_addresses(vmi, nic), frozenset())[0]
+
+
+def _attached(vmi: VirtualMachineInstance) -> list[Nic]:
+    namespace = vmi.metadata.namespace
+    networks = vmi.spec.multus_networks.items()
+    return [Nic(name, _qualified(network, namespace), "the first interface") for name, network in networks]
+
+
+def _inside_network(nics: Iterable[Nic], network: str) -> list[Nic]:
+    return [nic for nic in nics if nic.network == network]
 
 
 def reported_addresses(vmi: VirtualMachineInstance, nic: Nic) -> tuple[str, ...]:
@@ -76,14 +137,13 @@ def reported_addresses(vmi: VirtualMachineInstance, nic: Nic) -> tuple[str, ...]
 
 
 def addresses_elsewhere(vmi: VirtualMachineInstance, nic: Nic) -> dict[IPAddress, str]:
-    """Return the addresses that the VM's other interfaces have now, with the name of the interface."""
-    interfaces = vmi.status.interfaces if vmi.status else None
-    found: dict[IPAddress, str] = {}
-    for entry in interfaces or ():
-        if entry.name != nic.name:
-            usable, _ = read_addresses((*(entry.ip_addresses or ()), entry.ip_address), frozenset())
-            found |= dict.fromkeys(usable, entry.name or entry.interface_name)
-    return found
+    """Return the addresses that the VM has now in its other VM networks, with the name of the interface.
+
+    A device that the guest made itself, such as a bridge, is in no network of the VM: what it has may well be the
+    address of the interface that counts.
+    """
+    others = [other for other in _attached(vmi) if other.name != nic.name]
+    return {address: other.name for other in others for address in _usable(vmi, other)}
 
 
 def read_addresses(

@@ -342,13 +342,20 @@ def test_kubelets_address_does_not_stand_in_when_switched_off() -> None:
     assert (plan.addresses, reasons(plan)) == ((), ["NO_ADDRESS"])
 
 
-def test_provided_address_on_another_interface_is_named() -> None:
+@pytest.mark.parametrize(
+    ("network", "expected", "told"),
+    [
+        pytest.param(None, "I 10.2.0.1, H w1", [], id="no flag: the kubelet's address says which interface counts"),
+        pytest.param("prod/a", "", ["PROVIDED_IP_NOT_FOUND"], id="the flag contradicts it"),
+    ],
+)
+def test_provided_address_on_another_interface(network: str | None, expected: str, told: list[str]) -> None:
     machine = instance(
         networks=[("nic-1", "prod/a"), ("nic-2", "prod/b")],
         ips=["10.1.0.1"],
         interfaces=[{"name": "nic-2", "ipAddress": "10.2.0.1"}],
     )
     new = node(taints=[UNINITIALIZED], annotations={PROVIDED: "10.2.0.1"})
-    plan = plan_addresses(new, machine, settings=node_settings())
-    assert shown(plan.addresses) == "I 10.1.0.1, H w1"
-    assert "It is on interface nic-2: name that network with --management-network" in plan.notes[-1].message
+    plan = plan_addresses(new, machine, settings=policy(network=network))
+    assert (shown(plan.addresses), reasons(plan)) == (expected, told)
+    assert plan.problem is None or "which the VM has on interface nic-2" in plan.problem.message

@@ -97,10 +97,11 @@ def test_virtual_ip_is_never_a_node_address(present: str, ips: str, expected: st
     assert shown(replanned(present, ips, vips="10.0.0.99").addresses) == expected
 
 
-def test_address_that_moved_to_another_interface_is_not_kept() -> None:
+def test_address_that_moved_out_of_the_network_that_the_flag_names_is_not_kept() -> None:
     known = node(provider_id="harvester://uid-w1", addresses=pairs(DUAL))
-    machine = instance(ips=["fd00::1"], interfaces=[{"name": "nic-2", "ipAddresses": ["10.0.0.1"]}])
-    plan = plan_addresses(known, machine, settings=node_settings())
+    nics = [("nic-1", "prod/mgmt"), ("nic-2", "prod/storage")]
+    machine = instance(networks=nics, ips=["fd00::1"], interfaces=[{"name": "nic-2", "ipAddresses": ["10.0.0.1"]}])
+    plan = plan_addresses(known, machine, settings=policy(network="prod/mgmt"))
     assert shown(plan.addresses) == "I fd00::1, H w1"
 
 

@@ -89,6 +89,7 @@ def test_initialisation_in_its_order() -> None:
                         "annotations": {
                             "cloudprovider.harvesterhci.io/topology": '{"region":"us-west","zone":"us-west-1a"}',
                             "cloudprovider.harvesterhci.io/virtual-machine": "w1",
+                            "cloudprovider.harvesterhci.io/node-network": "prod/mgmt",
                         },
                     },
                     "spec": {"providerID": "harvester://uid-w1"},
