@@ -30,7 +30,7 @@ from harvester_ccm.model.harvester import (
 )
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.plan.node.addresses import AddressVerdict, plan_addresses
-from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
+from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
 from harvester_ccm.plan.node.existence import LiveGet, power, vm_existence
 from harvester_ccm.plan.node.lifecycle import (
     AbsenceCount,
@@ -41,7 +41,7 @@ from harvester_ccm.plan.node.lifecycle import (
 )
 from harvester_ccm.plan.node.match import Match, match_vm, wants_hostname
 from harvester_ccm.plan.node.patch import NodeRequest, patch_request, uninitialized_taints
-from harvester_ccm.plan.node.vms import VM, agent_connected, may_be_asked, phase
+from harvester_ccm.plan.node.vms import agent_connected, may_be_asked, phase
 
 GUEST_AGENTS_ASKED: Final = 50
 """At most so many guest agents are asked for their host name to find the VM of one Node."""
@@ -128,14 +128,8 @@ def _stand_in(vmi: VirtualMachineInstance, inventory: Inventory) -> VirtualMachi
     meta = vmi.metadata
     node = inventory.node(meta.name)
     uid = parse_provider_id(node.spec.provider_id) if node else None
-    return VirtualMachine(
-        metadata=ObjectMeta(
-            name=meta.name,
-            namespace=meta.namespace,
-            uid=uid or f"uid-of-vm-{meta.name}",
-            labels=meta.labels,
-        )
-    )
+    uid = uid or f"uid-of-vm-{meta.name}"
+    return VirtualMachine(metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, uid=uid, labels=meta.labels))
 
 
 def _chosen(call: Call, inventory: Inventory) -> tuple[Node, str]:
@@ -171,16 +165,13 @@ _NOT_REMEMBERED: Final = "what the running program remembers of the Node's VM is
 class NodeReport:
     """The explanation of one Node."""
 
-    node: Node
-    match: Match
+    view: NodeView
     addresses: tuple[AddressVerdict, ...]
     plan: NodePlan
     lifecycle: LifecyclePlan
     existence: str
     """What is certain about the VM's existence, and by which answer."""
     steps: tuple[Document, ...]
-    confirmations: int
-    """How many times the VM must be certainly gone before the Node is deleted."""
     assumptions: tuple[str, ...]
 
     @property
@@ -191,14 +182,24 @@ class NodeReport:
 
     def document(self) -> Document:
         """Return the explanation for scripts; docs/reference/commands.md describes it."""
-        vm, waiting = self.match.vm, self.plan.waiting
+        node, waiting = self.view.node, self.plan.waiting
         return {
-            "node": self.node.metadata.name,
-            "initialised": not uninitialized_taints(self.node),
-            "machine": _vm_document(self.match, vm) if vm else None,
+            "node": node.metadata.name,
+            "initialised": not uninitialized_taints(node),
+            "machine": _vm_document(self.view.match),
             "sighting": self.existence,
             "notKept": self.plan.left_alone or None,
-            "addresses": [_address_document(one) for one in self.addresses],
+            "addresses": [
+                {
+                    "address": one.address,
+                    "interface": one.interface or None,
+                    "network": one.network or None,
+                    "kept": bool(one.kind),
+                    "type": one.kind or None,
+                    "reason": one.because,
+                }
+                for one in self.addresses
+            ],
             "steps": list(self.steps),
             "waitsFor": event_document(waiting) if waiting else None,
             "remarks": [event_document(note) for note in self.plan.remarks],
@@ -207,11 +208,11 @@ class NodeReport:
 
     def text(self) -> Document:
         """Return the explanation for people: what the objects say, and each request in one line."""
-        node = self.node
+        node, confirmations = self.view.node, self.view.settings.deletion_confirmations
         state = "waits for its initialisation" if uninitialized_taints(node) else "initialised"
         steps = [request_text(step, {}) for step in self.steps]
         if self.lifecycle.done is not None:
-            times = f"once its VM has been certainly gone {self.confirmations} times with some seconds in between"
+            times = f"once its VM has been certainly gone {confirmations} times with some seconds in between"
             steps = [f"{text}, {times}" if text.startswith("delete ") else text for text in steps]
         return {
             "node": node.metadata.name,
@@ -247,18 +248,18 @@ def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get:
     lifecycle = plan_lifecycle(life) if LIFECYCLE_CONTROLLER in settings.controllers else LifecyclePlan()
     if lifecycle.request is not None:
         sent.append(_request_document(lifecycle.request))
+    events = (plan.done, *plan.notes, lifecycle.note)
+    told: list[Document] = [{"event": event_document(event)} for event in events if event is not None]
     vmi = view.match.vm.vmi if view.match.vm else None
     taken = view.virtual_ips.addresses
     verdicts = plan_addresses(node, vmi, settings=nodes, virtual_ips=taken).verdicts if vmi else ()
     return NodeReport(
-        node=node,
-        match=view.match,
+        view=view,
         addresses=verdicts,
         plan=plan,
         lifecycle=lifecycle,
         existence=f"{life.existence.existence.value}: {life.existence.detail}",
-        steps=(*sent, *_events(plan, lifecycle)),
-        confirmations=nodes.deletion_confirmations,
+        steps=(*sent, *told),
         assumptions=(*inventory.assumptions, *([_NOT_REMEMBERED] if life.existence.unprovable else [])),
     )
 
@@ -274,30 +275,16 @@ def _rehearsed(node: Node, plan: NodePlan) -> tuple[list[Document], Node]:
     return sent, node
 
 
-def _events(plan: NodePlan, lifecycle: LifecyclePlan) -> Iterator[Document]:
-    for event in (plan.done, *plan.notes, lifecycle.note):
-        if event is not None:
-            yield {"event": event_document(event)}
-
-
 def _request_document(request: NodeRequest) -> Document:
     if request.method == "DELETE":
         return {"node": {"name": request.name, "delete": dict(request.body)}}
     return {"node": {"name": request.name, "subresource": request.subresource, "patch": dict(request.body)}}
 
 
-def _address_document(verdict: AddressVerdict) -> Document:
-    return {
-        "address": verdict.address,
-        "interface": verdict.interface or None,
-        "network": verdict.network or None,
-        "kept": bool(verdict.kind),
-        "type": verdict.kind or None,
-        "reason": verdict.because,
-    }
-
-
-def _vm_document(match: Match, vm: VM) -> Document:
+def _vm_document(match: Match) -> Document | None:
+    vm = match.vm
+    if vm is None:
+        return None
     return {
         "name": vm.name,
         "namespace": vm.object.metadata.namespace,
@@ -309,7 +296,7 @@ def _vm_document(match: Match, vm: VM) -> Document:
 
 
 def _vm_sentences(report: NodeReport) -> Iterator[str]:
-    vm, match = report.match.vm, report.match
+    match, vm = report.view.match, report.view.match.vm
     if vm is None:
         yield match.problem.message if match.problem else "none"
         yield f"the VM is {report.existence}"
