@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.backoff import backoff
@@ -38,7 +38,6 @@ log = structlog.get_logger(__name__)
 
 @dataclass
 class _Asked:
-    vmi_uid: str
     times: int = 0
     last: float = 0.0
     """Loop time of the last question."""
@@ -54,7 +53,7 @@ class GuestHostnames:
         self._vms = vms
         self._unmatched: set[str] = set()
         """Names of new Nodes whose VM is not known by anything that was read so far."""
-        self._asked: dict[str, _Asked] = {}
+        self._asked = Memories(_Asked)
         self._answers: dict[str, tuple[VirtualMachineInstance, str]] = {}
         self._first_answer = 0.0
         self._forbidden = False
@@ -83,17 +82,14 @@ class GuestHostnames:
     async def _ask(self, key: str) -> Outcome:
         vmi = self._candidate(key)
         if vmi is None:
-            self._asked.pop(key, None)
+            self._asked.forget(key)
             return Done()
         now = asyncio.get_running_loop().time()
-        asked = self._asked.get(key)
-        if asked is None or asked.vmi_uid != vmi.metadata.uid:
-            asked = self._asked[key] = _Asked(vmi.metadata.uid)
+        asked = self._asked.of(vmi)
         if now >= asked.due:
             asked.times += 1
-            first, longest = PAUSES
             asked.last = now
-            asked.due = now + backoff(asked.times, first=first, longest=longest)
+            asked.due = now + backoff(asked.times, first=PAUSES[0], longest=PAUSES[1])
             await self._question(key, vmi)
         return Retry(max(asked.due - asyncio.get_running_loop().time(), 0.0))
 
@@ -141,9 +137,9 @@ class GuestHostnames:
 
     def _consider_all(self) -> None:
         """Ask again soon: a guest has its name by the time that its Node joins."""
-        for asked in self._asked.values():
-            asked.due = min(asked.due, asked.last + PAUSES[0])
         for vmi in self._vms.vmis.all():
+            asked = self._asked.of(vmi)
+            asked.due = min(asked.due, asked.last + PAUSES[0])
             self.runner.enqueue(vmi.metadata.key)
 
     def _vmi_changed(self, _old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
