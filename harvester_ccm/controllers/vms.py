@@ -100,12 +100,9 @@ class VMCache:
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         before, after = (parse_provider_id(one.spec.provider_id) if one else None for one in (old, new))
         if before != after:
-            identities: frozenset[str] = frozenset()
-            for uid in {before, after} - {None}:
-                for vm in self.vms.by_index(UID, uid or ""):
-                    identities |= vm_identities(self._joined(vm))
+            vms = [vm for uid in (before, after) if uid is not None for vm in self.vms.by_index(UID, uid)]
             self._claims_changed = True
-            self._wake_nodes(identities)
+            self._wake_nodes(frozenset().union(*(vm_identities(self._joined(vm)) for vm in vms)))
         for name in {one.metadata.name for one in (old, new) if one is not None}:
             self._wake(name)
 

@@ -104,9 +104,8 @@ def no_address(vmi: VirtualMachineInstance, nic: Nic, dropped: Sequence[DroppedA
     """Return the note for an interface without a usable address."""
     where = f"VM {vmi.metadata.key} has no address yet on network {nic.network}"
     if dropped:
-        text = (
-            f"{where}: unusable are {_listed(dropped)}. Does the guest get an address from DHCP or its configuration?"
-        )
+        unusable = ", ".join(f"{entry.address} ({entry.reason})" for entry in dropped)
+        text = f"{where}: unusable are {unusable}. Does the guest get an address from DHCP or its configuration?"
     elif agent_connected(vmi):
         text = f"{where}: qemu-guest-agent is connected but reports none. Does the guest configure this interface?"
     else:
@@ -163,7 +162,11 @@ def choice_notes(
         notes.append(_provided_missing(missing, reported, nic))
     if not reported:
         used = ", ".join(str(address) for address in provided if address in choice.internal)
-        notes.append(_provided_trusted(used, nic))
+        text = (
+            f"The VM reports no address on network {nic.network}, so {used} from annotation {PROVIDED_NODE_IP} is the "
+            "InternalIP for now. Is qemu-guest-agent installed and running in the guest?"
+        )
+        notes.append(warning(NodeReason.PROVIDED_IP_TRUSTED, text, subject=used))
     if choice.despite_exclusion:
         used = ", ".join(map(str, choice.despite_exclusion))
         text = f"{used} is in --node-exclude-ip-ranges, and the InternalIP because the VM has no other of its family"
@@ -179,16 +182,3 @@ def _provided_missing(missing: Sequence[IPAddress], reported: Sequence[IPAddress
         f"(it has {seen}); another address was chosen. Correct the kubelet's --node-ip or the address of the VM",
         subject=names,
     )
-
-
-def _provided_trusted(used: str, nic: Nic) -> EventMessage:
-    return warning(
-        NodeReason.PROVIDED_IP_TRUSTED,
-        f"The VM reports no address on network {nic.network}, so {used} from annotation {PROVIDED_NODE_IP} is the "
-        "InternalIP for now. Is qemu-guest-agent installed and running in the guest?",
-        subject=used,
-    )
-
-
-def _listed(dropped: Sequence[DroppedAddress]) -> str:
-    return ", ".join(f"{entry.address} ({entry.reason})" for entry in dropped)

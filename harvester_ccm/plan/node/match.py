@@ -82,7 +82,8 @@ def find_vm(node: Node, index: VMIndex) -> Match:
     if uid is not None and uid in index.by_uid:
         return Match(index.by_uid[uid], MatchedBy.PROVIDER_ID)
     if not index.synced:
-        return Match(problem=_unsynced(index))
+        text = f"The VMs in Harvester namespace {index.cluster.namespace} have not been read completely yet"
+        return Match(problem=warning(NodeReason.HARVESTER_UNAVAILABLE, text, subject="unsynced"))
     match = _by_system_uuid(node, index) or _by_hostname(node, index) or _by_name(node, index)
     if match is None:
         return Match(problem=_not_found(node, index))
@@ -156,23 +157,16 @@ def _only(group: Sequence[VM], by: MatchedBy, identity: str) -> Match | None:
     )
 
 
-def _unsynced(index: VMIndex) -> EventMessage:
-    text = f"The VMs in Harvester namespace {index.cluster.namespace} have not been read completely yet"
-    return warning(NodeReason.HARVESTER_UNAVAILABLE, text, subject="unsynced")
-
-
 def _not_found(node: Node, index: VMIndex) -> EventMessage:
+    # What ``may_be_asked`` lets a guest agent be asked for.
+    cluster = index.cluster
+    label = f"{VM_CLUSTER}={cluster.name}" if cluster.named else f"{VM_CREATOR}={NODE_DRIVER}"
     return warning(
         NodeReason.VM_NOT_FOUND,
-        f"No VM of that name in namespace {index.cluster.namespace} of Harvester, and none with this Node's provider "
+        f"No VM of that name in namespace {cluster.namespace} of Harvester, and none with this Node's provider "
         f"ID, system UUID or guest host name {node.metadata.name}. Check the namespace in the cloud-config; a VM with "
-        f"another name than its Node must run qemu-guest-agent and have the label {_label_to_be_asked(index)}",
+        f"another name than its Node must run qemu-guest-agent and have the label {label}",
     )
-
-
-def _label_to_be_asked(index: VMIndex) -> str:
-    """Return the label with which ``may_be_asked`` lets a guest agent be asked for its host name."""
-    return f"{VM_CLUSTER}={index.cluster.name}" if index.cluster.named else f"{VM_CREATOR}={NODE_DRIVER}"
 
 
 def _foreign(vm: VM, index: VMIndex) -> EventMessage:
