@@ -42,7 +42,8 @@ def configure_logging(settings: LoggingSettings, stream: TextIO | None = None, *
         logger_factory=structlog.WriteLoggerFactory(output),
         cache_logger_on_first_use=cache,
     )
-    _route_library_logs()
+    logging.basicConfig(handlers=[_LibraryHandler(logging.WARNING)], level=logging.WARNING, force=True)
+    logging.captureWarnings(True)
 
 
 def _processors(log_format: LogFormat, *, colours: bool) -> tuple[Processor, ...]:
@@ -112,13 +113,3 @@ class _LibraryHandler(logging.Handler):
             )
         except Exception:  # the contract of logging.Handler: a record that cannot be written never raises
             self.handleError(record)
-
-
-def _route_library_logs() -> None:
-    root = logging.getLogger()
-    for handler in list(root.handlers):
-        if isinstance(handler, _LibraryHandler):
-            root.removeHandler(handler)
-    root.addHandler(_LibraryHandler(logging.WARNING))
-    root.setLevel(logging.WARNING)
-    logging.captureWarnings(True)
