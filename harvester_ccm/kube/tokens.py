@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import json
 import os
 import subprocess
@@ -226,8 +225,8 @@ class _Claims(msgspec.Struct):
 _decode_claims = msgspec.json.Decoder(_Claims).decode
 
 
-def token_expiry(token: str | None) -> float | None:
-    """Return when a token expires, in seconds since the epoch; None for one that is no JSON web token or does not say.
+def token_end(token: str | None) -> datetime | None:
+    """Return when a token expires; None for one that is no JSON web token or does not say.
 
     The signature is not looked at: only the server can tell whether a token is good.
     """
@@ -235,15 +234,7 @@ def token_expiry(token: str | None) -> float | None:
     if len(parts) != 3:
         return None
     try:
-        return _decode_claims(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))).exp
-    except (binascii.Error, ValueError, msgspec.MsgspecError):
-        return None
-
-
-def token_end(token: str | None) -> datetime | None:
-    """Return the same as a date."""
-    seconds = token_expiry(token)
-    try:
+        seconds = _decode_claims(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))).exp
         return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError, OSError):
+    except (ValueError, OverflowError, OSError, msgspec.MsgspecError):
         return None

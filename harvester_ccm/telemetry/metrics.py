@@ -26,7 +26,7 @@ from harvester_ccm.config import CONTROLLER_ALIASES
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.tokens import TokenSource, token_expiry
+from harvester_ccm.kube.tokens import TokenSource, token_end
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.telemetry import catalogue
 from harvester_ccm.telemetry.catalogue import Metric, MetricType
@@ -221,6 +221,7 @@ def _expiry(token: TokenSource) -> float | None:
     if token.blocking:
         return None
     try:
-        return token_expiry(token.get())
+        end = token_end(token.get())
     except CredentialError:
         return None
+    return end.timestamp() if end else None

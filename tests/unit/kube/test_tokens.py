@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harvester_ccm.kube.tokens import token_expiry
+from harvester_ccm.kube.tokens import token_end
 from tests.worlds.offline import json_web_token
 
 
@@ -26,4 +26,5 @@ from tests.worlds.offline import json_web_token
     ],
 )
 def test_a_token_may_say_when_it_expires(token: str | None, expiry: float | None) -> None:
-    assert token_expiry(token) == expiry
+    end = token_end(token)
+    assert (end and end.timestamp()) == expiry
