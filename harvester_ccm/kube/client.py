@@ -21,7 +21,6 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Final, Literal, Self, TypeVar, cast
 from urllib.parse import urlencode
 
@@ -110,9 +109,7 @@ class ApiClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -21,7 +21,7 @@ async def served(
         return
     # Loaded here only: without a server its libraries would take memory for nothing.
     from harvester_ccm.telemetry.auth import AccessReviewer  # noqa: PLC0415
-    from harvester_ccm.telemetry.server import HttpsServer  # noqa: PLC0415
+    from harvester_ccm.telemetry.server import https_server  # noqa: PLC0415
 
-    async with HttpsServer(settings, health, telemetry=telemetry, reviewer=AccessReviewer(guest)):
+    async with https_server(settings, health, telemetry=telemetry, reviewer=AccessReviewer(guest)):
         yield

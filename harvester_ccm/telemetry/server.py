@@ -11,11 +11,11 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 import structlog
 from aiohttp import web
@@ -63,52 +63,47 @@ class ServerLimits:
 USUAL_LIMITS: Final = ServerLimits()
 
 
-class HttpsServer:
-    """Serves from the start to the end of an ``async with`` block."""
+@asynccontextmanager
+async def https_server(
+    settings: ServerSettings,
+    health: HealthRegistry,
+    *,
+    telemetry: Telemetry,
+    reviewer: Reviewer,
+    limits: ServerLimits = USUAL_LIMITS,
+) -> AsyncIterator[None]:
+    """Serve for the time of a block. Raises ConfigurationError: port in use, certificate not usable."""
+    certificate = ServingCertificate(settings, look_seconds=limits.certificate_seconds)
+    await certificate.load()
+    listener = _listen(settings.bind_address, settings.port)
+    site = _Site(health, telemetry, reviewer, settings.open_paths)
+    connections = _Connections(site.handle, certificate, limits)
+    server = await asyncio.get_running_loop().create_server(
+        connections,
+        sock=listener,
+        backlog=BACKLOG,
+        ssl=certificate.context,
+        ssl_handshake_timeout=HANDSHAKE_SECONDS,
+        ssl_shutdown_timeout=1.0,
+    )
+    log.info("serving", address=settings.bind_address, port=settings.port)
+    try:
+        yield
+    finally:
+        server.close()
+        await connections.close()
 
-    def __init__(
-        self,
-        settings: ServerSettings,
-        health: HealthRegistry,
-        *,
-        telemetry: Telemetry,
-        reviewer: Reviewer,
-        limits: ServerLimits = USUAL_LIMITS,
-    ) -> None:
-        self._settings = settings
-        self._health = health
-        self._telemetry = telemetry
-        self._reviewer = reviewer
-        self._limits = limits
-        self._certificate = ServingCertificate(settings, look_seconds=limits.certificate_seconds)
-        self._connections: _Connections | None = None
-        self._server: asyncio.Server | None = None
 
-    async def __aenter__(self) -> Self:
-        """Start to serve. Raises ConfigurationError: port in use, certificate not usable."""
-        await self._certificate.load()
-        listener = _listen(self._settings.bind_address, self._settings.port)
-        self._connections = _Connections(self._handle, self._certificate, self._limits)
-        self._server = await asyncio.get_running_loop().create_server(
-            self._connections,
-            sock=listener,
-            backlog=BACKLOG,
-            ssl=self._certificate.context,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
-            ssl_shutdown_timeout=1.0,
-        )
-        log.info("serving", address=self._settings.bind_address, port=self._settings.port)
-        return self
+@dataclass(frozen=True)
+class _Site:
+    """What is served, and to whom."""
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._server is not None:
-            self._server.close()
-        if self._connections is not None:
-            await self._connections.close()
+    health: HealthRegistry
+    telemetry: Telemetry
+    reviewer: Reviewer
+    open_paths: frozenset[str]
 
-    async def _handle(self, request: web.BaseRequest) -> web.Response:
+    async def handle(self, request: web.BaseRequest) -> web.Response:
         answer = await self._answer(request)
         headers = {**_HEADERS, "Content-Type": answer.content_type}
         if answer.status == HTTPStatus.UNAUTHORIZED:
@@ -124,15 +119,15 @@ class HttpsServer:
             return say(HTTPStatus.NOT_FOUND, "not found; there are /healthz, /livez, /readyz and /metrics")
         if request.method not in ("GET", "HEAD"):
             return say(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is served")
-        public = is_open(path, self._settings.open_paths)
+        public = is_open(path, self.open_paths)
         if not public:
-            refusal = await self._reviewer.refusal(request.headers.get("Authorization", ""), path)
+            refusal = await self.reviewer.refusal(request.headers.get("Authorization", ""), path)
             if refusal is not None:
                 return refusal
         if path == METRICS:
-            body, content_type = self._telemetry.exposition(request.headers.get("Accept", ""))
+            body, content_type = self.telemetry.exposition(request.headers.get("Accept", ""))
             return HttpAnswer(HTTPStatus.OK, body, content_type)
-        results = self._health.results(HEALTH[endpoint])
+        results = self.health.results(HEALTH[endpoint])
         if check:
             found = [one for one in results if one.name == check]
             return single(found[0], explain=not public) if found else say(HTTPStatus.NOT_FOUND, "no such check")

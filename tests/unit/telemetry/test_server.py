@@ -18,7 +18,7 @@ from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.telemetry.answers import HttpAnswer, say
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.server import HttpsServer, ServerLimits
+from harvester_ccm.telemetry.server import ServerLimits, https_server
 
 HOST = "ccm.example.org"
 
@@ -104,7 +104,7 @@ def limits() -> ServerLimits:
 @pytest.fixture
 async def scene(serving: ServerSettings, tmp_path: Path, limits: ServerLimits) -> AsyncIterator[RunningServer]:
     health, gate = HealthRegistry(), Gate()
-    async with HttpsServer(serving, health, telemetry=Telemetry("1.2.3"), reviewer=gate, limits=limits):
+    async with https_server(serving, health, telemetry=Telemetry("1.2.3"), reviewer=gate, limits=limits):
         yield RunningServer(Client(serving.port, tmp_path / "ca.crt"), serving, health, gate)
 
 
@@ -156,7 +156,7 @@ async def test_what_is_open_is_a_setting(serving: ServerSettings, tmp_path: Path
     gate = Gate()
     health = HealthRegistry()
     health.add("harvester-reachable", lambda: "no route to host", Aspect.READY)
-    async with HttpsServer(settings, health, telemetry=Telemetry("1"), reviewer=gate):
+    async with https_server(settings, health, telemetry=Telemetry("1"), reviewer=gate):
         client = Client(serving.port, tmp_path / "ca.crt")
 
         assert (await client.get("/metrics")).status == 200
@@ -224,7 +224,7 @@ async def ended(reader: asyncio.StreamReader) -> bool:
 
 async def test_the_end_of_the_block_ends_open_connections(serving: ServerSettings, tmp_path: Path) -> None:
     client = Client(serving.port, tmp_path / "ca.crt")
-    async with HttpsServer(serving, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
+    async with https_server(serving, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
         reader, writer = await client.open()
     async with asyncio.timeout(5):
         assert await ended(reader)
@@ -252,7 +252,7 @@ async def test_a_port_in_use_ends_the_start_with_one_sentence(serving: ServerSet
     with socket.create_server(("127.0.0.1", serving.port)):
         message = rf"^cannot listen on 127\.0\.0\.1:{serving.port}: Address already in use; another process"
         with pytest.raises(ConfigurationError, match=message):
-            async with HttpsServer(serving, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
+            async with https_server(serving, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
                 pass
 
 
@@ -260,18 +260,18 @@ async def test_an_address_of_another_host_ends_the_start(serving: ServerSettings
     settings = replace(serving, bind_address="192.0.2.1")
 
     with pytest.raises(ConfigurationError, match="this host has no such address: set --bind-address"):
-        async with HttpsServer(settings, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
+        async with https_server(settings, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
             pass
 
 
 async def test_all_addresses_means_both_families(serving: ServerSettings, tmp_path: Path) -> None:
     settings = replace(serving, bind_address="::")
-    async with HttpsServer(settings, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
+    async with https_server(settings, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
         for host in ("127.0.0.1", "::1"):
             assert (await Client(serving.port, tmp_path / "ca.crt", host).get("/livez")).body == "ok"
 
 
 async def test_a_restart_finds_its_port_free(serving: ServerSettings, tmp_path: Path) -> None:
     for _ in range(2):
-        async with HttpsServer(serving, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
+        async with https_server(serving, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
             assert (await Client(serving.port, tmp_path / "ca.crt").get("/livez")).body == "ok"
