@@ -248,6 +248,8 @@ class Runner:
                 if key in self._again:
                     self._again.discard(key)
                     self.enqueue(key)
+            # Many keys that need no request must not keep the Lease and the watches from their turn.
+            await asyncio.sleep(0)
 
     async def _work_on(self, key: str) -> None:
         try:

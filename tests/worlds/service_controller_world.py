@@ -122,7 +122,9 @@ class ServiceControllerWorld:
         """Return when the caches have caught up and the queue has handed out what that woke."""
         await self.guest.delivered()
         await self.harvester.delivered()
-        await asyncio.sleep(0)
+        # Its one worker gives the others a turn after each key.
+        for _ in range(self.controller.runner.depth + 1):
+            await asyncio.sleep(0)
 
     async def reconcile(self, key: str) -> Outcome:
         """Let the caches catch up and bring one Service nearer to what it should be."""

@@ -282,17 +282,18 @@ def listeners(service: Service, secondaries: Iterable[Service]) -> tuple[Listene
 
     Ports without a node port (not yet allocated) are left out. Names are unique DNS labels.
     """
-    made: list[Listener] = []
+    made: dict[tuple[str, int], Listener] = {}
     used: set[str] = set()
     for owner in (service, *secondaries):
         for port in owner.spec.ports:
-            if not port.node_port or any((m.protocol, m.port) == (port.protocol, port.port) for m in made):
+            if not port.node_port or (port.protocol, port.port) in made:
                 continue
             wish = port.name if port.name and owner is service else f"{port.protocol.lower()}-{port.port}"
             name = _unused(wish, used)
             used.add(name)
-            made.append(Listener(name=name, port=port.port, protocol=port.protocol, backend_port=port.node_port))
-    return tuple(made)
+            listener = Listener(name=name, port=port.port, protocol=port.protocol, backend_port=port.node_port)
+            made[port.protocol, port.port] = listener
+    return tuple(made.values())
 
 
 def _unused(wish: str, used: set[str]) -> str:

@@ -7,8 +7,10 @@ value and what was expected, and never hides the others.
 from __future__ import annotations
 
 import difflib
+import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from harvester_ccm.model.core import ConfigMap, Service, ServicePort, published_devices
@@ -36,6 +38,8 @@ from harvester_ccm.plan.service.kube_vip import requested_address
 Ipam = Literal["pool", "dhcp"]
 WorkloadType = Literal["cluster", "vm"]
 
+MOST_UNKNOWN: Final = 5
+"""Annotations that mean nothing and are told by name; there may be thousands, and each costs a comparison."""
 LONGEST_SHOWN: Final = 200
 """Characters of a wrong value that are repeated to the user."""
 HEALTH_CHECK_DEFAULTS: Final = {
@@ -215,13 +219,18 @@ _KNOWN: Final = frozenset(
 
 def unknown_annotations(service: Service) -> tuple[EventMessage, ...]:
     """Return one note about all annotations of our prefix that mean nothing, each with the nearest known one."""
-    unknown = sorted(key for key in service.metadata.annotations or {} if key.startswith(PREFIX) and key not in _KNOWN)
+    unknown = [key for key in service.metadata.annotations or {} if key.startswith(PREFIX) and key not in _KNOWN]
     if not unknown:
         return ()
-    described = []
-    for key in unknown:
-        # The common prefix would make any two keys look alike.
-        names = sorted(name.removeprefix(PREFIX) for name in _KNOWN)
-        nearest = difflib.get_close_matches(key.removeprefix(PREFIX).lower(), names, 1, 0.7)
-        described.append(f"{key} (did you mean {PREFIX}{nearest[0]}?)" if nearest else key)
-    return (EventMessage("Warning", Reason.IGNORED, f"Unknown annotations have no effect: {', '.join(described)}"),)
+    shown = ", ".join(map(_likened, heapq.nsmallest(MOST_UNKNOWN, unknown)))
+    more = f" and {len(unknown) - MOST_UNKNOWN} more" if len(unknown) > MOST_UNKNOWN else ""
+    return (EventMessage("Warning", Reason.IGNORED, f"Unknown annotations have no effect: {shown}{more}"),)
+
+
+@lru_cache(maxsize=256)
+def _likened(key: str) -> str:
+    """Return an unknown annotation with the known one that it is most like."""
+    # The common prefix would make any two keys look alike.
+    names = sorted(name.removeprefix(PREFIX) for name in _KNOWN)
+    nearest = difflib.get_close_matches(key.removeprefix(PREFIX).lower(), names, 1, 0.7)
+    return f"{key} (did you mean {PREFIX}{nearest[0]}?)" if nearest else key

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
@@ -223,12 +224,30 @@ def _refusal(why: str) -> EventMessage:
     return EventMessage("Warning", Reason.SHARING_REFUSED, f"The address cannot be shared. {why}")
 
 
-def port_clashes(primary: Service, secondaries: Iterable[Service], cluster: ClusterIdentity) -> dict[str, Clash | None]:
-    """Return for each Service that wants the primary's address the clash of its ports with others', or None.
+class _Group(tuple[Service, ...]):
+    """A primary and those that want its address, to be looked up by: one change makes all of them ask the same."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return hash(tuple((one.metadata.uid, one.metadata.resource_version) for one in self))
+
+
+def port_clashes(
+    primary: Service, secondaries: Iterable[Service], cluster: ClusterIdentity
+) -> Mapping[str, Clash | None]:
+    """Return for each Service that wants the primary's address the clash of its ports with others', or None."""
+    return _clashes(_Group((primary, *sorted(secondaries, key=lambda one: one.metadata.key))), cluster)
+
+
+@lru_cache(maxsize=64)
+def _clashes(group: _Group, cluster: ClusterIdentity) -> Mapping[str, Clash | None]:
+    """Return the clashes for the first of the group as the primary of the others.
 
     TCP and UDP of one number are different ports. A port belongs to the Service that is served with it on this address
     already, so an edit of another one cannot take it away; after that the rank decides.
     """
+    primary, *secondaries = group
     label = primary_label(primary.metadata.key)
     served = (one for one in secondaries if _is_served_by_us(one, cluster))
     ordered = sorted(served, key=lambda one: _rank(one, label))

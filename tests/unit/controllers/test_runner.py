@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 from structlog.testing import capture_logs
@@ -336,6 +337,18 @@ async def test_keys_of_a_group_are_worked_on_one_at_a_time_and_in_order() -> Non
         assert (runner.busy, runner.depth) == (0, 0)
 
     assert work.calls == [(key, number + 1) for number, key in enumerate(keys)]
+
+
+async def test_others_have_their_turn_between_keys_that_wait_for_nothing() -> None:
+    work = Work(workers=2)
+    for number in range(100):
+        work.runner.enqueue(f"key-{number}")
+    done: list[int] = [0]
+    async with work.running():
+        while done[-1] < 100:
+            await asyncio.sleep(0)
+            done.append(len(work.calls))
+    assert max(after - before for before, after in pairwise(done)) <= 2, "one key of each worker"
 
 
 @jumping_time

@@ -13,7 +13,8 @@ import pytest
 
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import PRIMARY_SERVICE
+from harvester_ccm.names import PREFIX, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
+from harvester_ccm.plan.service.request import MOST_UNKNOWN
 from tests.worlds.builders import allocated, marked, served, service
 from tests.worlds.service_controller_world import ServiceControllerWorld
 
@@ -77,6 +78,32 @@ async def test_every_decision_is_made_once(
     assert made["scope_of"] == made["needs_cleanup"] == looks, "whether it is ours, and to be cleaned up"
     assert made["read_request"] == looks, "what it asks for"
     assert made.get("pending_cause", 0) == pending, "why it has no address"
+
+
+async def test_what_a_tenant_writes_costs_little_however_much_it_is() -> None:
+    annotations = {f"{PREFIX}healthcheck-prt-{number}": "80" for number in range(4000)}
+    world = await world_with(service(annotations=annotations))
+    with recorded() as calls:
+        await world.controller.work_on(KEY)
+    assert calls["plan.service.request", "_likened"] == MOST_UNKNOWN
+    (text,) = [text for text in world.recorder.texts if "Unknown" in text]
+    assert text.count("did you mean") == MOST_UNKNOWN
+    assert text.endswith(" and 3995 more")
+    assert len(text) <= 1024
+
+
+async def test_ports_of_those_who_share_are_judged_once_for_all_of_them() -> None:
+    shares: dict[str, Any] = {"annotations": {PRIMARY_SERVICE: KEY}, "labels": {PRIMARY_SERVICE_LABEL: "shop.web"}}
+    others = [served(f"s{number}", uid=f"s{number}", ports=[{"port": 1000 + number}], **shares) for number in range(50)]
+    world = await world_with(served(), allocated(), others=tuple(others))
+    world.controller.at_work = True
+    with recorded() as calls:
+        world.guest.change(SERVICES, KEY, {"spec": {"ports": [{"port": 81, "nodePort": 30081}]}})
+        while not {one.metadata.key for one in others} <= set(world.woken):
+            await world.settle()
+    assert calls["plan.service.shared_address", "share"] >= len(others)
+    # Once for the edit, once for the status that the program writes after it.
+    assert calls["plan.service.shared_address", "_clashes"] <= 2
 
 
 async def test_an_event_asks_for_no_load_balancers_owner() -> None:
