@@ -63,14 +63,14 @@ class Check:
 
     def document(self) -> dict[str, object]:
         """Return the check for scripts."""
-        document: dict[str, object] = {
+        return {
             "where": self.where,
             "check": self.name,
             "result": self.result.lower(),
             "detail": self.detail,
             "advice": self.advice or None,
+            **self.facts,
         }
-        return {**document, **self.facts}
 
 
 SOON: Final = timedelta(days=14)

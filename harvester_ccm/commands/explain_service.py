@@ -208,7 +208,7 @@ class ServiceReport:
             ],
             "backends": self.backends.document() if self.backends else None,
             "steps": list(self.steps),
-            "outcome": outcome_document(self.plan.outcome),
+            "outcome": _outcome(self.plan.outcome)[0],
             "waited": round(situation.waited, 3),
             "assumptions": list(self.assumptions),
         }
@@ -243,7 +243,7 @@ class ServiceReport:
         settled = isinstance(outcome, Done) and not steps
         return {
             "What would be done now": steps or "nothing",
-            title: "" if settled else outcome_sentence(outcome),
+            title: "" if settled else _outcome(outcome)[1],
         }
 
 
@@ -281,60 +281,48 @@ def _state(service: Service, request: Request) -> Iterator[str]:
 
 
 def _wishes(request: Request) -> str:
-    wishes = ["a VM load balancer" if request.wants_vm else "a cluster load balancer"]
     pool = f"pool {request.ip_pool}" if request.ip_pool else "a pool that fits"
-    wishes.append("an address from DHCP" if request.ipam == "dhcp" else f"an address from {pool}")
-    if request.network:
-        wishes.append(f"network {request.network}")
-    if request.address:
-        wishes.append(f"address {request.address}")
-    if request.health_check is not None:
-        wishes.append(f"a health check of node port {request.health_check.port}")
-    return ", ".join(wishes)
+    wishes = (
+        "a VM load balancer" if request.wants_vm else "a cluster load balancer",
+        "an address from DHCP" if request.ipam == "dhcp" else f"an address from {pool}",
+        f"network {request.network}" if request.network else "",
+        f"address {request.address}" if request.address else "",
+        f"a health check of node port {request.health_check.port}" if request.health_check else "",
+    )
+    return ", ".join(filter(None, wishes))
 
 
 def _describe(load_balancer: LoadBalancer) -> str:
-    spec = load_balancer.spec
-    words = [f"{spec.workload_type} load balancer", spec.ipam]
+    spec, condition = load_balancer.spec, load_balancer.ready
     pool = load_balancer.allocated_pool or spec.ip_pool
-    if pool:
-        words.append(f"pool {pool}")
-    words.append(f"address {load_balancer.address or load_balancer.allocated_ip or 'none yet'}")
-    condition = load_balancer.ready
-    if condition is None:
-        words.append("not looked at by Harvester yet")
-    elif condition.status == "True":
-        words.append("ready")
-    else:
-        words.append(f"not ready: {condition.message}")
-    if load_balancer.metadata.deleting:
-        words.append("being deleted")
-    return ", ".join(words)
+    state = "not looked at by Harvester yet"
+    if condition is not None:
+        state = "ready" if condition.status == "True" else f"not ready: {condition.message}"
+    words = (
+        f"{spec.workload_type} load balancer",
+        spec.ipam,
+        f"pool {pool}" if pool else "",
+        f"address {load_balancer.address or load_balancer.allocated_ip or 'none yet'}",
+        state,
+        "being deleted" if load_balancer.metadata.deleting else "",
+    )
+    return ", ".join(filter(None, words))
 
 
-def outcome_document(outcome: Outcome) -> Document:
-    """Return the outcome for scripts: ``result``, and ``reason``, ``meaning``, ``atMost`` (seconds) where there are."""
+def _outcome(outcome: Outcome) -> tuple[Document, str]:
+    """Return the outcome for scripts (``atMost`` in seconds), and for people."""
     match outcome:
         case Done():
-            return {"result": "done"}
-        case Wait(reason=reason, at_most=at_most):
-            limit = {} if at_most is None else {"atMost": round(at_most, 3)}
-            return {"result": "wait", "reason": reason, "meaning": WaitReason(reason).meaning, **limit}
+            return {"result": "done"}, "nothing: with this, all is as it should be"
         case Retry(after=after):
-            return {"result": "retry", "atMost": round(after, 3)}
-        case Refused(reason=reason):
-            return {"result": "refused", "reason": reason, "meaning": WaitReason(reason).meaning}
-
-
-def outcome_sentence(outcome: Outcome) -> str:
-    """Return the outcome for people."""
-    match outcome:
-        case Done():
-            return "nothing: with this, all is as it should be"
+            return {"result": "retry", "atMost": round(after, 3)}, f"the next try, in {after:.0f} s"
         case Wait(reason=reason, at_most=at_most):
-            limit = "" if at_most is None else f"; looked at again after {at_most:.0f} s at the latest"
-            return f"{WaitReason(reason).meaning}{limit}"
-        case Retry(after=after):
-            return f"the next try, in {after:.0f} s"
+            meaning = WaitReason(reason).meaning
+            document: Document = {"result": "wait", "reason": reason, "meaning": meaning}
+            if at_most is None:
+                return document, meaning
+            limit = f"; looked at again after {at_most:.0f} s at the latest"
+            return {**document, "atMost": round(at_most, 3)}, f"{meaning}{limit}"
         case Refused(reason=reason):
-            return WaitReason(reason).meaning
+            meaning = WaitReason(reason).meaning
+            return {"result": "refused", "reason": reason, "meaning": meaning}, meaning
