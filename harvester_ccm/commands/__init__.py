@@ -53,7 +53,7 @@ _SUMMARIES: Final = {
 
 def _load_and_run(module: str, invocation: Invocation) -> int:
     """Run a module of this package, which is loaded only now, and return its exit code."""
-    code: int = import_module(f"{__name__}.{module}").run(invocation)
+    code: int = import_module(f"{__name__}.call").perform(invocation, import_module(f"{__name__}.{module}").MANUAL)
     return code
 
 

@@ -7,13 +7,12 @@ the one that the running program makes for a load balancer of its own: labels, a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, Invocation
-from harvester_ccm.commands.call import FORCE, OUTPUT, YES, Call, Manual, expect_arguments, expect_service, perform
+from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
+from harvester_ccm.commands.call import FORCE, OUTPUT, YES, Call, Manual, expect_arguments, expect_service
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_inventory
 from harvester_ccm.commands.explain_service import ServiceView, view_of
 from harvester_ccm.commands.inventory import Inventory
@@ -27,21 +26,6 @@ from harvester_ccm.names import LB_CLUSTER, LB_OWNER
 from harvester_ccm.plan.service.load_balancer import changed_document, load_balancer_change
 from harvester_ccm.plan.service.ownership import Verdict, service_key
 from harvester_ccm.plan.service.selection import primary_reference
-
-MANUAL: Final = Manual(
-    usages=("adopt NAMESPACE/NAME LOADBALANCER [--yes] [flags]",),
-    meaning="""
-        Lets a Service take over a load balancer in Harvester, and with it the address, where the running program does
-        not do so by itself because nothing proves that the load balancer is this cluster's: after the cluster was set
-        up anew, or renamed without --former-cluster-name. explain service says which load balancers there are.
-
-        Without --yes it is only shown what would be written. A Service that has a load balancer of its own already
-        keeps it: delete that one first, while this program does not run.
-
-        Exit codes: 0 done, or nothing to do, 1 refused or failed, 2 the command line cannot be used.
-    """,
-    own=(YES, FORCE, OUTPUT),
-)
 
 
 @dataclass(frozen=True)
@@ -58,11 +42,6 @@ class Adoption:
     """Why it cannot be done."""
     doubts: tuple[str, ...]
     """Why it is done with --force only."""
-
-
-def run(invocation: Invocation) -> int:
-    """Run the command and return the exit code."""
-    return perform(invocation, MANUAL, lambda call: asyncio.run(_adopt(call)))
 
 
 async def _adopt(call: Call) -> int:
@@ -171,3 +150,20 @@ def _verdict(adoption: Adoption, *, allowed: bool, written: bool) -> str:
     if not allowed:
         return "Because of the doubts it is done with --force only."
     return "The changes were written." if written else "Nothing was written; add --yes to do it."
+
+
+MANUAL: Final = Manual(
+    usages=("adopt NAMESPACE/NAME LOADBALANCER [--yes] [flags]",),
+    meaning="""
+        Lets a Service take over a load balancer in Harvester, and with it the address, where the running program does
+        not do so by itself because nothing proves that the load balancer is this cluster's: after the cluster was set
+        up anew, or renamed without --former-cluster-name. explain service says which load balancers there are.
+
+        Without --yes it is only shown what would be written. A Service that has a load balancer of its own already
+        keeps it: delete that one first, while this program does not run.
+
+        Exit codes: 0 done, or nothing to do, 1 refused or failed, 2 the command line cannot be used.
+    """,
+    own=(YES, FORCE, OUTPUT),
+    action=_adopt,
+)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -80,18 +81,6 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Manual:
-    """What a command takes, and its help."""
-
-    usages: tuple[str, ...]
-    """Command lines without the program's name."""
-    meaning: str
-    """Paragraphs, with an empty line between two."""
-    own: tuple[Flag, ...]
-    """The flags that only this command has, --output included."""
-
-
-@dataclass(frozen=True)
 class Call:
     """A command line that was understood."""
 
@@ -102,29 +91,37 @@ class Call:
     output: Output
 
 
-def perform(
-    invocation: Invocation,
-    manual: Manual,
-    action: Callable[[Call], int],
-    *,
-    offline: Callable[[FlagValues], bool] = lambda _flags: False,
-    scripted: Callable[[FlagValues], bool] = lambda _flags: False,
-) -> int:
-    """Run a command and return its exit code; faults are told in one line each on standard error.
+@dataclass(frozen=True)
+class Manual:
+    """What a command takes, does, and says of itself."""
 
-    ``offline`` says whether a command line asks no cluster, so that no cloud-config is needed;
-    ``scripted`` whether the answer is for scripts where --output does not say.
-    """
+    usages: tuple[str, ...]
+    """Command lines without the program's name."""
+    meaning: str
+    """Paragraphs, with an empty line between two."""
+    own: tuple[Flag, ...]
+    """The flags that only this command has, --output included."""
+    action: Callable[[Call], int | Coroutine[Any, Any, int]]
+    """Returns the exit code."""
+    offline: Callable[[FlagValues], bool] = lambda _flags: False
+    """Whether a command line asks no cluster, so that no cloud-config is needed."""
+    scripted: Callable[[FlagValues], bool] = lambda _flags: False
+    """Whether the answer is for scripts where --output does not say."""
+
+
+def perform(invocation: Invocation, manual: Manual) -> int:
+    """Run a command and return its exit code; faults are told in one line each on standard error."""
     try:
         flags = parse_command_line(invocation.words, Grammar((*FLAGS, *manual.own), takes_arguments=True))
         if flags.read("help", bool):
             sys.stdout.write(_help(invocation, manual))
             return EXIT_OK
-        as_json = _as_json(flags, scripted(flags))
-        settings = build_settings(flags, invocation.environment, offline=offline(flags))
+        as_json = _as_json(flags, manual.scripted(flags))
+        settings = build_settings(flags, invocation.environment, offline=manual.offline(flags))
         _quiet(settings.logging)
         output = Output(sys.stdout, as_json=as_json)
-        return action(Call(flags.arguments, flags, settings, invocation.environment, output))
+        code = manual.action(Call(flags.arguments, flags, settings, invocation.environment, output))
+        return code if isinstance(code, int) else asyncio.run(code)
     except ConfigurationError as error:
         _report(error.problems)
         return EXIT_USAGE

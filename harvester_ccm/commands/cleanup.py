@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from harvester_ccm.access import harvester_credentials
-from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, Invocation
+from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import (
     CLUSTER,
     CLUSTER_UID,
@@ -23,7 +23,6 @@ from harvester_ccm.commands.call import (
     Call,
     Manual,
     expect_arguments,
-    perform,
     refuse,
 )
 from harvester_ccm.commands.clusters import ask_all, read_load_balancers, unusable_cloud_config
@@ -47,19 +46,6 @@ LOOK_SECONDS: Final = 0.5
 _STILL_BOOKING: Final = (
     "Harvester has not finished booking its address, which a deletion now would lose; try again in a moment, and check "
     "that harvester-load-balancer runs in namespace harvester-system"
-)
-
-MANUAL: Final = Manual(
-    usages=("cleanup --cluster=NAME --cloud-config=FILE [--yes] [flags]",),
-    meaning="""
-        Lists the load balancers that a guest cluster left in Harvester, and with --yes deletes them, so that their
-        addresses can be used again. For clusters that no longer exist: the running program deletes its own.
-        --cloud-config is any kubeconfig for Harvester that may list and delete load balancers and list VMs.
-
-        Exit codes: 0 listed, deleted, or none found, 1 doubts or a failure left some in place, 2 the command line
-        cannot be used.
-    """,
-    own=(CLUSTER, CLUSTER_UID, NAMESPACE, YES, FORCE, OUTPUT),
 )
 
 
@@ -88,11 +74,6 @@ class CleanupResult:
     """Name to the reason why it was not deleted."""
 
 
-def run(invocation: Invocation) -> int:
-    """Run the command and return the exit code."""
-    return perform(invocation, MANUAL, lambda call: asyncio.run(_clean_up(call)))
-
-
 async def _clean_up(call: Call) -> int:
     expect_arguments(call, [])
     name = read_cluster_name(call.flags.text(CLUSTER.name))[0]
@@ -106,12 +87,11 @@ async def _clean_up(call: Call) -> int:
         namespace = call.flags.text(NAMESPACE.name) or harvester.namespace
         leftovers = await _look(harvester, name, namespace, uid=call.flags.text(CLUSTER_UID.name))
         allowed = call.flags.read(FORCE.name, bool) or not leftovers.doubts
-        result = None
-        if allowed and call.flags.read(YES.name, bool):
-            result = await _delete(harvester, leftovers)
-    call.output.answer(_document(leftovers, result), *_sentences(leftovers, result, allowed=allowed))
-    incomplete = result is not None and bool(result.going or result.failed)
-    return EXIT_PROBLEMS if incomplete or (leftovers.load_balancers and not allowed) else EXIT_OK
+        told = call.flags.read(YES.name, bool)
+        result = await _delete(harvester, leftovers) if allowed and told else CleanupResult()
+    call.output.answer(_document(leftovers, result), _sentence(leftovers, result, allowed=allowed, told=told))
+    left = result.going or result.failed or (leftovers.load_balancers and not allowed)
+    return EXIT_PROBLEMS if left else EXIT_OK
 
 
 async def _look(harvester: ApiClient, cluster: str, namespace: str, *, uid: str) -> Leftovers:
@@ -119,7 +99,7 @@ async def _look(harvester: ApiClient, cluster: str, namespace: str, *, uid: str)
     if balancers.answer is None:
         raise balancers.error or CCMError("there was no answer")
     vms = await ask_all(harvester.list(VIRTUAL_MACHINES, namespace=namespace))
-    named = [one for one in balancers.answer.items if one.metadata.label(LB_CLUSTER) == cluster]
+    named = [one for one in balancers.answer[1] if one.metadata.label(LB_CLUSTER) == cluster]
     chosen = tuple(one for one in named if not uid or one.metadata.annotation(LB_OWNER) == uid)
     return judge_leftovers(cluster, namespace, chosen, vms.answer.items if vms.answer else None)
 
@@ -181,7 +161,7 @@ async def _await_end(harvester: ApiClient, namespace: str, asked: dict[str, str]
     deadline = loop.time() + GONE_SECONDS
     left = list(asked)
     while left:
-        present = {one.metadata.uid for one in (await read_load_balancers(harvester, namespace)).items}
+        present = {one.metadata.uid for one in (await read_load_balancers(harvester, namespace))[1]}
         left = [name for name in left if asked[name] in present]
         if not left or loop.time() >= deadline:
             break
@@ -189,15 +169,15 @@ async def _await_end(harvester: ApiClient, namespace: str, asked: dict[str, str]
     return left
 
 
-def _document(leftovers: Leftovers, result: CleanupResult | None) -> Document:
+def _document(leftovers: Leftovers, result: CleanupResult) -> Document:
     return {
         "cluster": leftovers.cluster,
         "namespace": leftovers.namespace,
         "loadBalancers": [_entry(one) for one in leftovers.load_balancers],
         "doubts": list(leftovers.doubts),
-        "deleted": result.deleted if result else [],
-        "going": result.going if result else [],
-        "failed": [{"name": name, "reason": why} for name, why in result.failed.items()] if result else [],
+        "deleted": result.deleted,
+        "going": result.going,
+        "failed": [{"name": name, "reason": why} for name, why in result.failed.items()],
     }
 
 
@@ -213,12 +193,28 @@ def _entry(one: LoadBalancer) -> Document:
     }
 
 
-def _sentences(leftovers: Leftovers, result: CleanupResult | None, *, allowed: bool) -> Iterator[str]:
+def _sentence(leftovers: Leftovers, result: CleanupResult, *, allowed: bool, told: bool) -> str:
     if not leftovers.load_balancers:
-        yield f"No load balancer of cluster {leftovers.cluster!r} in namespace {leftovers.namespace} of Harvester."
-    elif not allowed:
-        yield "Nothing is deleted without --force, because of the doubts."
-    elif result is None:
-        yield "Nothing was deleted; add --yes to delete them."
-    elif result.going:
-        yield "Those that are going were asked to, and are still there; Harvester's controller has to let them go."
+        return f"No load balancer of cluster {leftovers.cluster!r} in namespace {leftovers.namespace} of Harvester."
+    if not allowed:
+        return "Nothing is deleted without --force, because of the doubts."
+    if not told:
+        return "Nothing was deleted; add --yes to delete them."
+    if result.going:
+        return "Those that are going were asked to, and are still there; Harvester's controller has to let them go."
+    return ""
+
+
+MANUAL: Final = Manual(
+    usages=("cleanup --cluster=NAME --cloud-config=FILE [--yes] [flags]",),
+    meaning="""
+        Lists the load balancers that a guest cluster left in Harvester, and with --yes deletes them, so that their
+        addresses can be used again. For clusters that no longer exist: the running program deletes its own.
+        --cloud-config is any kubeconfig for Harvester that may list and delete load balancers and list VMs.
+
+        Exit codes: 0 listed, deleted, or none found, 1 doubts or a failure left some in place, 2 the command line
+        cannot be used.
+    """,
+    own=(CLUSTER, CLUSTER_UID, NAMESPACE, YES, FORCE, OUTPUT),
+    action=_clean_up,
+)

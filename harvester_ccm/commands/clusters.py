@@ -19,7 +19,6 @@ from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import (
     INSTANCES,
     LOAD_BALANCERS,
-    SINCE_1_2,
     VIRTUAL_MACHINES,
     LoadBalancer,
     capabilities_of,
@@ -45,12 +44,8 @@ class Clusters:
     harvester: ApiClient
 
 
-@dataclass(frozen=True)
-class Balancers:
-    """The load balancers of a namespace in Harvester, and the version they were read in."""
-
-    resource: Resource[LoadBalancer]
-    items: tuple[LoadBalancer, ...]
+Balancers = tuple[Resource[LoadBalancer], tuple[LoadBalancer, ...]]
+"""The load balancers of a namespace in Harvester, after the version they were read in."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +93,7 @@ async def read_load_balancers(harvester: ApiClient, namespace: str) -> Balancers
     """Return the load balancers in the version that the running program would choose."""
 
     async def read(resource: Resource[LoadBalancer]) -> Balancers:
-        return Balancers(resource, (await harvester.list(resource, namespace=namespace)).items)
+        return resource, (await harvester.list(resource, namespace=namespace)).items
 
     try:
         return await read(LOAD_BALANCERS)
@@ -162,9 +157,10 @@ async def read_harvester(client: ApiClient) -> Inventory:
         _read(VIRTUAL_MACHINES, ask_all(client.list(VIRTUAL_MACHINES, namespace=namespace)), problems),
         _read(INSTANCES, ask_all(client.list(INSTANCES, namespace=namespace)), problems),
     )
+    resource, load_balancers = balancers or (LOAD_BALANCERS, ())
     return Inventory(
-        load_balancers=balancers.items if balancers else (),
-        capabilities=capabilities_of(balancers.resource.api_version) if balancers else SINCE_1_2,
+        load_balancers=load_balancers,
+        capabilities=capabilities_of(resource.api_version),
         vms=vms.items if vms else (),
         vmis=vmis.items if vmis else (),
         unread=frozenset().union(*(one.unread for one in (vms, vmis) if one)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from harvester_ccm.commands import EXIT_OK, Invocation
+from harvester_ccm.commands import EXIT_OK
 from harvester_ccm.commands.call import (
     FILENAME,
     NAMESPACE,
@@ -14,7 +14,6 @@ from harvester_ccm.commands.call import (
     Call,
     Manual,
     expect_arguments,
-    perform,
     refuse,
 )
 from harvester_ccm.commands.explain_mapping import explain_mapping
@@ -28,33 +27,6 @@ SERVICE: Final = "service"
 NODE: Final = "node"
 NAD_MAPPING: Final = "nad-mapping"
 LB_NAME: Final = "lb-name"
-
-MANUAL: Final = Manual(
-    usages=(
-        "explain service NAMESPACE/NAME [flags]",
-        "explain service -f FILE [NAMESPACE/NAME] [flags]",
-        "explain node NAME [flags]",
-        "explain node -f FILE [NAME] [flags]",
-        "explain nad-mapping [-f FILE] [flags]",
-        "explain lb-name CLUSTER NAMESPACE NAME UID",
-    ),
-    meaning="""
-        Says what a Service or a Node is, what would be done about it now and why, and what it waits for. Nothing is
-        written. Give the flags of the running program: the same functions decide here.
-
-        With -f no cluster is asked: the objects come from files, so that a case is replayed from its YAML. What the
-        files leave out is listed among the suppositions.
-
-        Exit codes: 0 all is well, 1 something is refused or a warning would be told, 2 the command line or a file
-        cannot be used.
-    """,
-    own=(OUTPUT, FILENAME, NAMESPACE, WAITED),
-)
-
-
-def run(invocation: Invocation) -> int:
-    """Run the command and return the exit code."""
-    return perform(invocation, MANUAL, _explain, offline=_is_offline, scripted=_is_scripted)
 
 
 def _explain(call: Call) -> int:
@@ -93,3 +65,28 @@ _EXPLANATIONS: Final[Mapping[str, Callable[[Call], int]]] = {
     NAD_MAPPING: explain_mapping,
     LB_NAME: _explain_name,
 }
+
+MANUAL: Final = Manual(
+    usages=(
+        "explain service NAMESPACE/NAME [flags]",
+        "explain service -f FILE [NAMESPACE/NAME] [flags]",
+        "explain node NAME [flags]",
+        "explain node -f FILE [NAME] [flags]",
+        "explain nad-mapping [-f FILE] [flags]",
+        "explain lb-name CLUSTER NAMESPACE NAME UID",
+    ),
+    meaning="""
+        Says what a Service or a Node is, what would be done about it now and why, and what it waits for. Nothing is
+        written. Give the flags of the running program: the same functions decide here.
+
+        With -f no cluster is asked: the objects come from files, so that a case is replayed from its YAML. What the
+        files leave out is listed among the suppositions.
+
+        Exit codes: 0 all is well, 1 something is refused or a warning would be told, 2 the command line or a file
+        cannot be used.
+    """,
+    own=(OUTPUT, FILENAME, NAMESPACE, WAITED),
+    action=_explain,
+    offline=_is_offline,
+    scripted=_is_scripted,
+)

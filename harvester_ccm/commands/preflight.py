@@ -7,13 +7,14 @@ skipped: with two servers that never answer it is over in some seconds.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from harvester_ccm.access import guest_credentials, harvester_credentials
-from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, Invocation
-from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments, perform
+from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
+from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments
 from harvester_ccm.commands.checks_connection import (
     FLAGS,
     REMEDIES,
@@ -42,18 +43,6 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 
-MANUAL: Final = Manual(
-    usages=("preflight [flags]",),
-    meaning="""
-        Checks both clusters with the flags and credentials of the running program: addresses, TLS, credentials, every
-        right that is used, API versions, namespace, VMs and their labels, the cluster name. For each fault the table
-        says what to do. Nothing is changed.
-
-        Exit codes: 0 all is well (warnings may be left), 1 something failed, 2 the flags cannot be used.
-    """,
-    own=(OUTPUT,),
-)
-
 COLUMNS: Final = (9, 35, 7)
 """Widths of the columns; fixed, because rows are printed as they come."""
 HEADING: Final = ("WHERE", "CHECK", "RESULT", "DETAIL")
@@ -63,11 +52,6 @@ READ_OF: Final = {
     HARVESTER: (VIRTUAL_MACHINES.plural, LOAD_BALANCERS.plural),
 }
 """The collections that checks of the content need."""
-
-
-def run(invocation: Invocation) -> int:
-    """Run the command and return the exit code."""
-    return perform(invocation, MANUAL, lambda call: asyncio.run(_preflight(call)))
 
 
 async def _preflight(call: Call) -> int:
@@ -199,24 +183,33 @@ class _Printer:
 
     def close(self) -> None:
         """Print what is due at the end."""
-        counts = {result: sum(1 for one in self.shown if one.result is result) for result in Result}
+        counts = Counter(one.result for one in self.shown)
         worst = next((one for one in (Result.FAILED, Result.WARNING) if counts[one]), Result.OK)
         if self._output.as_json:
-            document = {"result": worst.lower(), "checks": [one.document() for one in self.shown]}
-            self._output.document(document)
+            self._output.document({"result": worst.lower(), "checks": [one.document() for one in self.shown]})
             return
-        parts = [f"{counts[result]} {word}" for result, word in _WORDS.items() if counts[result]]
-        self._output.line(f"\n{', '.join(parts)}. {_SENTENCES[worst]}")
+        parts = [f"{counts[result]} {words}" for result, (words, _) in _WORDS.items() if counts[result]]
+        self._output.line(f"\n{', '.join(parts)}. {_WORDS[worst][1]}")
 
 
 _WORDS: Final = {
-    Result.OK: "ok",
-    Result.WARNING: "with warnings",
-    Result.FAILED: "failed",
-    Result.SKIPPED: "skipped",
+    Result.OK: ("ok", "All is well."),
+    Result.WARNING: ("with warnings", "It will work, except for what the warnings say."),
+    Result.FAILED: ("failed", "It will not work until what failed is put right."),
+    Result.SKIPPED: ("skipped", ""),
 }
-_SENTENCES: Final = {
-    Result.OK: "All is well.",
-    Result.WARNING: "It will work, except for what the warnings say.",
-    Result.FAILED: "It will not work until what failed is put right.",
-}
+"""How many checks came to this, and what it means when it is the worst."""
+
+
+MANUAL: Final = Manual(
+    usages=("preflight [flags]",),
+    meaning="""
+        Checks both clusters with the flags and credentials of the running program: addresses, TLS, credentials, every
+        right that is used, API versions, namespace, VMs and their labels, the cluster name. For each fault the table
+        says what to do. Nothing is changed.
+
+        Exit codes: 0 all is well (warnings may be left), 1 something failed, 2 the flags cannot be used.
+    """,
+    own=(OUTPUT,),
+    action=_preflight,
+)

@@ -36,8 +36,10 @@ class Output:
         """Print a JSON document."""
         self.line(json.dumps(document, indent=2, ensure_ascii=False))
 
-    def answer(self, document: Mapping[str, object], *sentences: str, text: Mapping[str, object] | None = None) -> None:
-        """Print a document; people also read the sentences, which say what follows from it.
+    def answer(
+        self, document: Mapping[str, object], sentence: str = "", *, text: Mapping[str, object] | None = None
+    ) -> None:
+        """Print a document; people also read the sentence, which says what follows from it.
 
         ``text`` is the document for people where scripts get one that is too long to read: with whole objects.
         """
@@ -47,7 +49,7 @@ class Output:
         filled = {key: value for key, value in (text or document).items() if value not in (None, "", [], (), {})}
         for line in rendered(filled, width=self.width):
             self.line(line)
-        for sentence in sentences:
+        if sentence:
             self.line(f"\n{hanging(sentence, first='', width=self.width)}")
 
     def line(self, text: str = "") -> None:

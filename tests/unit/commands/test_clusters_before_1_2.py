@@ -89,9 +89,9 @@ async def test_preflight(served: tuple[str, ...], result: Result, says: str, adv
 async def test_load_balancers_are_read_in_the_version_there_is() -> None:
     harvester = Harvester("v1alpha1")
     harvester.put("loadbalancer.harvesterhci.io/v1alpha1/loadbalancers", old_balancer())
-    found = await read_load_balancers(harvester.client, objects.VMS)
-    assert found.resource == LOAD_BALANCERS_V1ALPHA1
-    assert [one.address for one in found.items] == ["10.9.0.1"]
+    resource, found = await read_load_balancers(harvester.client, objects.VMS)
+    assert resource == LOAD_BALANCERS_V1ALPHA1
+    assert [one.address for one in found] == ["10.9.0.1"]
 
 
 async def test_without_any_version_the_refusal_stays() -> None:

@@ -52,7 +52,7 @@ ANSWER = {
 
 def test_an_answer_for_people() -> None:
     stream = io.StringIO()
-    Output(stream, as_json=False, width=60).answer(ANSWER, "Add --yes.", "And so on.")
+    Output(stream, as_json=False, width=60).answer(ANSWER, "Add --yes.")
     assert stream.getvalue().splitlines() == [
         "Cluster: demo",
         "Load balancers:",
@@ -73,8 +73,6 @@ def test_an_answer_for_people() -> None:
         "Written: false",
         "",
         "Add --yes.",
-        "",
-        "And so on.",
     ]
 
 
