@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -243,6 +244,35 @@ async def test_two_clusters_of_one_name_leave_each_other_alone(
     await stage.nothing_left()
     for run in (ours, theirs):
         assert run.exit_code is None
+
+
+async def test_a_kubeconfig_that_leads_to_another_cluster_ends_the_program_and_deletes_nothing(
+    stage: Stage, second_guest: ControlPlane, tmp_path: Path
+) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_bytes(stage.scene.kubeconfig.read_bytes())
+    other = second_guest.kubeconfig_for_service_account("kube-system", SERVICE_ACCOUNT, context_namespace="kube-system")
+    run = await start(stage, kubeconfig=kubeconfig)
+    for name in TEN:
+        await stage.create_service(name)
+    await stage.served(*TEN)
+    before = await complete(stage, len(TEN))
+
+    kubeconfig.write_bytes(other.read_bytes())
+    assert await stage.ended(run, within=20) == 1
+    assert "the guest is another cluster now" in run.log
+    after = await complete(stage, len(TEN))
+    assert {name: one.metadata.uid for name, one in after.items()} == {
+        name: one.metadata.uid for name, one in before.items()
+    }
+
+    # Nor does it delete them, nor touch them, as the program of that other cluster.
+    run = await start(stage, kubeconfig=kubeconfig)
+    await asyncio.sleep(ORPHAN_GRACE + 2)
+    assert {one.metadata.resource_version for one in await stage.load_balancers()} == {
+        one.metadata.resource_version for one in after.values()
+    }
+    await end(stage, run)
 
 
 async def create_in(client: ApiClient, name: str) -> None:
