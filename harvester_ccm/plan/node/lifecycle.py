@@ -130,9 +130,10 @@ def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
             vm = view.existence.vm
             return LifecyclePlan(_by_power(node, power(vm)) if vm else None)
         case Existence.UNKNOWN:
-            return LifecyclePlan(
-                absences=_same(view), recheck_after=view.settings.confirmation_spacing, note=_doubt(view.existence)
-            )
+            spacing, text = view.settings.confirmation_spacing, view.existence.detail
+            doubt = _held(f"This Node has no VM in Harvester, but the Node is not deleted: {text}", "doubt")
+            note = doubt if view.existence.unprovable else None
+            return LifecyclePlan(absences=_same(view), recheck_after=spacing, note=note)
         case Existence.ABSENT:
             return _absent(view)
 
@@ -242,12 +243,6 @@ def _obstacle(view: LifecycleView) -> EventMessage | None:
             "share",
         )
     return None
-
-
-def _doubt(existence: VMExistence) -> EventMessage | None:
-    if not existence.unprovable:
-        return None
-    return _held(f"This Node has no VM in Harvester, but the Node is not deleted: {existence.detail}", "doubt")
 
 
 def _held(text: str, subject: str) -> EventMessage:
