@@ -82,12 +82,7 @@ def backends_of(load_balancer: LoadBalancer, inventory: Inventory) -> BackendRep
     spec = load_balancer.spec
     if spec.workload_type != "vm":
         return None
-    names = {
-        nic.ip_address: one.metadata.name
-        for one in inventory.vmis
-        for nic in (one.status.interfaces if one.status else None) or ()
-        if nic.ip_address
-    }
+    names = {nic.ip_address: one.metadata.name for one in inventory.vmis for nic in one.interfaces if nic.ip_address}
     selected = tuple((spec.backend_server_selector or {}).get(VM_NAME) or ())
     if not load_balancer.capabilities.selects_backends_by_label:
         selected = tuple(names.get(address, address) for address in load_balancer.backends)

@@ -188,8 +188,6 @@ class NodeController:
             if any(shown.address in texts for shown in node.status.addresses):
                 self.runner.enqueue(node.metadata.name)
         for vm in self._vms.index().by_name.values():
-            status = vm.vmi.status if vm.vmi else None
-            interfaces = status.interfaces if status else None
-            if any(not texts.isdisjoint(nic.addresses) for nic in interfaces or ()):
+            if vm.vmi and any(not texts.isdisjoint(nic.addresses) for nic in vm.vmi.interfaces):
                 for name in self._vms.nodes_of(vm):
                     self.runner.enqueue(name)

@@ -308,6 +308,11 @@ class VirtualMachineInstance(Object, frozen=True, kw_only=True):
     spec: InstanceSpec = InstanceSpec()
     status: InstanceStatus | None = None
 
+    @property
+    def interfaces(self) -> tuple[Interface, ...]:
+        """What is reported of its NICs."""
+        return (self.status.interfaces if self.status else None) or ()
+
 
 class InstanceTemplate(Model, frozen=True, kw_only=True):
     """``spec.template`` of a VM."""

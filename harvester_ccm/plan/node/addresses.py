@@ -267,9 +267,8 @@ def _elsewhere(
     """Yield a verdict on the addresses of the other interfaces; ``kinds`` are of those that are published."""
     networks = vmi.spec.multus_networks
     why = f"addresses are read from {nic.name} ({nic.because})" if nic else "no interface of the VM counts"
-    entries = (vmi.status.interfaces if vmi.status else None) or ()
-    counts = next((entry for entry in entries if nic is not None and entry.name == nic.name), None)
-    for entry in entries:
+    counts = next((entry for entry in vmi.interfaces if nic is not None and entry.name == nic.name), None)
+    for entry in vmi.interfaces:
         if entry is counts:
             continue
         for text in entry.addresses:

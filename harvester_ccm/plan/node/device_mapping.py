@@ -90,10 +90,10 @@ def new_config_map(value: str) -> dict[str, object]:
 
 def _report(vmi: VirtualMachineInstance, remembered: Devices) -> _Report | None:
     """Return what a VM says, or None when it does not count: not running, or it has never reported an interface."""
-    if phase(vmi) != "Running" or vmi.status is None:
+    if phase(vmi) != "Running":
         return None
     networks = vmi.spec.multus_networks
-    interfaces = () if migrating(vmi) else vmi.status.interfaces or ()
+    interfaces = () if migrating(vmi) else vmi.interfaces
     now = {networks[i.name]: i.interface_name for i in interfaces if i.interface_name and i.name in networks}
     attached = frozenset(network for network in networks.values() if network)
     known = {network: device for network, device in remembered.items() if network in attached}

@@ -131,8 +131,7 @@ def _inside_network(nics: Iterable[Nic], network: str) -> list[Nic]:
 
 def reported_addresses(vmi: VirtualMachineInstance, nic: Nic) -> tuple[str, ...]:
     """Return what Harvester reports for the interface now, in its order; later entries of the same name are ignored."""
-    interfaces = vmi.status.interfaces if vmi.status else None
-    entry = next((i for i in interfaces or () if i.name == nic.name), None)
+    entry = next((i for i in vmi.interfaces if i.name == nic.name), None)
     return entry.addresses if entry is not None else ()
 
 
