@@ -15,12 +15,18 @@ from typing import Final
 
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
-from harvester_ccm.names import SERVICE_FINALIZER, Reason
+from harvester_ccm.names import PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cleanup import plan_cleanup, safe_to_delete
 from harvester_ccm.plan.service.cluster_lb import plan_cluster
 from harvester_ccm.plan.service.create import plan_creation, plan_replacement, read_replaced
 from harvester_ccm.plan.service.ignored import converted, ignored_settings, refused_changes
-from harvester_ccm.plan.service.ownership import adoption_note, foreign_note, other_name_note, shows_address
+from harvester_ccm.plan.service.ownership import (
+    adoption_note,
+    allocated_addresses,
+    foreign_note,
+    other_name_note,
+    shows_address,
+)
 from harvester_ccm.plan.service.pending import UNAVAILABLE_PATIENCE, harvester_unavailable
 from harvester_ccm.plan.service.request import unsupported
 from harvester_ccm.plan.service.selection import primary_reference, was_secondary
@@ -29,8 +35,10 @@ from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     DeleteLoadBalancer,
     EmitEvent,
+    ServiceChange,
     ServicePlan,
     Step,
+    change_service,
     emit,
     hold,
 )
@@ -53,9 +61,12 @@ def plan_service(situation: Situation) -> ServicePlan:
     if primary_reference(service) is not None:
         served = lb is not None and not lb.metadata.deleting
         return plan_secondary(situation, _plan_own(situation) if served else None)
-    if was_secondary(service):
+    if was_secondary(service) and allocated_addresses(situation.match.own).isdisjoint(service.addresses):
         return plan_leaving(service)
-    return _plan_own(situation)
+    plan = _plan_own(situation)
+    # A label alone does not make a secondary of one that is served with an address of its own.
+    unlabelled = change_service(service, ServiceChange(labels={PRIMARY_SERVICE_LABEL: None}))
+    return ServicePlan((*unlabelled, *plan.steps), plan.outcome)
 
 
 def _plan_unavailable(situation: Situation) -> ServicePlan:

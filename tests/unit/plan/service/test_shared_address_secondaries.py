@@ -307,3 +307,24 @@ def test_a_service_that_waited_for_harvester_is_announced_by_kube_vip_with_its_p
     (write, _), _ = outline(asking(HANDS_OFF, ours=True), primary=served())
     assert isinstance(write, dict)
     assert write["service"]["annotations"] == {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}
+
+
+def test_a_label_alone_takes_no_address_of_its_own_away() -> None:
+    unlabelled = {"service": {"labels": {PRIMARY_SERVICE_LABEL: None}}}
+    labelled = served(labels={PRIMARY_SERVICE_LABEL: "shop.other"})
+    assert outline(labelled, allocated()) == ([unlabelled], Done())
+    lease = served(
+        labels={PRIMARY_SERVICE_LABEL: "shop.other"}, annotations={KUBE_VIP_ADDRESSES: "0.0.0.0", IPAM: "dhcp"}
+    )
+    from_dhcp = allocated(ip="0.0.0.0", pool="", spec={"ipam": "dhcp"})
+    assert outline(lease, from_dhcp) == ([unlabelled], Done())
+    hosted = service(annotations=HANDS_OFF, labels={PRIMARY_SERVICE_LABEL: "shop.other"}, ours=True, address=ADDRESS)
+    steps, _ = outline(hosted, allocated(spec={"workloadType": "vm"}))
+    assert [one for one in steps if isinstance(one, dict) and "service" in one] == [unlabelled]
+
+
+def test_one_that_shows_the_address_of_another_gives_it_up_whatever_load_balancer_it_has() -> None:
+    shown = served(labels={PRIMARY_SERVICE_LABEL: "shop.other"})
+    steps, outcome = outline(shown, allocated(ip=OTHER, address=OTHER))
+    change = {"annotations": WITHDRAWN, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None}
+    assert (steps, outcome) == ([{"service": change}], Wait("leaving_primary", 1.0))
