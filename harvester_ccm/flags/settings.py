@@ -61,7 +61,7 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
         guest=_guest(flags, environment),
         leader_election=_leader_election(check, flags),
         server=_server(check, flags),
-        logging=_logging(check, flags),
+        logging=LoggingSettings(check.choice(flags, "logging-format", LogFormat), verbosity=flags.read("v", int)),
         controllers=_controllers(check, flags.words("controllers")),
         warnings=warnings,
         ignored=ignored,
@@ -90,12 +90,11 @@ class _Check:
 
     def choice(self, flags: FlagValues, name: str, choices: type[E]) -> E:
         value = flags.text(name)
-        for choice in choices:
-            if choice.value == value:
-                return choice
-        expected = ", ".join(choices)
-        self.problems.append(f"--{name} is {go_quote(value)}; expected one of: {expected}")
-        return next(iter(choices))
+        try:
+            return choices(value)
+        except ValueError:
+            self.problems.append(f"--{name} is {go_quote(value)}; expected one of: {', '.join(choices)}")
+            return next(iter(choices))
 
     def at_least(self, flags: FlagValues, name: str, least: int) -> int:
         value = flags.read(name, int)
@@ -220,10 +219,6 @@ def _server(check: _Check, flags: FlagValues) -> ServerSettings:
         min_tls=TLS_VERSIONS.get(version, "1.2"),
         open_paths=frozenset(flags.words("authorization-always-allow-paths")),
     )
-
-
-def _logging(check: _Check, flags: FlagValues) -> LoggingSettings:
-    return LoggingSettings(format=check.choice(flags, "logging-format", LogFormat), verbosity=flags.read("v", int))
 
 
 def _controllers(check: _Check, words: Sequence[str]) -> frozenset[str]:

@@ -268,7 +268,9 @@ class ApiClient:
             headers["Audit-ID"] = request_id
             if data is not None:
                 headers["Content-Type"] = MERGE_PATCH if method == "PATCH" else "application/json"
-            response = await self._open_session().request(
+            if self._session is None:
+                self._session = Session(self._credentials.tls)
+            response = await self._session.http.request(
                 method,
                 credentials.server + path + (f"?{urlencode(params)}" if params else ""),
                 data=data,
@@ -303,11 +305,6 @@ class ApiClient:
             # A token must not go to another server than its own when they were switched meanwhile.
             if credentials is self._credentials:
                 return credentials, {"Authorization": f"Bearer {token}"} if token else {}
-
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = Session(self._credentials.tls)
-        return self._session.http
 
     def _event(self, resource: Resource[T], line: bytes) -> WatchEvent[T]:
         request = f"WATCH {resource.path()}"

@@ -81,7 +81,7 @@ class ServiceMetrics:
         if item is None:
             return
         key, now = item.metadata.key, self._telemetry.wall_clock()
-        if new is not None and self._is_pending(new):
+        if new is not None and not new.addresses and wants_load_balancer(new, self._cluster):
             # One that was there before this process waits since it was made, as far as anybody knows.
             since = now if old is not None else min(now, new.metadata.created or now)
             self._pending.setdefault(key, since)
@@ -89,9 +89,6 @@ class ServiceMetrics:
         waited_since = self._pending.pop(key, None)
         if waited_since is not None and new is not None and new.addresses and self._telemetry.leading:
             self._telemetry.pending_seconds.observe(now - waited_since)
-
-    def _is_pending(self, service: Service) -> bool:
-        return not service.addresses and wants_load_balancer(service, self._cluster)
 
 
 def state_of(load_balancer: LoadBalancer) -> str:
