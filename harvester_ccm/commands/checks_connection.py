@@ -171,7 +171,12 @@ def _server_checks(credentials: Credentials, where: str, asked: Asked[Version]) 
         case Unreachable(
             __cause__=aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError()
         ):
-            return [row(Result.OK, f"{server} answers"), tls(Result.FAILED, text, _tls_advice(credentials))]
+            advice = (
+                "The certificate of this server does not fit certificate-authority-data or the host name in "
+                f"{credentials.origin}. Check that the address leads to the right cluster; then take over the "
+                "authority of that cluster, or name the certificate's host in tls-server-name"
+            )
+            return [row(Result.OK, f"{server} answers"), tls(Result.FAILED, text, advice)]
         case Unreachable():
             advice = (
                 "Check the address, DNS, firewalls and routes from the nodes to this server"
@@ -184,14 +189,6 @@ def _server_checks(credentials: Credentials, where: str, asked: Asked[Version]) 
             return [row(Result.FAILED, f"{server} answers with HTTP status {answer.status}: {text}", advice)]
     version = f", Kubernetes {asked.answer.git_version}" if asked.answer else ""
     return [row(Result.OK, f"{server} answers{version}"), tls(*_tls_verdict(credentials))]
-
-
-def _tls_advice(credentials: Credentials) -> str:
-    return (
-        "The certificate of this server does not fit certificate-authority-data or the host name in "
-        f"{credentials.origin}. Check that the address leads to the right cluster; then take over the authority of "
-        "that cluster, or name the certificate's host in tls-server-name"
-    )
 
 
 def _tls_verdict(credentials: Credentials) -> tuple[Result, str, str]:

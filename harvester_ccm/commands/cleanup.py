@@ -7,7 +7,7 @@ with its name; nothing is deleted while VMs of a cluster of that name exist or m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -58,8 +58,8 @@ class Leftovers:
     load_balancers: tuple[LoadBalancer, ...]
     doubts: tuple[str, ...]
     """Why nothing is deleted without --force."""
-    unsafe: Mapping[str, str]
-    """Name to the reason why that one is not deleted at all."""
+    unsafe: tuple[str, ...]
+    """Names of those that are not deleted at all, because Harvester is booking their addresses."""
 
 
 @dataclass
@@ -109,8 +109,8 @@ def judge_leftovers(
 ) -> Leftovers:
     """Return what is left over, and why not to delete it; ``vms`` None means that they could not be read."""
     doubts = tuple(_doubts(cluster, namespace, load_balancers, vms))
-    unsafe = [one.metadata for one in load_balancers if not one.metadata.deleting and not safe_to_delete(one)]
-    return Leftovers(cluster, namespace, load_balancers, doubts, {one.name: _STILL_BOOKING for one in unsafe})
+    unsafe = (one for one in load_balancers if not one.metadata.deleting and not safe_to_delete(one))
+    return Leftovers(cluster, namespace, load_balancers, doubts, tuple(one.metadata.name for one in unsafe))
 
 
 def _doubts(
@@ -135,7 +135,7 @@ def _doubts(
 
 
 async def _delete(harvester: ApiClient, leftovers: Leftovers) -> CleanupResult:
-    result = CleanupResult(failed=dict(leftovers.unsafe))
+    result = CleanupResult(failed=dict.fromkeys(leftovers.unsafe, _STILL_BOOKING))
     asked: dict[str, str] = {}
     for one in leftovers.load_balancers:
         meta = one.metadata

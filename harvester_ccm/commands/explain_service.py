@@ -152,23 +152,19 @@ class ServiceView:
 
     def _waited(self, situation: Situation) -> float:
         """Return the seconds since the Service entered its phase: it left, its load balancer came to be, or it did."""
-        if self.waited is not None:
-            return self.waited
+        if self.waited is not None or self.now is None:
+            return self.waited or 0.0
         meta, lb = situation.service.metadata, situation.match.lb
         began = meta.creation_timestamp
         if situation.scope.leaving:
             began = meta.deletion_timestamp
         elif lb is not None:
             began = lb.metadata.deletion_timestamp or lb.metadata.creation_timestamp
-        return 0.0 if self.now is None else seconds_since(began, self.now)
-
-
-def seconds_since(timestamp: str | None, now: datetime) -> float:
-    """Return the age of a time of the API in seconds; 0 when it is absent, unreadable or in the future."""
-    try:
-        return max((now - datetime.fromisoformat(timestamp or "")).total_seconds(), 0.0)
-    except (ValueError, TypeError):
-        return 0.0
+        try:
+            return max((self.now - datetime.fromisoformat(began or "")).total_seconds(), 0.0)
+        except (ValueError, TypeError):
+            # Absent, or not a time of the API.
+            return 0.0
 
 
 @dataclass(frozen=True)

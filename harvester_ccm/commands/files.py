@@ -24,8 +24,7 @@ from harvester_ccm.model.harvester import BEFORE_1_2, INSTANCES, LOAD_BALANCERS,
 from harvester_ccm.model.meta import Object, Resource
 
 STANDARD_INPUT: Final = "-"
-GUEST_NAMESPACE: Final = "default"
-HARVESTER_NAMESPACE: Final = "default"
+DEFAULT_NAMESPACE: Final = "default"
 
 T = TypeVar("T", bound=Object)
 _FIELDS: Final[Mapping[str, Resource[Any]]] = {
@@ -95,12 +94,12 @@ def read_files(names: Sequence[str], *, namespace: str) -> FileContents:
     assumptions = [f"not looked at: {others}"] if others else []
     chosen = namespace or _harvester_namespace(known)
     if not chosen:
-        chosen = HARVESTER_NAMESPACE
-        assumptions.append(f"namespace in Harvester: {HARVESTER_NAMESPACE}; --namespace names another")
+        chosen = DEFAULT_NAMESPACE
+        assumptions.append(f"namespace in Harvester: {DEFAULT_NAMESPACE}; --namespace names another")
     collected: dict[str, list[Object]] = {}
     for one in known:
         field, resource = _KINDS[one.kind]
-        home = chosen if field in _HARVESTER else GUEST_NAMESPACE
+        home = chosen if field in _HARVESTER else DEFAULT_NAMESPACE
         item = _decode(one, resource, home if resource.namespaced else "", assumptions)
         # The program reads one namespace of Harvester only.
         if field not in _HARVESTER or item.metadata.namespace == chosen:
