@@ -19,6 +19,7 @@ from harvester_ccm.plan.service.cluster_lb import CONTROLLER_PATIENCE
 from harvester_ccm.plan.service.ignored import ignored_settings
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, hold_or_leave_requested
 from harvester_ccm.plan.service.load_balancer import Document, Former, former_of, new_load_balancer
+from harvester_ccm.plan.service.ownership import is_name_of
 from harvester_ccm.plan.service.request import Request, unsupported
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
@@ -47,7 +48,7 @@ def plan_creation(situation: Situation) -> ServicePlan:
     """Return what to do for a Service that has no load balancer."""
     service, request, can = situation.service, situation.request, situation.capabilities
     vm = request.wants_vm or not can.has_cluster_type
-    replaced = read_replaced(service)
+    replaced = read_replaced(situation)
     former = replaced or _vanished(situation)
     ipam = (former.ipam if former is not None else "") or request.ipam
     second = replaced is not None or _may_meet_remains(situation, vm=vm)
@@ -184,12 +185,19 @@ def _announced_by_secondaries(situation: Situation, load_balancer: LoadBalancer)
     return any(held.intersection(one.status) for one in announced)
 
 
-def read_replaced(service: Service) -> Former | None:
-    """Return what the load balancer was whose move is under way, or None."""
+def read_replaced(situation: Situation) -> Former | None:
+    """Return what the load balancer was whose move is under way, or None.
+
+    Whoever may edit the Service may write the note: it is believed only of a load balancer that is the Service's, as
+    with the name of another one comes the address that it had.
+    """
+    service, match, seen = situation.service, situation.match, situation.former
     text = service.metadata.annotation(MOVING)
     if not text:
         return None
     try:
-        return msgspec.json.decode(text, type=Former)
+        noted = msgspec.json.decode(text, type=Former)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
+    known = {match.expected_name, *(one.metadata.name for one in match.own), *((seen.name,) if seen else ())}
+    return noted if noted.name in known or is_name_of(noted.name, service) else None

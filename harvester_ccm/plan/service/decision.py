@@ -120,7 +120,7 @@ def _held_by_another_name(situation: Situation) -> LoadBalancer | None:
 def _may_be_left_behind(situation: Situation, going: LoadBalancer) -> bool:
     """Return whether a load balancer that is being deleted does not stand in the way of a new one any longer."""
     name = situation.match.expected_name
-    moving = read_replaced(situation.service) is not None
+    moving = read_replaced(situation) is not None
     return situation.waited >= GONE_PATIENCE and going.metadata.name != name and not moving
 
 

@@ -31,7 +31,8 @@ from harvester_ccm.names import (
 )
 
 BASE_LENGTH: Final = 55
-"""Bytes of the readable part; with the 8 digits of the checksum a name has at most 63."""
+"""Bytes of the readable part; with the digits of the checksum a name has at most 63."""
+CHECKSUM_LENGTH: Final = 8
 
 _DNS_1035_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
@@ -127,7 +128,7 @@ def load_balancer_name(cluster: str, namespace: str, name: str, uid: str) -> str
         cluster = f"a{cluster}"
     base = f"{cluster}-{namespace}-{name}-".encode()
     checksum = zlib.crc32(base + uid.encode())
-    return base[:BASE_LENGTH].decode("utf-8", "ignore") + f"{checksum:08x}"
+    return base[:BASE_LENGTH].decode("utf-8", "ignore") + f"{checksum:0{CHECKSUM_LENGTH}x}"
 
 
 def name_for(service: Service, cluster: ClusterIdentity) -> str:
@@ -144,6 +145,16 @@ def goes_by(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool:
 def shows_address(service: Service, load_balancer: LoadBalancer) -> bool:
     """Return whether the Service shows the address of the load balancer."""
     return not (allocated_addresses((load_balancer,)) - {DHCP_ADDRESS}).isdisjoint(service.addresses)
+
+
+def is_name_of(name: str, service: Service) -> bool:
+    """Return whether the name of a load balancer is proof that it is this very Service's.
+
+    It need not be made with the present name of the cluster; one that was cut proves nothing.
+    """
+    meta = service.metadata
+    cluster = name[:-CHECKSUM_LENGTH].removesuffix(f"-{meta.namespace}-{meta.name}-")
+    return name == load_balancer_name(cluster, meta.namespace, meta.name, meta.uid)
 
 
 def owner_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Ownership:

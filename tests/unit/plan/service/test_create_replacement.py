@@ -21,8 +21,9 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.create import read_replaced
 from harvester_ccm.plan.service.load_balancer import Former
-from tests.unit.plan.service.plans import outline, plan, said, told
-from tests.worlds.builders import ADDRESS, LB_NAME, allocated, marked, served, service
+from harvester_ccm.plan.service.ownership import load_balancer_name
+from tests.unit.plan.service.plans import outline, plan, said, situation_of, told
+from tests.worlds.builders import ADDRESS, LB_NAME, UID, allocated, marked, served, service
 
 HANDS_OFF = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
 TO_VM = {WORKLOAD_TYPE: "vm"}
@@ -33,6 +34,7 @@ NOTE = msgspec.json.encode(Former(LB_NAME, "vlan100", "pool", "")).decode()
 DHCP_NOTE = msgspec.json.encode(Former(LB_NAME, "", "dhcp", "")).decode()
 MOVE = {MOVING: NOTE}
 DELETE = {"delete": LB_NAME}
+ADOPTED = "older-shop-web-00000000"
 
 
 def hosted(annotations: dict[str, str] | None = None, **more: Any) -> Any:
@@ -274,4 +276,33 @@ def test_secondaries_withdraw_before_the_address_goes() -> None:
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"pool": "x"}'], ids=repr)
 def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
-    assert read_replaced(service(annotations={MOVING: text})) is None
+    assert read_replaced(situation_of(service(annotations={MOVING: text}))) is None
+
+
+EARLIER = load_balancer_name("prod", "shop", "web", UID)
+THEIRS = load_balancer_name("demo", "shop", "web", "uid-of-another")
+NOTED: dict[str, tuple[str, tuple[Any, ...], Former | None, bool]] = {
+    "its own name": (LB_NAME, (), None, True),
+    "made under another name of the cluster": (EARLIER, (), None, True),
+    "that one is still there": (ADOPTED, (allocated(None, ADOPTED, deleting=True),), None, True),
+    "that one was seen": (ADOPTED, (), Former(ADOPTED), True),
+    "made for another Service of the name": (THEIRS, (), None, False),
+    "another Service's": (load_balancer_name("demo", "other", "web", UID), (), None, False),
+    "a name of somebody's choice": ("any-name-i-like", (), None, False),
+    "short": ("x", (), None, False),
+}
+
+
+@pytest.mark.parametrize(("name", "found", "former", "believed"), NOTED.values(), ids=NOTED.keys())
+def test_a_note_is_believed_of_a_load_balancer_of_the_service_only(
+    name: str, found: tuple[Any, ...], former: Former | None, believed: bool
+) -> None:
+    asked = service(annotations={MOVING: f'{{"name":"{name}","ipam":"pool"}}'}, ours=True)
+    noted = read_replaced(situation_of(asked, *found, former=former))
+    assert (noted is not None) is believed
+
+
+def test_the_name_and_address_of_another_cannot_be_had_by_a_note() -> None:
+    asked = service(annotations={MOVING: f'{{"name":"{THEIRS}","ipam":"pool"}}'}, ours=True)
+    steps, _ = outline(asked, waited=60.0)
+    assert [one["create"] for one in steps if isinstance(one, dict) and "create" in one] == [LB_NAME]
