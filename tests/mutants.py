@@ -133,6 +133,20 @@ MUTANTS: Final = (
         OWNERSHIP_TESTS,
     ),
     Mutant(
+        "a mark outweighs another cluster name",
+        "plan/service/ownership.py",
+        "if label is not None and label not in cluster.names:",
+        "if False:",
+        OWNERSHIP_TESTS,
+    ),
+    Mutant(
+        "a Service of a copy loses the address that it shows",
+        "plan/service/decision.py",
+        "if current is None and (held := ",
+        "if False and (held := ",
+        f"{OWNERSHIP_TESTS} test_copies.py",
+    ),
+    Mutant(
         "one that loses a port to the primary loses the others at once",
         "plan/service/shared_address.py",
         "if not by_other and (not by_primary or one.metadata.label(PRIMARY_SERVICE_LABEL) == label):",
@@ -217,6 +231,27 @@ MUTANTS: Final = (
         "    if unsafe:",
         "    if False:",
         "plan/service/test_orphans.py controllers/test_orphans.py",
+    ),
+    Mutant(
+        "one of a copy is deleted",
+        "plan/service/orphans.py",
+        "    if not goes_by(load_balancer, cluster):",
+        "    if False:",
+        f"{OWNERSHIP_TESTS} test_copies.py",
+    ),
+    Mutant(
+        "all are deleted at once",
+        "plan/service/orphans.py",
+        "if delete and suspicion.turn_in > 0:",
+        "if False:",
+        "plan/service/test_orphans.py controllers/test_orphans.py",
+    ),
+    Mutant(
+        "another cluster's word deletes them",
+        "controllers/orphans.py",
+        "await self._guest.confirm()",
+        "pass",
+        "test_copies.py controllers/test_orphans.py",
     ),
     # The queue, the caches and the Lease.
     Mutant(
