@@ -99,8 +99,8 @@ MUTANTS: Final = (
     Mutant(
         "a Service that was changed is not looked at with the answer",
         "controllers/service.py",
-        "            self._services.observe(written)",
-        "            pass",
+        "        self._services.observe(written)",
+        "        pass",
         SERVICE_TESTS,
     ),
     Mutant(
