@@ -76,7 +76,7 @@ class NodeController:
         self._memories = Memories(_Memory)
         self.runner = Runner("node", self.reconcile, workers=settings.concurrent_syncs)
         vms.on_wake(self.runner.enqueue)
-        virtual_addresses.on_new(self._addresses_taken)
+        virtual_addresses.on_change(self._virtual_ips_changed)
         virtual_addresses.on_state(vms.wake_all)
 
     async def run(self) -> None:
@@ -178,7 +178,7 @@ class NodeController:
             for node in self._nodes.all():
                 self.runner.enqueue_after(node.metadata.name, period * random.uniform(0, PASS_SPREAD))
 
-    def _addresses_taken(self, addresses: Set[IPAddress]) -> None:
+    def _virtual_ips_changed(self, addresses: Set[IPAddress]) -> None:
         """Wake the Nodes that show one of the addresses, or whose VM reports it."""
         if not self._virtual_addresses.current().complete:
             # All Nodes are looked at when they are.

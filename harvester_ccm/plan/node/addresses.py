@@ -19,14 +19,16 @@ annotation of the kubelet's address as the cloud-provider framework does. Differ
 * ``--node-exclude-ip-ranges`` hides ExternalIPs in every mode, in Go only together with ``--node-ip-cidr``. An
   InternalIP that a range or the annotation chose is never hidden (as in Go). Where just the first address of a family
   would be taken, an excluded one is passed over, and is taken with a note when the VM has no other of that family.
+* Addresses of load balancers are no addresses of the Node, but for the kubelet's and the last InternalIP of a family.
 * ``additional-internal-ips`` may hold ranges, and is compared as addresses.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node, NodeAddress
@@ -89,14 +91,14 @@ def plan_addresses(
     vmi: VirtualMachineInstance,
     *,
     settings: NodeSettings,
-    virtual_ips: Set[IPAddress] = frozenset(),
+    virtual_ips: Mapping[IPAddress, str] = MappingProxyType({}),
 ) -> AddressPlan:
     """Return what to publish as the Node's addresses.
 
-    ``virtual_ips`` are the addresses of load balancers; they must be complete when this is called.
+    ``virtual_ips`` are the addresses of load balancers, each with what has it; all of them must be known.
     """
     provided, notes = _provided(node, settings)
-    present = _present_internal_ips(node, virtual_ips)
+    present = tuple(sorted(_present_internal_ips(node, {}), key=lambda address: address in virtual_ips))
     recorded = node.metadata.annotation(NODE_NETWORK_RECORD) or ""
     nic = management_nic(vmi, NetworkEvidence(settings.management_network, provided, present, recorded))
     if nic is None:
@@ -114,9 +116,12 @@ def _plan_on(
     provided: tuple[IPAddress, ...],
     *,
     settings: NodeSettings,
-    virtual_ips: Set[IPAddress],
+    virtual_ips: Mapping[IPAddress, str],
 ) -> AddressPlan:
-    reported, dropped = read_addresses(reported_addresses(vmi, nic), virtual_ips)
+    texts = reported_addresses(vmi, nic)
+    spared = _spared(node, texts, provided, virtual_ips)
+    virtual_ips = {address: holder for address, holder in virtual_ips.items() if address not in spared}
+    reported, dropped = read_addresses(texts, virtual_ips)
     elsewhere = addresses_elsewhere(vmi, nic)
     misplaced = [address for address in provided if address in elsewhere and address not in reported]
     if misplaced:
@@ -134,6 +139,7 @@ def _plan_on(
     if not choice.internal:
         return AddressPlan((), dropped, events.no_internal_ip(nic, reported, settings.node_ip_cidrs))
     notes = events.choice_notes(choice, provided, reported=reported, nic=nic)
+    notes += [events.claimed(address, holder) for address, holder in spared.items() if address in choice.internal]
     hidden, hidden_notes = _hidden(node, settings, choice)
     others = {} if settings.management_network else _published_elsewhere(node, elsewhere, virtual_ips)
     plan = _publish(node, candidates, choice, hidden, others)
@@ -150,7 +156,19 @@ def _provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress, ...]
         return (), [events.invalid_provided(value, str(error))]
 
 
-def _present_internal_ips(node: Node, virtual_ips: Collection[IPAddress]) -> tuple[IPAddress, ...]:
+def _spared(
+    node: Node, texts: Sequence[str], provided: Sequence[IPAddress], virtual_ips: Mapping[IPAddress, str]
+) -> dict[IPAddress, str]:
+    """Return the virtual IPs that are the Node's own nevertheless, each with what claims it.
+
+    They are the kubelet's address, and an InternalIP in whose place the VM has no other address of the family.
+    """
+    families = {address.version for address in read_addresses(texts, virtual_ips)[0]}
+    last = (address for address in _present_internal_ips(node, {}) if address.version not in families)
+    return {address: virtual_ips[address] for address in (*provided, *last) if address in virtual_ips}
+
+
+def _present_internal_ips(node: Node, virtual_ips: Mapping[IPAddress, str]) -> tuple[IPAddress, ...]:
     """Return the InternalIPs to prefer: those of an initialised Node, because the kubelet's first guess is none."""
     if not was_initialised(node):
         return ()
@@ -158,7 +176,7 @@ def _present_internal_ips(node: Node, virtual_ips: Collection[IPAddress]) -> tup
 
 
 def _published_elsewhere(
-    node: Node, elsewhere: Mapping[IPAddress, str], virtual_ips: Set[IPAddress]
+    node: Node, elsewhere: Mapping[IPAddress, str], virtual_ips: Mapping[IPAddress, str]
 ) -> dict[IPAddress, str]:
     """Return the ExternalIPs of an initialised Node that the VM has on another interface, with its name.
 

@@ -15,8 +15,8 @@ plan says what it waits for. Differences from the Go framework, which removes th
 
 from __future__ import annotations
 
-from collections.abc import Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from harvester_ccm.config import NodeSettings
@@ -52,6 +52,7 @@ _EMITTED_AFTER_INIT: Final = frozenset(
         NodeReason.PROVIDED_IP_INVALID,
         NodeReason.PROVIDED_IP_NOT_FOUND,
         NodeReason.ADDITIONAL_IPS_INVALID,
+        NodeReason.ADDRESS_CLAIMED,
         NodeReason.TOPOLOGY_INVALID,
     }
 )
@@ -63,7 +64,8 @@ well, and to Nodes that are no VMs at all."""
 class VirtualIPs:
     """The addresses of load balancers: they appear on the VMs' interfaces and are no node addresses."""
 
-    addresses: Set[IPAddress] = frozenset()
+    addresses: Mapping[IPAddress, str] = field(default_factory=dict)
+    """Each with what has it."""
     complete: bool = True
     """Whether all that can be read was read; load balancers that may not be read do not count."""
     problem: CCMError | None = None
@@ -103,7 +105,9 @@ class NodePlan:
     """Why nothing at all is decided; empty when it is."""
 
 
-def virtual_ips_of(addresses: Set[IPAddress], services: Lister[object], load_balancers: Lister[object]) -> VirtualIPs:
+def virtual_ips_of(
+    addresses: Mapping[IPAddress, str], services: Lister[object], load_balancers: Lister[object]
+) -> VirtualIPs:
     """Return the addresses together with how far they can be relied on."""
     problem = load_balancers.problem
     readable = load_balancers.synced or isinstance(problem, Forbidden | NotServed)

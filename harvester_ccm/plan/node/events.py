@@ -104,7 +104,8 @@ def no_address(vmi: VirtualMachineInstance, nic: Nic, dropped: Sequence[DroppedA
     """Return the note for an interface without a usable address."""
     where = f"VM {vmi.metadata.key} has no address yet on network {nic.network}"
     if dropped:
-        unusable = ", ".join(f"{entry.address} ({entry.reason})" for entry in dropped)
+        held = (f"{entry.reason}: {entry.holder}" if entry.holder else entry.reason for entry in dropped)
+        unusable = ", ".join(f"{entry.address} ({why})" for entry, why in zip(dropped, held, strict=True))
         text = f"{where}: unusable are {unusable}. Does the guest get an address from DHCP or its configuration?"
     elif agent_connected(vmi):
         text = f"{where}: qemu-guest-agent is connected but reports none. Does the guest configure this interface?"
@@ -133,6 +134,16 @@ def invalid_additional(value: str, cause: str) -> EventMessage:
         f'["10.0.0.5"]: {cause}. What cannot be read is ignored'
     )
     return warning(NodeReason.ADDITIONAL_IPS_INVALID, text, subject=value)
+
+
+def claimed(address: IPAddress, holder: str) -> EventMessage:
+    """Return the note for an address of the Node that a load balancer has as well."""
+    return warning(
+        NodeReason.ADDRESS_CLAIMED,
+        f"{address} is the InternalIP of this Node and the address of {holder}. The Node keeps it, but traffic for it "
+        "may reach either: give the load balancer another address, and keep those of nodes out of its IP pool",
+        subject=f"{address} {holder}",
+    )
 
 
 def provided_elsewhere(misplaced: Sequence[IPAddress], elsewhere: Mapping[IPAddress, str], nic: Nic) -> EventMessage:

@@ -12,7 +12,7 @@ Differences from the Go provider, all for reports that it handles badly:
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -45,6 +45,8 @@ class DroppedAddress:
 
     address: str
     reason: DropReason
+    holder: str = ""
+    """The Service or load balancer that has it."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def _with_one_of(vmi: VirtualMachineInstance, nics: Iterable[Nic], sought: Itera
 
 
 def _usable(vmi: VirtualMachineInstance, nic: Nic) -> tuple[IPAddress, ...]:
-    return read_addresses(reported_addresses(vmi, nic), frozenset())[0]
+    return read_addresses(reported_addresses(vmi, nic), {})[0]
 
 
 def _attached(vmi: VirtualMachineInstance) -> list[Nic]:
@@ -146,9 +148,12 @@ def addresses_elsewhere(vmi: VirtualMachineInstance, nic: Nic) -> dict[IPAddress
 
 
 def read_addresses(
-    texts: Iterable[str], virtual_ips: Collection[IPAddress]
+    texts: Iterable[str], virtual_ips: Mapping[IPAddress, str]
 ) -> tuple[tuple[IPAddress, ...], tuple[DroppedAddress, ...]]:
-    """Return the usable addresses in order, and the others with the reason."""
+    """Return the usable addresses in order, and the others with the reason.
+
+    ``virtual_ips`` are addresses of load balancers, each with what has it.
+    """
     usable: list[IPAddress] = []
     dropped: list[DroppedAddress] = []
     for text in texts:
@@ -165,7 +170,8 @@ def read_addresses(
         if reason is None:
             usable.append(address)
         else:
-            dropped.append(DroppedAddress(text, reason))
+            holder = virtual_ips[address] if reason is DropReason.VIRTUAL_IP else ""
+            dropped.append(DroppedAddress(text, reason, holder))
     return tuple(usable), tuple(dropped)
 
 

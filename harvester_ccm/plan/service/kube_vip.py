@@ -325,6 +325,13 @@ def edited(service: Service, address: str) -> EventMessage | None:
     return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, text)
 
 
+def stays_up(service: Service) -> bool:
+    """Return whether kube-vip goes on announcing an address because the Service has another type now."""
+    found = Announcement.of(service)
+    other_type = not service.metadata.deleting and service.spec.type != "LoadBalancer"
+    return other_type and not found.ignored and found.node is not None
+
+
 def still_announced(service: Service, allocated: Iterable[str]) -> EventMessage | None:
     """Return what to tell of an address that kube-vip does not take down, as it looks at no Service of another type.
 
@@ -332,7 +339,7 @@ def still_announced(service: Service, allocated: Iterable[str]) -> EventMessage 
     the type.
     """
     found = Announcement.of(service)
-    if service.metadata.deleting or service.spec.type == "LoadBalancer" or found.ignored or found.node is None:
+    if not stays_up(service):
         return None
     addresses = {*allocated, *found.status, found.address or ""} - {"", DHCP_ADDRESS}
     text = (
@@ -363,19 +370,24 @@ def _without_notes(service: Service) -> Service:
     return msgspec.structs.replace(service, metadata=meta)
 
 
-def virtual_ips(services: Iterable[Service], load_balancers: Iterable[LoadBalancer]) -> frozenset[IPAddress]:
-    """Return the addresses of load balancers, which kube-vip binds to the nodes' devices and which are no node's own.
+def virtual_ips(services: Iterable[Service], load_balancers: Iterable[LoadBalancer]) -> dict[IPAddress, str]:
+    """Return the addresses of load balancers, which kube-vip binds to the nodes' devices, each with what has it.
 
-    A Service counts when kube-vip's annotations are on it. The status of other Services is not believed: a load
-    balancer that answers on the nodes' own addresses (K3s ServiceLB) writes exactly those there.
+    Of Services only those that we serve are believed: whoever may write a Service may write any address on it. Nor is
+    the status of one that kube-vip does not announce: a load balancer that answers on the nodes' own addresses (K3s
+    ServiceLB) writes exactly those there.
     """
-    texts: list[str] = []
-    for found in map(Announcement.of, services):
-        if found.address or found.node:
-            texts += (*(found.address or "").split(","), *found.status)
+    texts: list[tuple[str, str]] = []
+    for service in services:
+        found = Announcement.of(service)
+        served = service.spec.type == "LoadBalancer" and service.metadata.has_finalizer(SERVICE_FINALIZER)
+        if served and (found.address or found.node):
+            announced = (*(found.address or "").split(","), *found.status)
+            texts += ((text, f"Service {service.metadata.key}") for text in announced)
     for balancer in load_balancers:
-        texts += (balancer.address, balancer.allocated_ip)
-    return frozenset(address for address in _addresses(texts) if not address.is_unspecified)
+        has = f"load balancer {balancer.metadata.key} in Harvester"
+        texts += ((balancer.address, has), (balancer.allocated_ip, has))
+    return {address: holder for text, holder in texts for address in _addresses([text]) if not address.is_unspecified}
 
 
 def _addresses(texts: Iterable[str]) -> Iterator[IPAddress]:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
-from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, VM_CLUSTER
+from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, SERVICE_FINALIZER, VM_CLUSTER
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import Json, Runner, Writer
 
@@ -26,7 +26,7 @@ def explain(run: Runner, file: str, *words: str) -> Json:
 def test_every_address_has_a_reason(run: Runner, case: Writer) -> None:
     reported = ["10.0.0.5", "10.0.0.9", "fe80::1", "fd00::5", "10.0.0.5", "10.0.0.100", "bad"]
     vmi = objects.instance("w1", ("eth0", LAN, reported), ("eth1", STORAGE, ["10.9.0.5"]))
-    announced = objects.service(annotations={KUBE_VIP_ADDRESSES: "10.0.0.100"})
+    announced = objects.service(annotations={KUBE_VIP_ADDRESSES: "10.0.0.100"}, finalizers=[SERVICE_FINALIZER])
     document = explain(run, case(objects.node(), objects.machine(), vmi, announced))
     assert addresses(document) == [
         ("10.0.0.5", "InternalIP", "first IPv4 address of interface nic-0"),

@@ -19,7 +19,15 @@ from harvester_ccm.errors import CCMError
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.outcome import Wait
-from harvester_ccm.names import MACHINE_RECORD, PROVIDED_NODE_IP, REGION, SHUTDOWN_TAINT, ZONE, ZONE_BETA
+from harvester_ccm.names import (
+    MACHINE_RECORD,
+    PROVIDED_NODE_IP,
+    REGION,
+    SERVICE_FINALIZER,
+    SHUTDOWN_TAINT,
+    ZONE,
+    ZONE_BETA,
+)
 from harvester_ccm.netip import parse_range
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, refused
@@ -79,7 +87,8 @@ def world_of(dice: Dice) -> NodeWorld:
         world.harvester_server.put(BALANCER, balancer)
     if dice.maybe(0.3):
         meta = {"name": "web", "namespace": "shop", "annotations": {KUBE_VIP_ADDRESSES: "10.0.0.2"}}
-        world.guest_server.put("v1/services", {"metadata": meta})
+        meta["finalizers"] = dice.one([], [SERVICE_FINALIZER])
+        world.guest_server.put("v1/services", {"metadata": meta, "spec": {"type": "LoadBalancer"}})
     world.harvester_server.fault = faults(dice)
     return world
 

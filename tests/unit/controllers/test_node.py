@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 
 from harvester_ccm.controllers.service import ServiceCaches
 from harvester_ccm.errors import CCMError
-from harvester_ccm.names import REGION, ZONE
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
+from harvester_ccm.names import REGION, SERVICE_FINALIZER, ZONE
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import page, refused
 from tests.worlds.node_objects import node_settings
@@ -29,6 +30,7 @@ from tests.worlds.node_world import (
 
 ZONED = machine("w1", zone="zone-a", region="north")
 VIP = {"address": "10.0.0.50"}
+SERVICE = "v1/services"
 NODE_PATH = "PATCH /api/v1/nodes/w1"
 
 
@@ -308,6 +310,59 @@ async def test_virtual_address_of_a_load_balancer_is_no_node_address() -> None:
         scene.report(ZONED, "10.0.0.1")
         await asyncio.sleep(600)
     assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
+
+
+@jumping_time
+async def test_end_of_a_claim_wakes_the_nodes_that_it_kept_waiting() -> None:
+    scene = NodeWorld()
+    scene.boot(ZONED, "10.0.0.50")
+    scene.harvester_server.put(BALANCER, {"metadata": {"name": "lb", "namespace": NAMESPACE}, "status": VIP})
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await until(lambda: "NoAddress" in scene.told("w1"))
+        scene.harvester_server.remove(BALANCER, f"{NAMESPACE}/lb")
+        assert 119 < await until(lambda: "InternalIP 10.0.0.50" in scene.addresses("w1"), 200) < 121
+
+
+@jumping_time
+async def test_address_that_kube_vip_announces_after_a_change_of_the_type_stays_a_virtual_one() -> None:
+    scene = NodeWorld()
+    scene.boot(ZONED, "10.0.0.1")
+    meta = {"name": "web", "namespace": "shop", "finalizers": [SERVICE_FINALIZER]}
+    notes = {KUBE_VIP_ADDRESSES: "10.0.0.50", KUBE_VIP_HOST: "w1"}
+    scene.guest_server.put(SERVICE, {"metadata": {**meta, "annotations": notes}, "spec": {"type": "LoadBalancer"}})
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await initialised(scene, ["w1"])
+        scene.guest_server.change(SERVICE, "shop/web", {"spec": {"type": "ClusterIP"}})
+        withdrawn = {"finalizers": None, "annotations": {KUBE_VIP_ADDRESSES: ""}}
+        scene.guest_server.change(SERVICE, "shop/web", {"metadata": withdrawn})
+        await asyncio.sleep(600)
+        nics = [{"name": "default", "ipAddresses": ["10.0.0.1", "10.0.0.50"]}]
+        scene.harvester_server.change(VMI, f"{NAMESPACE}/w1", {"status": {"interfaces": nics}})
+        await asyncio.sleep(600)
+    assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
+
+
+@jumping_time
+async def test_address_that_a_tenant_writes_on_a_service_changes_no_node() -> None:
+    scene = NodeWorld()
+    scene.boot(ZONED, "10.0.0.1")
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await initialised(scene, ["w1"])
+        nics = [{"name": "default", "ipAddresses": ["10.0.0.1", "10.0.0.7"]}]
+        scene.harvester_server.change(VMI, f"{NAMESPACE}/w1", {"status": {"interfaces": nics}})
+        await until(lambda: "ExternalIP 10.0.0.7" in scene.addresses("w1"))
+        before = scene.addresses("w1")
+        claims = {KUBE_VIP_ADDRESSES: "10.0.0.1,10.0.0.2", KUBE_VIP_HOST: "x"}
+        meta = {"name": "web", "namespace": "shop", "annotations": claims}
+        scene.guest_server.put(SERVICE, {"metadata": meta, "spec": {"type": "ClusterIP"}})
+        await asyncio.sleep(600)
+        scene.join("w2")
+        scene.boot(machine("w2"), "10.0.0.2")
+        await initialised(scene, ["w2"])
+    assert scene.addresses("w1") == before
 
 
 def test_every_address_that_is_not_published_is_in_the_debug_log_with_its_reason_once() -> None:

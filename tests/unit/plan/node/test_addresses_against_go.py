@@ -50,7 +50,7 @@ def planned(case: Case) -> AddressPlan:
         exclude_ranges=tuple(parse_range(one)[1] for one in case.exclude),
         use_provided_node_ip=not case.annotations_off,
     )
-    return plan_addresses(new, machine, settings=policy, virtual_ips=frozenset({plain_address(VIRTUAL)}))
+    return plan_addresses(new, machine, settings=policy, virtual_ips={plain_address(VIRTUAL): "load balancer"})
 
 
 def faults(case: Case, go: Result) -> list[str]:

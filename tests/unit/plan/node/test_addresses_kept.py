@@ -29,7 +29,7 @@ def replanned(
         addresses=pairs(present),
         annotations={PROVIDED: provided} if provided is not None else {},
     )
-    virtual = frozenset(plain_address(ip) for ip in vips.split(", ") if ip)
+    virtual = {plain_address(ip): "Service shop/web" for ip in vips.split(", ") if ip}
     machine = instance(ips=[ip for ip in ips.split(", ") if ip])
     return plan_addresses(known, machine, settings=flags or node_settings(), virtual_ips=virtual)
 
@@ -89,12 +89,40 @@ def test_known_address_still_has_to_suit_the_flags(
     [
         pytest.param("I 10.0.0.1, H w1", "10.0.0.99, 10.0.0.1", "I 10.0.0.1, H w1", id="reported first"),
         pytest.param("I 10.0.0.99, E 10.0.0.1, H w1", "10.0.0.99, 10.0.0.1", "I 10.0.0.1, H w1", id="Go published it"),
-        pytest.param("I 10.0.0.99, H w1", "fd00::1", "I fd00::1, H w1", id="not kept when IPv4 is gone"),
         pytest.param("I 10.0.0.1, H w1", "10.0.0.99", "", id="nothing else reported: leave the Node alone"),
     ],
 )
 def test_virtual_ip_is_never_a_node_address(present: str, ips: str, expected: str) -> None:
     assert shown(replanned(present, ips, vips="10.0.0.99").addresses) == expected
+
+
+@pytest.mark.parametrize(
+    ("present", "ips", "provided", "expected"),
+    [
+        pytest.param("I 10.0.0.99, H w1", "fd00::1", None, "I fd00::1, I 10.0.0.99, H w1", id="IPv4 not reported"),
+        pytest.param("I 10.0.0.99, H w1", "10.0.0.99", None, "I 10.0.0.99, H w1", id="the only one"),
+        pytest.param(
+            "I 10.0.0.99, I fd00::1, H w1", "10.0.0.99, fd00::1", None, "I 10.0.0.99, I fd00::1, H w1",
+            id="the only one of its family",
+        ),
+        pytest.param(
+            "I 10.0.0.99, H w1", "10.0.0.99, 10.0.0.1", "10.0.0.99", "I 10.0.0.99, E 10.0.0.1, H w1", id="the kubelet's"
+        ),
+    ],
+)  # fmt: skip
+def test_claim_takes_neither_the_last_internal_ip_of_a_family_nor_the_kubelets_address(
+    present: str, ips: str, provided: str | None, expected: str
+) -> None:
+    plan = replanned(present, ips, provided=provided, vips="10.0.0.99")
+    assert (shown(plan.addresses), reasons(plan)) == (expected, ["ADDRESS_CLAIMED"])
+    assert "10.0.0.99 is the InternalIP of this Node and the address of Service shop/web" in plan.notes[0].message
+
+
+def test_new_node_whose_only_address_is_claimed_is_told_by_what() -> None:
+    new, taken = node(taints=[UNINITIALIZED]), {plain_address("10.0.0.99"): "load balancer prod/lb in Harvester"}
+    plan = plan_addresses(new, instance(ips=["10.0.0.99"]), settings=node_settings(), virtual_ips=taken)
+    assert plan.problem is not None
+    assert "10.0.0.99 (virtual IP of a load balancer: load balancer prod/lb in Harvester)" in plan.problem.message
 
 
 def test_address_that_moved_out_of_the_network_that_the_flag_names_is_not_kept() -> None:

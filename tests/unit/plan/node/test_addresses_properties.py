@@ -51,10 +51,14 @@ def histories(draw: st.DrawFn) -> tuple[AddressPlan, NodeSettings, frozenset[IPA
     """A plan for a new Node or for one that was planned before, under rules that stay."""
     policy, virtual, annotation = draw(POLICIES), draw(SUBSETS), draw(ANNOTATIONS)
     machine = instance(ips=draw(REPORTS))
-    plan = plan_addresses(known(annotation), machine, settings=policy, virtual_ips=virtual)
+    plan = plan_addresses(
+        known(annotation), machine, settings=policy, virtual_ips=dict.fromkeys(virtual, "a load balancer")
+    )
     if draw(st.booleans()):
         later = instance(ips=draw(REPORTS))
-        plan = plan_addresses(known(annotation, plan), later, settings=policy, virtual_ips=virtual)
+        plan = plan_addresses(
+            known(annotation, plan), later, settings=policy, virtual_ips=dict.fromkeys(virtual, "a load balancer")
+        )
     return plan, policy, virtual
 
 
@@ -70,14 +74,15 @@ def test_at_most_one_internal_ip_per_family_and_at_least_one_in_all(
 
 
 @given(histories())
-def test_no_special_or_virtual_address_is_published_and_none_twice(
+def test_no_special_address_is_published_none_twice_and_a_virtual_one_only_with_a_note(
     history: tuple[AddressPlan, NodeSettings, frozenset[IPAddress]],
 ) -> None:
     plan, _, virtual = history
     published = of_type(plan, "InternalIP") + of_type(plan, "ExternalIP")
     assert len(published) == len(set(published))
     for address in published:
-        assert address not in virtual
+        claimed = any(note.reason is NodeReason.ADDRESS_CLAIMED and str(address) in note.subject for note in plan.notes)
+        assert (address in virtual) == claimed
         assert not any((address.is_loopback, address.is_link_local, address.is_multicast, address.is_unspecified))
         assert not (isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped)
 
@@ -178,7 +183,7 @@ def test_every_address_has_a_verdict_that_fits(
         annotations={} if annotation is None else {PROVIDED: annotation},
     )
     settings = replace(policy, management_network=network)
-    plan = plan_addresses(target, vmi, settings=settings, virtual_ips={plain_address("10.0.0.2")})
+    plan = plan_addresses(target, vmi, settings=settings, virtual_ips={plain_address("10.0.0.2"): "a load balancer"})
     kept = [(one.kind, one.address) for one in plan.verdicts if one.kind]
     assert kept == [(one.type, one.address) for one in plan.addresses]
     assert all(one.because for one in plan.verdicts)

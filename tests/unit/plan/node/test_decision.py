@@ -270,10 +270,15 @@ def test_restored_vm_is_told_and_served() -> None:
 
 def test_virtual_ip_is_subtracted_and_named() -> None:
     target = node(taints=[UNINITIALIZED])
-    view = NodeView(target, find_vm(target, machines()), node_settings(), VirtualIPs({plain_address("10.0.0.1")}))
+    view = NodeView(
+        target,
+        find_vm(target, machines()),
+        node_settings(),
+        VirtualIPs({plain_address("10.0.0.1"): "Service shop/web"}),
+    )
     plan = plan_node(view)
     assert shown(applied(target, plan).status.addresses) == "I 132.143.154.163, H w1"
-    assert plan.dropped == (DroppedAddress("10.0.0.1", DropReason.VIRTUAL_IP),)
+    assert plan.dropped == (DroppedAddress("10.0.0.1", DropReason.VIRTUAL_IP, "Service shop/web"),)
 
 
 @given(

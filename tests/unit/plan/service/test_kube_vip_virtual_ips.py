@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from harvester_ccm.model.core import Ingress, LoadBalancerStatus, Service, ServiceStatus
+from harvester_ccm.model.core import Ingress, LoadBalancerStatus, Service, ServiceSpec, ServiceStatus
 from harvester_ccm.model.harvester import AllocatedAddress, HarvesterLoadBalancerStatus, LoadBalancer
 from harvester_ccm.model.meta import ObjectMeta
-from harvester_ccm.names import DHCP_ADDRESS
+from harvester_ccm.names import DHCP_ADDRESS, SERVICE_FINALIZER
 from harvester_ccm.plan.service.kube_vip import virtual_ips
 
+OURS = (SERVICE_FINALIZER,)
 
-def service(annotations: dict[str, str], *addresses: str) -> Service:
+
+def service(
+    annotations: dict[str, str], *addresses: str, kind: str = "LoadBalancer", finalizers: tuple[str, ...] = OURS
+) -> Service:
     ingress = tuple(Ingress(ip=address) for address in addresses)
     return Service(
-        metadata=ObjectMeta(name="web", annotations=annotations),
+        metadata=ObjectMeta(name="web", namespace="shop", annotations=annotations, finalizers=finalizers),
+        spec=ServiceSpec(type=kind),
         status=ServiceStatus(load_balancer=LoadBalancerStatus(ingress=ingress)),
     )
 
@@ -35,6 +40,23 @@ def service(annotations: dict[str, str], *addresses: str) -> Service:
 )
 def test_of_a_service(annotations: dict[str, str], status: tuple[str, ...], expected: set[str]) -> None:
     assert {str(ip) for ip in virtual_ips([service(annotations, *status)], [])} == expected
+
+
+@pytest.mark.parametrize(
+    "tenants",
+    [
+        service({"kube-vip.io/loadbalancerIPs": "10.0.0.9"}, kind="ClusterIP", finalizers=()),
+        service({"kube-vip.io/loadbalancerIPs": "10.0.0.9"}, kind="ClusterIP"),
+        service({"kube-vip.io/loadbalancerIPs": "10.0.0.9"}, "10.0.0.9", finalizers=()),
+    ],
+)
+def test_word_of_a_service_that_we_do_not_serve_does_not_count(tenants: Service) -> None:
+    assert virtual_ips([tenants], []) == {}
+
+
+def test_each_address_is_said_with_what_has_it() -> None:
+    held = virtual_ips([service({"kube-vip.io/loadbalancerIPs": "10.0.0.9"})], [])
+    assert list(held.values()) == ["Service shop/web"]
 
 
 @pytest.mark.parametrize(
