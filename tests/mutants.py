@@ -104,6 +104,20 @@ MUTANTS: Final = (
         SERVICE_TESTS,
     ),
     Mutant(
+        "a load balancer is deleted without another look for users of its address",
+        "controllers/service.py",
+        "and is_older and not again:",
+        "and is_older and again:",
+        "controllers/test_service_turns.py",
+    ),
+    Mutant(
+        "a 404 of any name means that the object is gone",
+        "errors.py",
+        'about=name if name in request.split("/") else "",',
+        "about=name,",
+        "test_errors.py",
+    ),
+    Mutant(
         "a load balancer is deleted whichever it is by now",
         "controllers/lb_api.py",
         "namespace=self._namespace, uid=uid)",
