@@ -6,6 +6,7 @@ the Go provider, which knows host name and name only and keeps the host names in
 * A VM marked as another cluster's is never found by host name or name; it is by provider ID and system UUID, which
   cannot be equal by chance.
 * A VM that is another Node's by provider ID is not found by host name or name either.
+* A VM whose firmware UUID contradicts the Node's system UUID is not found by host name or name either.
 * A host name may be a full domain name where the Node's name is short, and the other way round.
 * Two VMs that claim one Node are an error that names both; Go takes the one seen last.
 """
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+from uuid import UUID
 
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.outcome import EventMessage
@@ -106,7 +108,7 @@ def _by_hostname(node: Node, index: VMIndex) -> Match | None:
     name = node.metadata.name
     group = index.by_short_hostname.get(name.partition(".")[0], ())
     ours = [m for m in group if m.membership is not Membership.FOREIGN and _same_host(name, m.hostname)]
-    free = [m for m in ours if not _claimed(m, node, index)]
+    free = [m for m in ours if not _claimed(m, node, index) and not _is_other_machine(m, node)]
     best = _best(free, node, index)
     exact = tuple(vm for vm in best if vm.hostname == name)
     return _only(exact or best, MatchedBy.HOSTNAME, f"guest host name {name}")
@@ -120,7 +122,21 @@ def _by_name(node: Node, index: VMIndex) -> Match | None:
         return Match(problem=_foreign(vm, index))
     if _claimed(vm, node, index):
         return Match(problem=_of_other_node(vm, index))
+    if _is_other_machine(vm, node):
+        return Match(problem=_of_other_machine(vm, node, index))
     return Match(vm, MatchedBy.NAME)
+
+
+def _is_other_machine(vm: VM, node: Node) -> bool:
+    """Return whether the Node's system UUID and the VM's firmware UUID are known and say that they are two machines.
+
+    Firmware shows the first three fields in either byte order.
+    """
+    try:
+        shown, firmware = UUID(node.status.node_info.system_uuid.strip()), UUID(vm.firmware_uuid)
+    except ValueError:
+        return False
+    return firmware.bytes not in (shown.bytes, shown.bytes_le)
 
 
 def _best(vms: Iterable[VM], node: Node, index: VMIndex) -> tuple[VM, ...]:
@@ -175,6 +191,16 @@ def _foreign(vm: VM, index: VMIndex) -> EventMessage:
         f"VM {index.cluster.namespace}/{vm.name} has this Node's name but its label {VM_CLUSTER} is "
         f"{vm.cluster_label!r}, and this cluster is {index.cluster.name!r}. Correct the label or --cluster-name",
         subject=vm.cluster_label,
+    )
+
+
+def _of_other_machine(vm: VM, node: Node, index: VMIndex) -> EventMessage:
+    return warning(
+        NodeReason.VM_NOT_FOUND,
+        f"VM {index.cluster.namespace}/{vm.name} has this Node's name but is another machine: its firmware UUID is "
+        f"{vm.firmware_uuid}, and the Node's system UUID is {node.status.node_info.system_uuid}. Check the namespace "
+        "and the server in the cloud-config",
+        subject=vm.firmware_uuid,
     )
 
 

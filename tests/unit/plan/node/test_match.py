@@ -234,3 +234,35 @@ def test_host_names_that_identify_a_machine(said: str, usable: str) -> None:
 def test_claims_are_of_our_provider_ids_only() -> None:
     nodes = [node("a", provider_id="harvester://1"), node("b"), node("c", provider_id="k3s://c")]
     assert claims_of(nodes) == {"1": "a"}
+
+
+SYSTEM, SWAPPED, STRANGER = (
+    "00112233-4455-6677-8899-aabbccddeeff",
+    "33221100-5544-7766-8899-aabbccddeeff",
+    "deadbeef-0000-4000-8000-000000000001",
+)
+
+
+@pytest.mark.parametrize(
+    ("shown", "firmware", "by"),
+    [
+        pytest.param(SYSTEM, STRANGER, None, id="two machines"),
+        pytest.param(SYSTEM, SWAPPED, "name", id="the other byte order"),
+        pytest.param(SYSTEM, "", "name", id="the VM's is not known"),
+        pytest.param("", STRANGER, "name", id="the Node's is not known"),
+        pytest.param("Not Settable", STRANGER, "name", id="the Node's is no UUID"),
+    ],
+)
+@pytest.mark.parametrize("provider_id", ["", "harvester://elsewhere"])
+def test_name_does_not_outweigh_the_uuids(shown: str, firmware: str, by: str | None, provider_id: str) -> None:
+    target = node("w1", system_uuid=shown, provider_id=provider_id)
+    match = find_vm(target, index([vm("w1", firmware=firmware, labels=OWN)]))
+    assert match.by == by
+    if by is None:
+        assert match.problem is not None
+        assert f"is another machine: its firmware UUID is {STRANGER}" in match.problem.message
+
+
+def test_guest_host_name_does_not_outweigh_the_uuids() -> None:
+    machines = index([vm("vm-1", firmware=STRANGER, labels=OWN)], hostnames={"vm-1": "w1"})
+    assert find_vm(node("w1", system_uuid=SYSTEM), machines).vm is None
