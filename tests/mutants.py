@@ -59,7 +59,7 @@ MUTANTS: Final = (
         "plan/service/steps.py",
         "return service is not None and service.metadata.uid == uid",
         "return service is None or service.metadata.uid == uid",
-        SERVICE_TESTS,
+        "plan/service/test_steps.py",
     ),
     Mutant(
         "a load balancer is made for a Service that may go without a word",

@@ -21,7 +21,8 @@ from harvester_ccm.plan.service.cleanup import safe_to_delete
 from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, changed_document, load_balancer_change
 from harvester_ccm.plan.service.pending import pending_cause
-from harvester_ccm.plan.service.steps import ServiceChange, same_ingress, service_patch
+from harvester_ccm.plan.service.steps import CreateLoadBalancer, ServiceChange, request_for, same_ingress, service_patch
+from tests.unit.plan.service.plans import plan, situation_of
 from tests.worlds.builders import ADDRESS, CLUSTER, UID, allocated, load_balancer, marked, served, service
 
 DUAL = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
@@ -228,3 +229,19 @@ def test_a_refusal_of_one_pool_says_nothing_of_another(change: LoadBalancerChang
 def test_what_was_said_of_a_load_balancer_with_an_address_stays(change: LoadBalancerChange) -> None:
     document: Any = changed_document(allocated(), change)
     assert document["status"] == allocated().document()["status"]
+
+
+@pytest.mark.parametrize(
+    ("now", "sent"),
+    [
+        pytest.param(service(ours=True), True, id="it is held by our finalizer"),
+        pytest.param(None, False, id="it is gone"),
+        pytest.param(service(ours=True, uid="reborn"), False, id="another one has its name"),
+        pytest.param(service(), False, id="it may go without us"),
+    ],
+)
+def test_a_load_balancer_is_made_only_for_a_service_that_waits_for_it_to_go(now: Any, *, sent: bool) -> None:
+    asked = service(ours=True)
+    (create,) = [step for step in plan(asked).steps if isinstance(step, CreateLoadBalancer)]
+    request = request_for(create, situation_of(asked), now, None)
+    assert (request is not None) == sent
