@@ -98,13 +98,13 @@ class GuestAgentApi:
         try:
             instance = await self._client.get(INSTANCES, name, namespace=namespace)
         except NotFound as error:
-            return _failure(404, "NotFound", str(error))
+            return _failure(404, "NotFound", str(error), name)
         status = instance.get("status") or {}
         conflict = f'Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io "{name}": '
         if status.get("phase") != "Running":
-            return _failure(409, "Conflict", f"{conflict}VMI is not running")
+            return _failure(409, "Conflict", f"{conflict}VMI is not running", name)
         if not any(c["type"] == "AgentConnected" and c["status"] == "True" for c in status.get("conditions") or ()):
-            return _failure(409, "Conflict", f"{conflict}VMI does not have guest agent connected")
+            return _failure(409, "Conflict", f"{conflict}VMI does not have guest agent connected", name)
         hostname = self.hostnames.get(f"{namespace}/{name}", name)
         info = {
             "apiVersion": f"{GROUP}/v1",
@@ -129,8 +129,9 @@ async def _discovery(_request: web.Request) -> web.Response:
     return web.json_response(listed)
 
 
-def _failure(code: int, reason: str, message: str) -> web.Response:
-    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure"}
+def _failure(code: int, reason: str, message: str, name: str) -> web.Response:
+    details = {"name": name, "kind": "virtualmachineinstances"}
+    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "details": details}
     return web.json_response(status | {"code": code, "reason": reason, "message": message}, status=code)
 
 
