@@ -36,7 +36,7 @@ NOT_GRANTED: Final = (
 log = structlog.get_logger(__name__)
 
 
-class UserInfo(Model, frozen=True, kw_only=True):
+class Caller(Model, frozen=True, kw_only=True):
     """``status.user`` of a TokenReview."""
 
     username: str = ""
@@ -45,25 +45,25 @@ class UserInfo(Model, frozen=True, kw_only=True):
     extra: dict[str, tuple[str, ...]] | None = None
 
 
-class ReviewStatus(Model, frozen=True, kw_only=True):
+class CallerReviewStatus(Model, frozen=True, kw_only=True):
     """``status`` of a review: whom a token belongs to, or whether a user may do something."""
 
     authenticated: bool = False
-    user: UserInfo = UserInfo()
+    user: Caller = Caller()
     allowed: bool = False
 
 
-class Review(Model, frozen=True, kw_only=True):
+class CallerReview(Model, frozen=True, kw_only=True):
     """A TokenReview or a SubjectAccessReview."""
 
-    status: ReviewStatus = ReviewStatus()
+    status: CallerReviewStatus = CallerReviewStatus()
 
 
 TOKEN_REVIEWS: Final = Resource(
-    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", decoder(Review), namespaced=False
+    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", decoder(CallerReview), namespaced=False
 )
 ACCESS_REVIEWS: Final = Resource(
-    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", decoder(Review), namespaced=False
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", decoder(CallerReview), namespaced=False
 )
 
 
@@ -130,11 +130,11 @@ class AccessReviewer:
             f'forbidden: user "{user.username}" cannot get path "{path}"; grant get on the nonResourceURL to it',
         )
 
-    async def _user_of(self, token: str) -> UserInfo | None:
+    async def _user_of(self, token: str) -> Caller | None:
         status = await self._ask(TOKEN_REVIEWS, {"token": token})
         return status.user if status.authenticated else None
 
-    async def _may_get(self, user: UserInfo, path: str) -> bool:
+    async def _may_get(self, user: Caller, path: str) -> bool:
         spec = {
             "user": user.username,
             "uid": user.uid,
@@ -144,6 +144,6 @@ class AccessReviewer:
         }
         return (await self._ask(ACCESS_REVIEWS, spec)).allowed
 
-    async def _ask(self, reviews: Resource[Review], spec: Mapping[str, object]) -> ReviewStatus:
+    async def _ask(self, reviews: Resource[CallerReview], spec: Mapping[str, object]) -> CallerReviewStatus:
         body = {"apiVersion": reviews.api_version, "kind": reviews.kind, "spec": spec}
         return (await self._guest.create(reviews, body, fenced=False)).status
