@@ -30,6 +30,8 @@ from typing import Self
 
 GRACE_SECONDS = 1.5
 """How long a child may take to end by itself before it is killed. All of a cluster stops within 3 s."""
+REAP_SECONDS = 60.0
+"""Longest wait for the end of a killed program: a large one is not gone at once on a busy machine."""
 
 # The kernel forgets the death signal in a fork but keeps it over exec, so a short Python program sets it for
 # itself and then becomes the real one. Doing that in the forked child instead (preexec_fn) can deadlock in a
@@ -199,7 +201,7 @@ def stop_together(children: Sequence[ChildProcess], grace: float = GRACE_SECONDS
         for child in children:
             child.signal_group(signal.SIGKILL)
         for child in children:
-            child.wait(GRACE_SECONDS)
+            child.wait(REAP_SECONDS)
         with _family.lock:
             _family.children = [child for child in _family.children if child not in children]
 
