@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -151,9 +152,15 @@ class OrphanCollector:
             seen_gone=self._seen_gone(load_balancer),
             caches_current=self._services.problem is None and self._load_balancers.problem is None,
             turn_in=deletion_turn(self._deletions, asyncio.get_running_loop().time()),
-            services=(*self._services.all(), *((service,) if service is not None else ())),
+            services=self._services_with(service),
         )
         return plan_orphan(load_balancer, service, self._cluster, suspicion, self._settings.orphan_lbs)
+
+    def _services_with(self, service: Service | None) -> Iterator[Service]:
+        """Yield all Services, and one that the cache may not have yet; few load balancers make a plan ask for them."""
+        yield from self._services.all()
+        if service is not None:
+            yield service
 
     def _tell_of_brake(self, plan: OrphanPlan) -> None:
         """Say, once until it is over, that there are more than are deleted at once."""

@@ -65,7 +65,7 @@ class Suspicion:
     caches_current: bool = True
     """Whether both clusters can be read at the moment."""
     services: Iterable[Service] = ()
-    """All Services."""
+    """All Services; gone through once at most, and only for a load balancer that may be deleted."""
     turn_in: float = 0.0
     """Seconds until one more may be deleted, as of ``deletion_turn``."""
 
