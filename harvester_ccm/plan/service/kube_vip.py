@@ -14,7 +14,7 @@ Each verb returns annotations to write; None removes the key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -387,12 +387,12 @@ def virtual_ips(services: Iterable[Service], load_balancers: Iterable[LoadBalanc
     for balancer in load_balancers:
         has = f"load balancer {balancer.metadata.key} in Harvester"
         texts += ((balancer.address, has), (balancer.allocated_ip, has))
-    return {address: holder for text, holder in texts for address in _addresses([text]) if not address.is_unspecified}
-
-
-def _addresses(texts: Iterable[str]) -> Iterator[IPAddress]:
-    for text in texts:
+    held: dict[IPAddress, str] = {}
+    for text, holder in texts:
         try:
-            yield plain_address(text.strip())
+            address = plain_address(text.strip())
         except ValueError:
             continue
+        if not address.is_unspecified:
+            held[address] = holder
+    return held
