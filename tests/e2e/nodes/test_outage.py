@@ -90,6 +90,7 @@ async def test_node_that_joins_meanwhile_is_told_why_it_waits(
     assert "Bind the ClusterRole harvesterhci.io:cloudprovider" in message
     stage.harvester_proxy.heal(rule)
     await cluster.initialised(*(vm.name for vm in vms), within=40)
+    await cluster.hears("w0", "Synced")
     told = await cluster.told("w0")
     # One for each kind that may not be listed: their rights come back one after the other.
     assert told.count("HarvesterForbidden") in (1, 2)
