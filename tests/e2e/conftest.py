@@ -12,13 +12,15 @@ from devenv.kubevip import KubeVipOptions
 from devenv.logfile import logs_to
 from devenv.restclient import RestClient
 from devenv.stage import Scene, Stage
-from harvester_ccm.model.core import EVENTS, LEASES, SERVICES
+from harvester_ccm.model.core import CONFIG_MAPS, EVENTS, LEASES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import NAD_MAPPING_NAME
 from tests.conftest import Clusters
 
 DHCP_RANGE = ("127.78.0.10", "127.78.0.99")
 POOLS = "/apis/loadbalancer.harvesterhci.io/v1beta1/ippools"
 LEASE = LEASES.path("kube-system", "cloud-controller-manager")
+NAD_MAPPING = CONFIG_MAPS.path("kube-system", NAD_MAPPING_NAME)
 
 
 @pytest.fixture(scope="session")
@@ -68,8 +70,9 @@ def clear(scene: Scene) -> None:
     _remove(harvester, LOAD_BALANCERS.path("default"))
     _remove(harvester, POOLS)
     guest.request("DELETE", EVENTS.path("default"))
-    if guest.get_or_none(LEASE) is not None:
-        guest.request("DELETE", LEASE)
+    for single in (LEASE, NAD_MAPPING):
+        if guest.get_or_none(single) is not None:
+            guest.request("DELETE", single)
 
 
 def _remove(client: RestClient, collection: str, *, keep: tuple[str, ...] = ()) -> None:

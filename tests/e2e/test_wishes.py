@@ -10,12 +10,10 @@ from devenv.guestnodes import GuestNodes
 from devenv.harvester.webhook import NETWORKS
 from devenv.stage import Stage, until
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_INTERFACE
-from harvester_ccm.model.core import CONFIG_MAPS
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
     IP_POOL,
     LB_REQUESTED_NETWORK,
-    NAD_MAPPING_NAME,
     NETWORK,
     REQUESTED_ADDRESS,
     Reason,
@@ -122,16 +120,11 @@ async def test_device_follows_the_networks_of_the_vms(stage: Stage) -> None:
     assert f"no device is known for network {VLAN}" in told.message
     assert "kube-system/harvester-nad-mapping" in told.message
 
-    try:
-        async with GuestNodes(stage.guest, stage.host, networks=("default/other", VLAN)) as nodes:
-            for number in (1, 2):
-                await nodes.add(number)
-                await nodes.machines.report(nodes.machine(number), f"192.0.2.{number}", f"198.51.100.{number}")
-            await announced_on(stage, "enp2s0")
-    finally:
-        path = CONFIG_MAPS.path("kube-system", NAD_MAPPING_NAME)
-        if stage.scene.guest.admin.get_or_none(path) is not None:
-            stage.scene.guest.admin.request("DELETE", path)
+    async with GuestNodes(stage.guest, stage.host, networks=("default/other", VLAN)) as nodes:
+        for number in (1, 2):
+            await nodes.add(number)
+            await nodes.machines.report(nodes.machine(number), f"192.0.2.{number}", f"198.51.100.{number}")
+        await announced_on(stage, "enp2s0")
 
 
 async def announced_on(stage: Stage, device: str) -> None:
