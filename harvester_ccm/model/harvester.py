@@ -192,6 +192,15 @@ class LoadBalancer(_SourcelessLoadBalancer, frozen=True, kw_only=True):
         conditions = self.status.conditions if self.status else None
         return next((c for c in conditions or () if c.type == "Ready"), None)
 
+    @property
+    def contended(self) -> bool:
+        """Whether Harvester says no more than that it met another writer of one of its objects.
+
+        That is how its controllers work together, and nothing that a user could mend.
+        """
+        ready = self.ready
+        return ready is not None and ready.status != "True" and "the object has been modified" in ready.message
+
     def document(self) -> dict[str, object]:
         """Return a fresh copy of the whole object, to be changed and written back."""
         return msgspec.json.decode(self.source, type=dict[str, object])

@@ -35,8 +35,6 @@ from harvester_ccm.plan.service.steps import (
     emit,
 )
 
-CONTROLLER_PATIENCE: Final = 30.0
-"""Seconds Harvester may take to look at a new load balancer before we tell; in bulk it serves about one a second."""
 DHCP_PATIENCE: Final = 30.0
 """Seconds kube-vip may take for a lease before we tell."""
 NO_ADDRESS: Final = frozenset({"no_matching_pool", "no_such_pool", "pool_exhausted"})
@@ -81,13 +79,13 @@ def wait_for_address(situation: Situation) -> ServicePlan:
         event = harvester_unavailable(situation.harvester_problem)
         return ServicePlan(emit(event), Wait(WaitReason.HARVESTER_UNAVAILABLE))
     if _is_due(situation):
-        return ServicePlan((), Wait(cause.reason, CONTROLLER_PATIENCE - situation.waited))
+        return ServicePlan((), Wait(cause.reason, cause.patience - situation.waited))
     return ServicePlan(emit(cause.note or cause.late), Wait(cause.reason))
 
 
 def _is_due(situation: Situation) -> bool:
     """Return whether an address may come in the time that Harvester usually takes."""
-    return is_being_answered(situation) and situation.waited < CONTROLLER_PATIENCE
+    return is_being_answered(situation) and situation.waited < situation.pending.patience
 
 
 def is_being_answered(situation: Situation) -> bool:

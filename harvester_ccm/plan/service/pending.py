@@ -27,6 +27,11 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, WaitReason
 from harvester_ccm.names import Reason
 
+CONTROLLER_PATIENCE: Final = 30.0
+"""Seconds Harvester may take to look at a new load balancer before we tell; in bulk it serves about one a second."""
+CONTENTION_PATIENCE: Final = 180.0
+"""Seconds for which Harvester may meet other writers of its objects before we tell: each try of it may meet another."""
+
 
 @dataclass(frozen=True)
 class PendingCause:
@@ -37,6 +42,8 @@ class PendingCause:
     """What to tell the user at once; None while the cause should heal by itself within moments."""
     late: EventMessage | None = None
     """What to tell when it has not."""
+    patience: float = CONTROLLER_PATIENCE
+    """Seconds until then."""
 
 
 UNAVAILABLE_PATIENCE: Final = 5.0
@@ -79,6 +86,9 @@ def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
     if condition is None:
         return NOT_PROCESSED
     message = condition.message
+    if load_balancer.contended:
+        late = _pending(_SLOW, message)
+        return PendingCause(WaitReason.ALLOCATING, None, late, CONTENTION_PATIENCE)
     if any(words in message for words in _ANNOUNCING):
         return PendingCause(WaitReason.ANNOUNCING, None, _pending(_NOT_ANNOUNCED, message))
     if not message and not load_balancer.capabilities.has_ip_pools:

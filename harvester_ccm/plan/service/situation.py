@@ -181,7 +181,9 @@ class Situation:
             return duty
         meta = lb.metadata
         has = ("deleting", meta.deleting), ("allocated", bool(lb.allocated_ip)), ("announced", bool(lb.address))
-        return " ".join((duty, meta.uid, *(word for word, holds in has if holds)))
+        # A deletion has its own patience, in which Harvester may meet others as often as it likes.
+        contended = ("contended",) if not self.scope.leaving and lb.contended else ()
+        return " ".join((duty, meta.uid, *(word for word, holds in has if holds), *contended))
 
 
 def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> Situation:
