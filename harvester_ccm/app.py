@@ -14,7 +14,8 @@ import signal
 import socket
 import uuid
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -144,8 +145,12 @@ class Application:
         self._guest_identity = GuestIdentity(guest)
         for reloader in reloaders:
             reloader.on_reload = self._guest_identity.doubt
-        for cache in (self._caches.services, self._caches.nodes):
+        for cache in self._guest_caches:
             cache.on_rewind(self._guest_identity.doubt)
+        for caches in ((*self._guest_caches, self._caches.config_maps), self._harvester_caches):
+            for cache in caches:
+                # A server that was restored is so for all that is read from it, also where no version tells.
+                cache.on_rewind(partial(_list_again, *(other for other in caches if other is not cache)))
         self._runners: list[Runner] = []
         self._observe()
 
@@ -324,6 +329,11 @@ class Application:
         reference = ObjectReference.of(LEASES, lease)
         message = f"{self._elector.identity} {verb}"
         self._recorder.record(reference, "Normal", Reason.LEADER, message, component="cloud-controller-manager")
+
+
+def _list_again(*caches: Informer[Any]) -> None:
+    for cache in caches:
+        cache.list_again()
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

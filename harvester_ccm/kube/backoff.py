@@ -14,15 +14,20 @@ _DOUBLINGS: Final = 64
 """No pause grows any more after so many failures; more would be too large for a float."""
 
 
-def backoff(failures: int, *, first: float, longest: float) -> float:
-    """Return the pause in seconds after the n-th failure in a row: doubling from ``first``, a little random, capped."""
-    return min(longest, first * (2.0 ** min(failures - 1, _DOUBLINGS) + random.random()))
+def backoff(failures: int, *, first: float, longest: float, growth: float = 2.0) -> float:
+    """Return the pause in seconds after the n-th failure in a row: growing from ``first``, a little random, capped."""
+    return min(longest, first * (growth ** min(failures - 1, _DOUBLINGS) + random.random()))
 
 
 def pause_after(
-    error: Exception, failures: int, *, first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE
+    error: Exception | None,
+    failures: int,
+    *,
+    first: float = FIRST_PAUSE,
+    longest: float = LONGEST_PAUSE,
+    growth: float = 2.0,
 ) -> float:
     """Return the seconds to wait after a failure: what the server asked for, or a growing random time."""
     if isinstance(error, Throttled) and error.answer.retry_after is not None:
         return error.answer.retry_after
-    return backoff(failures, first=first, longest=longest)
+    return backoff(failures, first=first, longest=longest, growth=growth)

@@ -4,22 +4,36 @@ Guarantees: objects are delivered to the callbacks in the order of the server's 
 replaces a newer one; an object missing from a new list is delivered as deleted; a callback never sees a half-filled
 store: a list is taken in whole before anything is told (``synced`` is set then). A watch that is silent for longer
 than ``SILENCE`` is given up and the collection is listed. Where watching is forbidden the collection is listed again
-and again, slower and slower, and that is said once. A server that was restored from a backup counts its versions anew
-from an older one; its list then replaces everything. So does a list in another version of the API.
+and again, slower and slower, and that is said once.
+
+A watch that worked and was cut is opened again at once and goes on where it was. An outage is another matter: a server
+that could not be reached, or failed by its own fault, may have been restored from a backup, accepts a version of its
+future and sends nothing. So the collection is listed after it, and now and then without any cause. A restored server
+is known by versions that went back; its list then replaces everything. So does a list in another version of the API.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic
 
 import structlog
 
-from harvester_ccm.errors import ApiError, CCMError, Forbidden, Gone, NotServed, WatchSilent
+from harvester_ccm.errors import (
+    ApiError,
+    CCMError,
+    Forbidden,
+    Gone,
+    NotServed,
+    ServerError,
+    Unreachable,
+    WatchSilent,
+)
 from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.collection import Page, WatchEvent
@@ -33,10 +47,14 @@ SECOND_CHOICE_SECONDS: Final = 20.0
 """The same where the collection is read in another version than the first choice, which is asked for after each."""
 RECONNECT_SECONDS: Final = 0.2
 """Pause between a watch that ended and the next one."""
+WORKED_SECONDS: Final = 0.5
+"""A watch that was accepted and lasted so long has worked, as has one that gave a line before."""
+RELIST_MINUTES: Final = (30.0, 60.0)
+"""A collection is listed anew after a random time in this range, whatever its watches say."""
+PAUSE_GROWTH: Final = 1.15
+"""Factor from one pause to the next: it stays below a fifth of the time that the server has been away."""
 POLL_SECONDS: Final = (10.0, 60.0)
 """First and longest pause between two lists where watching is forbidden."""
-SETTLED_SECONDS: Final = 15.0
-"""After so long without a failure the next one counts as the first again."""
 REFUSALS: Final = 3
 """So many refused watches in a row lead to a new list: the server may not know the version any more."""
 
@@ -45,6 +63,8 @@ Change = Callable[[ObjectT | None, ObjectT | None], None]
 Choose = Callable[[CCMError | None], Awaitable[Resource[ObjectT]]]
 """Returns the version of the resource to read; called with the error when reading it as it is was refused, and with
 None before every list and after every watch. Must not raise."""
+
+_PAUSE: Final = partial(pause_after, growth=PAUSE_GROWTH)
 
 log = structlog.get_logger(__name__)
 
@@ -58,8 +78,9 @@ class InformerTiming:
     second_choice_watch: float = SECOND_CHOICE_SECONDS
     reconnect: float = RECONNECT_SECONDS
     poll: tuple[float, float] = POLL_SECONDS
-    settled: float = SETTLED_SECONDS
-    pause_after: Callable[[CCMError, int], float] = pause_after
+    worked: float = WORKED_SECONDS
+    relist: tuple[float, float] = (60 * RELIST_MINUTES[0], 60 * RELIST_MINUTES[1])
+    pause_after: Callable[[CCMError | None, int], float] = _PAUSE
     """What is waited after a failure, the n-th in a row."""
 
 
@@ -107,7 +128,10 @@ class Informer(Generic[ObjectT]):
         self._rewind_callbacks: list[Callable[[], None]] = []
         self._seen = 0
         self._timing = timing
-        self._setbacks = _Setbacks(timing)
+        self._failures = 0
+        """Failures in a row; none any more once a watch has worked."""
+        self._following: asyncio.Timeout | None = None
+        """Runs out when the collection is to be listed again; there while it is followed."""
         self._poll_seconds = 0.0
         self._synced = asyncio.Event()
         self.unread: frozenset[str] = frozenset()
@@ -170,6 +194,11 @@ class Informer(Generic[ObjectT]):
         if _version(item) > self._seen:
             self._put(item)
 
+    def list_again(self) -> None:
+        """Have the collection listed now, instead of being followed from where it is."""
+        if self._following is not None:
+            self._following.reschedule(asyncio.get_running_loop().time())
+
     async def run(self) -> None:
         """Keep the store up to date until cancelled."""
         while True:
@@ -177,13 +206,18 @@ class Informer(Generic[ObjectT]):
                 await self._follow(await self._list())
             except Gone as error:
                 log.debug("watch version too old", collection=self.name)
-                pause = self._setbacks.pause(error)
+                pause = self._pause(error)
                 # Once is in order; a server that loses every version at once must not be asked without pause.
-                if self._setbacks.count > 1:
+                if self._failures > 1:
                     await asyncio.sleep(pause)
             except CCMError as error:
                 self._set_problem(error)
-                await asyncio.sleep(self._setbacks.pause(error))
+                await asyncio.sleep(self._pause(error))
+
+    def _pause(self, error: CCMError | None) -> float:
+        """Count a failure and return the seconds to wait."""
+        self._failures += 1
+        return self._timing.pause_after(error, self._failures)
 
     async def _list(self) -> str:
         """Fill the store; return the version it has."""
@@ -222,30 +256,48 @@ class Informer(Generic[ObjectT]):
         return True
 
     async def _follow(self, version: str) -> None:
-        """Apply changes after ``version``, over lost connections too, until a new list is needed."""
+        """Apply changes after ``version`` until a new list is needed."""
+        try:
+            async with asyncio.timeout(random.uniform(*self._timing.relist)) as self._following:
+                await self._watch_on(version)
+        except TimeoutError:
+            log.debug("collection listed again without cause", collection=self.name)
+        finally:
+            self._following = None
+
+    async def _watch_on(self, version: str) -> None:
+        """Apply changes after ``version``, over lost connections too; return when a new list is needed."""
         while True:
+            watch, problem = _Watch(version), None
             try:
-                async with aclosing(self._watch_once(version)) as events:
-                    async for event in events:
-                        self._poll_seconds = 0.0
-                        self._set_problem(None)
-                        version = event.resource_version or version
-                        self._apply(event)
-                # A server that ends every watch at once must not be asked without pause.
-                await asyncio.sleep(self._timing.reconnect)
+                await self._watch(watch)
             except Gone:
                 raise
             except Forbidden:
-                version = await self._poll()
+                watch = _Watch(await self._poll(), spoke=True)
             except CCMError as error:
-                self._set_problem(error)
-                await asyncio.sleep(self._setbacks.pause(error))
-                # A server that went back to older data accepts a version of its future and then sends nothing.
-                if isinstance(error, WatchSilent) or (_is_refusal(error) and self._setbacks.count >= REFUSALS):
+                problem = error
+            version = watch.version
+            if watch.has_worked(self._timing.worked) and not isinstance(problem, WatchSilent):
+                self._failures = 0
+                await asyncio.sleep(self._timing.reconnect)
+            else:
+                if problem is not None:
+                    self._set_problem(problem)
+                # A server that ends every watch at once must not be asked without pause.
+                await asyncio.sleep(self._pause(problem))
+                if self._must_list_after(problem):
                     return
             self.restarts += 1
             if await self._chose_otherwise(None):
                 return
+
+    def _must_list_after(self, problem: CCMError | None) -> bool:
+        """Return whether changes may have been lost: a server that is back may not be where it was."""
+        if isinstance(problem, (Unreachable, ServerError)):
+            return True
+        # It may not know the version any more; one that is busy does.
+        return isinstance(problem, ApiError) and problem.answer.status != 429 and self._failures >= REFUSALS
 
     async def _poll(self) -> str:
         """List, at first at once and then after growing pauses, and return the version."""
@@ -258,7 +310,16 @@ class Informer(Generic[ObjectT]):
         self._poll_seconds = min(max(shortest, self._poll_seconds * 2), longest)
         return version
 
-    def _watch_once(self, version: str) -> AsyncGenerator[WatchEvent[ObjectT], None]:
+    async def _watch(self, watch: _Watch) -> None:
+        """Apply the changes of one watch."""
+        async with aclosing(self._open_watch(watch.version)) as events:
+            async for event in events:
+                watch.gave(event.resource_version)
+                self._poll_seconds = 0.0
+                self._set_problem(None)
+                self._apply(event)
+
+    def _open_watch(self, version: str) -> AsyncGenerator[WatchEvent[ObjectT], None]:
         seconds = int(random.uniform(*self._timing.watch))
         if self._resource != self._first_choice:
             seconds = int(self._timing.second_choice_watch)
@@ -282,10 +343,10 @@ class Informer(Generic[ObjectT]):
         else:
             self._put(event.object)
 
-    def _replace_all(self, items: Iterable[ObjectT], version: str) -> None:
+    def _replace_all(self, items: Collection[ObjectT], version: str) -> None:
         self.last_contact = asyncio.get_running_loop().time()
         listed = _number(version)
-        rewound = listed < self._seen
+        rewound = listed < self._seen or any(self._is_of_another_past(item, listed) for item in items)
         if rewound:
             log.warning("server went back to older data", collection=self.name, version=version)
             for callback in self._rewind_callbacks:
@@ -297,18 +358,23 @@ class Informer(Generic[ObjectT]):
             key = item.metadata.key
             present.add(key)
             old = self._objects.get(key)
-            if (
-                old is None
-                or _supersedes(item, old)
-                or (rewound and _version(item) != _version(old))
-                or (self._is_other_version and item != old)
-            ):
+            if old is None or _supersedes(item, old) or ((rewound or self._is_other_version) and item != old):
                 changes.append(self._store(key, item))
         for key, old in list(self._objects.items()):
             if key not in present and (rewound or _version(old) <= listed):
                 changes.append(self._store(key, None))
         for change in changes:
             self._deliver(change)
+
+    def _is_of_another_past(self, item: ObjectT, listed: int) -> bool:
+        """Return whether a list of version ``listed`` contradicts what we saw before that version.
+
+        The versions of a restored server may have overtaken those of the past that it lost.
+        """
+        old = self._objects.get(item.metadata.key)
+        if old is None or self._is_other_version or not _version(item) <= _version(old) <= listed:
+            return False
+        return item != old
 
     def _put(self, item: ObjectT) -> None:
         old = self._objects.get(item.metadata.key)
@@ -354,26 +420,26 @@ class Informer(Generic[ObjectT]):
             callback()
 
 
-class _Setbacks:
-    """Failures in a row, and the pauses that they cost."""
+@dataclass
+class _Watch:
+    """One watch from its opening to its end."""
 
-    def __init__(self, timing: InformerTiming) -> None:
-        self.count = 0
-        self._timing = timing
-        self._until = float("-inf")
+    version: str
+    """Where the next one goes on."""
+    spoke: bool = False
+    accepted_at: float | None = None
 
-    def pause(self, error: CCMError) -> float:
-        """Count a failure and return the seconds to wait."""
-        now = asyncio.get_running_loop().time()
-        self.count = self.count + 1 if now < self._until + self._timing.settled else 1
-        seconds = self._timing.pause_after(error, self.count)
-        self._until = now + seconds
-        return seconds
+    def gave(self, version: str) -> None:
+        """Note a sign of life; the first has no version and says that the server has accepted the watch."""
+        if version:
+            self.version, self.spoke = version, True
+        elif self.accepted_at is None:
+            self.accepted_at = asyncio.get_running_loop().time()
 
-
-def _is_refusal(error: CCMError) -> bool:
-    """Return whether the server read the request and will not serve it, rather than being busy or away."""
-    return isinstance(error, ApiError) and error.answer.status != 429
+    def has_worked(self, seconds: float) -> bool:
+        """Return whether it gave a line, or lasted so long."""
+        lasted = self.accepted_at is not None and asyncio.get_running_loop().time() - self.accepted_at >= seconds
+        return self.spoke or lasted
 
 
 def _supersedes(new: ObjectT, old: ObjectT) -> bool:

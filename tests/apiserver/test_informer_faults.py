@@ -29,7 +29,7 @@ Put = Callable[..., None]
 Delete = Callable[[str], None]
 
 
-QUICK = InformerTiming(reconnect=0.02, pause_after=lambda _error, _failures: 0.02)
+QUICK = InformerTiming(reconnect=0.02, worked=0.0, pause_after=lambda _error, _failures: 0.02)
 """Retries without the pauses that only protect servers."""
 
 
@@ -95,7 +95,7 @@ async def test_server_that_loses_every_version_is_not_asked_without_pause(
 ) -> None:
     pauses: list[int] = []
 
-    def pause_after(error: Exception, failures: int) -> float:
+    def pause_after(error: Exception | None, failures: int) -> float:
         assert isinstance(error, Gone)
         pauses.append(failures)
         return 0.02
@@ -124,7 +124,7 @@ async def test_silent_watch_is_replaced(follower: Follower, guest_proxy: FaultPr
 async def test_watch_that_is_refused_again_and_again_leads_to_a_new_list(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put
 ) -> None:
-    guest_proxy.inject(Answer(500, "required revision is a future revision"), watch=True, times=REFUSALS)
+    guest_proxy.inject(Answer(400, "required revision is a future revision"), watch=True, times=REFUSALS)
     async with follower.running():
         await watching(guest_proxy)
 

@@ -31,7 +31,7 @@ T = TypeVar("T")
 Document = dict[str, Any]
 Where = Resource[Any] | str
 """A collection: its resource, or the name that it is stored by (``group/version/plural``)."""
-Watch = asyncio.Queue[tuple[str, Document] | None]
+Watch = asyncio.Queue[tuple[str, Document] | CCMError | None]
 """What a watch still has to deliver; None ends it."""
 
 REQUEST_SECONDS: Final = 10.0
@@ -229,10 +229,15 @@ class MemoryServer:
         for collection, kind, document in untold:
             self._deliver(collection, kind, document)
 
-    def break_watches(self) -> None:
-        """End every watch, as a server that goes away."""
+    def break_watches(self, error: CCMError | None = None) -> None:
+        """End every watch, as a server that goes away; with an error, in the middle of the answer."""
         for _, queue in self._watchers:
-            queue.put_nowait(None)
+            queue.put_nowait(error)
+
+    def restore(self, backup: MemoryServer) -> None:
+        """Go back to what another server holds, as after the restore of a backup; running watches say nothing."""
+        self.objects, self.version = copy.deepcopy(backup.objects), backup.version
+        self._history.clear()
 
     async def serve(self, verb: str, path: str, body: Any) -> Document:
         """Answer one request. Raises what a client would."""
@@ -282,7 +287,7 @@ class MemoryServer:
         """
         call = Call("WATCH", path, asyncio.get_running_loop().time())
         self.calls.append(call)
-        place, queue = placed(path), asyncio.Queue[tuple[str, Document] | None]()
+        place, queue = placed(path), Watch()
         for number, collection, kind, document in self._history:
             if number > version and collection == place.collection:
                 queue.put_nowait((kind, document))
@@ -292,13 +297,15 @@ class MemoryServer:
             await self._fail(call)
             yield "BOOKMARK", {}
             while (event := await self._next(queue, silence)) is not None:
+                if isinstance(event, CCMError):
+                    raise event
                 if place.namespace in {"", event[1]["metadata"].get("namespace")}:
                     yield event
                 queue.task_done()
         finally:
             self._watchers.remove(watcher)
 
-    async def _next(self, queue: Watch, silence: float) -> tuple[str, Document] | None:
+    async def _next(self, queue: Watch, silence: float) -> tuple[str, Document] | CCMError | None:
         while True:
             try:
                 async with asyncio.timeout(silence):

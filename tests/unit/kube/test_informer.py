@@ -1,11 +1,13 @@
-"""Which word counts when an informer hears of an object twice: on a server in memory."""
+"""Which word counts when an informer hears of an object twice, and what it trusts: on a server in memory."""
 
 from __future__ import annotations
 
 import asyncio
 
 import msgspec
+import pytest
 
+from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import SERVICES, Service
 from tests.worlds.background import running
@@ -44,3 +46,120 @@ async def test_answer_that_comes_late_brings_nothing_back() -> None:
         await asyncio.sleep(1)
         informer.observe(answer(late))
         assert informer.get(KEY) is None
+
+
+@jumping_time
+@pytest.mark.parametrize("every", [1.0, 10.0])
+async def test_watches_that_work_and_are_cut_are_opened_again_at_once(every: float) -> None:
+    server = MemoryServer()
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+    problems: list[CCMError | None] = []
+    informer.on_state(lambda: problems.append(informer.problem))
+    late = []
+    async with running(informer.run()):
+        await informer.wait_synced()
+        for number in range(60):
+            await asyncio.sleep(every)
+            server.break_watches(Unreachable("the connection was lost"))
+            await asyncio.sleep(0.01)
+            late.append(await seconds_until_seen(server, informer, f"web-{number}"))
+    assert max(late) <= 0.3
+    assert problems == [None]
+    assert lists(server) == 1
+
+
+@jumping_time
+async def test_watches_that_die_at_once_are_asked_for_slower_and_slower() -> None:
+    server = MemoryServer()
+    server.fault = lambda call: Unreachable("the connection was lost") if call.verb == "WATCH" else None
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+    async with running(informer.run()):
+        await asyncio.sleep(600)
+    asked = [call.at for call in server.calls if call.verb == "WATCH"]
+    assert len(asked) < 60
+    # What they do not tell the lists do.
+    assert lists(server) >= len(asked)
+
+
+@jumping_time
+@pytest.mark.parametrize("away", [4.0, 25.0])
+async def test_server_that_is_back_is_read_soon(away: float) -> None:
+    server = MemoryServer()
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        await asyncio.sleep(60)
+        server.fault = lambda call: Unreachable("connection refused")
+        server.break_watches(Unreachable("the connection was lost"))
+        await asyncio.sleep(away)
+        server.fault = None
+        assert await seconds_until_seen(server, informer, "web") <= max(2.0, away / 5)
+
+
+@jumping_time
+async def test_server_that_was_away_is_listed_because_it_may_have_been_restored() -> None:
+    server, backup = MemoryServer(), MemoryServer()
+    for each in (server, backup):
+        each.put(SERVICES, service(name="kept"))
+    backup.version = 500
+    backup.put(SERVICES, service(name="lost"))
+    server.put(SERVICES, service(name="made-since"))
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+    rewinds = []
+    informer.on_rewind(lambda: rewinds.append(True))
+    async with running(informer.run()):
+        await informer.wait_synced()
+        server.fault = lambda call: Unreachable("connection refused")
+        server.break_watches(Unreachable("the connection was lost"))
+        await asyncio.sleep(5)
+        # Its versions have overtaken those that we know.
+        server.restore(backup)
+        server.fault = None
+        await asyncio.sleep(5)
+        assert sorted(one.metadata.name for one in informer.all()) == ["kept", "lost"]
+
+
+@jumping_time
+async def test_list_that_contradicts_what_was_seen_before_it_is_of_another_past() -> None:
+    server, backup = MemoryServer(), MemoryServer()
+    for each in (server, backup):
+        each.put(SERVICES, service())
+    server.put(SERVICES, service(labels={"written": "after the backup"}))
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+    rewinds = []
+    informer.on_rewind(lambda: rewinds.append(True))
+    async with running(informer.run()):
+        await informer.wait_synced()
+        backup.version = 500
+        server.restore(backup)
+        informer.list_again()
+        await asyncio.sleep(1)
+        found = informer.get(KEY)
+        assert found is not None
+        assert found.metadata.labels == {}
+    assert rewinds == [True]
+
+
+@jumping_time
+async def test_collection_is_listed_now_and_then_whatever_the_watch_says() -> None:
+    server = MemoryServer()
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        await asyncio.sleep(4 * 3600)
+    assert 4 <= lists(server) <= 9
+
+
+def lists(server: MemoryServer) -> int:
+    """Return how often the collection was listed."""
+    return sum(call.verb == "GET" for call in server.calls)
+
+
+async def seconds_until_seen(server: MemoryServer, informer: Informer[Service], name: str) -> float:
+    """Create a Service; return how long the copy lacks it."""
+    seen = asyncio.Event()
+    informer.on_change(lambda _old, new: seen.set() if new is not None and new.metadata.name == name else None)
+    began = asyncio.get_running_loop().time()
+    server.put(SERVICES, service(name=name))
+    await seen.wait()
+    return asyncio.get_running_loop().time() - began
