@@ -297,6 +297,20 @@ MUTANTS: Final = (
         "kube/test_informer.py",
     ),
     Mutant(
+        "a watch that worked and was cut counts as a failure",
+        "kube/informer.py",
+        "return self.spoke or lasted",
+        "return False",
+        "kube/test_informer.py",
+    ),
+    Mutant(
+        "a server that was away is followed from where it was",
+        "kube/informer.py",
+        "if isinstance(problem, (Unreachable, ServerError)):",
+        "if False:",
+        "kube/test_informer.py",
+    ),
+    Mutant(
         "writes leave without the Lease",
         "kube/fence.py",
         "if not self.is_open:",
