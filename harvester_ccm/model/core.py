@@ -192,6 +192,15 @@ def format_provider_id(vm_uid: str) -> str:
     return _PROVIDER_SCHEME + vm_uid
 
 
+def is_of_other_provider(provider_id: str) -> bool:
+    """Return whether a provider ID is another provider's, whatever it says; it never changes.
+
+    >>> is_of_other_provider("k3s://w1"), is_of_other_provider("harvester://5f3c"), is_of_other_provider("")
+    (True, False, False)
+    """
+    return bool(provider_id) and not provider_id.startswith(_PROVIDER_SCHEME)
+
+
 def parse_provider_id(provider_id: str) -> str | None:
     """Return the VM's UID, or None for an empty provider ID and for one of another provider.
 

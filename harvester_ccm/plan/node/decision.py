@@ -45,6 +45,9 @@ _EMITTED_AFTER_INIT: Final = frozenset(
     {
         NodeReason.VM_REPLACED,
         NodeReason.VM_AMBIGUOUS,
+        NodeReason.VM_OF_OTHER_CLUSTER,
+        NodeReason.VM_OF_OTHER_MACHINE,
+        NodeReason.VM_OF_OTHER_NODE,
         NodeReason.NO_MANAGEMENT_NETWORK,
         NodeReason.NETWORK_GUESSED,
         NodeReason.NO_INTERNAL_IP,

@@ -12,7 +12,7 @@ from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import VirtualMachine
 from harvester_ccm.names import MACHINE_RECORD, NodeReason
-from harvester_ccm.plan.node.match import Match, find_vm, match_vm
+from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm, is_stranger, match_vm
 from harvester_ccm.plan.node.vms import VM, NodeStore, VMIndex, phase
 
 _RUNNING: Final = frozenset({"Paused", "Migrating"})
@@ -65,7 +65,11 @@ class VMExistence:
 
     existence: Existence
     vm: VM | None = None
-    """Set when it is present."""
+    """Set when it is present and was read."""
+    stranger: bool = False
+    """Whether the Node is no machine of ours: nothing of it is changed."""
+    namesake: bool = False
+    """Whether only a name says that it is the Node's: nothing is concluded from its power."""
     detail: str = ""
     """For logs: which answer it rests on."""
     unprovable: bool = False
@@ -106,9 +110,11 @@ def vm_existence(
     """
     match = match_vm(store, node)
     if match.vm is not None:
-        return VMExistence(Existence.PRESENT, match.vm, f"found by {match.by}")
+        namesake = match.by in {MatchedBy.HOSTNAME, MatchedBy.NAME}
+        return VMExistence(Existence.PRESENT, match.vm, namesake=namesake, detail=f"found by {match.by}")
     if not _is_lost(node, match):
-        return VMExistence(Existence.UNKNOWN, detail=match.problem.message if match.problem else "not asked")
+        detail = match.problem.message if match.problem else "not asked"
+        return VMExistence(Existence.UNKNOWN, stranger=is_stranger(match), detail=detail)
     name = proven_name(node, seen_name)
     uncertain = _why_uncertain(store, node, name)
     if uncertain:
@@ -116,7 +122,8 @@ def vm_existence(
     if live_get is None:
         return VMExistence(Existence.UNKNOWN, detail=match.problem.message if match.problem else "", vm_to_get=name)
     if live_get.vm is not None:
-        return VMExistence(Existence.PRESENT, VM(live_get.vm), "found by a live request")
+        namesake = live_get.vm.metadata.uid != parse_provider_id(node.spec.provider_id)
+        return VMExistence(Existence.PRESENT, VM(live_get.vm), namesake=namesake, detail="found by a live request")
     absent = live_get.error is not None and is_certain_absence(live_get.error, live_get.name)
     return VMExistence(Existence.ABSENT if absent else Existence.UNKNOWN, detail=str(live_get.error))
 

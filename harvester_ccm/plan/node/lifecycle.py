@@ -14,7 +14,7 @@ The Go framework deletes at the first 404, also Nodes whose VM was never known a
 
 The shutdown taint follows the power of the VM and not its Ready flag: a VM that is starting, paused or migrating is
 not shut down, and a Node that is still not ready loses the taint when its VM runs again. Where the power is not
-certain the taint stays as it is.
+certain the taint stays as it is, also where only its name or its guest's says that the VM is the Node's.
 """
 
 from __future__ import annotations
@@ -121,14 +121,14 @@ def observe_lifecycle(
 def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
     """Return what to do with the Node now."""
     node = view.node
-    if node.metadata.deleting:
+    if node.metadata.deleting or view.existence.stranger:
         return LifecyclePlan()
     if node.ready == "True":
         return LifecyclePlan(_untainted(node))
     match view.existence.existence:
         case Existence.PRESENT:
             vm = view.existence.vm
-            return LifecyclePlan(_by_power(node, power(vm)) if vm else None)
+            return LifecyclePlan(_by_power(node, power(vm)) if vm and not view.existence.namesake else None)
         case Existence.UNKNOWN:
             spacing, text = view.settings.confirmation_spacing, view.existence.detail
             doubt = _held(f"This Node has no VM in Harvester, but the Node is not deleted: {text}", "doubt")

@@ -7,6 +7,7 @@ the Go provider, which knows host name and name only and keeps the host names in
   cannot be equal by chance.
 * A VM that is another Node's by provider ID is not found by host name or name either.
 * A VM whose firmware UUID contradicts the Node's system UUID is not found by host name or name either.
+* A Node with another provider's ID has no VM, whatever else it shows.
 * A host name may be a full domain name where the Node's name is short, and the other way round.
 * Two VMs that claim one Node are an error that names both; Go takes the one seen last.
 """
@@ -19,7 +20,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from harvester_ccm.model.core import Node, parse_provider_id
+from harvester_ccm.model.core import Node, is_of_other_provider, parse_provider_id
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
 from harvester_ccm.plan.node.events import harvester_note, warning
@@ -27,6 +28,7 @@ from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.node.vms import VM, Membership, NodeStore, VMIndex
 
 _SEARCHED: Final = frozenset({NodeReason.VM_NOT_FOUND, NodeReason.VM_AMBIGUOUS})
+_NOT_OURS: Final = frozenset({NodeReason.OTHER_PROVIDER, NodeReason.VM_OF_OTHER_MACHINE})
 
 
 class MatchedBy(StrEnum):
@@ -68,6 +70,11 @@ def unreadable(store: NodeStore) -> EventMessage | None:
     return None
 
 
+def is_stranger(match: Match) -> bool:
+    """Return whether what is known of the Node says that it is no machine of ours: nothing of it is changed."""
+    return match.problem is not None and match.problem.reason in _NOT_OURS
+
+
 def wants_hostname(node: Node, match: Match) -> bool:
     """Return whether the host name of a guest could tell which VM a new Node is."""
     searched = match.problem is not None and match.problem.reason in _SEARCHED
@@ -80,6 +87,8 @@ def find_vm(node: Node, index: VMIndex) -> Match:
     A provider ID whose VM no longer exists does not end the search: a VM that was restored from a backup under its
     old name has a new UID and is still the Node's, as it is for the Go provider. The match then has a note.
     """
+    if is_of_other_provider(node.spec.provider_id):
+        return Match(problem=_of_other_provider(node))
     uid = parse_provider_id(node.spec.provider_id)
     if uid is not None and uid in index.by_uid:
         return Match(index.by_uid[uid], MatchedBy.PROVIDER_ID)
@@ -196,11 +205,20 @@ def _foreign(vm: VM, index: VMIndex) -> EventMessage:
 
 def _of_other_machine(vm: VM, node: Node, index: VMIndex) -> EventMessage:
     return warning(
-        NodeReason.VM_NOT_FOUND,
+        NodeReason.VM_OF_OTHER_MACHINE,
         f"VM {index.cluster.namespace}/{vm.name} has this Node's name but is another machine: its firmware UUID is "
-        f"{vm.firmware_uuid}, and the Node's system UUID is {node.status.node_info.system_uuid}. Check the namespace "
-        "and the server in the cloud-config",
+        f"{vm.firmware_uuid}, and the Node's system UUID is {node.status.node_info.system_uuid}. Nothing is changed on "
+        "the Node. Check the namespace and the server in the cloud-config",
         subject=vm.firmware_uuid,
+    )
+
+
+def _of_other_provider(node: Node) -> EventMessage:
+    return warning(
+        NodeReason.OTHER_PROVIDER,
+        f"Provider ID {node.spec.provider_id} is another provider's, so the Node is left alone. If it is a VM of this "
+        "Harvester, delete the Node and restart its kubelet without --provider-id: it joins with an ID of its own",
+        subject=node.spec.provider_id,
     )
 
 

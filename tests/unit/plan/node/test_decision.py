@@ -116,7 +116,11 @@ A1 = "I 10.0.0.1, E 132.143.154.163, H w1"
             id="host name is the Node's name",
         ),
         pytest.param(
-            node(taints=[UNINITIALIZED], provider_id="k3s://w1"), None, "k3s://w1", A1, id="provider ID is kept"
+            node(taints=[UNINITIALIZED], provider_id="harvester://before"),
+            None,
+            "harvester://before",
+            A1,
+            id="provider ID is kept",
         ),
         pytest.param(
             node(taints=[UNINITIALIZED], annotations={PROVIDED: "10.0.0.1"}),

@@ -32,7 +32,6 @@ MACHINES: Mapping[str, VMIndex] = {
     [
         pytest.param("own", "", ("w1", "name"), id="name"),
         pytest.param("own", "harvester://uid-w2", ("w2", "provider ID"), id="provider ID before the name"),
-        pytest.param("own", "k3s://w1", ("w1", "name"), id="another provider's ID says nothing"),
         pytest.param("foreign", "harvester://uid-w1", ("w1", "provider ID"), id="provider ID before the label"),
         pytest.param("renamed", "", ("vm-1", "system UUID"), id="system UUID, in any letter case"),
         pytest.param("renamed", "harvester://gone", ("vm-1", "system UUID"), id="provider ID of a VM that is gone"),
@@ -43,6 +42,16 @@ def test_evidence_in_its_order(machines: str, provider_id: str, expected: tuple[
     assert match.vm is not None
     assert (match.vm.name, match.by) == expected
     assert match.problem is None
+
+
+@pytest.mark.parametrize("provider_id", ["k3s://w1", "aws:///eu/i-1", "uid-w1", "harvester-2://uid-w1"])
+@pytest.mark.parametrize("found_by", ["own", "renamed"])
+def test_node_of_another_provider_has_no_vm_whatever_it_shows(provider_id: str, found_by: str) -> None:
+    target = node(provider_id=provider_id, system_uuid=UUID)
+    problem = find_vm(target, MACHINES[found_by]).problem
+    assert problem is not None
+    assert problem.reason.name == "OTHER_PROVIDER"
+    assert provider_id in problem.message
 
 
 @pytest.mark.parametrize(

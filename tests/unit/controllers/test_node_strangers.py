@@ -1,0 +1,150 @@
+"""Nodes that are no machines of ours, beside VMs that look like them: whatever happens, nothing of them is changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from harvester_ccm.names import SHUTDOWN_TAINT, ZONE
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import Document
+from tests.worlds.node_world import NAMESPACE, NODE, PERIOD, TAINT, VM, VMI, NodeWorld, initialised, machine, until
+
+NAMESAKE: Final = machine("w1", cluster="", zone="zone-a")
+"""A VM without a mark, as made by hand."""
+ELSEWHERE: Final = "00112233-4455-6677-8899-aabbccddeeff"
+SHUT_DOWN: Final = {"key": SHUTDOWN_TAINT, "effect": "NoSchedule"}
+STRANGERS: Final[Mapping[str, tuple[str, str]]] = {
+    "of another provider": ("k3s://w1", NAMESAKE.system_uuid),
+    "of another provider, new": ("aws:///eu/i-1", NAMESAKE.system_uuid),
+    "machine of nobody": ("", ELSEWHERE),
+    "machine of another namespace": ("harvester://elsewhere", ELSEWHERE),
+}
+
+
+def stranger(kind: str) -> Document:
+    """Return a Node as something else keeps it."""
+    provider_id, system_uuid = STRANGERS[kind]
+    spec: dict[str, Any] = {"taints": [TAINT] if kind.endswith("new") else []}
+    return {
+        "metadata": {"name": "w1"},
+        "spec": {**spec, **({"providerID": provider_id} if provider_id else {})},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": "172.16.0.5"}, {"type": "Hostname", "address": "w1"}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {"systemUUID": system_uuid},
+        },
+    }
+
+
+def happen(scene: NodeWorld, dice: Random) -> None:
+    """Let something happen to the namesake, or to the Node by another's hand."""
+    running = f"{NAMESPACE}/w1" in scene.harvester_server.objects.get(VMI, {})
+    events: dict[str, Callable[[], object]] = {
+        "report": lambda: scene.report(NAMESAKE, *dice.sample(["10.9.9.9", "10.9.9.8", "fd00::9"], dice.randint(0, 2))),
+        "move": lambda: scene.harvester_server.change(
+            VMI, f"{NAMESPACE}/w1", {"metadata": {"annotations": {ZONE: dice.choice(["zone-b", None])}}}
+        ),
+        "stop": lambda: scene.stop(NAMESAKE),
+        "start": lambda: scene.start(NAMESAKE, "10.9.9.9"),
+        "ready": lambda: scene.say_ready("w1", dice.choice(["True", "False", "Unknown"])),
+        "taint": lambda: scene.guest_server.change(NODE, "w1", {"spec": {"taints": [dice.choice([EXTRA, SHUT_DOWN])]}}),
+    }
+    others = ["ready", "taint"]
+    events[dice.choice([*others, *(["report", "move", "stop"] if running else ["start"])])]()
+
+
+EXTRA: Final = {"key": "example.com/other", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize("kind", STRANGERS)
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_happens_nothing_of_a_stranger_is_changed(kind: str, seed: int) -> None:
+    @jumping_time
+    async def run() -> None:
+        dice, scene = Random(f"{kind} {seed}"), NodeWorld()
+        scene.boot(NAMESAKE, "10.9.9.9")
+        scene.guest_server.put(NODE, stranger(kind))
+        # Without a VM that is found nothing would ever be deleted.
+        ours = machine("w2")
+        scene.boot(ours, "10.0.0.2")
+        async with scene.live():
+            scene.join("w2", system_uuid=ours.system_uuid)
+            await initialised(scene, ["w2"])
+            for _ in range(30):
+                happen(scene, dice)
+                await asyncio.sleep(dice.choice([0, 0.1, 1, 30]))
+            await asyncio.sleep(900)
+        assert [write for write in scene.node_writes() if "/nodes/w1" in write] == []
+        assert scene.addresses("w1") == ["InternalIP 172.16.0.5", "Hostname w1"]
+        assert scene.names() == {"w1", "w2"}
+
+    run()
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        pytest.param("of another provider", [], id="another provider's Node is none of our business"),
+        pytest.param("of another provider, new", ["OtherProvider"], id="but one that waits is told why"),
+        pytest.param("machine of nobody", ["VMOfOtherMachine"], id="a VM has its name"),
+        pytest.param("machine of another namespace", ["VMOfOtherMachine"], id="a VM has its name in a wrong namespace"),
+    ],
+)
+def test_stranger_is_told_once(kind: str, told: list[str]) -> None:
+    @jumping_time
+    async def run() -> None:
+        scene = NodeWorld()
+        scene.boot(NAMESAKE, "10.9.9.9")
+        scene.guest_server.put(NODE, stranger(kind))
+        async with scene.live():
+            await asyncio.sleep(2 * PERIOD)
+            for address in ("10.9.9.8", "10.9.9.7"):
+                scene.report(NAMESAKE, address)
+                scene.say_ready("w1", "Unknown")
+                await asyncio.sleep(400)
+        assert scene.told("w1") == told
+
+    run()
+
+
+@jumping_time
+async def test_shutdown_taint_is_not_set_because_of_a_name() -> None:
+    """No UUID is known on either side, and the Node has no provider ID: only the name is the VM's."""
+    scene = NodeWorld()
+    scene.boot(NAMESAKE, "172.16.0.5")
+    document = stranger("machine of nobody")
+    document["status"]["nodeInfo"]["systemUUID"] = ""
+    scene.guest_server.put(NODE, document)
+    async with scene.live():
+        await until(lambda: scene.vms.index().synced)
+        scene.stop(NAMESAKE)
+        scene.say_ready("w1", "False")
+        await asyncio.sleep(600)
+    assert scene.taints("w1") == []
+
+
+@jumping_time
+async def test_vm_that_took_the_name_of_one_that_is_gone_does_not_shut_the_node_down() -> None:
+    """The live request for the VM by its recorded name is answered with another VM, which no list shows yet."""
+    scene = NodeWorld()
+    async with scene.live():
+        vms = [machine("w1"), machine("w2")]
+        for vm in vms:
+            scene.boot(vm, "10.0.0.1")
+            scene.join(vm.name, system_uuid=vm.system_uuid)
+        await initialised(scene, ["w1", "w2"])
+        scene.destroy(vms[0])
+        await until(lambda: "w1" not in scene.vms.index().by_name)
+        scene.harvester_server.lagging = True
+        scene.create(machine("w1", cluster=""))
+        scene.harvester_server.change(VM, f"{NAMESPACE}/w1", {"status": {"printableStatus": "Stopped"}})
+        scene.say_ready("w1", "False")
+        await until(lambda: scene.asked("/virtualmachines/w1"))
+        await asyncio.sleep(300)
+    assert scene.taints("w1") == []
+    assert scene.names() == {"w1", "w2"}
