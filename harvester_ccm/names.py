@@ -112,7 +112,8 @@ HEALTH_CHECK_TIMEOUT: Final = catalogued(
 
 DESCRIPTION: Final = catalogued(
     PREFIX + "description", "Service", "annotation", "read", value="text",
-    meaning="Description of the load balancer on Harvester before 1.2; without effect on newer ones.",
+    default="`namespace/name of cluster NAME`",
+    meaning="Description of the load balancer, which Harvester shows in its lists.",
 )  # fmt: skip
 
 # What we write on a Service.

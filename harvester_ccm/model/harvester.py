@@ -94,7 +94,6 @@ class Capabilities:
     """Whether addresses are allocated from IP pools that can be chosen, and noted on the load balancer."""
     selects_backends_by_label: bool
     """Whether backends are VMs, found by their labels; they are the addresses of nodes otherwise."""
-    has_description: bool
 
     def encode_spec(self, fields: Mapping[str, object]) -> dict[str, object]:
         """Return these fields of ``spec`` as they are written; those that this version does not have are left out."""
@@ -103,7 +102,6 @@ class Capabilities:
             "ipPool": not self.has_ip_pools,
             "backendServerSelector": not self.selects_backends_by_label,
             "backendServers": self.selects_backends_by_label,
-            "description": not self.has_description,
         }
         written = {key: value for key, value in fields.items() if not absent.get(key)}
         check = written.get("healthCheck")
@@ -129,12 +127,8 @@ class Capabilities:
 
 
 _V1ALPHA1_CHECK: Final = {"periodSeconds": "PeriodSeconds"}
-SINCE_1_2: Final = Capabilities(
-    _V1BETA1, has_cluster_type=True, has_ip_pools=True, selects_backends_by_label=True, has_description=False
-)
-BEFORE_1_2: Final = Capabilities(
-    _V1ALPHA1, has_cluster_type=False, has_ip_pools=False, selects_backends_by_label=False, has_description=True
-)
+SINCE_1_2: Final = Capabilities(_V1BETA1, has_cluster_type=True, has_ip_pools=True, selects_backends_by_label=True)
+BEFORE_1_2: Final = Capabilities(_V1ALPHA1, has_cluster_type=False, has_ip_pools=False, selects_backends_by_label=False)
 
 
 def capabilities_of(api_version: str) -> Capabilities:

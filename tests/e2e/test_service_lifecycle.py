@@ -70,7 +70,7 @@ async def test_load_balancer_of_a_pool_service_field_by_field(stage: Stage) -> N
         f"{THEIRS}/namespace": "default",
     }
     assert document["metadata"]["finalizers"] == ["wrangler.cattle.io/harvester-lb-controller"]
-    assert document["spec"] == {"workloadType": "cluster", "ipam": "pool"}
+    assert document["spec"] == {"workloadType": "cluster", "ipam": "pool", "description": "default/web of cluster demo"}
     assert document["status"]["address"] == "127.77.0.2"
     assert document["status"]["allocatedAddress"]["ipPool"] == "lan"
 
@@ -89,7 +89,8 @@ async def test_load_balancer_of_a_service_with_all_wishes(stage: Stage) -> None:
     # Harvester's webhook puts its own knowledge in the place of these two.
     assert annotations[f"{THEIRS}/project"] == ""
     assert annotations[f"{THEIRS}/namespace"] == "default"
-    assert document["spec"] == {"workloadType": "cluster", "ipam": "pool", "ipPool": "lan"}
+    whose = "default/web of cluster demo"
+    assert document["spec"] == {"workloadType": "cluster", "ipam": "pool", "ipPool": "lan", "description": whose}
     assert service["metadata"]["annotations"]["kube-vip.io/serviceInterface"] == "enp2s0"
 
 
@@ -106,7 +107,8 @@ async def test_dhcp_service_takes_the_lease_of_kube_vip(stage: Stage) -> None:
     assert annotations["kube-vip.io/loadbalancerIPs"] == "0.0.0.0"
     assert annotations["kube-vip.io/requestedIP"] == "127.78.0.10"
     document: Json = balancer.document()
-    assert document["spec"] == {"workloadType": "cluster", "ipam": "dhcp"}
+    whose = "default/wiki of cluster demo"
+    assert document["spec"] == {"workloadType": "cluster", "ipam": "dhcp", "description": whose}
     assert document["status"]["address"] == "127.78.0.10"
     assert document["status"]["allocatedAddress"] == {"ip": "0.0.0.0"}
     assert [told.message for told in await stage.told("wiki")] == [

@@ -256,12 +256,15 @@ async def test_swap_from_the_go_provider_and_back(stage: Stage) -> None:
 
 
 def only_marks_added(before: Document, after: Document) -> bool:
-    """Whether nothing but our marks, and the note that old versions did not write, was added."""
+    """Whether nothing but our marks, whose it is, and the note that old versions did not write, was added."""
     added = {key: value for key, value in annotations_of(after).items() if key not in annotations_of(before)}
     kept = {key: value for key, value in annotations_of(after).items() if key not in added}
     assert set(added) - {f"{OURS}/lb-network"} == MARKS
     assert kept == annotations_of(before)
-    assert (after["spec"], after["status"]) == (before["spec"], before["status"])
+    labels = after["metadata"]["labels"]
+    service = f"{labels[f'{OURS}/serviceNamespace']}/{labels[f'{OURS}/serviceName']}"
+    assert after["spec"] == {**before["spec"], "description": f"{service} of cluster {labels[f'{OURS}/cluster']}"}
+    assert after["status"] == before["status"]
     assert after["metadata"]["labels"] == before["metadata"]["labels"]
     return True
 

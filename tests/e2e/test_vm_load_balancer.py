@@ -94,6 +94,7 @@ async def test_whole_load_balancer_and_service(stage: Stage) -> None:
         f"{THEIRS}/namespace": "default",
     }
     assert document["spec"] == {
+        "description": "default/web of cluster demo",
         "workloadType": "vm",
         "ipam": "pool",
         "listeners": [

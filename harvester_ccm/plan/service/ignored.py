@@ -91,8 +91,6 @@ def _ignored_for_want_of(can: Capabilities, service: Service) -> Iterator[str]:
         )
     if can.has_ip_pools and service.metadata.annotation(IPAM) == "dhcp" and IP_POOL in choosing:
         yield f"annotation {IP_POOL} (the address comes from DHCP)"
-    if service.metadata.annotation(DESCRIPTION) and not can.has_description:
-        yield f"annotation {DESCRIPTION} (load balancers have a description on Harvester before 1.2 only)"
 
 
 def converted(request: Request, load_balancer: LoadBalancer) -> EventMessage | None:

@@ -116,9 +116,27 @@ def new_load_balancer(
             "labels": load_balancer_labels(service, cluster),
             "annotations": {key: value for key, value in annotations.items() if value is not None},
         },
-        "spec": {key: value for key, value in spec.items() if value not in (None, "")},
+        "spec": {key: value for key, value in {**_description(service), **spec}.items() if value not in (None, "")},
     }
     return capabilities.encode(body)
+
+
+def _description(service: Service) -> Document:
+    """Return the field by which a load balancer has the description that its Service asks for."""
+    text = service.metadata.annotation(DESCRIPTION)
+    return {"description": text} if text else {}
+
+
+def described(document: Document, service: Service, cluster: ClusterIdentity) -> Document:
+    """Return a load balancer as it is written, with a description that says whose it is.
+
+    Harvester's pages show it in their lists. What somebody else wrote there stays, and it is no reason for a write.
+    """
+    spec, whose = cast("Document", document["spec"]), f"{service.metadata.key} of cluster "
+    written = str(spec.get("description") or "")
+    if _description(service) or (written and not written.startswith(whose)):
+        return document
+    return {**document, "spec": {**spec, "description": f"{whose}{cluster.name}"}}
 
 
 def network_of(current: LoadBalancer, wanted: str) -> str:
@@ -147,7 +165,7 @@ def load_balancer_change(
     """
     meta = current.metadata
     annotations = _kept_annotations(service, cluster)
-    wanted = current.capabilities.encode_spec(spec or {})
+    wanted = current.capabilities.encode_spec({**_description(service), **(spec or {})})
     as_made = as_made or service.metadata.annotation(MOVING) is not None
     if not as_made and current.awaits_allocation:
         annotations |= _network_annotations(current, service)
@@ -309,7 +327,6 @@ def selector(backends: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 
 def vm_spec(
-    service: Service,
     front: tuple[Listener, ...],
     *,
     names: tuple[str, ...],
@@ -320,9 +337,7 @@ def vm_spec(
 
     ``names`` are those of the nodes' VMs, ``addresses`` those of the nodes.
     """
-    description = service.metadata.annotation(DESCRIPTION)
     return {
-        **({"description": description} if description else {}),
         "listeners": _listener_documents(front),
         "backendServerSelector": {key: list(values) for key, values in selector(names).items()},
         "backendServers": list(addresses),

@@ -17,7 +17,7 @@ from harvester_ccm.model.meta import Resource
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome
 from harvester_ccm.names import SERVICE_FINALIZER
 from harvester_ccm.plan.service import kube_vip
-from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange, changed_document
+from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange, changed_document, described
 from harvester_ccm.plan.service.situation import Situation
 
 
@@ -180,9 +180,10 @@ def request_for(
         case ChangeService(change=change) if service is not None and (patch := service_patch(service, change)):
             return ServiceRequest("PATCH", SERVICES, service.metadata.namespace, service.metadata.name, patch)
         case CreateLoadBalancer(name=name, body=body) if _is_held(service, situation.service.metadata.uid):
-            return ServiceRequest("POST", load_balancers_in(str(body["apiVersion"])), namespace, name, body)
+            new = described(body, situation.service, situation.cluster)
+            return ServiceRequest("POST", load_balancers_in(str(body["apiVersion"])), namespace, name, new)
         case ChangeLoadBalancer(name=name, change=difference) if load_balancer is not None:
-            document = changed_document(load_balancer, difference)
+            document = described(changed_document(load_balancer, difference), situation.service, situation.cluster)
             return ServiceRequest("PUT", load_balancers_in(load_balancer.api_version), namespace, name, document)
         case DeleteLoadBalancer(name=name, uid=uid):
             resource = load_balancers_in(situation.capabilities.api_version)

@@ -44,7 +44,6 @@ def wanted_spec(situation: Situation) -> Document:
     if not front:
         return {}
     spec = vm_spec(
-        service,
         front,
         names=situation.backends,
         addresses=situation.backend_addresses,

@@ -71,7 +71,7 @@ IGNORED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a network": ({"annotations": {NETWORK: "infra/vlan9"}}, "", "cannot be reached"),
     "a pool with DHCP": ({"annotations": {IPAM: "dhcp", IP_POOL: "lab"}}, IP_POOL, IP_POOL),
-    "a description": ({"annotations": {DESCRIPTION: "shop"}}, DESCRIPTION, DESCRIPTION),
+    "a description": ({"annotations": {DESCRIPTION: "shop"}}, "", ""),
     "thresholds without a port to check": ({"annotations": {HEALTH_CHECK_PERIOD: "9"}}, "", HEALTH_CHECK_PORT),
     "a check where kube-vip is asked for": (
         {"annotations": {HEALTH_CHECK_PORT: "80", WORKLOAD_TYPE: "cluster"}},

@@ -11,6 +11,7 @@ from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
+    DESCRIPTION,
     LB_SELECT_CLUSTER,
     LB_SELECT_NETWORK,
     LB_SERVICE_UID,
@@ -21,7 +22,14 @@ from harvester_ccm.plan.service.cleanup import safe_to_delete
 from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, changed_document, load_balancer_change
 from harvester_ccm.plan.service.pending import pending_cause
-from harvester_ccm.plan.service.steps import CreateLoadBalancer, ServiceChange, request_for, same_ingress, service_patch
+from harvester_ccm.plan.service.steps import (
+    ChangeLoadBalancer,
+    CreateLoadBalancer,
+    ServiceChange,
+    request_for,
+    same_ingress,
+    service_patch,
+)
 from tests.unit.plan.service.plans import plan, situation_of
 from tests.worlds.builders import ADDRESS, CLUSTER, UID, allocated, load_balancer, marked, served, service
 
@@ -245,3 +253,51 @@ def test_a_load_balancer_is_made_only_for_a_service_that_waits_for_it_to_go(now:
     (create,) = [step for step in plan(asked).steps if isinstance(step, CreateLoadBalancer)]
     request = request_for(create, situation_of(asked), now, None)
     assert (request is not None) == sent
+
+
+WHOSE = "shop/web of cluster demo"
+DESCRIPTIONS: dict[str, tuple[str | None, str | None, str]] = {
+    "none": (None, None, WHOSE),
+    "of the name that the cluster had": (None, "shop/web of cluster old", WHOSE),
+    "somebody's": (None, "mine", "mine"),
+    "asked for": ("front", None, "front"),
+    "asked for, and another was written": ("front", "mine", "front"),
+    "asked for, and much like ours": (f"{WHOSE}, prod", WHOSE, f"{WHOSE}, prod"),
+}
+
+
+@pytest.mark.parametrize(("wish", "before", "after"), DESCRIPTIONS.values(), ids=DESCRIPTIONS.keys())
+def test_a_load_balancer_that_is_written_says_whose_it_is(wish: str | None, before: str | None, after: str) -> None:
+    asked = served(annotations={DESCRIPTION: wish} if wish else {})
+    found = allocated(spec={"description": before} if before else {})
+    more = load_balancer_change(found, asked, CLUSTER, address="10.0.0.1")
+    request = request_for(ChangeLoadBalancer(found.metadata.name, more), situation_of(asked), asked, found)
+    assert request is not None
+    written: Any = request.body
+    assert written["spec"]["description"] == after
+    again = LOAD_BALANCERS.decode(msgspec.json.encode(written))
+    assert load_balancer_change(again, asked, CLUSTER, address="10.0.0.1") == LoadBalancerChange()
+
+
+@pytest.mark.parametrize(("before", "writes"), [(None, 0), ("mine", 0), ("shop/web of cluster old", 0)])
+def test_whose_it_is_is_no_reason_to_write(before: str | None, writes: int) -> None:
+    made = plan(served(), allocated(spec={"description": before} if before else {}))
+    assert len([step for step in made.steps if isinstance(step, ChangeLoadBalancer)]) == writes
+
+
+def test_a_description_that_is_asked_for_is_a_reason_to_write() -> None:
+    (change,) = [
+        step for step in plan(served(annotations={DESCRIPTION: "front"}), allocated()).steps
+        if isinstance(step, ChangeLoadBalancer)
+    ]  # fmt: skip
+    assert change.change == LoadBalancerChange(spec={"description": "front"})
+
+
+@pytest.mark.parametrize(("wish", "text"), [({}, WHOSE), ({DESCRIPTION: "front"}, "front")])
+def test_a_new_load_balancer_says_whose_it_is(wish: dict[str, str], text: str) -> None:
+    asked = service(ours=True, annotations=wish)
+    (create,) = [step for step in plan(asked).steps if isinstance(step, CreateLoadBalancer)]
+    request = request_for(create, situation_of(asked), asked, None)
+    assert request is not None
+    spec: Any = request.body["spec"]
+    assert spec == {"workloadType": "cluster", "ipam": "pool", "description": text}
