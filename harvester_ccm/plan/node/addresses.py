@@ -98,13 +98,14 @@ def plan_addresses(
     ``virtual_ips`` are the addresses of load balancers, each with what has it; all of them must be known.
     """
     provided, notes = _provided(node, settings)
-    present = tuple(sorted(_present_internal_ips(node, {}), key=lambda address: address in virtual_ips))
+    present = tuple(sorted(_present_internal_ips(node), key=lambda address: address in virtual_ips))
     recorded = node.metadata.annotation(NODE_NETWORK_RECORD) or ""
-    nic = management_nic(vmi, NetworkEvidence(settings.management_network, provided, present, recorded))
+    evidence = NetworkEvidence(settings.management_network, provided, present, recorded)
+    nic = management_nic(vmi, evidence)
     if nic is None:
         plan = AddressPlan(problem=events.no_network(vmi, settings.management_network), notes=tuple(notes))
     else:
-        plan = _plan_on(nic, node, vmi, provided, settings=settings, virtual_ips=virtual_ips)
+        plan = _plan_on(nic, node, vmi, evidence, settings=settings, virtual_ips=virtual_ips)
         plan = replace(plan, notes=(*([events.guessed_network(nic)] if nic.guessed_among else ()), *notes, *plan.notes))
     return replace(plan, nic=nic, verdicts=_verdicts(vmi, nic, plan))
 
@@ -113,20 +114,20 @@ def _plan_on(
     nic: Nic,
     node: Node,
     vmi: VirtualMachineInstance,
-    provided: tuple[IPAddress, ...],
+    evidence: NetworkEvidence,
     *,
     settings: NodeSettings,
     virtual_ips: Mapping[IPAddress, str],
 ) -> AddressPlan:
-    texts = reported_addresses(vmi, nic)
-    spared = _spared(node, texts, provided, virtual_ips)
+    texts, provided = reported_addresses(vmi, nic), evidence.provided
+    spared = _spared(texts, provided, evidence.present, virtual_ips)
     virtual_ips = {address: holder for address, holder in virtual_ips.items() if address not in spared}
     reported, dropped = read_addresses(texts, virtual_ips)
     elsewhere = addresses_elsewhere(vmi, nic)
     misplaced = [address for address in provided if address in elsewhere and address not in reported]
     if misplaced:
         return AddressPlan((), dropped, events.provided_elsewhere(misplaced, elsewhere, nic))
-    present = _present_internal_ips(node, virtual_ips)
+    present = tuple(address for address in evidence.present if address not in virtual_ips)
     # What is not reported now and may become the InternalIP nevertheless where no reported one can.
     spare = present if was_initialised(node) or reported else read_addresses(map(str, provided), virtual_ips)[0]
     stand_ins = tuple(address for address in spare if address not in reported and address not in elsewhere)
@@ -157,22 +158,25 @@ def _provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress, ...]
 
 
 def _spared(
-    node: Node, texts: Sequence[str], provided: Sequence[IPAddress], virtual_ips: Mapping[IPAddress, str]
+    texts: Sequence[str],
+    provided: Sequence[IPAddress],
+    present: Sequence[IPAddress],
+    virtual_ips: Mapping[IPAddress, str],
 ) -> dict[IPAddress, str]:
     """Return the virtual IPs that are the Node's own nevertheless, each with what claims it.
 
     They are the kubelet's address, and an InternalIP in whose place the VM has no other address of the family.
     """
     families = {address.version for address in read_addresses(texts, virtual_ips)[0]}
-    last = (address for address in _present_internal_ips(node, {}) if address.version not in families)
+    last = (address for address in present if address.version not in families)
     return {address: virtual_ips[address] for address in (*provided, *last) if address in virtual_ips}
 
 
-def _present_internal_ips(node: Node, virtual_ips: Mapping[IPAddress, str]) -> tuple[IPAddress, ...]:
+def _present_internal_ips(node: Node) -> tuple[IPAddress, ...]:
     """Return the InternalIPs to prefer: those of an initialised Node, because the kubelet's first guess is none."""
     if not was_initialised(node):
         return ()
-    return read_addresses((a.address for a in node.status.addresses if a.type == "InternalIP"), virtual_ips)[0]
+    return read_addresses((a.address for a in node.status.addresses if a.type == "InternalIP"), {})[0]
 
 
 def _published_elsewhere(
