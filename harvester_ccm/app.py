@@ -41,7 +41,7 @@ from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
-from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
+from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
 from harvester_ccm.telemetry import catalogue, served
@@ -136,7 +136,7 @@ class Application:
             machines=Informer(harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES),
             config_maps=Informer(guest, CONFIG_MAPS, mapping),
         )
-        self._instances = Informer(harvester, INSTANCES, vms)
+        self._instances = Informer(harvester, WATCHED_INSTANCES, vms)
         instances = (self._instances,) if self._follows_nodes else ()
         self._guest_caches = self._caches.services, self._caches.nodes
         self._harvester_caches = self._caches.load_balancers, self._caches.machines, *instances

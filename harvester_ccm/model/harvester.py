@@ -317,6 +317,24 @@ class VirtualMachineInstance(Object, frozen=True, kw_only=True):
         return (self.status.interfaces if self.status else None) or ()
 
 
+_decode_instance = decoder(VirtualMachineInstance)
+
+
+def decode_watched_instance(source: bytes) -> VirtualMachineInstance:
+    """Decode a VMI without the devices that no decision reads: those in none of its networks.
+
+    A guest agent lists one for each pod (``cali…``, ``veth…``), so they come and go all the time; without them two
+    views are equal when nothing happened. Raises msgspec.DecodeError.
+    """
+    instance = _decode_instance(source)
+    networks = {network.name for network in instance.spec.networks or ()}
+    kept = tuple(entry for entry in instance.interfaces if entry.name in networks)
+    if instance.status is None or len(kept) == len(instance.interfaces):
+        return instance
+    replace_in = msgspec.structs.replace
+    return replace_in(instance, status=replace_in(instance.status, interfaces=kept))
+
+
 class InstanceTemplate(Model, frozen=True, kw_only=True):
     """``spec.template`` of a VM."""
 
@@ -365,9 +383,11 @@ INSTANCES: Final = Resource(
     "v1",
     "virtualmachineinstances",
     "VirtualMachineInstance",
-    decoder(VirtualMachineInstance),
+    _decode_instance,
     strangers=True,
 )
+WATCHED_INSTANCES: Final = replace(INSTANCES, decode=decode_watched_instance)
+"""The same for who follows them: commands show every device, decisions read only those in the VM's networks."""
 GUEST_OS_INFO: Final = Resource(
     "subresources.kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", decoder(GuestOSInfo)
 )

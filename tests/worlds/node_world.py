@@ -19,7 +19,7 @@ from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
-from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, WATCHED_INSTANCES
 from harvester_ccm.names import UNINITIALIZED_TAINT
 from tests.worlds.memory_server import Document, MemoryClient, MemoryServer
 from tests.worlds.node_objects import DEFAULTS
@@ -62,7 +62,7 @@ class NodeWorld:
         vms = Selection(NAMESPACE)
         self.nodes = Informer(self.guest, NODES, indexes=NODE_INDEXES)
         self.machines = Informer(self.harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES)
-        self.instances = Informer(self.harvester, INSTANCES, vms)
+        self.instances = Informer(self.harvester, WATCHED_INSTANCES, vms)
         self.services = Informer(self.guest, SERVICES)
         self.load_balancers = Informer(self.harvester, LOAD_BALANCERS, vms)
         self.config_maps = Informer(self.guest, CONFIG_MAPS, Selection("kube-system"))
