@@ -46,7 +46,7 @@ class NetworkMapping:
         self._forbidden_until: float | None = None
         """Loop time before which nothing is written; None while nothing was refused."""
         self.runner = Runner("network mapping", self.reconcile, workers=1)
-        vms.on_vms(self._wake)
+        vms.on_networks(self._wake)
         config_maps.on_change(lambda _old, _new: self._wake())
         config_maps.on_state(self._wake)
 

@@ -15,7 +15,20 @@ from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
-from harvester_ccm.plan.node.vms import VM, VMIndex, claims_of, join, node_identities, usable_hostname, vm_identities
+from harvester_ccm.plan.node.device_mapping import DeviceReport, device_report
+from harvester_ccm.plan.node.vms import (
+    VM,
+    VMIndex,
+    claims_of,
+    is_indexed,
+    is_own,
+    join,
+    join_one,
+    node_identities,
+    uid_identity,
+    vm_identities,
+    with_vms,
+)
 
 IDENTITY: Final = "identity"
 """Index of Nodes by ``node_identities``."""
@@ -48,9 +61,11 @@ class VMCache:
         self._hostnames: dict[str, str] = {}
         """VM name to what the guest agent of its present VMI said."""
         self._index: VMIndex | None = None
+        self._changed: set[str] = set()
+        """Names of the VMs that the index does not have as they are now."""
         self._claims_changed = False
         self._on_wake: list[NodeWake] = []
-        self._on_vms: list[Callable[[], None]] = []
+        self._on_networks: list[Callable[[], None]] = []
         nodes.on_change(self._node_changed)
         vms.on_change(self._vm_changed)
         vmis.on_change(self._vmi_changed)
@@ -61,18 +76,23 @@ class VMCache:
         """Have ``callback`` called with the name of every Node, also a deleted one, that should be looked at."""
         self._on_wake.append(callback)
 
-    def on_vms(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called when a VM or its VMI changed, or which Node it is."""
-        self._on_vms.append(callback)
+    def on_networks(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called when what the VMs of this cluster say of their networks has changed."""
+        self._on_networks.append(callback)
 
     def index(self) -> VMIndex:
         """Return all VMs, findable by what a Node shows."""
-        if self._index is None:
-            self._index = join(self, self._hostnames)
-        elif self._claims_changed:
-            self._index = replace(self._index, claims=claims_of(self.nodes.all()))
-        self._claims_changed = False
-        return self._index
+        index = self._index
+        if index is None:
+            index = join(self, self._hostnames)
+        else:
+            if self._changed:
+                index = with_vms(index, {name: self._present(name) for name in self._changed})
+            if self._claims_changed:
+                index = replace(index, claims=claims_of(self.nodes.all()))
+        self._index, self._claims_changed = index, False
+        self._changed.clear()
+        return index
 
     def nodes_of(self, vm: VM) -> tuple[str, ...]:
         """Return the names of the Nodes that can be this VM's."""
@@ -88,9 +108,9 @@ class VMCache:
         name, current = vmi.metadata.name, self.vmis.get(vmi.metadata.key)
         if current is None or current.metadata.uid != vmi.metadata.uid or self._hostnames.get(name) == hostname:
             return
-        before = self._identities(vmi)
+        before = self._present(name)
         self._hostnames[name] = hostname
-        self._vms_changed(before | self._identities(vmi))
+        self._vm_turned(before, self._present(name))
 
     def wake_all(self) -> None:
         """Have every Node looked at."""
@@ -100,50 +120,66 @@ class VMCache:
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         before, after = (parse_provider_id(one.spec.provider_id) if one else None for one in (old, new))
         if before != after:
-            vms = [vm for uid in (before, after) if uid is not None for vm in self.vms.by_index(UID, uid)]
             self._claims_changed = True
-            self._wake_nodes(frozenset().union(*(vm_identities(self._joined(vm)) for vm in vms)))
+            vms = [vm for uid in (before, after) if uid is not None for vm in self.vms.by_index(UID, uid)]
+            present = (self._joined(vm, self.vmis.get(vm.metadata.key)) for vm in vms)
+            self._wake_nodes(frozenset().union(*map(vm_identities, present)))
+            self._tell_of_networks()
         for name in {one.metadata.name for one in (old, new) if one is not None}:
             self._wake(name)
 
     def _vm_changed(self, old: VirtualMachine | None, new: VirtualMachine | None) -> None:
         if not _alike(old, new):
-            joined = [self._joined(vm) for vm in (old, new) if vm is not None]
-            self._vms_changed(frozenset().union(*map(vm_identities, joined)))
+            key = next(one.metadata.key for one in (new, old) if one is not None)
+            vmi = self.vmis.get(key)
+            self._vm_turned(*(self._joined(vm, vmi) if vm else None for vm in (old, new)))
 
     def _vmi_changed(self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
         if _alike(old, new):
             return
-        identities = frozenset().union(*(self._identities(one) for one in (old, new) if one is not None))
+        # Without a VM no Node is its.
+        key = next(one.metadata.key for one in (new, old) if one is not None)
+        vm = self.vms.get(key)
+        before = self._joined(vm, old) if vm else None
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._hostnames.pop(old.metadata.name, None)
-        self._vms_changed(identities)
+        self._vm_turned(before, self._joined(vm, new) if vm else None)
 
-    def _identities(self, vmi: VirtualMachineInstance) -> frozenset[str]:
-        """Return the identities of the VM with this VMI; none without a VM, because then no Node is its."""
-        vm = self.vms.get(vmi.metadata.key)
-        return vm_identities(replace(self._joined(vm), vmi=vmi)) if vm else frozenset()
+    def _present(self, name: str) -> VM | None:
+        key = f"{self.cluster.namespace}/{name}"
+        vm = self.vms.get(key)
+        return self._joined(vm, self.vmis.get(key)) if vm and is_indexed(vm, self.cluster) else None
 
-    def _joined(self, vm: VirtualMachine) -> VM:
-        return VM(vm, self.vmis.get(vm.metadata.key), usable_hostname(self._hostnames.get(vm.metadata.name, "")))
+    def _joined(self, vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> VM:
+        return join_one(vm, vmi, self._hostnames.get(vm.metadata.name, ""), cluster=self.cluster)
 
-    def _vms_changed(self, identities: Iterable[str]) -> None:
-        self._index = None
-        self._wake_nodes(identities)
+    def _vm_turned(self, before: VM | None, after: VM | None) -> None:
+        """Have the Nodes looked at that can be this VM's, as it was or is; tell what it says of its networks anew."""
+        self._changed |= {vm.name for vm in (before, after) if vm is not None}
+        self._wake_nodes(frozenset().union(*(vm_identities(vm) for vm in (before, after) if vm is not None)))
+        if self._report(before) != self._report(after):
+            self._tell_of_networks()
+
+    def _report(self, vm: VM | None) -> DeviceReport | None:
+        if vm is None or vm.vmi is None or vm.vmi.metadata.deleting:
+            return None
+        claimed = bool(self.nodes.by_index(IDENTITY, uid_identity(vm.uid)))
+        return device_report(vm.vmi) if is_own(vm, claimed=claimed) else None
 
     def _wake_nodes(self, identities: Iterable[str]) -> None:
-        """Have the Nodes with these identities looked at, and tell that VMs or their Nodes have changed."""
+        """Have the Nodes with these identities looked at."""
         nodes = self.nodes
         for name in {node.metadata.name for identity in identities for node in nodes.by_index(IDENTITY, identity)}:
             self._wake(name)
-        for callback in self._on_vms:
+
+    def _tell_of_networks(self) -> None:
+        for callback in self._on_networks:
             callback()
 
     def _state_changed(self) -> None:
         self._index = None
         self.wake_all()
-        for callback in self._on_vms:
-            callback()
+        self._tell_of_networks()
 
     def _wake(self, name: str) -> None:
         for callback in self._on_wake:

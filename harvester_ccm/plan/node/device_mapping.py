@@ -13,7 +13,7 @@ controllers and Rancher read it. When all VMs report their devices the value is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -43,10 +43,17 @@ class MappingPlan:
 
 
 @dataclass(frozen=True)
-class _Report:
+class DeviceReport:
+    """What a running VM says about its networks: all that the mapping depends on."""
+
+    vmi_uid: str
     name: str
     attached: frozenset[str]
+    """Its networks."""
     devices: Devices
+    """Those of them whose device is known."""
+    reports: bool
+    """Whether it reports any interface at the moment."""
 
 
 def plan_nad_mapping(
@@ -58,16 +65,15 @@ def plan_nad_mapping(
     """Return the mapping over the nodes' VMIs (``vms.own_vmis``). ``config_map``: None if absent."""
     # Unreadable text counts as none, so that anything known replaces it.
     published = published_devices(config_map)
-    reports: dict[str, _Report] = {}
-    for vmi in vmis:
-        report = _report(vmi, remembered.get(vmi.metadata.uid, {}))
-        if report is not None:
-            reports[vmi.metadata.uid] = report
-    memory = {uid: report.devices for uid, report in reports.items()}
-    unknown = tuple(sorted(report.name for report in reports.values() if report.attached - report.devices.keys()))
+    said = [report for report in map(device_report, vmis) if report is not None]
+    recalled = (_with_memory(report, remembered.get(report.vmi_uid, {})) for report in said)
+    # One that has never reported an interface does not count.
+    reports = tuple(report for report in recalled if report.reports or report.devices)
+    memory = {report.vmi_uid: report.devices for report in reports}
+    unknown = tuple(sorted(report.name for report in reports if report.attached - report.devices.keys()))
     if not reports:
         return MappingPlan(published or {})
-    mapping, dropped = _common(tuple(reports.values()), published or {})
+    mapping, dropped = _common(reports, published or {})
     nothing_known = bool(unknown) and not mapping and not published
     value = None if nothing_known or mapping == published else mapping_text(mapping)
     return MappingPlan(mapping, value, memory, unknown, dropped)
@@ -88,21 +94,23 @@ def new_config_map(value: str) -> dict[str, object]:
     }
 
 
-def _report(vmi: VirtualMachineInstance, remembered: Devices) -> _Report | None:
-    """Return what a VM says, or None when it does not count: not running, or it has never reported an interface."""
+def device_report(vmi: VirtualMachineInstance) -> DeviceReport | None:
+    """Return what a VM says now; None while it does not run. A VM that is being moved reports nothing certain."""
     if phase(vmi) != "Running":
         return None
     networks = vmi.spec.multus_networks
     interfaces = () if migrating(vmi) else vmi.interfaces
-    now = {networks[i.name]: i.interface_name for i in interfaces if i.interface_name and i.name in networks}
+    devices = {networks[i.name]: i.interface_name for i in interfaces if i.interface_name and i.name in networks}
     attached = frozenset(network for network in networks.values() if network)
-    known = {network: device for network, device in remembered.items() if network in attached}
-    if not interfaces and not known:
-        return None
-    return _Report(vmi.metadata.name, attached, known | now)
+    return DeviceReport(vmi.metadata.uid, vmi.metadata.name, attached, devices, bool(interfaces))
 
 
-def _common(reports: tuple[_Report, ...], published: Devices) -> tuple[dict[str, str], dict[str, str]]:
+def _with_memory(report: DeviceReport, remembered: Devices) -> DeviceReport:
+    known = {network: device for network, device in remembered.items() if network in report.attached}
+    return replace(report, devices=known | dict(report.devices))
+
+
+def _common(reports: tuple[DeviceReport, ...], published: Devices) -> tuple[dict[str, str], dict[str, str]]:
     """Return the networks that every VM has on the same device, and the others with what prevents it."""
     common: dict[str, str] = {}
     dropped: dict[str, str] = {}

@@ -57,6 +57,11 @@ class VM:
         return self.object.metadata.uid
 
     @property
+    def short_hostname(self) -> str:
+        """The guest's host name without its domain; empty while it is unknown."""
+        return self.hostname.partition(".")[0]
+
+    @property
     def firmware_uuid(self) -> str:
         """The UUID the guest's firmware shows, in lower case; the VMI's value counts first."""
         template = self.object.spec.template
@@ -117,20 +122,53 @@ def join(store: NodeStore, hostnames: Mapping[str, str]) -> VMIndex:
     """
     cluster = store.cluster
     running = {i.metadata.name: i for i in store.vmis.all() if i.metadata.namespace == cluster.namespace}
-    joined = [
-        _joined(vm, running.get(vm.metadata.name), hostnames.get(vm.metadata.name, ""), cluster)
-        for vm in store.vms.all()
-        if vm.metadata.namespace == cluster.namespace and vm.metadata.name and vm.metadata.uid
-    ]
-    return VMIndex(
-        cluster=cluster,
-        synced=store.vms.synced and store.vmis.synced,
-        by_uid={vm.uid: vm for vm in joined},
-        by_name={vm.name: vm for vm in joined},
-        by_firmware=_grouped((vm.firmware_uuid, vm) for vm in joined),
-        by_short_hostname=_grouped((vm.hostname.partition(".")[0], vm) for vm in joined),
-        claims=claims_of(store.nodes.all()),
-    )
+    vms = {vm.metadata.name: vm for vm in store.vms.all() if is_indexed(vm, cluster)}
+    joined = {
+        name: join_one(vm, running.get(name), hostnames.get(name, ""), cluster=cluster) for name, vm in vms.items()
+    }
+    synced = store.vms.synced and store.vmis.synced
+    return with_vms(VMIndex(cluster, synced, claims=claims_of(store.nodes.all())), joined)
+
+
+def is_indexed(vm: VirtualMachine, cluster: ClusterIdentity) -> bool:
+    """Return whether a VM can be a Node's: it is in our namespace and has an identity."""
+    meta = vm.metadata
+    return meta.namespace == cluster.namespace and bool(meta.name and meta.uid)
+
+
+def join_one(vm: VirtualMachine, vmi: VirtualMachineInstance | None, hostname: str, *, cluster: ClusterIdentity) -> VM:
+    """Return a VM with what belongs to it; ``hostname`` is what its guest agent said."""
+    joined = VM(vm, vmi, usable_hostname(hostname))
+    mark = joined.cluster_label
+    if not cluster.named or not mark:
+        return joined
+    return replace(joined, membership=Membership.OWN if mark == cluster.name else Membership.FOREIGN)
+
+
+def with_vms(index: VMIndex, changes: Mapping[str, VM | None]) -> VMIndex:
+    """Return the index with the VMs of these names as they are now; None for one that is gone."""
+    by_name, by_uid = dict(index.by_name), dict(index.by_uid)
+    by_firmware, by_short_hostname = dict(index.by_firmware), dict(index.by_short_hostname)
+    for name, new in changes.items():
+        old = by_name.pop(name, None)
+        if old is not None:
+            by_uid.pop(old.uid, None)
+            _regroup(by_firmware, old.firmware_uuid, without=old)
+            _regroup(by_short_hostname, old.short_hostname, without=old)
+        if new is not None:
+            by_name[name] = by_uid[new.uid] = new
+            _regroup(by_firmware, new.firmware_uuid, and_with=new)
+            _regroup(by_short_hostname, new.short_hostname, and_with=new)
+    return replace(index, by_name=by_name, by_uid=by_uid, by_firmware=by_firmware, by_short_hostname=by_short_hostname)
+
+
+def _regroup(
+    groups: dict[str, tuple[VM, ...]], key: str, *, without: VM | None = None, and_with: VM | None = None
+) -> None:
+    group = tuple(vm for vm in groups.pop(key, ()) if vm is not without)
+    group += (and_with,) if and_with is not None else ()
+    if key and group:
+        groups[key] = group
 
 
 def claims_of(nodes: Iterable[Node]) -> dict[str, str]:
@@ -147,17 +185,22 @@ def node_identities(node: Node) -> tuple[str, ...]:
     """
     uid = parse_provider_id(node.spec.provider_id)
     uuid = node.status.node_info.system_uuid.strip().lower()
-    return (*([f"uid {uid}"] if uid else []), *([f"uuid {uuid}"] if uuid else []), _host(node.metadata.name))
+    return (*([uid_identity(uid)] if uid else []), *([f"uuid {uuid}"] if uuid else []), _host(node.metadata.name))
 
 
 def vm_identities(vm: VM) -> frozenset[str]:
     """Return the identities of a VM: UID, firmware UUID, short name, short guest host name."""
-    found = {f"uid {vm.uid}", _host(vm.name)}
+    found = {uid_identity(vm.uid), _host(vm.name)}
     if vm.firmware_uuid:
         found.add(f"uuid {vm.firmware_uuid}")
     if vm.hostname:
         found.add(_host(vm.hostname))
     return frozenset(found)
+
+
+def uid_identity(uid: str) -> str:
+    """Return the identity of the VM with this UID, and of the Nodes that have it as provider ID."""
+    return f"uid {uid}"
 
 
 def _host(name: str) -> str:
@@ -180,8 +223,13 @@ def own_vmis(index: VMIndex) -> tuple[VirtualMachineInstance, ...]:
     Differs from the Go provider, which knows only the mark: VMs that were not made by Rancher count too once they
     are Nodes, and a cluster without a name of its own is served as well.
     """
-    vms = (m for m in index.by_name.values() if m.membership is Membership.OWN or m.uid in index.claims)
-    return tuple(m.vmi for m in vms if m.vmi is not None and not m.vmi.metadata.deleting)
+    vms = (vm for vm in index.by_name.values() if is_own(vm, claimed=vm.uid in index.claims))
+    return tuple(vm.vmi for vm in vms if vm.vmi is not None and not vm.vmi.metadata.deleting)
+
+
+def is_own(vm: VM, *, claimed: bool) -> bool:
+    """Return whether a VM is a node of this cluster; ``claimed``: a Node has its UID as provider ID."""
+    return vm.membership is Membership.OWN or claimed
 
 
 def may_be_asked(vm: VM, index: VMIndex) -> bool:
@@ -215,22 +263,6 @@ def phase(vmi: VirtualMachineInstance | None) -> str:
     return vmi.status.phase if vmi and vmi.status else ""
 
 
-def _joined(vm: VirtualMachine, vmi: VirtualMachineInstance | None, hostname: str, cluster: ClusterIdentity) -> VM:
-    joined = VM(vm, vmi, usable_hostname(hostname))
-    mark = joined.cluster_label
-    if not cluster.named or not mark:
-        return joined
-    return replace(joined, membership=Membership.OWN if mark == cluster.name else Membership.FOREIGN)
-
-
 def _firmware_uuid(spec: InstanceSpec | None) -> str:
     firmware = spec.domain.firmware if spec and spec.domain else None
     return firmware.uuid.strip().lower() if firmware else ""
-
-
-def _grouped(pairs: Iterable[tuple[str, VM]]) -> dict[str, tuple[VM, ...]]:
-    groups: dict[str, tuple[VM, ...]] = {}
-    for key, vm in pairs:
-        if key:
-            groups[key] = (*groups.get(key, ()), vm)
-    return groups
