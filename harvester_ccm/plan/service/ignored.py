@@ -59,9 +59,10 @@ def _ignored_anywhere(service: Service) -> Iterator[str]:
 
 
 def _ignored_on_cluster(service: Service) -> Iterator[str]:
-    if service.metadata.annotation(WORKLOAD_TYPE) == "cluster" and _health_check_annotations(service):
-        names = ", ".join(_health_check_annotations(service))
-        yield f"{names} (health checks need a VM load balancer; set annotation {WORKLOAD_TYPE} to vm)"
+    checks = _health_check_annotations(service)
+    if service.metadata.annotation(WORKLOAD_TYPE) == "cluster" and checks:
+        port = "" if HEALTH_CHECK_PORT in checks else f" and {HEALTH_CHECK_PORT} to the port to check"
+        yield f"{', '.join(checks)} (health checks need a VM load balancer; set annotation {WORKLOAD_TYPE} to vm{port})"
 
 
 def _ignored_on_vm(service: Service, can: Capabilities) -> Iterator[str]:
@@ -172,11 +173,13 @@ def refused_changes(service: Service, request: Request, load_balancer: LoadBalan
     pool = spec.ip_pool or load_balancer.allocated_pool
     if fixed and request.ip_pool and spec.ipam == "pool" and pool and request.ip_pool != pool:
         notes.append(_fixed(IP_POOL, request.ip_pool, pool))
-    if spec.workload_type == "cluster" and request.workload_type is None and _health_check_annotations(service):
+    checks = _health_check_annotations(service)
+    if spec.workload_type == "cluster" and request.workload_type is None and checks:
+        port = "" if HEALTH_CHECK_PORT in checks else f"{HEALTH_CHECK_PORT} to the port to check, and "
         text = (
-            f"Annotation {_health_check_annotations(service)[0]} has no effect: health checks need a VM load balancer, "
-            f"and this one was created as a cluster load balancer. Set annotation {WORKLOAD_TYPE} to vm to have it "
-            "recreated as one; the address is kept where Harvester allows it, and traffic stops for some seconds"
+            f"Annotation {checks[0]} has no effect: health checks need a VM load balancer, and this one was created as "
+            f"a cluster load balancer. Set annotation {port}{WORKLOAD_TYPE} to vm to have it recreated as one; the "
+            "address is kept where Harvester allows it, and traffic stops for some seconds"
         )
         notes.append(EventMessage("Warning", Reason.IGNORED, text))
     return tuple(notes)

@@ -11,6 +11,7 @@ from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
+    HEALTH_CHECK_SUCCESS_THRESHOLD,
     IP_POOL,
     IPAM,
     LB_TOUCH,
@@ -140,6 +141,14 @@ def test_nothing_is_switched_before_the_vms_are_known() -> None:
 def test_the_event_says_how_to_get_health_checks() -> None:
     text = said(plan(served(annotations={HEALTH_CHECK_PORT: "80"}), allocated()), Reason.IGNORED)
     assert f"{WORKLOAD_TYPE} to vm" in text
+
+
+def test_a_threshold_alone_is_no_advice_to_interrupt_the_traffic_for_nothing() -> None:
+    text = said(plan(served(annotations={HEALTH_CHECK_SUCCESS_THRESHOLD: "2"}), allocated()), Reason.IGNORED)
+    assert f"Annotation {HEALTH_CHECK_SUCCESS_THRESHOLD} has no effect" in text
+    assert f"Set annotation {HEALTH_CHECK_PORT} to the port to check, and {WORKLOAD_TYPE} to vm" in text
+    followed = {HEALTH_CHECK_SUCCESS_THRESHOLD: "2", HEALTH_CHECK_PORT: "80", WORKLOAD_TYPE: "vm"}
+    assert "Normal SwitchingLoadBalancer" in told(plan(served(annotations=followed), allocated()))
 
 
 MOVED_VM = {**TO_VM, **MOVE, KUBE_VIP_ADDRESSES: ""}

@@ -78,6 +78,11 @@ IGNORED: dict[str, tuple[dict[str, Any], str, str]] = {
         "health checks need a VM load balancer",
         "",
     ),
+    "a threshold without a port, where kube-vip is asked for": (
+        {"annotations": {HEALTH_CHECK_PERIOD: "9", WORKLOAD_TYPE: "cluster"}},
+        f"set annotation {WORKLOAD_TYPE} to vm and {HEALTH_CHECK_PORT} to the port to check",
+        HEALTH_CHECK_PORT,
+    ),
     "no node ports": (NO_NODE_PORTS, "", "80/TCP"),
 }
 
