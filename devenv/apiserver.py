@@ -10,10 +10,12 @@ etcd listens without TLS on 127.0.0.1, does not sync to disk and is thrown away 
 from __future__ import annotations
 
 import http.client
+import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -140,6 +142,24 @@ class ControlPlane:
         Raises DevenvError when it does not become ready.
         """
         self._run("kube-apiserver", self._apiserver_flags(), ready=self._apiserver_ready)
+
+    def back_up(self, directory: Path) -> None:
+        """Copy the stored data to a directory that does not exist yet; both servers restart for it."""
+        with self._stores_at_rest() as data:
+            shutil.copytree(data, directory)
+
+    def restore(self, directory: Path) -> None:
+        """Go back to what ``back_up`` wrote there; both servers restart for it. The audit log goes on."""
+        with self._stores_at_rest() as data:
+            shutil.rmtree(data)
+            shutil.copytree(directory, data)
+
+    @contextmanager
+    def _stores_at_rest(self) -> Iterator[Path]:
+        stop_together([self._children["kube-apiserver"], self._children["etcd"]], grace=0)
+        yield self.directory / "etcd"
+        self._start_etcd()
+        self.start_apiserver()
 
     def apply(self, *objects: Json | Path) -> None:
         """Create or replace objects as administrator. See ``RestClient.apply``."""

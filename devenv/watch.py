@@ -114,18 +114,27 @@ class Mirror:
                     self._put(event.object)
 
     def _replace_all(self, items: tuple[Document, ...], version: str) -> None:
-        self._seen = max(self._seen, int(version or 0))
-        listed = {key_of(item) for item in items}
+        """Take in a list: of a server that was restored from a backup, what is newer than it says is of a lost past."""
+        listed = int(version or 0)
+        rewound, self._seen = listed < self._seen, listed
+        names = {key_of(item) for item in items}
         for item in items:
-            self._put(item)
-        for key in [key for key in self._objects if key not in listed]:
+            before = self._objects.get(key_of(item))
+            if before is not None and before != item and (rewound or _version(before) <= listed):
+                self._store(item)
+            else:
+                self._put(item)
+        for key in [key for key in self._objects if key not in names]:
             self._remove(key)
 
     def _put(self, document: Document) -> None:
+        before = self._objects.get(key_of(document))
+        if before is None or _version(before) < _version(document):
+            self._store(document)
+
+    def _store(self, document: Document) -> None:
         key = key_of(document)
         before = self._objects.get(key)
-        if before is not None and _version(before) >= _version(document):
-            return
         self._objects[key] = document
         for subscriber in self._subscribers:
             subscriber(before, document)

@@ -261,7 +261,7 @@ class Informer(Generic[ObjectT]):
             async with asyncio.timeout(random.uniform(*self._timing.relist)) as self._following:
                 await self._watch_on(version)
         except TimeoutError:
-            log.debug("collection listed again without cause", collection=self.name)
+            log.debug("collection is listed again", collection=self.name)
         finally:
             self._following = None
 
