@@ -135,9 +135,6 @@ def ignored_on_secondary(service: Service, primary: Service, *, vm: bool) -> Eve
     """Return one note about all that a Service asks for and cannot have with the address of another one, or None."""
     keys = (IP_POOL, WORKLOAD_TYPE, PROJECT, POOL_NAMESPACE)
     present = [key for key in keys if service.metadata.annotation(key)] + _health_check_annotations(service)
-    network = service.metadata.annotation(NETWORK)
-    if network and network != primary.metadata.annotation(NETWORK):
-        present.append(NETWORK)
     if (service.metadata.annotation(IPAM) or "").strip() not in {"", "pool", "dhcp"}:
         present.append(IPAM)
     ignored = [f"{', '.join(present)} (set on {primary.metadata.key}, whose address is shared)"] if present else []

@@ -35,7 +35,7 @@ from harvester_ccm.plan.service.kube_vip import (
     late_announcement,
     virtual_ip_ingress,
 )
-from harvester_ccm.plan.service.request import invalid, unknown_annotations, unsupported
+from harvester_ccm.plan.service.request import invalid, normal_network, unknown_annotations, unsupported
 from harvester_ccm.plan.service.selection import primary_label, primary_reference, wants_load_balancer, was_secondary
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
@@ -143,10 +143,11 @@ def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeS
     """Return the steps that give the Service the primary's address, announced like the primary's."""
     first = hand_to_harvester(service) if Announcement.of(primary).ignored else ()
     network = primary.metadata.annotation(NETWORK)
+    copied = {} if _network(service) or not network else {NETWORK: network}
     change = ServiceChange(
         annotations={
             **announce_like(primary, service, address),
-            **({NETWORK: network} if network else {}),
+            **copied,
             IPAM: None,
             MOVING: None,
         },
@@ -211,7 +212,23 @@ def _obstacle(service: Service, primary: Service | None, reference: str, cluster
         return f"Service {reference} is being deleted. Name another primary, or give this Service its own address"
     if not _is_served_by_us(primary, cluster):
         return f"Service {reference} has no load balancer of Harvester. Its type must be LoadBalancer"
-    return ""
+    return _network_clash(service, primary)
+
+
+def _network(service: Service) -> str:
+    return normal_network(service.metadata.annotation(NETWORK) or "")
+
+
+def _network_clash(service: Service, primary: Service) -> str:
+    """Return why the Service asks for another network than the address is in; empty when it asks for that or none."""
+    asked, has = _network(service), _network(primary)
+    if not asked or asked == has:
+        return ""
+    where = f"{has!r} on Service" if has else "absent on Service"
+    return (
+        f"Annotation {NETWORK} is {asked!r} here and {where} {primary.metadata.key}. Remove it here, or name a primary "
+        "in that network"
+    )
 
 
 def _is_served_by_us(service: Service, cluster: ClusterIdentity) -> bool:
@@ -249,7 +266,12 @@ def _clashes(group: _Group, cluster: ClusterIdentity) -> Mapping[str, Clash | No
     """
     primary, *secondaries = group
     label = primary_label(primary.metadata.key)
-    served = (one for one in secondaries if _is_served_by_us(one, cluster))
+    served = (
+        one
+        for one in secondaries
+        if _is_served_by_us(one, cluster)
+        and (one.metadata.label(PRIMARY_SERVICE_LABEL) == label or not _network_clash(one, primary))
+    )
     ordered = sorted(served, key=lambda one: _rank(one, label))
     own = dict.fromkeys(_ports(primary), primary.metadata.key)
     holders: dict[Port, str] = {}

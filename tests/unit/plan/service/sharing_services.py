@@ -19,7 +19,8 @@ API = [{"name": "http", "port": 8080, "protocol": "TCP", "nodePort": 32080}]
 
 def asking(annotations: dict[str, str] | None = None, **more: Any) -> Any:
     """Return shop/api, which names shop/web as its primary."""
-    return service("api", **{"uid": "api", "ports": API, **more}, annotations={**NAMES_WEB, **(annotations or {})})
+    more = {"name": "api", "uid": "api", "ports": API, **more}
+    return service(**more, annotations={**NAMES_WEB, **(annotations or {})})
 
 
 def sharing(annotations: dict[str, str] | None = None, **more: Any) -> Any:

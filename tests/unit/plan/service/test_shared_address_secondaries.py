@@ -17,6 +17,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.selection import primary_label
+from harvester_ccm.plan.service.shared_address import approved
 from tests.unit.plan.service.plans import OURS, outline, plan, said
 from tests.unit.plan.service.sharing_services import (
     API,
@@ -30,8 +31,9 @@ from tests.unit.plan.service.sharing_services import (
     hosted_primary,
     sharing,
 )
-from tests.worlds.builders import ADDRESS, allocated, marked, served, service
+from tests.worlds.builders import ADDRESS, CLUSTER, allocated, marked, served, service
 
+SHARES = {KUBE_VIP_ADDRESSES: ADDRESS}
 KEPT: dict[str, tuple[Any, Any, list[object]]] = {
     "the primary got a port that is used here": (
         sharing(),
@@ -51,6 +53,44 @@ KEPT: dict[str, tuple[Any, Any, list[object]]] = {
 @pytest.mark.parametrize(("asked", "primary", "steps"), KEPT.values(), ids=KEPT.keys())
 def test_what_a_service_has_it_keeps(asked: Any, primary: Any, steps: list[object]) -> None:
     assert outline(asked, primary=primary) == (steps, Wait("primary"))
+
+
+NETWORKS: dict[str, tuple[dict[str, str], dict[str, str], list[object]]] = {
+    "another than the primary's": (
+        {NETWORK: "infra/other"},
+        {NETWORK: "infra/vlan9"},
+        ["Warning SharingRefused", {"service": {"annotations": HELD, "finalizers": OURS}}],
+    ),
+    "one, and the primary asks for none": (
+        {NETWORK: "infra/other"},
+        {},
+        ["Warning SharingRefused", {"service": {"annotations": HELD, "finalizers": OURS}}],
+    ),
+    "another, on one that shares already": (
+        {NETWORK: "infra/other", **SHARES},
+        {NETWORK: "infra/vlan9"},
+        ["Warning SharingRefused"],
+    ),
+    "the primary's, in other words": ({NETWORK: "lan", **SHARES}, {NETWORK: "default/lan"}, []),
+}
+
+
+@pytest.mark.parametrize(("own", "of_primary", "steps"), NETWORKS.values(), ids=NETWORKS.keys())
+def test_a_network_of_its_own_is_never_rewritten(
+    own: dict[str, str], of_primary: dict[str, str], steps: list[object]
+) -> None:
+    asked = sharing(own) if KUBE_VIP_ADDRESSES in own else asking(own)
+    primary = served(annotations=of_primary)
+    assert outline(asked, primary=primary)[0] == steps
+    refusal = said(plan(asked, primary=primary), Reason.SHARING_REFUSED)
+    assert all(words in refusal for words in (NETWORK, *own.values()) if steps and words != ADDRESS)
+
+
+def test_a_secondary_of_another_network_takes_no_port_from_others() -> None:
+    refused, other = asking({NETWORK: "infra/other"}, created="2026-01-01T00:00:00Z"), asking(name="api-2")
+    assert approved(served(), (refused, other), CLUSTER) == (other,)
+    sharer = sharing({NETWORK: "infra/other"})
+    assert approved(served(), (sharer,), CLUSTER) == (sharer,)
 
 
 LOST: dict[str, tuple[Any, frozenset[str] | None, bool]] = {
@@ -245,7 +285,6 @@ IGNORED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "another address": ({REQUESTED_ADDRESS: "10.9.9.9"}, {}, "requested-address"),
     "an address that is none": ({REQUESTED_ADDRESS: "any"}, {}, "requested-address"),
     "an unknown ipam": ({IPAM: "static"}, {}, "ipam"),
-    "another network": ({NETWORK: "infra/other"}, {}, "network"),
     "a field with another address": ({}, {"loadBalancerIP": "10.9.9.9"}, "spec.loadBalancerIP"),
     "IPv6": ({}, {"ipFamilies": ["IPv4", "IPv6"]}, "IPv6"),
 }
