@@ -129,24 +129,27 @@ class Application:
         self._recorder = EventRecorder(guest, host=host)
         vms = Selection(namespace=harvester.namespace)
         mapping = Selection(NAD_MAPPING_NAMESPACE, field_selector=f"metadata.name={NAD_MAPPING_NAME}")
+        self._vms = VMCache(
+            Informer(guest, NODES, indexes=NODE_INDEXES),
+            Informer(harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES),
+            Informer(harvester, WATCHED_INSTANCES, vms),
+            ClusterIdentity.of(settings, harvester.namespace),
+        )
         self._caches = ServiceCaches(
             services=Informer(guest, SERVICES, indexes=SERVICE_INDEXES),
             load_balancers=follow_load_balancers(harvester, vms, indexes=LOAD_BALANCER_INDEXES),
-            nodes=Informer(guest, NODES, indexes=NODE_INDEXES),
-            machines=Informer(harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES),
+            vms=self._vms,
             config_maps=Informer(guest, CONFIG_MAPS, mapping),
         )
-        self._instances = Informer(harvester, WATCHED_INSTANCES, vms)
-        instances = (self._instances,) if self._follows_nodes else ()
-        self._guest_caches = self._caches.services, self._caches.nodes
-        self._harvester_caches = self._caches.load_balancers, self._caches.machines, *instances
+        self._guest_caches = self._caches.services, self._vms.nodes
+        self._harvester_caches = self._caches.load_balancers, self._vms.vms, self._vms.vmis
         self._elector = self._make_elector(f"{host}_{uuid.uuid4()}")
         self._reloaders = reloaders
         self._guest_identity = GuestIdentity(guest)
         for reloader in reloaders:
             reloader.on_reload = self._guest_identity.doubt
-        for cache in self._guest_caches:
-            cache.on_rewind(self._guest_identity.doubt)
+        for followed in (self._caches.services, self._vms.nodes):
+            followed.on_rewind(self._guest_identity.doubt)
         for caches in ((*self._guest_caches, self._caches.config_maps), self._harvester_caches):
             for cache in caches:
                 # A server that was restored is so for all that is read from it, also where no version tells.
@@ -164,7 +167,7 @@ class Application:
         telemetry.follow_clients(self._guest, self._harvester)
         telemetry.follow_health(health)
         telemetry.read_at_scrape(catalogue.EVENTS_DROPPED, lambda: {(): float(self._recorder.dropped)})
-        follow_new_nodes(telemetry, caches.nodes)
+        follow_new_nodes(telemetry, self._vms.nodes)
         cluster = ClusterIdentity.of(settings, self._harvester.namespace)
         ServiceMetrics(telemetry, caches.services, caches.load_balancers, cluster)
         if settings.leader_election.enabled:
@@ -239,15 +242,14 @@ class Application:
             if SERVICE_CONTROLLER in self._settings.controllers:
                 self._start_services(group, cluster)
             if self._follows_nodes:
-                self._start_nodes(group, cluster)
+                self._start_nodes(group)
 
     @property
     def _follows_nodes(self) -> bool:
         return not self._settings.controllers.isdisjoint({NODE_CONTROLLER, LIFECYCLE_CONTROLLER})
 
-    def _start_nodes(self, group: asyncio.TaskGroup, cluster: ClusterIdentity) -> None:
-        caches, settings = self._caches, self._settings.nodes
-        vm_cache = VMCache(caches.nodes, caches.machines, self._instances, cluster)
+    def _start_nodes(self, group: asyncio.TaskGroup) -> None:
+        caches, vm_cache, settings = self._caches, self._vms, self._settings.nodes
         if NODE_CONTROLLER in self._settings.controllers:
             hostnames = GuestHostnames(self._harvester, vm_cache) if settings.vmi_controller else None
             node_controller = NodeController(

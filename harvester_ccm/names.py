@@ -312,6 +312,8 @@ class Reason(StrEnum):
     """Normal: the load balancer with the other workload type has its address."""
     BACKENDS_UNHEALTHY = "BackendsUnhealthy"
     """Warning: no node can take traffic from Harvester's load balancer."""
+    NODES_WITHOUT_VM = "NodesWithoutVM"
+    """Warning: nodes get no traffic from Harvester's load balancer because it is not certain which VM they are."""
     BACKENDS_HEALTHY = "BackendsHealthy"
     """Normal: nodes take traffic again."""
     FOREIGN_LOAD_BALANCER = "ForeignLoadBalancer"

@@ -22,8 +22,9 @@ from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import VIRTUAL_MACHINES, LoadBalancer
+from harvester_ccm.model.core import Service, parse_provider_id
+from harvester_ccm.model.harvester import VIRTUAL_MACHINES, LoadBalancer, VirtualMachine
+from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait, WaitReason
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.service.decision import plan_service
@@ -73,10 +74,21 @@ async def _from_clusters(call: Call, key: str) -> ServiceReport:
 
 def _from_files(call: Call, files: tuple[str, ...]) -> ServiceReport:
     contents = read_files(files, namespace=call.flags.text(NAMESPACE.name))
-    inventory = contents.inventory
-    service, choice = _chosen(call, inventory)
+    service, choice = _chosen(call, contents.inventory)
+    inventory = _with_vms(contents.inventory, contents.namespace, service)
     view = view_of(call, inventory, contents.namespace, now=None)
     return report_service(service, inventory.assuming(choice, *_missing(call, inventory, service)), view)
+
+
+def _with_vms(inventory: Inventory, namespace: str, service: Service) -> Inventory:
+    """Return the inventory with a VM for every Node, where the VMs matter and none is in the files."""
+    by_vm = read_request(service).wants_vm or any(one.spec.workload_type == "vm" for one in inventory.load_balancers)
+    if inventory.vms or not inventory.nodes or not by_vm:
+        return inventory
+    named = {one.metadata.name: parse_provider_id(one.spec.provider_id) for one in inventory.nodes}
+    metas = (ObjectMeta(name=name, namespace=namespace, uid=uid or f"uid-of-vm-{name}") for name, uid in named.items())
+    made = tuple(VirtualMachine(metadata=meta) for meta in metas)
+    return replace(inventory, vms=made).assuming("each Node is the VM of its name: no VM is in the files")
 
 
 def view_of(call: Call, inventory: Inventory, namespace: str, *, now: datetime | None) -> ServiceView:
@@ -143,7 +155,7 @@ class ServiceView:
 
     def observe(self, service: Service, inventory: Inventory) -> Situation:
         """Return what the running program would know about the Service."""
-        situation = observe(inventory.service_store(), service, self.cluster)
+        situation = observe(inventory.service_store(self.cluster), service, self.cluster)
         return replace(situation, waited=self._waited(situation))
 
     def left_alone(self, situation: Situation) -> str:

@@ -25,10 +25,10 @@ from harvester_ccm.model.lister import Listed
 from harvester_ccm.model.meta import Model, Object, ObjectMeta, Resource, decoder
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
+from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import VMIndex, join
 from harvester_ccm.plan.service.kube_vip import virtual_ips
-from harvester_ccm.plan.service.load_balancer import backend_addresses, backend_names
-from harvester_ccm.plan.service.situation import Backends, ListedStore, are_backends_known
+from harvester_ccm.plan.service.situation import Backends, ListedStore
 
 
 class Endpoint(Model, frozen=True, kw_only=True):
@@ -98,18 +98,12 @@ class Inventory:
         added = tuple(sentence for sentence in sentences if sentence)
         return replace(self, assumptions=(*self.assumptions, *added))
 
-    def service_store(self) -> ListedStore:
+    def service_store(self, cluster: ClusterIdentity) -> ListedStore:
         """Return what is read of Services and of what they depend on."""
-        problem = self.problems.get(VIRTUAL_MACHINES.plural)
-        by_label = self.capabilities.selects_backends_by_label
         return ListedStore.of(
             self.services,
             self.load_balancers,
-            backends=Backends(
-                names=backend_names(self.nodes, self.vms),
-                addresses=() if by_label else backend_addresses(self.nodes),
-                known=are_backends_known(synced=problem is None, problem=problem),
-            ),
+            backends=Backends.of(self.nodes, node_matches(ListedNodes(self, cluster)), self.capabilities),
             config_maps=self.config_maps,
             capabilities=self.capabilities,
             problem=self.problems.get(LOAD_BALANCERS.plural),

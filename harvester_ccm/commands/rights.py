@@ -184,7 +184,7 @@ _HARVESTER_COLLECTIONS: Final[tuple[Collection, ...]] = (
         _should("get", "the Node of a VM that is gone is never deleted", LIFECYCLE_CONTROLLER),
         *_watched("VMs"),
     ),
-    _of(INSTANCES, *_watched("VM instances, and with them the addresses of Nodes,", *_EITHER)),
+    _of(INSTANCES, *_watched("VM instances, and with them the addresses of Nodes,")),
     _of(
         GUEST_OS_INFO,
         _should("get", "a Node is found only if its VM has the Node's name or system UUID", MAPPING),

@@ -16,18 +16,18 @@ import structlog
 
 from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import SERVICES, ConfigMap, Node, Service
-from harvester_ccm.model.harvester import Capabilities, LoadBalancer, VirtualMachine, capabilities_of
+from harvester_ccm.model.core import SERVICES, ConfigMap, Service
+from harvester_ccm.model.harvester import Capabilities, LoadBalancer, capabilities_of
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import same_but_for_notes
-from harvester_ccm.plan.service.load_balancer import backend_addresses, backend_names
 from harvester_ccm.plan.service.ownership import allocated_addresses, service_key
 from harvester_ccm.plan.service.pending import failure_event
 from harvester_ccm.plan.service.selection import may_be_ours, primaries_of, primary_reference
@@ -37,7 +37,6 @@ from harvester_ccm.plan.service.situation import (
     ServiceState,
     ServiceStates,
     Situation,
-    are_backends_known,
     observe,
 )
 from harvester_ccm.plan.service.steps import (
@@ -64,8 +63,7 @@ class ServiceCaches:
         self,
         services: Informer[Service],
         load_balancers: Informer[LoadBalancer],
-        nodes: Informer[Node],
-        machines: Informer[VirtualMachine],
+        vms: VMCache,
         config_maps: Informer[ConfigMap],
     ) -> None:
         """``services`` has the index BY_PRIMARY, ``load_balancers`` has BY_SERVICE; ``config_maps`` holds the network
@@ -73,34 +71,24 @@ class ServiceCaches:
         """
         self.services = services
         self.load_balancers = load_balancers
-        self.nodes = nodes
-        self.machines = machines
+        self.vms = vms
         self.config_maps = config_maps
-        self._names: tuple[str, ...] | None = None
-        self._addresses: tuple[str, ...] = ()
+        self.backends = Backends(known=False)
+        """The nodes that may get traffic, as of the last ``refresh_backends``."""
 
     @property
     def capabilities(self) -> Capabilities:
         """What a new load balancer can do, in the version of the API that is read."""
         return capabilities_of(self.load_balancers.resource.api_version)
 
-    @property
-    def backends(self) -> Backends:
-        """The nodes that may get traffic, as of the last ``refresh_backends``."""
-        known = are_backends_known(synced=self.machines.synced, problem=self.machines.problem)
-        return Backends(self._names or (), self._addresses, known)
-
     def refresh_backends(self) -> tuple[bool, bool]:
         """Read anew which nodes get traffic; return whether they are known for the first time, and if they changed."""
-        if not self.nodes.synced:
+        if not self.vms.nodes.synced:
             return False, False
-        names, addresses = self._names, self._addresses
-        if not self.capabilities.selects_backends_by_label:
-            self._addresses = backend_addresses(self.nodes.all())
-        if self.backends.known:
-            self._names = backend_names(self.nodes.all(), self.machines.all())
-        first = names is None and self._names is not None
-        return first, (names, addresses) != (self._names, self._addresses)
+        before, found = self.backends, Backends.of(self.vms.nodes.all(), self.vms.matches(), self.capabilities)
+        # What was known once holds until more is known.
+        self.backends = found if found.known or not before.known else replace(before, addresses=found.addresses)
+        return not before.known and found.known, before != self.backends
 
 
 class ServiceController:
@@ -124,21 +112,23 @@ class ServiceController:
         self._recorder = recorder
         self._cluster = cluster
         self._states = ServiceStates()
+        self._refresh: asyncio.Handle | None = None
+        """The reading of the backends that is due."""
         self.runner = Runner("service", self.reconcile, workers=workers, serial=self._shared_address)
         caches.services.on_change(self._service_changed)
         caches.load_balancers.on_change(self._load_balancer_changed)
         caches.load_balancers.on_state(self._refresh_backends)
         caches.load_balancers.on_state(self._enqueue_all)
-        caches.nodes.on_change(self._machine_changed)
-        caches.machines.on_change(self._machine_changed)
-        caches.machines.on_state(self._refresh_backends)
+        caches.vms.on_wake(self._node_changed)
+        for informer in (caches.vms.vms, caches.vms.vmis):
+            informer.on_state(self._refresh_backends)
         caches.config_maps.on_change(self._mapping_changed)
         caches.config_maps.on_state(self._enqueue_all)
 
     async def run(self) -> None:
         """Work until cancelled."""
         await self._services.wait_synced()
-        await self._caches.nodes.wait_synced()
+        await self._caches.vms.nodes.wait_synced()
         services = self._services.all()
         self._states.start(services, asyncio.get_running_loop().time() - REPLACEMENT_PAUSE)
         log.info("service controller started", services=len(services))
@@ -282,10 +272,13 @@ class ServiceController:
             for secondary in self._services.by_index(BY_PRIMARY, service_key(new)):
                 self.runner.enqueue(secondary.metadata.key)
 
-    def _machine_changed(self, _old: object, _new: object) -> None:
-        self._refresh_backends()
+    def _node_changed(self, _name: str) -> None:
+        """Read the backends once for all Nodes and VMs that change together."""
+        if self._refresh is None:
+            self._refresh = asyncio.get_running_loop().call_soon(self._refresh_backends)
 
     def _refresh_backends(self) -> None:
+        self._refresh = None
         first, changed = self._caches.refresh_backends()
         if first:
             self._enqueue_all()

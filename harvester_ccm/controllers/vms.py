@@ -15,7 +15,9 @@ from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
+from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.plan.node.device_mapping import DeviceReport, device_report
+from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import (
     VM,
     VMIndex,
@@ -93,6 +95,10 @@ class VMCache:
         self._index, self._claims_changed = index, False
         self._changed.clear()
         return index
+
+    def matches(self) -> NodeMatches:
+        """Return which VM each Node is."""
+        return node_matches(self)
 
     def nodes_of(self, vm: VM) -> tuple[str, ...]:
         """Return the names of the Nodes that can be this VM's."""

@@ -13,11 +13,12 @@ from harvester_ccm.controllers.service import (
     ServiceCaches,
     ServiceController,
 )
+from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.informer import Choose, Informer, Selection
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
-from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer
 from harvester_ccm.model.meta import Resource
 from harvester_ccm.model.outcome import Done, EventType, Outcome
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER
@@ -82,8 +83,12 @@ class ServiceControllerWorld:
         self.caches = ServiceCaches(
             services=Informer(guest, SERVICES, indexes=SERVICE_INDEXES),
             load_balancers=Informer(harvester, balancers, vms, indexes=LOAD_BALANCER_INDEXES, choose=choose),
-            nodes=Informer(guest, NODES),
-            machines=Informer(harvester, VIRTUAL_MACHINES, vms),
+            vms=VMCache(
+                Informer(guest, NODES, indexes=NODE_INDEXES),
+                Informer(harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES),
+                Informer(harvester, INSTANCES, vms),
+                CLUSTER,
+            ),
             config_maps=Informer(guest, CONFIG_MAPS),
         )
         self.controller = HandDrivenController(
@@ -101,9 +106,9 @@ class ServiceControllerWorld:
     async def start(self, *unread: str) -> None:
         """Fill the caches and keep them up to date until the test ends, but not those of the resources named."""
         self._tasks.append(asyncio.create_task(self.controller.runner.run(), name="queue"))
-        caches = self.caches
+        caches, vms = self.caches, self.caches.vms
         for informer in (
-            caches.services, caches.load_balancers, caches.nodes, caches.machines, caches.config_maps
+            caches.services, caches.load_balancers, vms.nodes, vms.vms, vms.vmis, caches.config_maps
         ):  # fmt: skip
             if informer.resource.plural not in unread:
                 await self.read(informer)

@@ -20,14 +20,17 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
+from harvester_ccm.errors import Forbidden
 from harvester_ccm.model.core import Node, is_of_other_provider, parse_provider_id
+from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
+from harvester_ccm.names import MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
 from harvester_ccm.plan.node.events import harvester_note, warning
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.node.vms import VM, Membership, NodeStore, VMIndex
 
 _SEARCHED: Final = frozenset({NodeReason.VM_NOT_FOUND, NodeReason.VM_AMBIGUOUS})
+_PASSING: Final = frozenset({NodeReason.VM_NOT_FOUND, NodeReason.HARVESTER_FORBIDDEN, NodeReason.HARVESTER_UNAVAILABLE})
 _NOT_OURS: Final = frozenset({NodeReason.OTHER_PROVIDER, NodeReason.VM_OF_OTHER_MACHINE})
 
 
@@ -73,6 +76,27 @@ def unreadable(store: NodeStore) -> EventMessage | None:
 def is_stranger(match: Match) -> bool:
     """Return whether what is known of the Node says that it is no machine of ours: nothing of it is changed."""
     return match.problem is not None and match.problem.reason in _NOT_OURS
+
+
+def node_matches(store: NodeStore) -> NodeMatches:
+    """Return which VM each Node is. Where VMs may not be listed, what its provider ID and record say has to do."""
+    read = all(one.synced or isinstance(one.problem, Forbidden) for one in (store.vms, store.vmis))
+    names, strangers = {}, set()
+    for node in store.nodes.all():
+        name, match = node.metadata.name, match_vm(store, node)
+        ours = parse_provider_id(node.spec.provider_id) is not None
+        if match.vm is not None:
+            names[name] = match.vm.name
+        elif ours and not store.vms.synced:
+            names[name] = node.metadata.annotation(MACHINE_RECORD) or name
+        elif not uninitialized_taints(node) and not (ours and _is_missing(match)):
+            strangers.add(name)
+    return NodeMatches(names, frozenset(strangers), known=read)
+
+
+def _is_missing(match: Match) -> bool:
+    """Return whether the VM may come, or its Node will go."""
+    return match.problem is not None and match.problem.reason in _PASSING
 
 
 def wants_hostname(node: Node, match: Match) -> bool:

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import Node, Service, parse_provider_id
-from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, HealthCheck, Listener, LoadBalancer, VirtualMachine
+from harvester_ccm.model.core import Node, Service, is_of_other_provider
+from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, HealthCheck, Listener, LoadBalancer
 from harvester_ccm.names import (
     DESCRIPTION,
     EXCLUDE_NODE_LABEL,
@@ -271,26 +271,23 @@ def takes_traffic(node: Node) -> bool:
     return excluded is None or excluded in {"0", "f", "F", "false", "FALSE", "False"}
 
 
-def backend_names(nodes: Iterable[Node], machines: Iterable[VirtualMachine]) -> tuple[str, ...]:
+def backend_names(nodes: Iterable[Node], vm_names: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of the VMs behind the nodes that take traffic, sorted.
 
-    A node is its VM by provider ID; without one, or while the VMs are unknown, by its own name.
+    ``vm_names`` are of the nodes whose VM is known: a VM that merely has a node's name may be another cluster's.
     """
-    by_uid = {machine.metadata.uid: machine.metadata.name for machine in machines}
-    names = set()
-    for node in nodes:
-        if takes_traffic(node):
-            uid = parse_provider_id(node.spec.provider_id)
-            names.add(by_uid.get(uid, node.metadata.name) if uid else node.metadata.name)
-    return tuple(sorted(names))
+    names = (vm_names.get(node.metadata.name) for node in nodes if takes_traffic(node))
+    return tuple(sorted({name for name in names if name is not None}))
 
 
 def backend_addresses(nodes: Iterable[Node]) -> tuple[str, ...]:
     """Return the IPv4 InternalIPs of the nodes that take traffic, in the order of their names.
 
-    Harvester before 1.2 puts them into an EndpointSlice of IPv4 addresses, which takes no other ones.
+    Harvester before 1.2 puts them into an EndpointSlice of IPv4 addresses, which takes no other ones. Nodes of another
+    provider do not count.
     """
-    chosen = sorted((node for node in nodes if takes_traffic(node)), key=lambda node: node.metadata.name)
+    ours = (node for node in nodes if takes_traffic(node) and not is_of_other_provider(node.spec.provider_id))
+    chosen = sorted(ours, key=lambda node: node.metadata.name)
     internal = (entry.address for node in chosen for entry in node.status.addresses if entry.type == "InternalIP")
     return tuple(dict.fromkeys(address for address in internal if ipv4_text(address)))
 

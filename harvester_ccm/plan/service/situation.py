@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
-from harvester_ccm.errors import CCMError, Forbidden
+from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import ConfigMap, Service
+from harvester_ccm.model.core import ConfigMap, Node, Service
 from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer
 from harvester_ccm.model.lister import Listed, Lister
+from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
-from harvester_ccm.plan.service.load_balancer import Former, former_of
+from harvester_ccm.plan.service.load_balancer import Former, backend_addresses, backend_names, former_of, takes_traffic
 from harvester_ccm.plan.service.ownership import (
     LoadBalancerMatch,
     allocated_addresses,
@@ -44,10 +45,25 @@ class Backends:
 
     names: tuple[str, ...] = ()
     """Of their VMs."""
+    strangers: tuple[str, ...] = ()
+    """Names of nodes that get none because they are no VM that is known for certain."""
     addresses: tuple[str, ...] = ()
     """Of the nodes; followed only where load balancers do not select backends by label."""
     known: bool = True
     """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node], matches: NodeMatches, capabilities: Capabilities) -> Self:
+        """Return the nodes that may get traffic, by what is known of their VMs."""
+        nodes = tuple(nodes)
+        strangers = sorted(n.metadata.name for n in nodes if takes_traffic(n) and n.metadata.name in matches.strangers)
+        by_label = capabilities.selects_backends_by_label
+        return cls(
+            names=backend_names(nodes, matches.vm_names),
+            strangers=tuple(strangers),
+            addresses=() if by_label else backend_addresses(nodes),
+            known=matches.known,
+        )
 
 
 class ServiceStore(Protocol):
@@ -114,14 +130,6 @@ class ListedStore:
         )
 
 
-def are_backends_known(*, synced: bool, problem: CCMError | None) -> bool:
-    """Return whether nodes can be told by their VMs, as these are listed or are not.
-
-    Where VMs may not be listed, names of nodes have to do.
-    """
-    return synced or isinstance(problem, Forbidden)
-
-
 @dataclass(frozen=True)
 class Situation:
     """All that is known about one Service and what it depends on."""
@@ -150,6 +158,8 @@ class Situation:
     """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
     backend_addresses: tuple[str, ...] = ()
     """Their addresses; followed only where load balancers do not select backends by label."""
+    stranger_nodes: tuple[str, ...] = ()
+    """Names of nodes that get no traffic because they are no VM that is known for certain."""
     capabilities: Capabilities = SINCE_1_2
     """What a new load balancer can do."""
     network_devices: Mapping[str, str] | None = None
@@ -208,6 +218,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         backends=store.backends.names,
         backends_known=store.backends.known,
         backend_addresses=store.backends.addresses,
+        stranger_nodes=store.backends.strangers,
         capabilities=store.capabilities,
         network_devices=network_devices(mapping),
         mapping_known=store.config_maps.synced or store.config_maps.problem is not None,

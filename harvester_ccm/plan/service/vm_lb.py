@@ -36,6 +36,9 @@ TOUCH_AFTER: Final = 10.0
 FIRST_CHECKS: Final = 10.0
 """Seconds that a new load balancer gets for its first checks, beside the time that these take by themselves."""
 
+NAMED_NODES: Final = 5
+"""Nodes without a VM that an Event names; the rest is counted."""
+
 
 def wanted_spec(situation: Situation) -> Document:
     """Return the fields of ``spec`` that follow Service, secondaries and nodes; empty without node ports."""
@@ -73,7 +76,7 @@ def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
     health, check_in = _health(situation, load_balancer)
     served = ServiceChange(annotations={MOVING: None}, ingress=virtual_ip_ingress(address, service))
     steps: tuple[Step, ...] = (
-        *emit(health, not_as_requested(service, situation.request, load_balancer, address)),
+        *emit(health, _strangers(situation), not_as_requested(service, situation.request, load_balancer, address)),
         *kept,
         *change_service(service, served),
         *emit(address_event(service, load_balancer, address)),
@@ -107,6 +110,19 @@ def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[EventMes
     servers = sorted(load_balancer.backends)
     text = f"Harvester sends traffic to the nodes again; it knows {', '.join(servers) or 'them'} as backends"
     return EventMessage("Normal", Reason.BACKENDS_HEALTHY, text), None
+
+
+def _strangers(situation: Situation) -> EventMessage | None:
+    """Return what to tell about nodes that are left out because it is not certain which VM they are."""
+    names = situation.stranger_nodes
+    if not names or not situation.backends_known or situation.backend_addresses:
+        return None
+    more = f" and {len(names) - NAMED_NODES} more" if len(names) > NAMED_NODES else ""
+    text = (
+        f"Harvester sends no traffic to {', '.join(names[:NAMED_NODES])}{more}: for these nodes no VM in the namespace "
+        "of the cloud-config is known for certain. See: harvester-ccm explain node NAME"
+    )
+    return EventMessage("Warning", Reason.NODES_WITHOUT_VM, text)
 
 
 def _has_backends(situation: Situation, load_balancer: LoadBalancer) -> bool:

@@ -116,10 +116,10 @@ def observed(world: ServiceControllerWorld) -> Inventory:
     caches = world.caches
     return Inventory(
         services=caches.services.all(),
-        nodes=caches.nodes.all(),
+        nodes=caches.vms.nodes.all(),
         config_maps=caches.config_maps.all(),
         load_balancers=caches.load_balancers.all(),
-        vms=caches.machines.all(),
+        vms=caches.vms.vms.all(),
     )
 
 

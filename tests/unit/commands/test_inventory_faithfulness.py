@@ -9,6 +9,7 @@ from harvester_ccm.commands.explain_service import ServiceView
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of
 from harvester_ccm.controllers.service import ServiceCaches
+from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
@@ -18,6 +19,7 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
 from harvester_ccm.model.harvester import (
     BEFORE_1_2,
+    INSTANCES,
     LOAD_BALANCERS,
     SINCE_1_2,
     VIRTUAL_MACHINES,
@@ -89,15 +91,20 @@ def caches_of(inventory: Inventory) -> ServiceCaches:
     caches = ServiceCaches(
         services=Informer(client, SERVICES, indexes=SERVICE_INDEXES),
         load_balancers=Informer(client, resource, indexes=LOAD_BALANCER_INDEXES),
-        nodes=Informer(client, NODES),
-        machines=Informer(client, VIRTUAL_MACHINES),
+        vms=VMCache(
+            Informer(client, NODES, indexes=NODE_INDEXES),
+            Informer(client, VIRTUAL_MACHINES, indexes=VM_INDEXES),
+            Informer(client, INSTANCES),
+            CLUSTER,
+        ),
         config_maps=Informer(client, CONFIG_MAPS),
     )
     caches.services._replace_all(inventory.services, "100")
     caches.load_balancers._replace_all(inventory.load_balancers, "100")
-    caches.nodes._replace_all(inventory.nodes, "100")
-    caches.machines._replace_all(inventory.vms, "100")
-    for informer in (caches.services, caches.nodes, caches.machines, caches.config_maps, caches.load_balancers):
+    caches.vms.nodes._replace_all(inventory.nodes, "100")
+    caches.vms.vms._replace_all(inventory.vms, "100")
+    nodes = caches.vms.nodes, caches.vms.vms, caches.vms.vmis
+    for informer in (caches.services, *nodes, caches.config_maps, caches.load_balancers):
         informer._synced.set()
     caches.refresh_backends()
     return caches

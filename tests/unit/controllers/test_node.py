@@ -83,7 +83,7 @@ def test_node_that_a_write_does_not_find_stays_a_backend_until_it_is_seen_to_go(
     async def run() -> None:
         scene = NodeWorld()
         scene.boot(ZONED, "10.0.0.1")
-        caches = ServiceCaches(scene.services, scene.load_balancers, scene.nodes, scene.machines, scene.config_maps)
+        caches = ServiceCaches(scene.services, scene.load_balancers, scene.vms, scene.config_maps)
         backends: set[tuple[str, ...]] = set()
 
         def look(_old: object, _new: object) -> None:

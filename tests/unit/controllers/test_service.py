@@ -309,6 +309,7 @@ async def test_backends_follow_the_nodes() -> None:
     stage = await hosted_stage()
     await stage.reconcile(KEY)
     assert stage.writes() == []
+    stage.harvester.put(VIRTUAL_MACHINES, {"metadata": {"name": "vm-b", "namespace": "vms", "uid": "uid-b"}})
     stage.guest.put(NODES, node("vm-b"))
     await stage.settle()
     assert stage.woken == [KEY]
@@ -323,11 +324,39 @@ async def test_backends_follow_the_nodes() -> None:
     assert stage.woken == []
 
 
+STRANGER = {"guestcluster.harvesterhci.io/name": "someone-else"}
+UNINITIALIZED = [{"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule"}]
+IN_DOUBT: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
+    "another cluster's VM has its name": ({}, {"labels": STRANGER}, True),
+    "so it has, and the node is new": ({"taints": UNINITIALIZED}, {"labels": STRANGER}, False),
+    "another provider's ID": ({"providerID": "aws:///eu/i-1"}, {}, True),
+    "its VM is gone, another cluster's has the name": ({"providerID": "harvester://gone"}, {"labels": STRANGER}, True),
+    "no VM has its name": ({}, {"name": "vm-z"}, True),
+    "its VM is gone": ({"providerID": "harvester://gone"}, {"name": "vm-z"}, False),
+}
+
+
+@pytest.mark.parametrize(("spec", "meta", "told"), IN_DOUBT.values(), ids=IN_DOUBT.keys())
+async def test_node_whose_vm_is_in_doubt_gets_no_traffic(
+    spec: dict[str, Any], meta: dict[str, Any], told: bool
+) -> None:
+    stage = await hosted_stage()
+    machine = {"name": "n6", "namespace": "vms", "uid": "uid-n6", **meta}
+    stage.harvester.put(VIRTUAL_MACHINES, {"metadata": machine})
+    stage.guest.put(NODES, node("n6", **spec))
+    for _ in range(3):
+        await stage.reconcile(KEY)
+    assert stage.writes() == []
+    chosen = stage.harvester.of(LOAD_BALANCERS)[LB_KEY]["spec"]["backendServerSelector"]
+    assert chosen == {"harvesterhci.io/vmName": ["vm-a"]}
+    assert stage.told() == (["web: Warning NodesWithoutVM"] if told else [])
+
+
 async def test_backends_stay_until_the_vms_were_read() -> None:
     stage = await hosted_stage("virtualmachines")
     await stage.reconcile(KEY)
     assert stage.writes() == [], "a node's name is not its VM's"
-    await stage.read(stage.caches.machines)
+    await stage.read(stage.caches.vms.vms)
     assert KEY in stage.woken
     await stage.reconcile(KEY)
     assert stage.writes() == []
@@ -336,7 +365,7 @@ async def test_backends_stay_until_the_vms_were_read() -> None:
 async def test_names_of_nodes_have_to_do_where_vms_may_not_be_read() -> None:
     stage = await hosted_stage("virtualmachines")
     stage.harvester.fault = lambda call: refused(403, "Forbidden", "no") if "virtualmachines" in call.path else None
-    await stage.read(stage.caches.machines)
+    await stage.read(stage.caches.vms.vms)
     assert KEY in stage.woken
     await stage.reconcile(KEY)
     chosen = stage.harvester.of(LOAD_BALANCERS)[LB_KEY]["spec"]["backendServerSelector"]

@@ -14,11 +14,12 @@ from harvester_ccm.controllers.service import (
     ServiceCaches,
     ServiceController,
 )
+from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
-from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
 from tests.worlds.builders import ADDRESS, CLUSTER, DELETED_AT, LB_NAME, allocated, served, service
@@ -50,8 +51,12 @@ class SharedAddressWorld:
         self.caches = ServiceCaches(
             services=Informer(guest, SERVICES, indexes=SERVICE_INDEXES),
             load_balancers=Informer(harvester, LOAD_BALANCERS, vms, indexes=LOAD_BALANCER_INDEXES),
-            nodes=Informer(guest, NODES),
-            machines=Informer(harvester, VIRTUAL_MACHINES, vms),
+            vms=VMCache(
+                Informer(guest, NODES, indexes=NODE_INDEXES),
+                Informer(harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES),
+                Informer(harvester, INSTANCES, vms),
+                CLUSTER,
+            ),
             config_maps=Informer(guest, CONFIG_MAPS),
         )
         self.recorder = EventRecorder(guest, host="test")
@@ -67,8 +72,8 @@ class SharedAddressWorld:
     @asynccontextmanager
     async def live(self) -> AsyncIterator[None]:
         """Run everything for the time of the block."""
-        caches = self.caches
-        informers = (caches.services, caches.load_balancers, caches.nodes, caches.machines, caches.config_maps)
+        caches, vms = self.caches, self.caches.vms
+        informers = (caches.services, caches.load_balancers, vms.nodes, vms.vms, vms.vmis, caches.config_maps)
         async with asyncio.TaskGroup() as group:
             work = [informer.run() for informer in informers]
             work += [self.recorder.run(), self.controller.run(), self._give_addresses()]

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harvester_ccm.model.core import NODES, ConfigMap, Node
-from harvester_ccm.model.harvester import VIRTUAL_MACHINES, VirtualMachine
+from harvester_ccm.model.harvester import SINCE_1_2
+from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.meta import ObjectMeta
-from harvester_ccm.plan.service.load_balancer import backend_names, listeners, takes_traffic
+from harvester_ccm.plan.service.load_balancer import backend_addresses, backend_names, listeners, takes_traffic
 from harvester_ccm.plan.service.request import network_devices
+from harvester_ccm.plan.service.situation import Backends
 from tests.worlds.builders import DELETED_AT, service
 
 EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
@@ -23,11 +25,8 @@ def node(name: str = "node-1", *, labels: dict[str, str] | None = None, deleting
     meta: dict[str, Any] = {"name": name, "labels": labels or {}}
     if deleting:
         meta["deletionTimestamp"] = DELETED_AT
-    return NODES.decode(msgspec.json.encode({"metadata": meta, "spec": spec}))
-
-
-def machine(name: str, uid: str) -> VirtualMachine:
-    return VIRTUAL_MACHINES.decode(msgspec.json.encode({"metadata": {"name": name, "uid": uid}}))
+    status = spec.pop("status", {})
+    return NODES.decode(msgspec.json.encode({"metadata": meta, "spec": spec, "status": status}))
 
 
 TRAFFIC = {
@@ -47,15 +46,17 @@ def test_nodes_that_take_traffic(one: Node, takes: bool) -> None:
     assert takes_traffic(one) is takes
 
 
-def test_a_node_is_its_vm_by_provider_id_else_by_name() -> None:
-    nodes = (
-        node("host-b", providerID="harvester://uid-b"),
-        node("vm-a"),
-        node("host-c", providerID="harvester://unknown"),
-        node("host-d", providerID="harvester://uid-d", labels={EXCLUDE: "true"}),
-    )
-    machines = (machine("vm-b", "uid-b"), machine("vm-d", "uid-d"))
-    assert backend_names(nodes, machines) == ("host-c", "vm-a", "vm-b")
+def test_only_vms_of_nodes_that_are_known_get_traffic() -> None:
+    nodes = (node("host-b"), node("vm-a"), node("host-c"), node("host-d", labels={EXCLUDE: "true"}))
+    matches = NodeMatches({"host-b": "vm-b", "vm-a": "vm-a", "host-d": "vm-d"}, frozenset({"host-c", "host-d"}))
+    assert backend_names(nodes, matches.vm_names) == ("vm-a", "vm-b")
+    assert Backends.of(nodes, matches, SINCE_1_2) == Backends(("vm-a", "vm-b"), strangers=("host-c",))
+
+
+def test_addresses_of_another_providers_nodes_get_no_traffic() -> None:
+    address = {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}
+    assert backend_addresses([node(status=address)]) == ("10.0.0.1",)
+    assert backend_addresses([node(status=address, providerID="aws:///eu/i-1")]) == ()
 
 
 PORTS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {

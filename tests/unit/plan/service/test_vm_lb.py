@@ -295,6 +295,20 @@ def test_backends_are_left_alone_while_the_vms_are_not_known() -> None:
     assert outline(hosted(), balancer(), backends=("node-1",), backends_known=False) == ([], Done())
 
 
+@pytest.mark.parametrize(
+    ("strangers", "shown"),
+    [
+        pytest.param(("w7",), "w7: for", id="one"),
+        pytest.param(tuple(f"w{n}" for n in range(1, 501)), "w1, w2, w3, w4, w5 and 495 more: for", id="many"),
+    ],
+)
+def test_nodes_that_are_no_known_vm_are_told(strangers: tuple[str, ...], shown: str) -> None:
+    made = plan(hosted(), balancer(), backends=("node-1",), stranger_nodes=strangers)
+    assert said(made, Reason.NODES_WITHOUT_VM).startswith(f"Harvester sends no traffic to {shown} these nodes no VM in")
+    unknown = plan(hosted(), balancer(), backends_known=False, stranger_nodes=strangers)
+    assert said(unknown, Reason.NODES_WITHOUT_VM) == ""
+
+
 SHARED = service(
     "api", ports=[{"name": "http", "port": 8080, "nodePort": 32080}], annotations={PRIMARY_SERVICE: "shop/web"}
 )

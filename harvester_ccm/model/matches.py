@@ -1,0 +1,18 @@
+"""Which VM each Node is: what the Node side found out, as a fact for whoever sends traffic to VMs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class NodeMatches:
+    """The VMs of all Nodes."""
+
+    vm_names: Mapping[str, str] = field(default_factory=dict)
+    """Name of a Node to the name of its VM in our Harvester namespace."""
+    strangers: frozenset[str] = frozenset()
+    """Names of initialised Nodes that are no VM there, or not certainly one."""
+    known: bool = True
+    """Whether VMs have been read as far as they may be; before that nothing follows from what is missing here."""
