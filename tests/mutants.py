@@ -382,6 +382,27 @@ MUTANTS: Final = (
         "plan/node/test_lifecycle.py",
     ),
     Mutant(
+        "Nodes whose VM was never seen are deleted by and by",
+        "plan/node/lifecycle.py",
+        "return _was_seen(view) and view.check.confirmed >= len(view.check.missing)",
+        "return view.check.confirmed >= len(view.check.missing)",
+        "plan/node/test_lifecycle.py",
+    ),
+    Mutant(
+        "copies of VMs prove that it is the right Harvester",
+        "plan/node/lifecycle.py",
+        "if check.managed <= len(check.missing) + check.replaced:",
+        "if check.managed <= len(check.missing):",
+        "controllers/test_node_lifecycle.py",
+    ),
+    Mutant(
+        "deletions of Nodes that are under way are not counted",
+        "controllers/node_lifecycle.py",
+        "        self._deletions[request.name] = now\n        try:",
+        "        try:",
+        "controllers/test_node_lifecycle.py",
+    ),
+    Mutant(
         "a Node is deleted whatever became of it",
         "plan/node/lifecycle.py",
         'preconditions = {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version}',

@@ -243,7 +243,8 @@ def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get:
     plan = plan_node(view) if NODE_CONTROLLER in settings.controllers else NodePlan(left_alone=_SWITCHED_OFF)
     sent, after = _rehearsed(node, plan)
     # As if the VM of the Node had been missing often enough already.
-    confirmed = AbsenceCount(node.metadata.uid, node.spec.provider_id, nodes.deletion_confirmations, -math.inf)
+    often, long_ago = nodes.deletion_confirmations, -math.inf
+    confirmed = AbsenceCount(node.metadata.uid, node.spec.provider_id, often, long_ago, long_ago)
     life = observe_lifecycle(store, after, nodes, LifecycleMemory(absences=confirmed), live_get=live_get, now=0.0)
     lifecycle = plan_lifecycle(life) if LIFECYCLE_CONTROLLER in settings.controllers else LifecyclePlan()
     if lifecycle.request is not None:
@@ -260,7 +261,7 @@ def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get:
         lifecycle=lifecycle,
         existence=f"{life.existence.existence.value}: {life.existence.detail}",
         steps=(*sent, *told),
-        assumptions=(*inventory.assumptions, *([_NOT_REMEMBERED] if life.existence.unprovable else [])),
+        assumptions=(*inventory.assumptions, *([_NOT_REMEMBERED] if lifecycle.note is not None else [])),
     )
 
 

@@ -16,10 +16,10 @@ import structlog
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import CCMError, Conflict, NotFound
+from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
-from harvester_ccm.model.core import NODES, Node
+from harvester_ccm.model.core import NODES, Node, parse_provider_id
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
 from harvester_ccm.plan.node.events import new_events
@@ -68,8 +68,8 @@ class NodeLifecycleController:
         self._nodes = vms.nodes
         self._recorder = recorder
         self._settings = settings
-        self._deletions: list[float] = []
-        """Loop times of the last deletions; in the memory of every Node."""
+        self._deletions: dict[str, float] = {}
+        """Loop times of the last deletions and of those under way; in the memory of every Node."""
         self._memories = Memories(lambda: _Memory(deletions=self._deletions))
         self.runner = Runner("node lifecycle", self.reconcile, workers=settings.concurrent_syncs)
         vms.on_wake(self.runner.enqueue)
@@ -91,6 +91,8 @@ class NodeLifecycleController:
         existence = vm_existence(self._vms, node, seen_name=memory.vm_name)
         if existence.vm is not None:
             memory.vm_name = existence.vm.name
+            if parse_provider_id(node.spec.provider_id) == existence.vm.uid:
+                memory.seen_provider_id = node.spec.provider_id
         live_get = None
         if existence.vm_to_get is not None:
             now = _now()
@@ -145,16 +147,22 @@ class NodeLifecycleController:
         now = _now()
         if now < memory.deletion_due:
             return Wait("grant", memory.deletion_due - now)
+        # Before the request leaves: others are decided on while it is under way.
+        self._deletions[request.name] = now
         try:
             await self._guest.request(request.method, NODES.path(None, request.name), body=request.body)
         except CCMError as error:
+            if isinstance(error, Conflict | Forbidden):
+                # Certainly not done; after anything else it may be.
+                self._deletions.pop(request.name, None)
             note, pause = deletion_refused(node, error)
             self._emit_new(node, note, memory)
             if note is not None and pause is None:
                 raise
             memory.deletion_due = now + (pause or 0.0)
             return Wait("node", pause or self._settings.monitor_period)
-        self._deletions[:] = [*(at for at in self._deletions if now - at < DELETION_WINDOW), now]
+        for name in [one for one, at in self._deletions.items() if now - at >= DELETION_WINDOW]:
+            del self._deletions[name]
         log.warning("node deleted, its VM is gone", node=request.name, provider_id=node.spec.provider_id)
         self._recorder.emit(NODES, node, done, component=LIFECYCLE_CONTROLLER)
         return Done()

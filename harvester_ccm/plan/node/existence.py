@@ -88,16 +88,23 @@ class ClusterCheck:
     """Names of those without a VM."""
     missing_ready: frozenset[str] = frozenset()
     """Names of those without a VM that are ready nevertheless."""
+    replaced: int = 0
+    """Nodes whose VM is not the one of their provider ID: a copy has the same name and firmware UUID."""
+    confirmed: int = 0
+    """Ready Nodes that have the very VM of their provider ID: they prove that it is the right namespace."""
 
 
 def check_cluster(nodes: Iterable[Node], index: VMIndex) -> ClusterCheck:
     """Return the check over all Nodes of the cluster."""
     managed = [n for n in nodes if parse_provider_id(n.spec.provider_id) and not n.metadata.deleting]
-    missing = [n for n in managed if find_vm(n, index).vm is None]
+    matches = [(n, find_vm(n, index)) for n in managed]
+    missing = [n for n, match in matches if match.vm is None]
     return ClusterCheck(
         managed=len(managed),
         missing=frozenset(n.metadata.name for n in missing),
         missing_ready=frozenset(n.metadata.name for n in missing if n.ready == "True"),
+        replaced=sum(1 for _, match in matches if match.vm and match.by is not MatchedBy.PROVIDER_ID),
+        confirmed=sum(1 for n, match in matches if n.ready == "True" and match.by is MatchedBy.PROVIDER_ID),
     )
 
 

@@ -7,8 +7,14 @@ A Node is deleted only when all of this holds; otherwise it stays, and a note sa
   the name under which it was seen, answered 404 for exactly that VM. 401, 403, 5xx, timeouts, and 404s that mean
   something else never count;
 * that was so several times, with time in between, for the same Node (UID) and provider ID;
-* other Nodes' VMs are found, and no ready Node is without its VM: else it is our view of Harvester that is wrong;
+* other Nodes' VMs are found, and not only copies of them, and no ready Node is without its VM: else it is our view of
+  Harvester that is wrong;
 * the Nodes without a VM, and those deleted in the last minutes, are no more than the allowed share (but one always).
+
+Ready Nodes without a VM, and the share, do not hold a Node for ever for which more is known: this process saw the very
+VM of its provider ID before it went, and at least as many ready Nodes have theirs as Nodes are without. So it is the
+right Harvester and the right namespace, and VMs were removed. Then no more than the share is deleted within some
+minutes, and the others later; and ready Nodes without a VM are waited for, but not for ever.
 
 The Go framework deletes at the first 404, also Nodes whose VM was never known and Nodes without a Ready condition.
 
@@ -19,8 +25,8 @@ certain the taint stays as it is, also where only its name or its guest's says t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from harvester_ccm.config import NodeSettings
@@ -45,6 +51,9 @@ from harvester_ccm.plan.node.vms import NodeStore
 _SHUTDOWN: Final = Taint(key=SHUTDOWN_TAINT, effect="NoSchedule")
 DELETION_WINDOW: Final = 600.0
 """Seconds for which a deleted Node still counts among those that lost their VM."""
+CONTRADICTION_SECONDS: Final = 600.0
+"""Seconds since its VM is gone for which a Node is held by ready Nodes without a VM. Long enough for those to be found
+not ready; one that stays ready has its VM elsewhere."""
 REFUSED_PAUSE: Final = 600.0
 """Seconds until a deletion that is not granted is tried again."""
 
@@ -56,8 +65,10 @@ class AbsenceCount:
     node_uid: str
     provider_id: str
     count: int
+    since: float
+    """Monotonic seconds of the first one."""
     last: float
-    """Monotonic seconds of the last confirmation that counted."""
+    """Monotonic seconds of the last one that counted."""
 
 
 @dataclass
@@ -66,10 +77,13 @@ class LifecycleMemory:
 
     vm_name: str | None = None
     """Last name under which the Node's VM was seen."""
+    seen_provider_id: str | None = None
+    """Provider ID with which the Node's VM was seen, on the list of VMs of our namespace."""
     absences: AbsenceCount | None = None
     """What the last plan for this Node returned."""
-    deletions: Sequence[float] = ()
-    """Monotonic seconds of the deletions of Nodes, of any, that succeeded in this process; old ones may be left in."""
+    deletions: Mapping[str, float] = field(default_factory=dict)
+    """Names of the Nodes, of any, that this process has deleted or asks to delete, with the monotonic seconds of that;
+    old ones may be left in."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +203,7 @@ def _absent(view: LifecycleView) -> LifecyclePlan:
         return LifecyclePlan(
             absences=absences, recheck_after=max(absences.last + settings.confirmation_spacing - view.now, 0.0)
         )
-    obstacle = _obstacle(view)
+    obstacle = _obstacle(view, absences)
     if obstacle is not None:
         return LifecyclePlan(absences=absences, recheck_after=settings.confirmation_spacing, note=obstacle)
     name = node.metadata.name
@@ -211,38 +225,70 @@ def _same(view: LifecycleView) -> AbsenceCount | None:
 def _counted(view: LifecycleView) -> AbsenceCount:
     absences = _same(view)
     if absences is None:
-        return AbsenceCount(view.node.metadata.uid, view.node.spec.provider_id, 1, view.now)
+        return AbsenceCount(view.node.metadata.uid, view.node.spec.provider_id, 1, view.now, view.now)
     if view.now - absences.last < view.settings.confirmation_spacing:
         return absences
     return replace(absences, count=absences.count + 1, last=view.now)
 
 
-def _obstacle(view: LifecycleView) -> EventMessage | None:
-    check, settings = view.check, view.settings
-    gone = f"The VM of this Node no longer exists in Harvester ({view.existence.detail}), but the Node is not deleted"
-    if settings.deletion_max_share <= 0:
+def _obstacle(view: LifecycleView, absences: AbsenceCount) -> EventMessage | None:
+    check, gone = view.check, _gone(view)
+    if view.settings.deletion_max_share <= 0:
         return _held(f"{gone}: the allowed share of Nodes is 0", "off")
-    if check.missing_ready:
-        names = ", ".join(sorted(check.missing_ready))
-        return _held(
-            f"{gone}: ready Nodes have no VM either ({names}), so Harvester may not have shown all VMs. Check the "
-            "namespace in the cloud-config",
-            "ready",
-        )
-    if check.managed <= len(check.missing):
-        return _held(f"{gone}: no VM of this cluster is found at all. Check the namespace in the cloud-config", "none")
-    recent = sum(1 for at in view.memory.deletions if view.now - at < DELETION_WINDOW)
-    total = check.managed + recent
+    if check.missing_ready and not (_proven(view) and view.now - absences.since >= CONTRADICTION_SECONDS):
+        return _contradicted(view)
+    if check.managed <= len(check.missing) + check.replaced:
+        found = "no Node has the VM of its provider ID" if check.replaced else "no VM of this cluster is found at all"
+        return _held(f"{gone}: {found}. Check the namespace in the cloud-config", "none")
+    return _too_many(view)
+
+
+def _gone(view: LifecycleView) -> str:
+    return f"The VM of this Node no longer exists in Harvester ({view.existence.detail}), but the Node is not deleted"
+
+
+def _was_seen(view: LifecycleView) -> bool:
+    """Return whether the very VM of the Node was in our namespace since this process started."""
+    return view.memory.seen_provider_id == view.node.spec.provider_id
+
+
+def _proven(view: LifecycleView) -> bool:
+    """Return whether our view of Harvester is right although many Nodes, or ready ones, are without a VM."""
+    return _was_seen(view) and view.check.confirmed >= len(view.check.missing)
+
+
+def _contradicted(view: LifecycleView) -> EventMessage:
+    names = ", ".join(sorted(view.check.missing_ready))
+    why = f"ready Nodes have no VM either ({names}), so Harvester may not have shown all VMs"
+    if not _was_seen(view):
+        return _held(f"{_gone(view)}: {why}. Check the namespace in the cloud-config", "ready")
+    patience = f", or {CONTRADICTION_SECONDS / 60:g} minutes after its VM went" if _proven(view) else ""
+    return _held(f"{_gone(view)} yet: {why}. That is done when they are not ready any more{patience}", "ready")
+
+
+def _too_many(view: LifecycleView) -> EventMessage | None:
+    check, name = view.check, view.node.metadata.name
+    recent = {one for one, at in view.memory.deletions.items() if view.now - at < DELETION_WINDOW}
+    total = check.managed + len(recent - check.missing)
     # A tiny bit is added because a share such as 0.29 of 100 is 28.999… in floating point.
-    allowed = max(1, int(settings.deletion_max_share * total + 1e-9))
-    without = len(check.missing) + recent
-    if without > allowed:
+    allowed = max(1, int(view.settings.deletion_max_share * total + 1e-9))
+    without = len(check.missing | recent)
+    if without <= allowed:
+        return None
+    lost, delete = f"{without} of {total} Nodes lost their VM", f"run: kubectl delete node {name}"
+    if not _proven(view):
         return _held(
-            f"{gone}: {without} of {total} Nodes lost their VM, and {allowed} may at the same time. If they are gone "
-            f"for good, run: kubectl delete node {view.node.metadata.name}; or allow a larger share",
+            f"{_gone(view)}: {lost}, and {allowed} may at the same time. If they are gone for good, {delete}; or allow "
+            "a larger share",
             "share",
         )
-    return None
+    if len(recent - {name}) < allowed:
+        return None
+    return _held(
+        f"{_gone(view)} yet: {lost}, and {allowed} may be deleted within {DELETION_WINDOW / 60:g} minutes. Its "
+        f"turn comes; to have it gone now, {delete}, or allow a larger share",
+        "turn",
+    )
 
 
 def _held(text: str, subject: str) -> EventMessage:

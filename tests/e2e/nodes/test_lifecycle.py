@@ -84,6 +84,29 @@ async def test_too_many_at_once_are_kept(cluster: Cluster, vms: list[Machine]) -
     assert "taken for this Node" in await cluster.hears("w1", "VMReplaced")
 
 
+async def test_two_of_four_go_one_after_the_other(stage: Stage, cluster: Cluster, vms: list[Machine]) -> None:
+    lost = {vm.name for vm in vms[:2]}
+    for vm in vms[:2]:
+        await cluster.machines.delete(vm)
+    # At one moment: each is decided on while the request for the other may be under way.
+    await asyncio.gather(*(cluster.kubelets.report(name, "Unknown") for name in lost))
+
+    async def one_left() -> str:
+        left = [name for name in lost if cluster.node(name)]
+        return left[0] if len(left) == 1 else ""
+
+    left = await until(one_left, within=10, what="end of one Node")
+    message = await cluster.hears(left, "NodeDeletionHeld")
+    assert "2 of 4 Nodes lost their VM, and 1 may be deleted within 10 minutes. Its turn comes" in message
+    # A change of the Node is another look, and no other deletion.
+    for ready in ("False", "Unknown", "False"):
+        await cluster.kubelets.report(left, ready)
+    await cluster.machines.report(vms[3], "10.0.0.77")
+    await cluster.shows("w3", "InternalIP 10.0.0.77", "Hostname w3")
+    assert stage.guest_proxy.count(method="DELETE") == 1
+    assert {name for name in ("w0", "w1", "w2", "w3") if cluster.node(name)} == {left, "w2", "w3"}
+
+
 async def test_deletion_that_is_not_granted(stage: Stage, cluster: Cluster, vms: list[Machine]) -> None:
     text = 'nodes "w0" is forbidden: User cannot delete resource "nodes" in API group "" at the cluster scope'
     stage.guest_proxy.inject(Answer(403, text, "Forbidden"), method="DELETE")

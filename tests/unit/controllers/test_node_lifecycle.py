@@ -9,10 +9,11 @@ import pytest
 
 from devenv.harvester.machines import Machine
 from harvester_ccm.names import MACHINE_RECORD
+from harvester_ccm.plan.node.lifecycle import CONTRADICTION_SECONDS, DELETION_WINDOW
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import refused
 from tests.worlds.node_objects import DEFAULTS, node_settings
-from tests.worlds.node_world import NODE, VM, NodeWorld, initialised, machine, until
+from tests.worlds.node_world import NODE, VM, VMI, NodeWorld, initialised, machine, until
 
 
 async def joined(scene: NodeWorld, count: int) -> list[Machine]:
@@ -87,22 +88,124 @@ async def test_vm_that_comes_back_between_confirmations_saves_its_node() -> None
         assert deletions(scene) == []
 
 
-@pytest.mark.parametrize("gone", [2, 3])
-def test_no_more_than_the_share_is_deleted(gone: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "gone", "share", "pauses"),
+    [
+        pytest.param(8, 2, 0.25, 0, id="within the share"),
+        pytest.param(8, 3, 0.25, 1, id="one more than the share"),
+        pytest.param(8, 4, 0.25, 1, id="half of the Nodes"),
+        pytest.param(5, 2, 0.34, 1, id="two of five"),
+        pytest.param(4, 2, 0.34, 1, id="two of four"),
+    ],
+)
+def test_no_more_than_the_share_is_deleted_within_some_minutes(
+    count: int, gone: int, share: float, pauses: int
+) -> None:
     @jumping_time
     async def run() -> None:
-        scene = NodeWorld(node_settings(deletion_max_share=0.25))
+        scene = NodeWorld(node_settings(deletion_max_share=share))
         async with scene.live():
-            vms = await joined(scene, 8)
+            vms = await joined(scene, count)
             for vm in vms[:gone]:
                 scene.destroy(vm)
                 scene.say_ready(vm.name, "Unknown")
-            await asyncio.sleep(300)
+            at_once = max(1, int(share * count))
+            await until(lambda: len(scene.names()) == count - at_once)
+            first = asyncio.get_running_loop().time()
             held = [name for name in scene.names() if "NodeDeletionHeld" in scene.told(name)]
-            assert len(scene.names()) == (6 if gone == 2 else 8)
-            assert len(held) == (0 if gone == 2 else 3)
+            await asyncio.sleep(DELETION_WINDOW - 60)
+            assert len(scene.names()) == count - at_once
+            await until(lambda: len(scene.names()) == count - gone, seconds=1000 * (pauses + 1))
+            assert (asyncio.get_running_loop().time() - first >= DELETION_WINDOW) == bool(pauses)
             await asyncio.sleep(1800)
-            assert scene.told().count("NodeDeletionHeld") == len(held), "said once"
+            assert sorted(scene.names()) == sorted(vm.name for vm in vms[gone:])
+            assert len(deletions(scene)) == gone
+            assert scene.told().count("NodeDeletionHeld") == len(held) == gone - at_once, "said once"
+
+    run()
+
+
+def test_deletions_under_way_count() -> None:
+    @jumping_time
+    async def run() -> None:
+        scene = NodeWorld()
+        scene.guest_server.delay = lambda call: 3.0 if call.verb == "DELETE" else 0.002
+        async with scene.live():
+            vms = await joined(scene, 5)
+            for vm in vms[:2]:
+                scene.destroy(vm)
+                scene.say_ready(vm.name, "Unknown")
+            await until(lambda: deletions(scene), what="the first deletion")
+            await asyncio.sleep(300)
+            assert len(deletions(scene)) == 1
+            assert len(scene.names()) == 4
+
+    run()
+
+
+@jumping_time
+async def test_ready_node_without_vm_holds_others_for_some_minutes_only() -> None:
+    scene = NodeWorld()
+    async with scene.live():
+        vms = await joined(scene, 5)
+        elsewhere = {**scene.stored("w4"), "spec": {"providerID": "harvester://moved-to-another-namespace"}}
+        scene.guest_server.put(NODE, elsewhere)
+        scene.harvester_server.remove(VMI, "default/w4")
+        scene.harvester_server.remove(VM, "default/w4")
+        scene.destroy(vms[0])
+        scene.say_ready("w0", "Unknown")
+        await until(lambda: "NodeDeletionHeld" in scene.told("w0"))
+        took = await until(lambda: "w0" not in scene.names(), seconds=1000)
+        assert took >= CONTRADICTION_SECONDS - 2 * DEFAULTS.confirmation_spacing
+        await asyncio.sleep(3600)
+        assert scene.names() == {"w1", "w2", "w3", "w4"}
+        told = [event["message"] for event in scene.guest_server.events() if event["reason"] == "NodeDeletionHeld"]
+        assert len(told) == 1
+        assert "ready Nodes have no VM either (w4)" in told[0]
+        assert "cloud-config" not in told[0], "its VM was seen in that namespace"
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [pytest.param(6, id="all"), pytest.param(4, id="most"), pytest.param(3, id="half, and no Node is ready")],
+)
+def test_no_node_is_deleted_when_too_few_can_confirm_that_vms_went(gone: int) -> None:
+    @jumping_time
+    async def run() -> None:
+        scene = NodeWorld()
+        async with scene.live():
+            vms = await joined(scene, 6)
+            for vm in vms[:gone]:
+                scene.destroy(vm)
+            for vm in vms if gone == 3 else vms[:gone]:
+                scene.say_ready(vm.name, "Unknown")
+            await asyncio.sleep(6 * 3600)
+            assert deletions(scene) == []
+            assert len(scene.names()) == 6
+
+    run()
+
+
+@pytest.mark.parametrize("ready", ["True", "Unknown"])
+@pytest.mark.parametrize("copies", range(6))
+def test_another_harvester_in_the_cloud_config_deletes_nothing(copies: int, ready: str) -> None:
+    """With copies of some VMs, as in a staging or recovery site: same names and firmware UUIDs, other UIDs."""
+
+    @jumping_time
+    async def run() -> None:
+        before = NodeWorld()
+        async with before.live():
+            vms = await joined(before, 6)
+        after = NodeWorld(after=before)
+        after.harvester_server.objects.clear()
+        for number, vm in enumerate(vms[:copies]):
+            after.boot(vm, f"10.9.0.{number + 1}")
+        for number, vm in enumerate(vms):
+            after.say_ready(vm.name, ready if number < copies else "Unknown")
+        async with after.live():
+            await asyncio.sleep(6 * 3600)
+        assert deletions(after) == []
+        assert len(after.names()) == 6
 
     run()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -53,7 +53,7 @@ RUNNING = VMExistence(Existence.PRESENT, VM(vm(), instance()))
 STOPPED = VMExistence(Existence.PRESENT, VM(vm(printable="Stopped", ready=False, created=False)))
 TEN = ClusterCheck(managed=10, missing=frozenset({"w1"}), missing_ready=frozenset())
 EXTRA = {"key": "other", "effect": "NoExecute"}
-CONFIRMED = AbsenceCount("node-uid", OURS, 2, 10.0)
+CONFIRMED = AbsenceCount("node-uid", OURS, 2, 0.0, 10.0)
 
 
 def view(
@@ -63,10 +63,12 @@ def view(
     now: float = 20.0,
     absences: AbsenceCount | None = CONFIRMED,
     survey: ClusterCheck = TEN,
-    deletions: tuple[float, ...] = (),
+    deletions: Mapping[str, float] | None = None,
+    seen: str | None = None,
 ) -> LifecycleView:
     target = target or node(provider_id=OURS, ready="Unknown")
-    return LifecycleView(target, sighting, survey, DEFAULTS, now, LifecycleMemory("w1", absences, deletions))
+    memory = LifecycleMemory("w1", seen, absences, deletions or {})
+    return LifecycleView(target, sighting, survey, DEFAULTS, now, memory)
 
 
 @pytest.mark.parametrize(
@@ -200,23 +202,132 @@ def named(*names: str) -> frozenset[str]:
 @pytest.mark.parametrize(
     ("survey", "deletions", "share", "held"),
     [
-        pytest.param(ClusterCheck(3, named("w1"), named()), (), 0.34, "", id="one of three"),
-        pytest.param(ClusterCheck(2, named("w1"), named()), (), 0.1, "", id="one is always allowed"),
-        pytest.param(ClusterCheck(10, named("w1", "w2", "w3"), named()), (), 0.34, "", id="three of ten"),
-        pytest.param(ClusterCheck(10, named("w1", "w2", "w3", "w4"), named()), (), 0.34, "share", id="four of ten"),
-        pytest.param(ClusterCheck(9, named("w1"), named()), (0.0,), 0.1, "share", id="another one deleted just now"),
-        pytest.param(ClusterCheck(9, named("w1"), named()), (-600.0,), 0.1, "", id="another one deleted long ago"),
-        pytest.param(ClusterCheck(1, named("w1"), named()), (), 1.0, "none", id="no VM of the cluster found"),
-        pytest.param(ClusterCheck(3, named("w1", "w2"), named("w2")), (), 1.0, "ready", id="a ready Node has no VM"),
-        pytest.param(ClusterCheck(10, named("w1"), named()), (), 0.0, "off", id="switched off"),
-        pytest.param(ClusterCheck(3, named("w1", "w2"), named()), (), 1.0, "", id="no limit"),
+        pytest.param(ClusterCheck(3, named("w1"), named()), {}, 0.34, "", id="one of three"),
+        pytest.param(ClusterCheck(2, named("w1"), named()), {}, 0.1, "", id="one is always allowed"),
+        pytest.param(ClusterCheck(10, named("w1", "w2", "w3"), named()), {}, 0.34, "", id="three of ten"),
+        pytest.param(ClusterCheck(10, named("w1", "w2", "w3", "w4"), named()), {}, 0.34, "share", id="four of ten"),
+        pytest.param(
+            ClusterCheck(9, named("w1"), named()), {"w9": 0.0}, 0.1, "share", id="another one deleted just now"
+        ),
+        pytest.param(ClusterCheck(9, named("w1"), named()), {"w9": -600.0}, 0.1, "", id="another one deleted long ago"),
+        pytest.param(ClusterCheck(1, named("w1"), named()), {}, 1.0, "none", id="no VM of the cluster found"),
+        pytest.param(ClusterCheck(4, named("w1"), named(), 3), {}, 1.0, "none", id="only copies of VMs found"),
+        pytest.param(ClusterCheck(4, named("w1"), named(), 2), {}, 1.0, "", id="a copy among others"),
+        pytest.param(ClusterCheck(3, named("w1", "w2"), named("w2")), {}, 1.0, "ready", id="a ready Node has no VM"),
+        pytest.param(ClusterCheck(10, named("w1"), named()), {}, 0.0, "off", id="switched off"),
+        pytest.param(ClusterCheck(3, named("w1", "w2"), named()), {}, 1.0, "", id="no limit"),
     ],
 )
-def test_never_many_at_once(survey: ClusterCheck, deletions: tuple[float, ...], share: float, held: str) -> None:
+def test_never_many_at_once(survey: ClusterCheck, deletions: Mapping[str, float], share: float, held: str) -> None:
     settings = node_settings(deletion_max_share=share)
     plan = plan_lifecycle(replace(view(survey=survey, deletions=deletions), settings=settings))
     assert (plan.request is None) == bool(held)
     assert (plan.note.subject if plan.note else "") == held
+
+
+FOUR = ClusterCheck(4, named("w1", "w2"), named(), confirmed=2)
+STALE = ClusterCheck(4, named("w1", "w2"), named("w2"), confirmed=2)
+
+
+@pytest.mark.parametrize(
+    ("survey", "deletions", "seen", "now", "held"),
+    [
+        pytest.param(FOUR, {}, OURS, 20.0, "", id="two of four, the first"),
+        pytest.param(FOUR, {"w9": 10.0}, OURS, 20.0, "turn", id="two of four, another one deleted just now"),
+        pytest.param(FOUR, {"w2": 20.0}, OURS, 20.0, "turn", id="two of four, the other is being deleted"),
+        pytest.param(FOUR, {"w1": 20.0}, OURS, 20.0, "", id="two of four, this one was not deleted after all"),
+        pytest.param(FOUR, {"w9": 10.0}, OURS, 610.0, "", id="two of four, another one deleted some minutes ago"),
+        pytest.param(FOUR, {}, None, 20.0, "share", id="its VM was never seen"),
+        pytest.param(FOUR, {}, "harvester://other", 20.0, "share", id="another VM was seen for it"),
+        pytest.param(replace(FOUR, confirmed=3), {}, OURS, 20.0, "", id="more are sure than are without"),
+        pytest.param(replace(FOUR, confirmed=1), {}, OURS, 20.0, "share", id="fewer are sure than are without"),
+        pytest.param(replace(FOUR, confirmed=0), {}, OURS, 20.0, "share", id="no Node is ready"),
+        pytest.param(STALE, {}, OURS, 599.0, "ready", id="a ready Node without VM is waited for"),
+        pytest.param(STALE, {}, OURS, 600.0, "", id="a ready Node without VM holds not for ever"),
+        pytest.param(STALE, {"w9": 590.0}, OURS, 600.0, "turn", id="and the share is for all"),
+        pytest.param(STALE, {}, None, 1e6, "ready", id="a ready Node without VM, and its own was never seen"),
+        pytest.param(replace(STALE, confirmed=1), {}, OURS, 1e6, "ready", id="ready ones without VM, and few are sure"),
+    ],
+)
+def test_deletions_go_on_by_and_by_where_our_view_is_proven(
+    survey: ClusterCheck, deletions: Mapping[str, float], seen: str | None, now: float, held: str
+) -> None:
+    plan = plan_lifecycle(view(survey=survey, deletions=deletions, seen=seen, now=now))
+    assert (plan.note.subject if plan.note else "") == held
+    assert (plan.request is None) == bool(held)
+
+
+@pytest.mark.parametrize(
+    ("current", "advice"),
+    [
+        pytest.param(
+            view(survey=FOUR, deletions={"w9": 10.0}, seen=OURS),
+            "not deleted yet: 3 of 5 Nodes lost their VM, and 1 may be deleted within 10 minutes. Its turn "
+            "comes; to have it gone now, run: kubectl delete node w1, or allow a larger share",
+            id="turn",
+        ),
+        pytest.param(
+            view(survey=STALE, seen=OURS),
+            "not deleted yet: ready Nodes have no VM either (w2), so Harvester may not have shown all VMs. That is "
+            "done when they are not ready any more, or 10 minutes after its VM went",
+            id="soon",
+        ),
+        pytest.param(
+            view(survey=replace(STALE, confirmed=1), seen=OURS),
+            "not deleted yet: ready Nodes have no VM either (w2), so Harvester may not have shown all VMs. That is "
+            "done when they are not ready any more",
+            id="as long as they are ready",
+        ),
+        pytest.param(
+            view(survey=STALE),
+            "not deleted: ready Nodes have no VM either (w2), so Harvester may not have shown all VMs. Check the "
+            "namespace in the cloud-config",
+            id="no VM was ever seen",
+        ),
+    ],
+)
+def test_advice_fits_the_case(current: LifecycleView, advice: str) -> None:
+    note = plan_lifecycle(current).note
+    assert note is not None
+    assert note.message.endswith(advice)
+
+
+@given(
+    managed=st.integers(1, 12),
+    missing=st.integers(1, 12),
+    ready=st.integers(0, 3),
+    confirmed=st.integers(0, 12),
+    ages=st.lists(st.floats(0, 900), max_size=6),
+    seen=st.booleans(),
+    now=st.floats(10, 2000),
+    share=st.floats(0, 1),
+)
+def test_no_evidence_lets_more_go_than_the_share(
+    managed: int,
+    missing: int,
+    ready: int,
+    confirmed: int,
+    ages: list[float],
+    seen: bool,
+    now: float,
+    share: float,
+) -> None:
+    names = [f"w{number}" for number in range(1, min(missing, managed) + 1)]
+    survey = ClusterCheck(managed, named(*names), named(*names[1 : ready + 1]), confirmed=confirmed)
+    gone = {f"gone-{number}": now - age for number, age in enumerate(ages)}
+    settings = node_settings(deletion_max_share=share)
+    current = view(survey=survey, deletions=gone, seen=OURS if seen else None, now=now)
+    plan = plan_lifecycle(replace(current, settings=settings))
+    recent = sum(1 for age in ages if age < 600)
+    allowed = max(1, int(share * (managed + recent) + 1e-9))
+    if plan.request is None:
+        return
+    assert share > 0
+    assert recent + 1 <= allowed
+    assert managed > len(names)
+    surely = seen and confirmed >= len(names)
+    assert surely or len(names) + recent <= allowed
+    assert surely or not survey.missing_ready
 
 
 @pytest.mark.parametrize("provider_id", ["", "k3s://w1"])
@@ -404,7 +515,20 @@ def test_survey_counts_our_nodes_only() -> None:
         node("e"),
         node("f", provider_id="k3s://f"),
     ]
-    assert check_cluster(nodes, index([vm("a")])) == ClusterCheck(3, frozenset({"b", "c"}), frozenset({"c"}))
+    assert check_cluster(nodes, index([vm("a")])) == ClusterCheck(
+        3, frozenset({"b", "c"}), frozenset({"c"}), confirmed=1
+    )
+
+
+def test_only_the_very_vm_of_a_ready_node_confirms_our_view() -> None:
+    nodes = [
+        node("a", provider_id="harvester://uid-a"),
+        node("b", provider_id="harvester://uid-b", ready="False"),
+        node("namesake", provider_id="harvester://elsewhere-1"),
+        node("copied", provider_id="harvester://elsewhere-2", system_uuid="aa-1"),
+    ]
+    vms = [vm("a"), vm("b"), vm("namesake"), vm("copy", firmware="aa-1")]
+    assert check_cluster(nodes, index(vms)) == ClusterCheck(4, named(), named(), replaced=2, confirmed=1)
 
 
 @pytest.mark.parametrize(
