@@ -23,6 +23,7 @@ from harvester_ccm.config import (
     Settings,
 )
 from harvester_ccm.errors import ConfigurationError
+from harvester_ccm.flags.ciphers import SERVED, chosen_suites
 from harvester_ccm.flags.cluster_name import read_cluster_name
 from harvester_ccm.flags.definition import FlagValues
 from harvester_ccm.flags.ranges import parse_exclude_ranges, parse_management_network, parse_node_ip_cidr
@@ -53,6 +54,8 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
     ignored = flags.ignored
     if ROUTE_CONTROLLER in flags.words("controllers"):
         ignored += (f"--controllers names {ROUTE_CONTROLLER}, which never runs: Harvester has no cloud routes",)
+    for suite in chosen_suites(flags.words("tls-cipher-suites"))[1]:
+        ignored += (f"--tls-cipher-suites names {suite}, which is not served: no forward secrecy, or a weak cipher",)
     _check_provider(check, flags)
     settings = Settings(
         harvester=_harvester(check, flags, name, offline=offline),
@@ -211,12 +214,18 @@ def _server(check: _Check, flags: FlagValues) -> ServerSettings:
         version in TLS_VERSIONS,
         f"--tls-min-version is {go_quote(version)}; expected one of: {', '.join(filter(None, TLS_VERSIONS))}",
     )
+    ciphers, _, unknown = chosen_suites(flags.words("tls-cipher-suites"))
+    for suite in unknown:
+        check.problems.append(
+            f"--tls-cipher-suites: cipher suite {go_quote(suite)} is not known; served are: {', '.join(SERVED)}"
+        )
     return ServerSettings(
         bind_address=flags.text("bind-address"),
         port=port,
         certificate=certificate,
         key=key,
         min_tls=TLS_VERSIONS.get(version, "1.2"),
+        ciphers=ciphers,
         open_paths=frozenset(flags.words("authorization-always-allow-paths")),
     )
 

@@ -247,6 +247,14 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
         "certificate is made in memory at each start.",
     ),
     Flag(
+        "tls-cipher-suites",
+        Kind.WORDS,
+        "",
+        Group.SERVER,
+        "Cipher suites of TLS 1.2, by the names that Kubernetes uses; those of TLS 1.3 are always on. Empty: all with "
+        "ECDHE and AES-GCM or ChaCha20. Others that Kubernetes knows are left out, and the log says so.",
+    ),
+    Flag(
         "tls-min-version",
         Kind.TEXT,
         "",
@@ -283,7 +291,7 @@ _PACE: Final = "the --concurrent-... flags bound the requests, and the API serve
 _DIRECT: Final = "every log line goes unbuffered to standard error"
 _HTTP1: Final = "the server speaks HTTP/1.1 only"
 _SOCKETS: Final = "a second process on the same port would hide the health of the first"
-_TLS: Final = "the TLS library's own list is served; --tls-min-version is respected"
+_CURVES: Final = "the TLS library's own list of key exchanges is served"
 _CERTIFICATE: Final = "there is one serving certificate: --tls-cert-file, or one made in memory at each start"
 _BEARER: Final = "callers prove who they are by a bearer token that this cluster's API server reviews"
 _OWN_ACCESS: Final = "reviews are made with the program's own access to this cluster"
@@ -343,8 +351,7 @@ _ACCEPTED_ROWS: Final[tuple[tuple[str, Kind, str, str], ...]] = (
     ("requestheader-uid-headers", Kind.WORDS, "", _BEARER),
     ("requestheader-username-headers", Kind.WORDS, "x-remote-user", _BEARER),
     ("route-reconciliation-period", Kind.DURATION, "10s", _ROUTES),
-    ("tls-cipher-suites", Kind.WORDS, "", _TLS),
-    ("tls-curve-preferences", Kind.WORDS, "", _TLS),
+    ("tls-curve-preferences", Kind.WORDS, "", _CURVES),
     ("tls-sni-cert-key", Kind.WORDS, "", _CERTIFICATE),
     (
         "use-service-account-credentials",

@@ -81,7 +81,9 @@ class ServingCertificate:
 
 def _context(settings: ServerSettings) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _VERSIONS[settings.min_tls]
+    context.minimum_version = _VERSIONS[settings.min_tls if settings.ciphers else "1.3"]
+    if settings.ciphers:
+        context.set_ciphers(":".join(settings.ciphers))
     context.set_alpn_protocols(["http/1.1"])
     return context
 

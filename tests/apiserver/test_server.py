@@ -78,7 +78,7 @@ def scraper(guest: ControlPlane, token_of: Callable[[str], str]) -> str:
 
 async def serve(kubeconfig: Path) -> AsyncIterator[Asking]:
     port = free_port()
-    settings = ServerSettings("127.0.0.1", port, None, None, "1.2", frozenset({"/healthz"}))
+    settings = ServerSettings("127.0.0.1", port, None, None, "1.2", (), frozenset({"/healthz"}))
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     connector = aiohttp.TCPConnector(ssl=trusting)

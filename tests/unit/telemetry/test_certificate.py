@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from devenv.pki import Authority, KeyPair
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
+from harvester_ccm.flags.ciphers import SERVED
 from harvester_ccm.telemetry import certificate as module
 from harvester_ccm.telemetry.certificate import ServingCertificate
 
@@ -25,7 +26,7 @@ import asyncio, sys
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.telemetry.certificate import ServingCertificate
 
-asyncio.run(ServingCertificate(ServerSettings("::", 1, None, None, "1.2", frozenset())).load())
+asyncio.run(ServingCertificate(ServerSettings("::", 1, None, None, "1.2", (), frozenset())).load())
 print("made", "with" if "cryptography" in sys.modules else "without", "cryptography")
 """
 
@@ -37,6 +38,7 @@ def settings(pair: KeyPair | None = None, *, address: str = "127.0.0.1", min_tls
         certificate=pair.certificate if pair else None,
         key=pair.key if pair else None,
         min_tls=min_tls,
+        ciphers=tuple(SERVED.values()),
         open_paths=frozenset(),
     )
 

@@ -15,6 +15,7 @@ import pytest
 from devenv.pki import Authority
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
+from harvester_ccm.flags.ciphers import SERVED
 from harvester_ccm.telemetry.answers import HttpAnswer, say
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
@@ -92,6 +93,7 @@ def serving(tmp_path: Path) -> ServerSettings:
         certificate=pair.certificate,
         key=pair.key,
         min_tls="1.2",
+        ciphers=tuple(SERVED.values()),
         open_paths=frozenset({"/healthz", "/livez", "/readyz"}),
     )
 
@@ -213,6 +215,40 @@ async def test_the_oldest_connection_makes_room(scene: RunningServer) -> None:
     assert not idle[2][0].at_eof()
     for _, writer in idle:
         writer.close()
+
+
+@pytest.mark.parametrize("suite", ["ECDHE-ECDSA-AES256-SHA384", "ECDHE-ECDSA-AES256-SHA", "ECDHE-ECDSA-AES128-SHA"])
+async def test_no_suite_without_authenticated_encryption_is_served(
+    scene: RunningServer, tmp_path: Path, suite: str
+) -> None:
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await speak_1_2(scene.settings.port, tmp_path, suite)
+
+
+async def test_suites_of_tls_1_2_can_be_chosen(serving: ServerSettings, tmp_path: Path) -> None:
+    chosen = replace(serving, ciphers=("ECDHE-ECDSA-CHACHA20-POLY1305",))
+    async with https_server(chosen, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
+        assert await speak_1_2(serving.port, tmp_path, "ALL") == "ECDHE-ECDSA-CHACHA20-POLY1305"
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await speak_1_2(serving.port, tmp_path, "ECDHE-ECDSA-AES128-GCM-SHA256")
+
+
+async def test_without_any_suite_there_is_only_tls_1_3(serving: ServerSettings, tmp_path: Path) -> None:
+    async with https_server(replace(serving, ciphers=()), HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
+        assert (await Client(serving.port, tmp_path / "ca.crt").get("/healthz")).status == 200
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await speak_1_2(serving.port, tmp_path, "ALL")
+
+
+async def speak_1_2(port: int, directory: Path, suites: str) -> str:
+    """Agree on TLS 1.2 with one of these suites and return which."""
+    context = ssl.create_default_context(cafile=directory / "ca.crt")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(suites)
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=HOST)
+    cipher = writer.get_extra_info("cipher")
+    writer.close()
+    return str(cipher[0])
 
 
 async def ended(reader: asyncio.StreamReader) -> bool:
