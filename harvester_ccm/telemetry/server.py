@@ -2,15 +2,17 @@
 
 It serves one request for each connection and gives every connection ``CONNECTION_SECONDS``: an idle one costs memory,
 probes open a new one each time anyway, and a scrape is rare. When more than ``CONNECTIONS`` are open the oldest is
-ended, so that the kubelet's probe always gets through.
+ended, so that the kubelet's probe always gets through. Before TLS is agreed on, the ``Door`` counts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,14 +27,15 @@ from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.telemetry.answers import HttpAnswer, say, single, summary
 from harvester_ccm.telemetry.certificate import LOOK_SECONDS, ServingCertificate
+from harvester_ccm.telemetry.door import BACKLOG, Door
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 
 CONNECTIONS: Final = 32
 CONNECTION_SECONDS: Final = 15.0
-HANDSHAKE_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 0.5
-BACKLOG: Final = 64
+MALFORMED_SECONDS: Final = 60.0
+"""Between two log lines about requests that are no HTTP."""
 METRICS: Final = "/metrics"
 HEALTH: Final = {"healthz": Aspect.LIVE, "livez": Aspect.LIVE, "readyz": Aspect.READY}
 """Endpoints and what they answer. ``/healthz`` is what older probes ask: it must not fail because Harvester does."""
@@ -77,20 +80,14 @@ async def https_server(
     await certificate.load()
     listener = _listen(settings.bind_address, settings.port)
     site = _Site(health, telemetry, reviewer, settings.open_paths)
-    connections = _Connections(site.handle, certificate, limits)
-    server = await asyncio.get_running_loop().create_server(
-        connections,
-        sock=listener,
-        backlog=BACKLOG,
-        ssl=certificate.context,
-        ssl_handshake_timeout=HANDSHAKE_SECONDS,
-        ssl_shutdown_timeout=1.0,
-    )
+    connections = _Connections(site.handle, limits)
+    door = Door(listener, connections, certificate)
+    door.open()
     log.info("serving", address=settings.bind_address, port=settings.port)
     try:
         yield
     finally:
-        server.close()
+        await door.close()
         await connections.close()
 
 
@@ -104,7 +101,11 @@ class _Site:
     open_paths: frozenset[str]
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
-        answer = await self._answer(request)
+        try:
+            answer = await self._answer(request)
+        except Exception:
+            log.exception("request failed")
+            answer = say(HTTPStatus.INTERNAL_SERVER_ERROR, "internal server error")
         headers = {**_HEADERS, "Content-Type": answer.content_type}
         if answer.status == HTTPStatus.UNAUTHORIZED:
             headers["WWW-Authenticate"] = "Bearer"
@@ -143,23 +144,14 @@ def is_open(path: str, open_paths: Iterable[str]) -> bool:
 class _Connections(web.Server):
     """The open connections, each with its time limit."""
 
-    def __init__(self, handler: Handler, certificate: ServingCertificate, limits: ServerLimits) -> None:
-        super().__init__(handler, access_log=None, handler_cancellation=True, lingering_time=0.0)
-        self._certificate = certificate
+    def __init__(self, handler: Handler, limits: ServerLimits) -> None:
+        super().__init__(
+            handler, access_log=None, handler_cancellation=True, lingering_time=0.0, logger=_Malformed(__name__)
+        )
         self._limits = limits
         self._ends: dict[RequestHandler, tuple[asyncio.Transport, asyncio.TimerHandle]] = {}
-        self._closed = False
-
-    def __call__(self) -> RequestHandler:
-        """Return the protocol of a connection that was just accepted; its handshake has not begun."""
-        self._certificate.refresh()
-        return super().__call__()
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        if self._closed:
-            # Its handshake was still going on when the server ended.
-            transport.abort()
-            return
         super().connection_made(handler, transport)
         if len(self._ends) >= self._limits.connections:
             oldest, timer = self._ends.pop(next(iter(self._ends)))
@@ -170,7 +162,6 @@ class _Connections(web.Server):
 
     async def close(self) -> None:
         """End all connections; requests being answered get a moment."""
-        self._closed = True
         await self.shutdown(CLOSE_SECONDS)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
@@ -178,6 +169,22 @@ class _Connections(web.Server):
         ended = self._ends.pop(handler, None)
         if ended is not None:
             ended[1].cancel()
+
+
+class _Malformed(logging.Logger):
+    """What aiohttp has to say of requests that are none: anybody may send them, so one line a minute."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._quiet_until = float("-inf")
+
+    def exception(self, msg: object, *args: object, exc_info: object = None, **_options: object) -> None:
+        """Log the error without its traceback, unless there was one a moment ago."""
+        now = time.monotonic()
+        if now >= self._quiet_until:
+            self._quiet_until = now + MALFORMED_SECONDS
+            said = str(msg) % args if args else str(msg)
+            log.warning("malformed request refused", detail=said, error=str(exc_info))
 
 
 def _listen(address: str, port: int) -> socket.socket:

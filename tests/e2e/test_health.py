@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from devenv.stage import Stage, until
 from tests.conftest import bind
 
 pytestmark = pytest.mark.apiserver
+
+SILENT_CALLERS = 2000
 
 
 @dataclass(frozen=True)
@@ -107,3 +110,20 @@ async def test_what_is_wrong_is_told_and_is_no_reason_for_a_restart(stage: Stage
         return (await port.get("/readyz")).status == 200
 
     await until(ready, within=60, what="readiness again")
+
+
+async def test_callers_who_say_nothing_cost_nothing(stage: Stage, port: Port) -> None:
+    """As many connects as a port scanner makes, without a word of TLS; the kubelet's probe gets through meanwhile."""
+    run = stage.runs[0]
+    before = run.peak_memory()
+    opened: list[asyncio.StreamWriter] = []
+    for number in range(SILENT_CALLERS):
+        _, writer = await asyncio.open_connection("127.0.0.1", port.number)
+        opened.append(writer)
+        if number % (SILENT_CALLERS // 4) == 0:
+            assert (await port.get("/livez")).status == 200
+    grown = run.peak_memory() - before
+    for writer in opened:
+        writer.close()
+    assert (await port.get("/livez")).status == 200
+    assert grown <= 30 * 2**20

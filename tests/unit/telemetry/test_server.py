@@ -11,12 +11,14 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from devenv.pki import Authority
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags.ciphers import SERVED
 from harvester_ccm.telemetry.answers import HttpAnswer, say
+from harvester_ccm.telemetry.door import HANDSHAKES, SILENT
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.server import ServerLimits, https_server
@@ -215,6 +217,32 @@ async def test_the_oldest_connection_makes_room(scene: RunningServer) -> None:
     assert not idle[2][0].at_eof()
     for _, writer in idle:
         writer.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"\x16"], ids=["nothing", "one byte"])
+async def test_sockets_that_never_agree_on_tls_are_counted(scene: RunningServer, said: bytes) -> None:
+    kept = SILENT + HANDSHAKES
+    opened = []
+    for _ in range(3 * kept):
+        reader, writer = await asyncio.open_connection("127.0.0.1", scene.settings.port)
+        writer.write(said)
+        opened.append((reader, writer))
+
+    assert (await scene.client.get("/healthz")).status == 200
+
+    async with asyncio.timeout(20):
+        # The oldest ones have made room.
+        for reader, _ in opened[:-kept]:
+            assert await ended(reader)
+    for _, writer in opened:
+        writer.close()
+
+
+async def test_malformed_requests_cost_one_log_line(scene: RunningServer) -> None:
+    with capture_logs() as logs:
+        for _ in range(20):
+            assert (await scene.client.send("GET /healthz HTTP/1.1\r\nContent-Length: no\r\n\r\n")).status == 400
+    assert [(one["log_level"], one["event"]) for one in logs] == [("warning", "malformed request refused")]
 
 
 @pytest.mark.parametrize("suite", ["ECDHE-ECDSA-AES256-SHA384", "ECDHE-ECDSA-AES256-SHA", "ECDHE-ECDSA-AES128-SHA"])
