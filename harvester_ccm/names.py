@@ -87,7 +87,8 @@ IP_POOL: Final = catalogued(
 REQUESTED_ADDRESS: Final = catalogued(
     PREFIX + "requested-address", "Service", "annotation", "both", value="IPv4 address",
     meaning="Address the user would like. Harvester cannot be asked for one: it is compared with the one that was "
-    "given. Filled from `kube-vip.io/loadbalancerIPs` if that was set before the Service was first seen.",
+    "given. Filled from `kube-vip.io/loadbalancerIPs` if that was set before the Service was first seen, or before "
+    "this program took over from another provider.",
 )  # fmt: skip
 HEALTH_CHECK_PORT: Final = catalogued(
     PREFIX + "healthcheck-port", "Service", "annotation", "read", value="Service port number, port name or node port",
@@ -302,6 +303,8 @@ class Reason(StrEnum):
     """Warning: the load balancer vanished in Harvester and is created again."""
     ADDRESS_NOT_AS_REQUESTED = "AddressNotAsRequested"
     """Warning: the address, its pool or its network is not the one that was asked for."""
+    ADDRESS_NOT_BOOKED = "AddressNotBooked"
+    """Warning: Harvester does not hold the address for this Service alone; the message says who may have it."""
     NO_DEVICE = "NetworkDeviceUnknown"
     """Warning: the device for the network of the Service is not known."""
     SHARING_REFUSED = "SharingRefused"

@@ -31,7 +31,7 @@ from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import LoadBalancerCandidate, Verdict, name_for
 from harvester_ccm.plan.service.request import Request, read_request
-from harvester_ccm.plan.service.selection import primary_reference
+from harvester_ccm.plan.service.selection import is_served, primary_reference
 from harvester_ccm.plan.service.situation import Situation, observe
 from harvester_ccm.plan.service.steps import ServicePlan
 
@@ -257,7 +257,8 @@ class ServiceReport:
 
 def report_service(service: Service, inventory: Inventory, view: ServiceView) -> ServiceReport:
     """Return the explanation: the plan is the one that the running program would make."""
-    situation = view.observe(service, inventory)
+    # As after a start: what the program remembers of the Service is not known here.
+    situation = replace(view.observe(service, inventory), found_served=is_served(service))
     not_served, claimed = view.left_alone(situation), situation.match.lb
     plan = ServicePlan() if not_served else plan_service(situation)
     return ServiceReport(

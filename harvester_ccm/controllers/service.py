@@ -32,6 +32,7 @@ from harvester_ccm.plan.service.ownership import allocated_addresses, service_ke
 from harvester_ccm.plan.service.pending import failure_event
 from harvester_ccm.plan.service.selection import may_be_ours, primaries_of, primary_reference
 from harvester_ccm.plan.service.situation import (
+    BY_ADDRESS,
     BY_PRIMARY,
     Backends,
     ServiceState,
@@ -50,6 +51,7 @@ from harvester_ccm.plan.service.steps import (
     WriteStep,
     request_for,
 )
+from harvester_ccm.plan.service.unbooked import unbooked_note
 
 COMPONENT: Final = "service-controller"
 """Source of our Events on Services; the name that users of every cloud provider know."""
@@ -156,7 +158,8 @@ class ServiceController:
         if not situation.scope.ours:
             return Done()
         state = self._states.follow(situation, now)
-        plan = plan_service(state.complete(situation, now))
+        situation = state.complete(situation, now)
+        plan = plan_service(situation)
         return plan.outcome if await self._take(plan.steps, situation, state, again=again) else None
 
     def _shared_address(self, key: str) -> str:
@@ -190,12 +193,13 @@ class ServiceController:
             load_balancer = self._load_balancers.get(f"{self._cluster.namespace}/{named}")
             request = request_for(step, situation, self._services.get(key), load_balancer)
             if request is not None:
-                await self._send(key, request, step, state)
+                await self._send(request, step, situation, state)
                 is_older = is_older or not isinstance(step, DeleteLoadBalancer)
         state.emitted &= emitted
         return True
 
-    async def _send(self, key: str, request: ServiceRequest, step: WriteStep, state: ServiceState) -> None:
+    async def _send(self, request: ServiceRequest, step: WriteStep, situation: Situation, state: ServiceState) -> None:
+        key = situation.service.metadata.key
         if request.method == "PATCH":
             await self._patch_service(request)
             return
@@ -205,8 +209,9 @@ class ServiceController:
             raise
         except CCMError as error:
             event = failure_event(error, self.runner.failures(key) + 1)
-            if event is not None:
-                self._emit(key, event, state)
+            lost = unbooked_note(situation) if isinstance(step, CreateLoadBalancer) and event is not None else None
+            for told in filter(None, (event, lost)):
+                self._emit(key, told, state)
             raise
 
     async def _patch_service(self, request: ServiceRequest) -> None:
@@ -271,6 +276,8 @@ class ServiceController:
         if new is not None and allocated_addresses((new,)) != allocated_addresses(() if old is None else (old,)):
             for secondary in self._services.by_index(BY_PRIMARY, service_key(new)):
                 self.runner.enqueue(secondary.metadata.key)
+            for other in self._services.by_index(BY_ADDRESS, new.allocated_ip):
+                self._enqueue_if_ours(other)
 
     def _node_changed(self, _name: str) -> None:
         """Read the backends once for all Nodes and VMs that change together."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from harvester_ccm.errors import CCMError
@@ -37,19 +37,19 @@ class Lister(Protocol[T_co]):
 
 
 class Listed(Generic[ObjectT]):
-    """A collection as a complete list, with at most one index."""
+    """A collection as a complete list."""
 
     def __init__(
         self,
         items: Iterable[ObjectT],
-        keys: Callable[[ObjectT], Iterable[str]] | None = None,
+        indexes: Mapping[str, Callable[[ObjectT], Iterable[str]]] | None = None,
         *,
         problem: CCMError | None = None,
         unread: frozenset[str] = frozenset(),
     ) -> None:
-        """``keys`` returns the values of an object in the index; ``problem`` says why there is no list."""
+        """``indexes`` return the values of an object in each index; ``problem`` says why there is no list."""
         self._items = {item.metadata.key: item for item in items}
-        self._keys = keys
+        self._indexes = dict(indexes or {})
         self.problem = problem
         self.unread = unread
 
@@ -67,6 +67,6 @@ class Listed(Generic[ObjectT]):
         return tuple(self._items.values())
 
     def by_index(self, index: str, value: str) -> tuple[ObjectT, ...]:
-        """Return the objects that stand in the index, whatever it is called, under this value."""
-        del index
-        return tuple(one for one in self._items.values() if self._keys is not None and value in self._keys(one))
+        """Return the objects that stand in the index under this value."""
+        values_of = self._indexes[index]
+        return tuple(one for one in self._items.values() if value in values_of(one))

@@ -34,6 +34,7 @@ from harvester_ccm.plan.service.steps import (
     change_service,
     emit,
 )
+from harvester_ccm.plan.service.unbooked import keeping_note, record_of, unbooked_note
 
 DHCP_PATIENCE: Final = 30.0
 """Seconds kube-vip may take for a lease before we tell."""
@@ -66,6 +67,8 @@ def _plan_pending(situation: Situation, load_balancer: LoadBalancer) -> ServiceP
 
 def without_address(situation: Situation, annotations: Annotations) -> ServiceChange:
     """Return what a Service without an address from Harvester should be like, with these annotations."""
+    if situation.kept:
+        return ServiceChange(annotations={**annotations, **record_of(situation)}, finalizer=True)
     if situation.pending.reason in NO_ADDRESS and situation.service.addresses:
         # The one in the status is somebody else's, or may be at any moment.
         return ServiceChange(annotations={**annotations, **WITHDRAWN}, finalizer=True, ingress=())
@@ -78,9 +81,12 @@ def wait_for_address(situation: Situation) -> ServicePlan:
     if situation.harvester_problem is not None and situation.waited >= UNAVAILABLE_PATIENCE:
         event = harvester_unavailable(situation.harvester_problem)
         return ServicePlan(emit(event), Wait(WaitReason.HARVESTER_UNAVAILABLE))
+    keeps = keeping_note(situation) if situation.kept else None
     if _is_due(situation):
-        return ServicePlan((), Wait(cause.reason, cause.patience - situation.waited))
-    return ServicePlan(emit(cause.note or cause.late), Wait(cause.reason))
+        return ServicePlan(emit(keeps), Wait(cause.reason, cause.patience - situation.waited))
+    # What is certainly not to come is withdrawn, unless the user asks for it.
+    shown = keeps if cause.reason in NO_ADDRESS or not situation.unbooked else unbooked_note(situation)
+    return ServicePlan(emit(cause.note or cause.late, shown), Wait(cause.reason))
 
 
 def _is_due(situation: Situation) -> bool:
@@ -99,6 +105,8 @@ def is_being_answered(situation: Situation) -> bool:
 
 def _plan_pool(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
     service, address = situation.service, load_balancer.allocated_ip
+    if situation.kept:
+        return _plan_kept(situation, load_balancer)
     device = _device(situation, load_balancer)
     annotations = {**announce(service, address, device=device.name), MOVING: None}
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=virtual_ip_ingress(address, service))
@@ -110,6 +118,18 @@ def _plan_pool(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan
         # Before the load balancer is written: that write often meets Harvester's own, and the next plan finds the
         # address in the status already.
         *emit(address_event(service, load_balancer, address)),
+        *change_load_balancer(load_balancer, change),
+    )
+    return ServicePlan(steps, Done())
+
+
+def _plan_kept(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
+    """Return what to do while the Service keeps an address that Harvester did not give; the other one is not used."""
+    service = situation.service
+    change = load_balancer_change(load_balancer, service, situation.cluster)
+    steps: tuple[Step, ...] = (
+        *emit(keeping_note(situation)),
+        *change_service(service, ServiceChange(annotations=record_of(situation), finalizer=True)),
         *change_load_balancer(load_balancer, change),
     )
     return ServicePlan(steps, Done())

@@ -13,7 +13,7 @@ import msgspec
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
-from harvester_ccm.names import LB_TOUCH, MOVING, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
+from harvester_ccm.names import LB_TOUCH, MOVING, REQUESTED_ADDRESS, Reason
 from harvester_ccm.plan.service.cleanup import wait_for_booking, withdrawal
 from harvester_ccm.plan.service.ignored import ignored_settings
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, hold_or_leave_requested
@@ -21,6 +21,7 @@ from harvester_ccm.plan.service.load_balancer import Document, Former, former_of
 from harvester_ccm.plan.service.ownership import is_name_of
 from harvester_ccm.plan.service.pending import CONTROLLER_PATIENCE
 from harvester_ccm.plan.service.request import Request, unsupported
+from harvester_ccm.plan.service.selection import is_served
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     ChangeService,
@@ -35,6 +36,7 @@ from harvester_ccm.plan.service.steps import (
     hand_to_harvester,
     hold,
 )
+from harvester_ccm.plan.service.unbooked import keeping_note, record_of
 from harvester_ccm.plan.service.vm_lb import wanted_spec
 
 REPLACEMENT_PAUSE: Final = 5.0
@@ -47,7 +49,9 @@ _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balanc
 def plan_creation(situation: Situation) -> ServicePlan:
     """Return what to do for a Service that has no load balancer."""
     service, request, can = situation.service, situation.request, situation.capabilities
-    vm = request.wants_vm or not can.has_cluster_type
+    # Only in so many words is an address taken from kube-vip that its user gave.
+    wants_vm = request.wants_vm and not (situation.kept and request.workload_type is None)
+    vm = wants_vm or not can.has_cluster_type
     replaced = read_replaced(situation)
     former = replaced or _vanished(situation)
     ipam = (former.ipam if former is not None else "") or request.ipam
@@ -57,17 +61,23 @@ def plan_creation(situation: Situation) -> ServicePlan:
         return ServicePlan(hold(service), Wait(WaitReason.SWITCHING, REPLACEMENT_PAUSE - gone_for))
     refusal = unsupported(service, vm=vm)
     if refusal is not None or ipam is None:
-        return ServicePlan((*emit(refusal), *_given_up(service)), Refused(WaitReason.NOT_SERVABLE))
+        return ServicePlan((*emit(refusal), *_given_up(situation)), Refused(WaitReason.NOT_SERVABLE))
     spec = _front_spec("vm" if vm else "cluster", ipam, request, former)
     if vm:
         fields = wanted_spec(situation)
         if not fields or (can.selects_backends_by_label and not situation.backends_known):
             return ServicePlan(hold(service), Wait(WaitReason.MACHINES if fields else WaitReason.NODE_PORTS))
         spec.update(fields)
-    lost = replaced is None and (former is not None or (_was_served(service) and not _shows_wish(service)))
+    lost = replaced is None and (former is not None or (is_served(service) and not _shows_wish(service)))
+    keeps = situation.kept and not lost
+    recorded = change_service(service, ServiceChange(annotations=record_of(situation))) if situation.kept else ()
     create = _load_balancer(situation, spec, former, touched=second and vm)
     steps: tuple[Step, ...] = (
-        *emit(ignored_settings(service, can, vm=vm)),
+        *emit(
+            ignored_settings(service, can, vm=vm),
+            keeping_note(situation) if keeps and not vm else None,
+        ),
+        *recorded,
         *_prepared(service, vm=vm),
         create,
         EmitEvent(_recreating(service, create.name, former) if lost else _ENSURING),
@@ -84,10 +94,6 @@ def _may_meet_remains(situation: Situation, *, vm: bool) -> bool:
     return seen or (vm and bool(situation.service.addresses))
 
 
-def _was_served(service: Service) -> bool:
-    return bool(service.addresses) and service.metadata.has_finalizer(SERVICE_FINALIZER)
-
-
 def _shows_wish(service: Service) -> bool:
     """Return whether the address may be one that kube-vip announced because the user asked for it."""
     return service.addresses[0] in (service.spec.load_balancer_ip, service.metadata.annotation(REQUESTED_ADDRESS))
@@ -99,7 +105,7 @@ def _vanished(situation: Situation) -> Former | None:
     While one of its name is still there, its name and address cannot be had.
     """
     former = situation.former
-    if former is None or not _was_served(situation.service):
+    if former is None or not is_served(situation.service):
         return None
     return None if any(one.metadata.name == former.name for one in situation.load_balancers) else former
 
@@ -112,9 +118,12 @@ def _front_spec(workload_type: str, ipam: str, request: Request, former: Former 
     return spec
 
 
-def _given_up(service: Service) -> tuple[ChangeService, ...]:
+def _given_up(situation: Situation) -> tuple[ChangeService, ...]:
     """Return the steps for a Service that cannot have a load balancer: the address of the one it had is not its own."""
-    if service.addresses and service.metadata.has_finalizer(SERVICE_FINALIZER):
+    service = situation.service
+    if situation.kept:
+        return ()
+    if is_served(service):
         return change_service(service, ServiceChange(annotations=WITHDRAWN, ingress=()))
     return hold(service)
 
@@ -146,8 +155,8 @@ def _recreating(service: Service, name: str, former: Former | None) -> EventMess
         text = f"{gone} under the same name, so Harvester gives the same address unless somebody else took it"
     else:
         text = (
-            f"{gone} as {name}. If that was its name, Harvester gives the same address unless somebody else took it; "
-            "otherwise the address changes"
+            f"No load balancer in Harvester has address {service.addresses[0]}, which the Service shows; one is "
+            f"created as {name}. If that was its name, Harvester gives the same address unless somebody else took it"
         )
     return EventMessage("Warning", Reason.RECREATING, text)
 

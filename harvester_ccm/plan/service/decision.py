@@ -42,6 +42,7 @@ from harvester_ccm.plan.service.steps import (
     emit,
     hold,
 )
+from harvester_ccm.plan.service.unbooked import booked_twice, plan_taken
 from harvester_ccm.plan.service.vm_lb import plan_vm, wanted_spec
 
 NOTHING: Final = ServicePlan()
@@ -88,6 +89,8 @@ def _plan_own(situation: Situation) -> ServicePlan:
     if current is None and (held := _held_by_another_name(situation)) is not None:
         note = other_name_note(held, service, situation.cluster)
         return ServicePlan(emit(note), Refused(WaitReason.OTHER_CLUSTER_NAME))
+    if situation.unbooked and (taken := plan_taken(situation)) is not None:
+        return taken
     notes = [*situation.request.problems, *(foreign_note(one, situation.cluster) for one in match.foreign[:1])]
     if current is not None and not current.metadata.deleting:
         plan = _plan_present(situation, current)
@@ -157,6 +160,7 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
     told = (
         refusal,
         adoption_note(current, service, situation.cluster),
+        booked_twice(situation, current) if situation.holders else None,
         converted(request, current),
         ignored_settings(service, current.capabilities, vm=vm),
         *refused_changes(service, request, current),

@@ -33,13 +33,15 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.netip import ipv4_text
-from harvester_ccm.plan.service.kube_vip import requested_address
+from harvester_ccm.plan.service.kube_vip import Announcement, requested_address
 
 Ipam = Literal["pool", "dhcp"]
 WorkloadType = Literal["cluster", "vm"]
 
 MOST_UNKNOWN: Final = 5
 """Annotations that mean nothing and are told by name; there may be thousands, and each costs a comparison."""
+SAID_TO_KUBE_VIP: Final = "kube-vip's annotation"
+"""Where a Service asks for an address in the annotation that we write as well."""
 LONGEST_SHOWN: Final = 200
 """Characters of a wrong value that are repeated to the user."""
 HEALTH_CHECK_DEFAULTS: Final = {
@@ -156,6 +158,17 @@ def _address(service: Service, problems: list[EventMessage]) -> str:
         expected = f"one IPv4 address; for one from DHCP, set annotation {IPAM} to dhcp"
         problems.append(invalid(key, value, expected))
     return ""
+
+
+def asked_in(service: Service, address: str) -> tuple[str, ...]:
+    """Return where the Service asks for an address, in words; nowhere for an empty one."""
+    found = Announcement.of(service)
+    wishes = {
+        "spec.loadBalancerIP": found.specified,
+        f"annotation {REQUESTED_ADDRESS}": service.metadata.annotation(REQUESTED_ADDRESS),
+        SAID_TO_KUBE_VIP: found.address,
+    }
+    return tuple(where for where, wish in wishes.items() if address and wish == address)
 
 
 def read_health_check(service: Service, problems: list[EventMessage]) -> HealthCheck | None:

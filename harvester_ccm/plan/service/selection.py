@@ -156,6 +156,11 @@ def needs_cleanup(service: Service, cluster: ClusterIdentity, *, owned: bool = F
     return owned or carries_our_marks(service) or not (cluster.class_only or served_by_others(service))
 
 
+def is_served(service: Service) -> bool:
+    """Return whether the Service has an address and our finalizer."""
+    return bool(service.addresses) and service.metadata.has_finalizer(SERVICE_FINALIZER)
+
+
 def was_secondary(service: Service) -> bool:
     """Return whether the Service was last served with the address of another one."""
     return bool(service.metadata.label(PRIMARY_SERVICE_LABEL))

@@ -22,6 +22,7 @@ from harvester_ccm.names import (
     NETWORK,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
+    REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
     Reason,
 )
@@ -127,12 +128,15 @@ def _is_held_for(situation: Situation) -> bool:
     """Return whether the primary that the Service names, and was last served with, holds the address it has.
 
     Its load balancer does, whatever becomes of the primary. While that is not there, or has no address, the primary has
-    to be one that gets it back, and not to show another address.
+    to be one that gets it back, and not to show another address. One that asks for the address itself may keep it,
+    whatever Harvester gave.
     """
     service, primary, allocated = situation.service, situation.primary, situation.primary_allocated
     if primary is None or service.metadata.label(PRIMARY_SERVICE_LABEL) != primary_label(primary.metadata.key):
         return False
-    if allocated:
+    asked = primary.spec.load_balancer_ip, primary.metadata.annotation(REQUESTED_ADDRESS)
+    kept = primary.addresses == service.addresses and not set(asked).isdisjoint(primary.addresses)
+    if allocated and not kept:
         return not allocated.isdisjoint({*service.addresses, DHCP_ADDRESS})
     gets_it_back = allocated is None or _is_served_by_us(primary, situation.cluster)
     held = gets_it_back and primary.metadata.has_finalizer(SERVICE_FINALIZER)

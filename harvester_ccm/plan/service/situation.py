@@ -19,7 +19,8 @@ from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer
 from harvester_ccm.model.lister import Listed, Lister
 from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.load_balancer import Former, backend_addresses, backend_names, former_of, takes_traffic
 from harvester_ccm.plan.service.ownership import (
     LoadBalancerMatch,
@@ -30,13 +31,15 @@ from harvester_ccm.plan.service.ownership import (
     service_uuid,
 )
 from harvester_ccm.plan.service.pending import NOT_PROCESSED, PendingCause, pending_cause
-from harvester_ccm.plan.service.request import Request, network_devices, read_request
-from harvester_ccm.plan.service.selection import Scope, primaries_of, primary_reference, scope_of
+from harvester_ccm.plan.service.request import SAID_TO_KUBE_VIP, Request, asked_in, network_devices, read_request
+from harvester_ccm.plan.service.selection import Scope, is_served, primaries_of, primary_reference, scope_of
 
 BY_PRIMARY: Final = "primary"
 """Index of Services by the primary that they name, and by the one whose address they were last served with."""
 BY_SERVICE: Final = "service"
 """Index of load balancers by the key of the Service that their labels name, and by the UID of an earlier provider."""
+BY_ADDRESS: Final = "address"
+"""Index of load balancers by the address that Harvester has allocated, and of Services by those in their status."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,11 @@ class ServiceStore(Protocol):
 
     @property
     def services(self) -> Lister[Service]:
-        """With the index BY_PRIMARY."""
+        """With the indexes BY_PRIMARY and BY_ADDRESS."""
 
     @property
     def load_balancers(self) -> Lister[LoadBalancer]:
-        """With the index BY_SERVICE."""
+        """With the indexes BY_SERVICE and BY_ADDRESS."""
 
     @property
     def config_maps(self) -> Lister[ConfigMap]:
@@ -95,8 +98,19 @@ def service_index(load_balancer: LoadBalancer) -> Iterable[str]:
     return {service_key(load_balancer), service_uuid(load_balancer)} - {""}
 
 
-SERVICE_INDEXES: Final[Mapping[str, Callable[[Service], Iterable[str]]]] = {BY_PRIMARY: primaries_of}
-LOAD_BALANCER_INDEXES: Final[Mapping[str, Callable[[LoadBalancer], Iterable[str]]]] = {BY_SERVICE: service_index}
+def address_index(load_balancer: LoadBalancer) -> Iterable[str]:
+    """Return the address that is allocated to a load balancer, for the index BY_ADDRESS."""
+    return {load_balancer.allocated_ip} - {"", DHCP_ADDRESS}
+
+
+SERVICE_INDEXES: Final[Mapping[str, Callable[[Service], Iterable[str]]]] = {
+    BY_PRIMARY: primaries_of,
+    BY_ADDRESS: lambda service: set(service.addresses),
+}
+LOAD_BALANCER_INDEXES: Final[Mapping[str, Callable[[LoadBalancer], Iterable[str]]]] = {
+    BY_SERVICE: service_index,
+    BY_ADDRESS: address_index,
+}
 
 
 @dataclass(frozen=True)
@@ -122,8 +136,8 @@ class ListedStore:
     ) -> ListedStore:
         """Return the store; ``problem`` says why the load balancers could not be listed."""
         return cls(
-            services=Listed(services, primaries_of),
-            load_balancers=Listed(load_balancers, service_index, problem=problem),
+            services=Listed(services, SERVICE_INDEXES),
+            load_balancers=Listed(load_balancers, LOAD_BALANCER_INDEXES, problem=problem),
             config_maps=Listed(config_maps),
             backends=backends,
             capabilities=capabilities,
@@ -144,6 +158,8 @@ class Situation:
     """What it asks for."""
     load_balancers: tuple[LoadBalancer, ...] = ()
     """Those that carry the Service's labels, and the one that has its name."""
+    holders: tuple[LoadBalancer, ...] = ()
+    """The other ones that hold an address that the Service shows or that they hold for it."""
     primary: Service | None = None
     """The Service whose address this one shares, if it names one that exists."""
     primary_allocated: frozenset[str] | None = None
@@ -175,6 +191,10 @@ class Situation:
     """Seconds since a VM load balancer of the Service was last there; None when none was."""
     former: Former | None = None
     """The last load balancer of the Service that had an address, if it was seen."""
+    given: frozenset[str] = frozenset()
+    """The addresses of that one."""
+    found_served: bool = False
+    """Whether the Service had its address before anybody looked, so that who gave it may not be known."""
     emitted: frozenset[EventMessage] = frozenset()
     """The Events of the plan before."""
 
@@ -182,6 +202,30 @@ class Situation:
     def pending(self) -> PendingCause:
         """Why the Service has no address; asked for only while it has none."""
         return NOT_PROCESSED if self.match.lb is None else pending_cause(self.match.lb)
+
+    @cached_property
+    def unbooked(self) -> str:
+        """The address that the Service shows and no load balancer of its own holds; empty when there is none."""
+        shown = self.service.addresses[:1]
+        held = allocated_addresses(self.match.own)
+        return "" if held.intersection({*shown, DHCP_ADDRESS}) else "".join(shown)
+
+    @cached_property
+    def kept(self) -> str:
+        """That address, if it stays: its user asks for it, and no load balancer of ours gave it. Empty if it does not.
+
+        Only where the Service was found with it: of a new one kube-vip may announce the wish before we come, and then
+        Harvester decides. What kube-vip alone is told may be our own word, when somebody else has the address.
+        """
+        address, said = self.unbooked, asked_in(self.service, self.unbooked)
+        if not said or not self.found_served or address in self.given or Announcement.of(self.service).ignored:
+            return ""
+        ours = said == (SAID_TO_KUBE_VIP,) and self.booked_for_others(address)
+        return "" if ours or any(one.address for one in self.match.own) else address
+
+    def booked_for_others(self, address: str) -> tuple[LoadBalancer, ...]:
+        """Return the load balancers of other Services that hold an address, by Harvester's word."""
+        return tuple(one for one in self.holders if one.allocated_ip == address and not one.metadata.deleting)
 
     @property
     def phase(self) -> str:
@@ -211,6 +255,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         scope=scope_of(service, cluster, owned=match.lb is not None),
         request=read_request(service),
         load_balancers=load_balancers,
+        holders=_holders(store, service, load_balancers),
         primary=named,
         primary_allocated=_allocated(store, named, cluster) if named is not None else None,
         secondaries_of_primary=tuple(one for one in shares_with if primary_reference(one) == (primary or key)),
@@ -241,6 +286,13 @@ def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity)
     return found if named is None or named in found else (*found, named)
 
 
+def _holders(store: ServiceStore, service: Service, own: tuple[LoadBalancer, ...]) -> tuple[LoadBalancer, ...]:
+    """Return the other load balancers that hold an address of the Service or of those that carry its labels."""
+    addresses = {*service.addresses, *(one.allocated_ip for one in own)}
+    found = (one for address in sorted(addresses) for one in store.load_balancers.by_index(BY_ADDRESS, address))
+    return tuple(one for one in found if one not in own)
+
+
 @dataclass
 class ServiceState:
     """What is remembered of one Service between two looks; lost at a restart without harm. Times are of one clock."""
@@ -254,6 +306,10 @@ class ServiceState:
     """When a VM load balancer of the Service was last there."""
     former: Former | None = None
     """Its last load balancer that had an address."""
+    given: frozenset[str] = frozenset()
+    """The addresses of that one."""
+    found_served: bool = False
+    """Whether it had our finalizer and an address at the start."""
     emitted: set[EventMessage] = field(default_factory=set)
 
     def complete(self, situation: Situation, now: float) -> Situation:
@@ -263,6 +319,8 @@ class ServiceState:
             waited=now - self.since,
             since_vm_lb=None if self.vm_lb_seen is None else now - self.vm_lb_seen,
             former=self.former,
+            given=self.given,
+            found_served=self.found_served,
             emitted=frozenset(self.emitted),
         )
 
@@ -272,18 +330,19 @@ class ServiceStates:
 
     def __init__(self) -> None:
         self._states: dict[str, ServiceState] = {}
-        self._found: frozenset[str] = frozenset()
-        self._collected_from = 0.0
+        self._found: Mapping[str, bool] = {}
+        """UIDs of the Services that were there at the start; whether they were served."""
+        self._collected_from: float | None = None
 
     def __len__(self) -> int:
         return len(self._states)
 
-    def start(self, services: Iterable[Service], vm_lb_seen: float) -> None:
+    def start(self, services: Iterable[Service], vm_lb_seen: float | None) -> None:
         """Begin; of Services that are there already nobody knows what they had a moment before.
 
-        ``vm_lb_seen``: when their VM load balancers are supposed to have been there last.
+        ``vm_lb_seen``: when their VM load balancers are supposed to have been there last; None: never.
         """
-        self._found = frozenset(one.metadata.uid for one in services)
+        self._found = {one.metadata.uid: is_served(one) for one in services}
         self._collected_from = vm_lb_seen
 
     def follow(self, situation: Situation, now: float) -> ServiceState:
@@ -292,12 +351,14 @@ class ServiceStates:
         state = self._states.get(meta.key)
         if state is None or state.uid != meta.uid:
             seen = self._collected_from if meta.uid in self._found else None
-            state = self._states[meta.key] = ServiceState(meta.uid, situation.phase, now, seen)
+            served = self._found.get(meta.uid, False)
+            state = ServiceState(meta.uid, situation.phase, now, seen, found_served=served)
+            self._states[meta.key] = state
         elif state.phase != situation.phase:
             state.phase, state.since = situation.phase, now
         lb = situation.match.lb
         if lb is not None and (lb.allocated_ip or lb.address):
-            state.former = former_of(lb)
+            state.former, state.given = former_of(lb), allocated_addresses((lb,))
         return state
 
     def saw(self, load_balancer: LoadBalancer, now: float) -> None:

@@ -34,20 +34,25 @@ from tests.worlds.service_controller_world import ServiceControllerWorld
 
 Document = dict[str, Any]
 SITUATIONS = 200
-IPS = [f"10.0.0.{number}" for number in range(1, 6)]
+
+
+def ips_of(number: int) -> list[str]:
+    """Return the addresses of a Service; every tenth has those of the one before it."""
+    return [f"10.0.{third}.{number - (number % 10 == 9)}" for third in range(1, 6)]
 
 
 def any_service(number: int, dice: random.Random) -> Service:
     """Return some Service, as users, other controllers and an interrupted program leave them."""
+    ips = ips_of(number)
     values: dict[str, list[str]] = {
-        KUBE_VIP_ADDRESSES: ["", *IPS],
+        KUBE_VIP_ADDRESSES: ["", *ips],
         KUBE_VIP_IGNORE: ["true"],
         WORKLOAD_TYPE: ["cluster", "vm", "pod"],
         HEALTH_CHECK_PORT: ["80", "http"],
         PRIMARY_SERVICE: [f"shop/s{dice.randrange(SITUATIONS)}", "shop/s1", "nonsense"],
         IPAM: ["dhcp", "pool"],
         NETWORK: ["lan"],
-        REQUESTED_ADDRESS: IPS,
+        REQUESTED_ADDRESS: ips,
         MOVING: ['{"name": "moving"}'],
         "metallb.io/address-pool": ["x"],
     }
@@ -65,7 +70,7 @@ def any_service(number: int, dice: random.Random) -> Service:
         ours=ours,
         finalizers=["example.com/held"] if deleting and not ours else (),
         deleting=deleting,
-        address=dice.choice([None, None, *IPS]),
+        address=dice.choice([None, None, *ips]),
         spec=spec,
     )
 
@@ -76,7 +81,7 @@ def any_load_balancers(of: Service, dice: random.Random) -> list[LoadBalancer]:
     for name in [name_for(of, CLUSTER), f"earlier-{of.metadata.name}"]:
         if dice.random() < 0.4:
             continue
-        ip = dice.choice(["", *IPS])
+        ip = dice.choice(["", *ips_of(int(of.metadata.name[1:]))])
         more: Document = {
             "uid": f"uid-of-{name}",
             "ip": ip,
@@ -108,6 +113,7 @@ async def world_of(dice: random.Random) -> ServiceControllerWorld:
     # One list for both: the order counts, too.
     world.harvester.calls = world.guest.calls
     await world.start()
+    world.controller._states.start(world.caches.services.all(), None)
     return world
 
 

@@ -67,9 +67,13 @@ async def test_answers_count_before_the_watch_tells_of_them() -> None:
 
 
 async def test_a_hundred_served_services_are_silent_after_a_restart() -> None:
-    services = [served(f"web-{number}", uid=f"uid-{number}") for number in range(100)]
-    balancers = tuple(allocated(one, f"lb-{one.metadata.name}", uid=one.metadata.uid) for one in services)
-    stage = await stage_with(*services, balancers=balancers)
+    services, balancers = [], []
+    for number in range(100):
+        ip, pool = f"10.0.0.{number}", "lan"
+        one = served(f"web-{number}", uid=f"uid-{number}", address=ip, annotations={KUBE_VIP_ADDRESSES: ip})
+        services.append(one)
+        balancers.append(marked(one, f"lb-web-{number}", uid=f"uid-{number}", ip=ip, pool=pool, address=ip))
+    stage = await stage_with(*services, balancers=tuple(balancers))
     for one in services:
         assert await stage.reconcile(one.metadata.key) == Done()
     assert (stage.writes(), stage.told()) == ([], [])

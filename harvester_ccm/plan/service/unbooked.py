@@ -1,0 +1,93 @@
+"""Addresses that a Service shows and no load balancer of its own holds: whose word they are, and what becomes of them.
+
+Under a provider before this one kube-vip announces what a user wrote (``spec.loadBalancerIP``, its own annotation) as
+long as Harvester has no address for the Service. Such an address was never ours to take: it stays as long as the
+Service asks for it, and what Harvester gives besides is not used. One that a load balancer of ours gave belongs to the
+Service only as long as there is that load balancer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import EventMessage, Retry
+from harvester_ccm.names import IP_POOL, REQUESTED_ADDRESS, Reason
+from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Annotations
+from harvester_ccm.plan.service.ownership import service_key
+from harvester_ccm.plan.service.request import SAID_TO_KUBE_VIP, asked_in
+from harvester_ccm.plan.service.situation import Situation
+from harvester_ccm.plan.service.steps import ServiceChange, ServicePlan, change_service, emit
+
+
+def record_of(situation: Situation) -> Annotations:
+    """Return the annotation for a kept address that is asked for of kube-vip only: that annotation may be replaced."""
+    return (
+        {REQUESTED_ADDRESS: situation.kept}
+        if asked_in(situation.service, situation.kept) == (SAID_TO_KUBE_VIP,)
+        else {}
+    )
+
+
+def keeping_note(situation: Situation) -> EventMessage | None:
+    """Return what to tell of an address that the Service keeps; None when it keeps none."""
+    address = situation.kept
+    if not address:
+        return None
+    where = " and ".join(asked_in(situation.service, address))
+    text = f"Address {address} stays announced: {where} asks for it, and no load balancer of Harvester gave it. "
+    others, lb = situation.booked_for_others(address), situation.match.lb
+    if others:
+        text += f"Harvester has booked it for {_named(others)}. "
+    else:
+        text += "It is not booked in Harvester and may be given to somebody else. "
+    if lb is not None and lb.allocated_ip:
+        text += f"Harvester gave {lb.allocated_ip}, which is not used; to have it used, remove {where}"
+    else:
+        text += f"To have it booked, make an IP pool with that single address and name it in annotation {IP_POOL}"
+    return EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text)
+
+
+def unbooked_note(situation: Situation) -> EventMessage | None:
+    """Return what to tell of an address that the Service shows while no load balancer holds it for it."""
+    address, kept = situation.unbooked, keeping_note(situation)
+    if kept is not None or not (address in situation.given or (address and situation.found_served)):
+        return kept
+    text = (
+        f"Address {address} is still that of the Service although no load balancer of Harvester holds it: it is not "
+        "booked any more and may be given to somebody else"
+    )
+    return EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text)
+
+
+def plan_taken(situation: Situation) -> ServicePlan | None:
+    """Return how a Service gives up the address that it lost to another load balancer; None when it did not."""
+    address = situation.unbooked
+    others = situation.booked_for_others(address) if address and not situation.kept else ()
+    if not others:
+        return None
+    text = (
+        f"Address {address} is withdrawn: no load balancer of this Service holds it any more, and Harvester has given "
+        f"it to {_named(others)}. The Service gets another one"
+    )
+    change = change_service(situation.service, ServiceChange(annotations=WITHDRAWN, ingress=()))
+    told = emit(EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text))
+    return ServicePlan((*told, *change), Retry(1.0))
+
+
+def booked_twice(situation: Situation, current: LoadBalancer) -> EventMessage | None:
+    """Return what to tell when Harvester has given the address of the load balancer to another one of its pool, too."""
+    address, pool = current.allocated_ip, current.allocated_pool
+    others = tuple(one for one in situation.booked_for_others(address) if one.allocated_pool == pool)
+    if not address or not others:
+        return None
+    text = (
+        f"Harvester has given address {address} of IP pool {pool} twice: to {current.metadata.name} of this Service "
+        f"and to {_named(others)}. Which of them answers is chance. Look in Harvester for whom status.allocated of the "
+        "pool has it, and delete the other load balancer: it is made again with another address"
+    )
+    return EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text)
+
+
+def _named(others: Iterable[LoadBalancer]) -> str:
+    return ", ".join(sorted(f"{one.metadata.name} (Service {service_key(one)})" for one in others)[:3])

@@ -1,0 +1,225 @@
+"""Addresses that Harvester does not hold for the Service that shows them: whole programs in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import LB_CONTROLLER_FINALIZER, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, REQUESTED_ADDRESS
+from tests.worlds.builders import service
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import Call, Document, refused
+from tests.worlds.program_world import Harvester, Program, by_name, guest_server
+
+HOUR = 3600.0
+WISH = "192.168.1.50"
+NO_POOL = (
+    "allocate ip for lb vms/x failed, error: no matching IP pool with requirement &{Network: Project: Namespace:vms "
+    "Cluster:demo}"
+)
+ASKED: dict[str, Document] = {
+    "in the field": {"spec": {"loadBalancerIP": WISH}},
+    "of kube-vip": {"annotations": {KUBE_VIP_ADDRESSES: WISH}},
+}
+asked_for = pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED.keys())
+
+
+class Stocked(Harvester):
+    """Gives the addresses that it was given, in this order, and refuses when there is none."""
+
+    def __init__(self, *addresses: str) -> None:
+        super().__init__()
+        self.free = list(addresses)
+
+    def _give_address(self, key: str) -> None:
+        status: Document = {"allocatedAddress": {}, "conditions": [{"type": "Ready", "message": NO_POOL}]}
+        if self.free:
+            allocated = {"ip": self.free.pop(0), "ipPool": "lan"}
+            status = {"allocatedAddress": allocated, "conditions": [{"type": "Ready", "status": "True"}]}
+        if key in self.of(LOAD_BALANCERS):
+            self.change(LOAD_BALANCERS, key, {"metadata": {"finalizers": [LB_CONTROLLER_FINALIZER]}, "status": status})
+
+    def stock(self, address: str) -> None:
+        """Give an address to the load balancers that wait for one."""
+        self.free.append(address)
+        for key in list(self.of(LOAD_BALANCERS)):
+            self._give_address(key)
+
+
+def left_by_go(asked: Document) -> Any:
+    """Return a Service as the Go provider leaves it where no pool fits: kube-vip announces what the user wrote."""
+    annotations = {KUBE_VIP_HOST: "node-1", **asked.get("annotations", {})}
+    return service(ours=True, address=WISH, **{**asked, "annotations": annotations})
+
+
+def swapped(harvester: Harvester, asked: Document) -> Program:
+    """Return the program of a cluster that the Go provider ran until now."""
+    program = Program(guest_server(), harvester, "demo")
+    program.put(left_by_go(asked))
+    return program
+
+
+def noted(program: Program) -> dict[str, str]:
+    """Return the annotations of the Service."""
+    found: dict[str, str] = program.service("web")["metadata"]["annotations"]
+    return found
+
+
+def not_booked(program: Program) -> list[str]:
+    """Return what was told of addresses that are not booked."""
+    events = program.guest.events()
+    return [one["message"] for one in events if one["reason"] == "AddressNotBooked"]
+
+
+@jumping_time
+@asked_for
+async def test_address_that_kube_vip_announced_before_us_survives_where_no_pool_fits(asked: Document) -> None:
+    program = swapped(Stocked(), asked)
+    before = noted(program)
+    for _ in range(2):
+        async with program.live():
+            await asyncio.sleep(HOUR)
+            assert program.address("web") == WISH
+            kept = {} if "spec" in asked else {REQUESTED_ADDRESS: WISH}
+            assert noted(program) == {**before, **kept}, "a roll-back finds what was there"
+    assert len(program.guest.writes("services/web")) == len(kept), "it comes to rest"
+    assert f"Address {WISH} stays announced: " in not_booked(program)[-1]
+    assert len(not_booked(program)) <= 4, "one at each start, and another when Harvester has said no"
+
+
+@jumping_time
+@asked_for
+async def test_address_of_the_user_is_not_replaced_by_the_one_that_harvester_gives(asked: Document) -> None:
+    harvester = Stocked("10.0.0.7")
+    program = swapped(harvester, asked)
+    for _ in range(2):
+        async with program.live():
+            await asyncio.sleep(HOUR)
+            assert program.address("web") == WISH
+    (balancer,) = by_name(harvester, LOAD_BALANCERS).values()
+    assert balancer["status"]["allocatedAddress"]["ip"] == "10.0.0.7"
+    assert "Harvester gave 10.0.0.7, which is not used" in not_booked(program)[-1]
+    writes = harvester.writes("loadbalancers")
+    async with program.live():
+        await asyncio.sleep(10)
+        assert harvester.writes("loadbalancers") == writes
+        removed = {KUBE_VIP_ADDRESSES: None, REQUESTED_ADDRESS: None}
+        wish = {"metadata": {"annotations": removed}, "spec": {"loadBalancerIP": None}}
+        program.guest.change(SERVICES, "shop/web", wish)
+        await asyncio.sleep(10)
+        assert program.address("web") == noted(program)[KUBE_VIP_ADDRESSES] == "10.0.0.7"
+    assert "web: AddressChanged" in program.told()
+
+
+@jumping_time
+@asked_for
+async def test_address_of_the_user_that_harvester_gives_after_all_is_booked_without_a_blink(asked: Document) -> None:
+    harvester = Stocked()
+    program = swapped(harvester, asked)
+    seen: set[str] = set()
+    async with program.live():
+        await asyncio.sleep(60)
+        harvester.stock(WISH)
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            seen.add(program.address("web"))
+    assert seen == {WISH}
+    (balancer,) = by_name(harvester, LOAD_BALANCERS).values()
+    assert balancer["status"]["address"] == WISH
+
+
+@jumping_time
+async def test_services_that_share_such_an_address_keep_it_too() -> None:
+    program = swapped(Stocked("10.0.0.7"), ASKED["in the field"])
+    shared = {PRIMARY_SERVICE: "shop/web", KUBE_VIP_ADDRESSES: WISH}
+    label = {PRIMARY_SERVICE_LABEL: "shop.web"}
+    program.put(service("api", ours=True, address=WISH, ports=[{"port": 443}], annotations=shared, labels=label))
+    async with program.live():
+        await asyncio.sleep(HOUR)
+        assert (program.address("web"), program.address("api")) == (WISH, WISH)
+        assert program.guest.writes("services/api") == []
+
+
+@jumping_time
+@asked_for
+async def test_of_a_new_service_harvester_decides(asked: Document) -> None:
+    program = Program(guest_server(), Stocked(), "demo")
+    async with program.live():
+        await asyncio.sleep(1)
+        program.put(service(**asked))
+        await asyncio.sleep(0.03)
+        status = {"loadBalancer": {"ingress": [{"ip": WISH}]}}
+        program.guest.change(SERVICES, "shop/web", {"status": status})
+        await asyncio.sleep(60)
+        assert (program.address("web"), noted(program)[KUBE_VIP_ADDRESSES]) == ("", "")
+    assert not_booked(program) == []
+
+
+@jumping_time
+async def test_address_that_harvester_books_twice_is_told_on_both_and_nothing_is_deleted() -> None:
+    harvester = Stocked("10.0.0.1", "10.0.0.2", "10.0.0.3")
+    program = Program(guest_server(), harvester, "demo")
+    program.create("web", "api", "db")
+    async with program.live():
+        await asyncio.sleep(10)
+        before = by_name(harvester, LOAD_BALANCERS).keys()
+        db, api = (next(name for name in before if word in name) for word in ("-db-", "-api-"))
+        address = program.address("web")
+        status = {"allocatedAddress": {"ip": address, "ipPool": "lan"}}
+        harvester.change(LOAD_BALANCERS, f"vms/{api}", {"status": status})
+        await asyncio.sleep(HOUR)
+        assert by_name(harvester, LOAD_BALANCERS).keys() == before
+        assert program.address("web") == address
+    assert sorted(line for line in program.told() if "NotBooked" in line) == [
+        "api: AddressNotBooked",
+        "web: AddressNotBooked",
+    ]
+    assert db not in "".join(not_booked(program))
+    for message in not_booked(program):
+        assert f"Harvester has given address {address} of IP pool lan twice" in message
+
+
+@jumping_time
+async def test_address_whose_load_balancer_is_lost_and_not_made_again_is_told_and_goes_with_its_next_owner() -> None:
+    harvester = Stocked("10.0.0.1")
+    program = Program(guest_server(), harvester, "demo")
+    program.create("web")
+    async with program.live():
+        await asyncio.sleep(10)
+        assert program.address("web") == "10.0.0.1"
+        harvester.fault = deny_creation
+        (name,) = by_name(harvester, LOAD_BALANCERS)
+        harvester.delete(LOAD_BALANCERS, f"vms/{name}")
+        await asyncio.sleep(HOUR)
+        assert program.address("web") == "10.0.0.1", "nobody else has it"
+        told = [line for line in program.warnings("web") if "not booked any more" in line]
+        assert len(told) == 1
+        assert "10.0.0.1" in told[0]
+        assert "may be given to somebody else" in told[0]
+        harvester.fault = None
+        harvester.free = ["10.0.0.1"]
+        program.create("api")
+        harvester.fault = deny_creation_of("web")
+        await asyncio.sleep(10)
+        assert program.address("api") == "10.0.0.1"
+        assert program.address("web") == noted(program)[KUBE_VIP_ADDRESSES] == ""
+    assert any("10.0.0.1 is withdrawn" in line for line in not_booked(program))
+
+
+def deny_creation(call: Call) -> Any:
+    return deny_creation_of("")(call)
+
+
+def deny_creation_of(name: str) -> Any:
+    def deny(call: Call) -> Any:
+        made = call.verb == "POST" and "loadbalancers" in call.path
+        if made and name in call.body["metadata"]["name"]:
+            return refused(500, "InternalError", "admission webhook denied the request: it has no running vm")
+        return None
+
+    return deny
