@@ -18,7 +18,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from harvester_ccm.config import LogFormat, LoggingSettings
-from harvester_ccm.redaction import redact
+from harvester_ccm.redaction import one_line, redact
 
 DEBUG_VERBOSITY: Final = 4
 """klog level from which on debug lines are written."""
@@ -82,16 +82,12 @@ def _text_renderer(colours: bool) -> Processor:
         columns=[
             structlog.dev.Column("time", lambda key, value: str(value)),
             structlog.dev.Column("level", title),
-            structlog.dev.Column("message", lambda key, value: _one_line(str(value))),
+            structlog.dev.Column("message", lambda key, value: one_line(str(value))),
             structlog.dev.Column("", lambda key, value: f"{key}={_field(value)}"),
         ],
         sort_keys=False,
         exception_formatter=structlog.dev.plain_traceback,
     )
-
-
-def _one_line(text: str) -> str:
-    return text if text.isprintable() else json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def _field(value: object) -> str:

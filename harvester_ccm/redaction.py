@@ -7,6 +7,7 @@ headers, logins of the scheme Basic, and tokens of Rancher. Certificates in base
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -64,6 +65,11 @@ def redact_text(text: str) -> str:
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return text
+
+
+def one_line(text: str) -> str:
+    """Return the text with line ends and control characters written out."""
+    return text if text.isprintable() else json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def redact(value: object, key: str = "") -> object:
