@@ -133,6 +133,15 @@ class AdmissionDenied(ApiError):
     """
 
 
+def gist(message: str) -> str:
+    """Return a message without the words that may be others at each try: those with a digit.
+
+    >>> gist("denied at 10:04, request 5f3c: no")
+    'denied at request no'
+    """
+    return " ".join(word for word in message.split() if not any(one.isdigit() for one in word))
+
+
 _BY_STATUS: dict[int, type[ApiError]] = {
     401: Unauthorized,
     403: Forbidden,

@@ -68,8 +68,12 @@ def redact_text(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text with line ends and control characters written out."""
-    return text if text.isprintable() else json.dumps(text, ensure_ascii=False)[1:-1]
+    """Return the text with line ends, control characters and changes of direction written out.
+
+    >>> one_line("no" + chr(10) + chr(0x202E) + "yes")
+    'no\\\\n\\\\u202eyes'
+    """
+    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
 
 
 def redact(value: object, key: str = "") -> object:

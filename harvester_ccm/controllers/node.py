@@ -22,7 +22,7 @@ from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.virtual_ips import VirtualAddresses
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import Conflict, Forbidden, Invalid, NotFound
+from harvester_ccm.errors import AdmissionDenied, Conflict, Forbidden, Invalid, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.model.core import NODES, Node
@@ -141,7 +141,7 @@ class NodeController:
         except NotFound as error:
             # That it is gone is for the watch to say.
             raise Conflict(error.answer) from error
-        except (Invalid, Forbidden) as error:
+        except (Invalid, Forbidden, AdmissionDenied) as error:
             if isinstance(error, Invalid) and await self._was_replaced(node):
                 return
             memory.refused = (write_note(error),)

@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
-from harvester_ccm.errors import CCMError, Conflict
+from harvester_ccm.errors import CCMError, Conflict, gist
 from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait
@@ -295,8 +295,8 @@ class Runner:
         state.count += 1
         self.observer.failed(key, error)
         pause = pause_after(error, state.count, first=FIRST_RETRY, longest=LONGEST_RETRY)
-        if str(error) != state.message:
-            state.message = str(error)
+        if gist(str(error)) != state.message:
+            state.message = gist(str(error))
             log.warning(
                 "reconcile failed",
                 controller=self.name,

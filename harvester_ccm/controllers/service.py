@@ -29,7 +29,7 @@ from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import same_but_for_notes
 from harvester_ccm.plan.service.ownership import allocated_addresses, service_key
-from harvester_ccm.plan.service.pending import failure_event
+from harvester_ccm.plan.service.pending import failure_event, write_refused
 from harvester_ccm.plan.service.selection import may_be_ours, primaries_of, primary_reference
 from harvester_ccm.plan.service.situation import (
     BY_ADDRESS,
@@ -200,15 +200,16 @@ class ServiceController:
 
     async def _send(self, request: ServiceRequest, step: WriteStep, situation: Situation, state: ServiceState) -> None:
         key = situation.service.metadata.key
-        if request.method == "PATCH":
-            await self._patch_service(request)
-            return
+        judge = write_refused if request.method == "PATCH" else failure_event
         try:
-            await self._write_load_balancer(key, request, step)
+            if request.method == "PATCH":
+                await self._patch_service(request)
+            else:
+                await self._write_load_balancer(key, request, step)
         except Conflict:
             raise
         except CCMError as error:
-            event = failure_event(error, self.runner.failures(key) + 1)
+            event = judge(error, self.runner.failures(key) + 1)
             lost = unbooked_note(situation) if isinstance(step, CreateLoadBalancer) and event is not None else None
             for told in filter(None, (event, lost)):
                 self._emit(key, told, state)
@@ -238,7 +239,7 @@ class ServiceController:
                 log.info("load balancer deleted" if deleted else "load balancer was gone already", service=key, lb=name)
 
     def _emit(self, key: str, event: EventMessage, state: ServiceState) -> None:
-        if event in state.emitted:
+        if event in state.emitted or (event.subject and event.key in {one.key for one in state.emitted}):
             return
         state.emitted.add(event)
         service = self._services.get(key)

@@ -22,7 +22,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import EVENTS
 from harvester_ccm.model.meta import ObjectT, Resource
 from harvester_ccm.model.outcome import EventMessage, EventType
-from harvester_ccm.redaction import redact_text
+from harvester_ccm.redaction import one_line, redact_text
 
 QUEUE_LENGTH: Final = 1000
 REMEMBERED: Final = 4096
@@ -89,13 +89,13 @@ class EventRecorder:
         self, reference: ObjectReference, event_type: EventType, reason: str, message: str, *, component: str
     ) -> None:
         """Have an Event written soon; returns at once. What looks like a credential is taken out of the message: it
-        may hold the words of a server or of what stands in between.
+        may hold the words of a server or of what stands in between, which stay on its line, too.
         """
         if not self._afford(reference):
             self.dropped += 1
             return
         try:
-            self._queue.put_nowait(_Key(reference, event_type, reason, redact_text(message), component))
+            self._queue.put_nowait(_Key(reference, event_type, reason, one_line(redact_text(message)), component))
         except asyncio.QueueFull:
             self.dropped += 1
 

@@ -22,6 +22,7 @@ from harvester_ccm.errors import (
     ServerError,
     Unauthorized,
     Unreachable,
+    gist,
 )
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, WaitReason
@@ -227,6 +228,30 @@ def failure_event(error: CCMError, failures: int) -> EventMessage | None:
             return EventMessage("Warning", Reason.SYNC_FAILED, f"{text} Harvester says: {error}")
         case _:
             return harvester_unavailable(error)
+
+
+def write_refused(error: CCMError, failures: int) -> EventMessage | None:
+    """Return what to tell of a Service that the guest does not let us write; None for what passes, and too early.
+
+    ``failures`` is how often that was in a row.
+    """
+    away = "failed calling webhook" in str(error)
+    refused = away or isinstance(error, AdmissionDenied | Invalid | BadRequest | Forbidden)
+    if not refused or failures < TELL_AFTER_FAILURES:
+        return None
+    if away:
+        remedy = "Check that the pods of that webhook run"
+    elif "cannot patch resource" in str(error):
+        remedy = "Grant the verb patch on services/status to the ClusterRole of this cloud controller manager"
+    else:
+        remedy = (
+            "Have the policy or webhook that refuses it allow this cloud controller manager to patch services/status"
+        )
+    text = (
+        "The API server of this cluster refuses what is to be written to this Service; until that is mended it gets no "
+        f"address and no change, and is not let go when it is deleted. {remedy}. It says: {error}"
+    )
+    return EventMessage("Warning", Reason.SYNC_FAILED, text, subject=gist(str(error)))
 
 
 _REMEDIES: Final[tuple[tuple[str, str], ...]] = (

@@ -460,6 +460,18 @@ async def test_guest_that_refuses_writes_is_tried_again() -> None:
 
 
 @jumping_time
+async def test_webhook_that_refuses_a_node_is_told() -> None:
+    scene = NodeWorld()
+    scene.boot(ZONED, "10.0.0.1")
+    denied = refused(400, "", 'admission webhook "x.example" denied the request: no')
+    scene.guest_server.fault = lambda call: denied if call.verb == "PATCH" and "/nodes/" in call.path else None
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await asyncio.sleep(300)
+        assert scene.told("w1") == ["NodeWriteRefused"]
+
+
+@jumping_time
 async def test_fifty_nodes_join_at_once() -> None:
     scene = NodeWorld()
     vms = [machine(f"w{number}") for number in range(50)]
