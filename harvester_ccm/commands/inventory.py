@@ -27,8 +27,8 @@ from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import VMIndex, join
-from harvester_ccm.plan.service.kube_vip import virtual_ips
 from harvester_ccm.plan.service.situation import Backends, ListedStore
+from harvester_ccm.plan.service.virtual_ips import virtual_ips
 
 
 class Endpoint(Model, frozen=True, kw_only=True):

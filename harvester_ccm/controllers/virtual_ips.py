@@ -17,7 +17,8 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.meta import ObjectT
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
-from harvester_ccm.plan.service.kube_vip import stays_up, virtual_ips
+from harvester_ccm.plan.service.kube_vip import stays_up
+from harvester_ccm.plan.service.virtual_ips import virtual_ips
 
 LINGER_SECONDS: Final = 120.0
 

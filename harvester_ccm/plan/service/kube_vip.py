@@ -28,7 +28,6 @@ from harvester_ccm.kube_vip_names import (
     USER_IGNORE,
 )
 from harvester_ccm.model.core import Ingress, PortStatus, Service
-from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     DHCP_ADDRESS,
@@ -41,7 +40,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
-from harvester_ccm.netip import IPAddress, ipv4_text, plain_address
+from harvester_ccm.netip import ipv4_text
 
 Annotations = dict[str, str | None]
 
@@ -368,31 +367,3 @@ def _without_notes(service: Service) -> Service:
     }
     meta = msgspec.structs.replace(service.metadata, resource_version="", annotations=annotations)
     return msgspec.structs.replace(service, metadata=meta)
-
-
-def virtual_ips(services: Iterable[Service], load_balancers: Iterable[LoadBalancer]) -> dict[IPAddress, str]:
-    """Return the addresses of load balancers, which kube-vip binds to the nodes' devices, each with what has it.
-
-    Of Services only those that we serve are believed: whoever may write a Service may write any address on it. Nor is
-    the status of one that kube-vip does not announce: a load balancer that answers on the nodes' own addresses (K3s
-    ServiceLB) writes exactly those there.
-    """
-    texts: list[tuple[str, str]] = []
-    for service in services:
-        found = Announcement.of(service)
-        served = service.spec.type == "LoadBalancer" and service.metadata.has_finalizer(SERVICE_FINALIZER)
-        if served and (found.address or found.node):
-            announced = (*(found.address or "").split(","), *found.status)
-            texts += ((text, f"Service {service.metadata.key}") for text in announced)
-    for balancer in load_balancers:
-        has = f"load balancer {balancer.metadata.key} in Harvester"
-        texts += ((balancer.address, has), (balancer.allocated_ip, has))
-    held: dict[IPAddress, str] = {}
-    for text, holder in texts:
-        try:
-            address = plain_address(text.strip())
-        except ValueError:
-            continue
-        if not address.is_unspecified:
-            held[address] = holder
-    return held

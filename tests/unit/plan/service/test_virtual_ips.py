@@ -8,7 +8,7 @@ from harvester_ccm.model.core import Ingress, LoadBalancerStatus, Service, Servi
 from harvester_ccm.model.harvester import AllocatedAddress, HarvesterLoadBalancerStatus, LoadBalancer
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.names import DHCP_ADDRESS, SERVICE_FINALIZER
-from harvester_ccm.plan.service.kube_vip import virtual_ips
+from harvester_ccm.plan.service.virtual_ips import virtual_ips
 
 OURS = (SERVICE_FINALIZER,)
 
