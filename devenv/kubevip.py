@@ -21,6 +21,7 @@ import structlog
 
 from devenv.announcement import (
     ADDRESS_ANNOTATION,
+    DEVICE_ANNOTATION,
     DHCP_ADDRESS,
     ELECTION_ANNOTATION,
     HARDWARE_ANNOTATION,
@@ -88,6 +89,8 @@ class _Instance:
     wished: tuple[str, ...]
     addresses: tuple[str, ...]
     annotation: str | None
+    device: str
+    """Device in the node; empty for the default one. It is read once."""
     forgotten: bool = False
     """Whether the Service is of another type by now, and so not looked at any more."""
 
@@ -116,7 +119,8 @@ class KubeVip:
         self._options = options or KubeVipOptions()
         self._instances: dict[str, _Instance] = {}
         self._left_behind: list[tuple[str, _Instance]] = []
-        self._stuck: set[str] = set()
+        self._silent: dict[str, bool] = {}
+        """Services that were withdrawn, and whether an address has been seen on them since."""
         self._down: set[str] = set()
         self._timers: set[asyncio.TimerHandle] = set()
         self._events: asyncio.Queue[_ServiceChange | _SliceChange | _Restore] = asyncio.Queue()
@@ -140,6 +144,11 @@ class KubeVip:
     def minded(self) -> dict[str, set[str]]:
         """The same without what stays up only because kube-vip does not look at Services of other types."""
         return self._up(lambda instance: not instance.forgotten)
+
+    def device_of(self, key: str) -> str | None:
+        """Return the device on which a Service is announced: empty for the default one, None when it is not."""
+        instance = self._instances.get(key)
+        return None if instance is None else instance.device
 
     def _up(self, counts: Callable[[_Instance], bool]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
@@ -213,7 +222,7 @@ class KubeVip:
 
     def _on_deleted(self, service: Document) -> None:
         key = key_of(service)
-        self._stuck.discard(key)
+        self._silent.pop(key, None)
         if is_ignored(service) or not is_load_balancer(service):
             # Neither is looked at any more: what is up for it stays up for ever.
             if key in self._instances:
@@ -237,10 +246,13 @@ class KubeVip:
             return
         if instance is None:
             service = await self._with_address(service)
+            if key in self._silent:
+                self._silent[key] = bool(wanted_addresses(service))
+                return
             await self._announce_if_wanted(service)
         elif must_withdraw(service, instance.annotation, (instance.wished, instance.addresses)):
             self._withdraw(key)
-            self._stuck.add(key)
+            self._silent[key] = False
         else:
             instance.annotation = annotations_of(service).get(ADDRESS_ANNOTATION)
             for address in instance.addresses:
@@ -248,7 +260,10 @@ class KubeVip:
                 await self._serve(key, address)
 
     async def _on_endpoints(self, key: str) -> None:
-        self._stuck.discard(key)
+        if not self._silent.get(key, True):
+            # It has not looked at the Service since, and finds nothing to announce.
+            return
+        self._silent.pop(key, None)
         service = self._services.get(key)
         if service is None or is_ignored(service):
             return
@@ -275,7 +290,6 @@ class KubeVip:
         key, wished = key_of(service), wanted_addresses(service)
         if (
             not wished
-            or key in self._stuck
             or not is_load_balancer(service)
             or annotations_of(service).get(ELECTION_ANNOTATION) == "true"
             or not self._has_endpoints(service)
@@ -287,7 +301,9 @@ class KubeVip:
             if leased is None:
                 return
             addresses = (leased,)
-        self._instances[key] = _Instance(wished, addresses, annotations_of(service).get(ADDRESS_ANNOTATION))
+        annotations = annotations_of(service)
+        device = annotations.get(DEVICE_ANNOTATION, "")
+        self._instances[key] = _Instance(wished, addresses, annotations.get(ADDRESS_ANNOTATION), device)
         for address in addresses:
             self._note("announce", address, key)
             await self._serve(key, address)

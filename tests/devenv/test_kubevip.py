@@ -18,6 +18,7 @@ from tests.worlds.waiting import wait_for
 A, B = "127.79.0.10", "127.79.0.11"
 ADDRESS = "kube-vip.io/loadbalancerIPs"
 IGNORE = "kube-vip.io/ignore"
+DEVICE = "kube-vip.io/serviceInterface"
 
 
 class Shop:
@@ -39,7 +40,7 @@ class Shop:
             await self.write_status(status, name=placed["metadata"]["name"])
 
     async def annotate(self, *, name: str = "web", **marks: str | None) -> None:
-        keys = {"address": ADDRESS, "ignore": IGNORE}
+        keys = {"address": ADDRESS, "ignore": IGNORE, "device": DEVICE}
         await self.patch({"metadata": {"annotations": {keys[k]: v for k, v in marks.items()}}}, name=name)
 
     async def patch(self, change: Document, *, name: str = "web") -> None:
@@ -57,6 +58,10 @@ class Shop:
         document = endpoint_slice(*addresses)
         document["metadata"]["namespace"] = self.namespace
         await self.client.create(SLICES, document, namespace=self.namespace)
+
+    async def touch_slice(self) -> None:
+        change = {"metadata": {"annotations": {"example.com/touched": "true"}}}
+        await self.client.merge_patch(SLICES, "web-1", change, namespace=self.namespace)
 
     async def get(self, name: str = "web") -> Document:
         return await self.client.get(SERVICES, name, namespace=self.namespace)
@@ -157,12 +162,19 @@ async def test_service_without_an_address_holds_up_the_others(shop: Shop) -> Non
 async def test_changed_address_is_withdrawn_and_not_announced_anew(shop: Shop) -> None:
     await shop.create(service({ADDRESS: A}))
     await wait_for(lambda: shop.holders() == {"web"})
+    await shop.settle()
     await shop.annotate(address=B)
     await shop.settle()
     assert not shop.holders(A)
     assert not shop.holders(B)
     await shop.write_slice("192.0.2.1")
-    await wait_for(lambda: shop.holders(B) == {"web"}, what="announcement after the slice changed")
+    await shop.settle()
+    assert not shop.holders(B), "it has not looked at the Service since"
+    await shop.patch({"metadata": {"labels": {"any": "change"}}})
+    await shop.settle()
+    assert not shop.holders(B)
+    await shop.touch_slice()
+    await wait_for(lambda: shop.holders(B) == {"web"}, what="announcement after the slice was touched")
 
 
 @pytest.mark.apiserver
@@ -175,6 +187,23 @@ async def test_blinking_annotation_is_not_announced_again(shop: Shop) -> None:
     await shop.annotate(address=A)
     await shop.settle()
     assert not shop.holders()
+    await shop.write_slice("192.0.2.1")
+    await wait_for(lambda: shop.holders() == {"web"}, what="announcement after the slice changed")
+
+
+@pytest.mark.apiserver
+async def test_device_is_read_once(shop: Shop) -> None:
+    await shop.create(service({ADDRESS: A, DEVICE: "eth1"}))
+    await shop.create(service({ADDRESS: B}, name="later"))
+    await wait_for(lambda: shop.holders() == {"web"} and shop.holders(B) == {"later"})
+    for name in ("web", "later"):
+        await shop.annotate(device="eth2", name=name)
+    await shop.settle()
+    assert shop.vip.device_of(shop.key()) == "eth1"
+    assert shop.vip.device_of(shop.key("later")) == ""
+    async with KubeVip(shop.client, OPTIONS) as restarted:
+        await wait_for(lambda: restarted.device_of(shop.key("later")) == "eth2")
+    assert shop.vip.device_of(shop.key("nobody")) is None
 
 
 @pytest.mark.apiserver
