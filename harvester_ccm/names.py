@@ -307,6 +307,8 @@ class Reason(StrEnum):
     """Warning: Harvester does not hold the address for this Service alone; the message says who may have it."""
     NO_DEVICE = "NetworkDeviceUnknown"
     """Warning: the device for the network of the Service is not known."""
+    DEVICE_CHANGED = "NetworkDeviceChanged"
+    """Warning: kube-vip announces the address on another device than that of the network, until it restarts."""
     SHARING_REFUSED = "SharingRefused"
     """Warning: the address of the primary Service cannot be shared; the message says why."""
     SWITCHING = "SwitchingLoadBalancer"

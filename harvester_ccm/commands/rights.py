@@ -107,7 +107,7 @@ def _watched(what: str, *parts: str) -> tuple[Right, Right]:
     return _must("list", f"{what} cannot be read", *parts), _should("watch", POLLED, *parts)
 
 
-_NO_MAPPING: Final = "the network to device ConfigMap is not kept, so Services with a network get no device"
+_NO_MAPPING: Final = "the network to device ConfigMap is not kept, so Services with a network wait for their device"
 _NO_METRICS: Final = _should("create", "nobody can read /metrics of this program", METRICS)
 _NO_LEASE: Final = "the program waits for its Lease for ever and does nothing"
 _EITHER: Final = (NODE_CONTROLLER, LIFECYCLE_CONTROLLER)
@@ -152,7 +152,7 @@ _GUEST_COLLECTIONS: Final[tuple[Collection, ...]] = (
     _of(
         CONFIG_MAPS,
         _should("get", _NO_MAPPING, MAPPING),
-        _should("list", "Services with a network get no device for kube-vip"),
+        _should("list", "Services with a network wait for their device"),
         _should("watch", POLLED),
         _should("create", _NO_MAPPING, MAPPING),
         _should("update", _NO_MAPPING, MAPPING),

@@ -35,6 +35,7 @@ class WaitReason(StrEnum):
     NO_SUCH_POOL = "no_such_pool", "the IP pool that the load balancer names to be there and ready"
     POOL_EXHAUSTED = "pool_exhausted", "a free address in the IP pool"
     DHCP = "dhcp", "kube-vip in this cluster to get an address from DHCP"
+    NETWORK_DEVICE = "network_device", "the device of its network in the nodes, on which the address is announced"
     HARVESTER_UNAVAILABLE = (
         "harvester_unavailable",
         "Harvester to answer; nothing is decided while its load balancers cannot be read",

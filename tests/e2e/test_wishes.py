@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -14,6 +17,8 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
     IP_POOL,
     LB_REQUESTED_NETWORK,
+    NAD_MAPPING_KEY,
+    NAD_MAPPING_NAME,
     NETWORK,
     REQUESTED_ADDRESS,
     Reason,
@@ -87,6 +92,7 @@ async def vlan(stage: Stage) -> AsyncIterator[None]:
 
 @pytest.mark.usefixtures("vlan")
 async def test_changed_network_is_refused_and_told_until_it_is_set_back(stage: Stage) -> None:
+    await publish(stage, {VLAN: "enp7s0"})
     await stage.create_service("web", annotations={NETWORK: VLAN})
     before = await the_load_balancer(stage)
     assert before.allocated_pool == "vlan"
@@ -113,18 +119,57 @@ async def test_changed_network_is_refused_and_told_until_it_is_set_back(stage: S
 
 
 @pytest.mark.usefixtures("vlan")
-async def test_device_follows_the_networks_of_the_vms(stage: Stage) -> None:
+async def test_address_waits_for_the_device_of_its_network(stage: Stage) -> None:
     await stage.create_service("web", annotations={NETWORK: VLAN})
-    await stage.served("web")
     told = await stage.hears("web", Reason.NO_DEVICE)
+    assert "is not announced before its device is known" in told.message
     assert f"no device is known for network {VLAN}" in told.message
     assert "kube-system/harvester-nad-mapping" in told.message
+    await caught_up(stage)
+    service = await stage.service("web")
+    assert service is not None
+    assert (service.addresses, stage.kube_vip.announced) == ((), {})
 
+    async with vlan_nodes(stage):
+        await stage.served("web")
+        await announced_on(stage, "enp2s0")
+        assert stage.kube_vip.device_of("default/web") == "enp2s0"
+        assert await stage.told("web", Reason.DEVICE_CHANGED) == []
+
+
+@pytest.mark.usefixtures("vlan")
+async def test_device_that_changes_under_an_address_is_told(stage: Stage) -> None:
+    await publish(stage, {VLAN: "enp7s0"})
+    await stage.create_service("web", annotations={NETWORK: VLAN})
+    (before,) = await stage.served("web")
+    await announced_on(stage, "enp7s0")
+    async with vlan_nodes(stage):
+        told = await stage.hears("web", Reason.DEVICE_CHANGED)
+        await announced_on(stage, "enp2s0")
+    assert "device enp7s0" in told.message
+    assert "rollout restart daemonset kube-vip" in told.message
+    assert await stage.told("web", Reason.DEVICE_CHANGED) == [told]
+    (after,) = await stage.served("web")
+    assert after.addresses == before.addresses
+    assert stage.kube_vip.device_of("default/web") == "enp7s0", "it reads the device once"
+    assert [one.kind for one in stage.kube_vip.transitions] == ["announce"]
+
+
+async def publish(stage: Stage, devices: dict[str, str]) -> None:
+    """Say which device is in which network."""
+    meta = {"name": NAD_MAPPING_NAME, "namespace": "kube-system"}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {NAD_MAPPING_KEY: json.dumps(devices)}}
+    await asyncio.to_thread(stage.scene.guest.apply, body)
+
+
+@asynccontextmanager
+async def vlan_nodes(stage: Stage) -> AsyncIterator[None]:
+    """Two nodes whose second device is in the network."""
     async with GuestNodes(stage.guest, stage.host, networks=("default/other", VLAN)) as nodes:
         for number in (1, 2):
             await nodes.add(number)
             await nodes.machines.report(nodes.machine(number), f"192.0.2.{number}", f"198.51.100.{number}")
-        await announced_on(stage, "enp2s0")
+        yield
 
 
 async def announced_on(stage: Stage, device: str) -> None:

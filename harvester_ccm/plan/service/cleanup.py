@@ -21,12 +21,12 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.kube_vip import (
     Annotations,
     Announcement,
-    device_for,
     release,
     still_announced,
     withdraw,
 )
 from harvester_ccm.plan.service.load_balancer import network_of
+from harvester_ccm.plan.service.network_device import device_for
 from harvester_ccm.plan.service.ownership import allocated_addresses
 from harvester_ccm.plan.service.pending import pending_cause
 from harvester_ccm.plan.service.selection import of_other_class, primary_label
@@ -107,7 +107,7 @@ def _letting_go(situation: Situation, own: tuple[LoadBalancer, ...], *, announce
     if not service.metadata.deleting:
         wanted = situation.request.network
         network = network_of(own[0], wanted) if own else wanted
-        device = device_for(network, situation.network_devices).name
+        device = device_for(network, situation.network_devices).name if network else ""
         annotations = {MOVING: None, **release(service, device=device, announced_by_us=announced_by_us)}
         labels = {PRIMARY_SERVICE_LABEL: None}
     ours = not of_other_class(service) or not allocated_addresses(own).isdisjoint(service.addresses)

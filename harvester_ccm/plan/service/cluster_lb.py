@@ -13,17 +13,20 @@ from harvester_ccm.plan.service.kube_vip import (
     WITHDRAWN,
     Annotations,
     Announcement,
-    Device,
     announce,
-    device_for,
+    awaited_device,
+    awaits_device,
+    device_note,
     edited,
     hold_and_withdraw,
     hold_or_leave_requested,
     late_announcement,
     needs_endpoint_change,
     virtual_ip_ingress,
+    withdraw,
 )
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, network_of
+from harvester_ccm.plan.service.network_device import NO_DEVICE, Device, device_for
 from harvester_ccm.plan.service.pending import NO_DHCP_ANSWER, UNAVAILABLE_PATIENCE, harvester_unavailable
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
@@ -44,11 +47,19 @@ NO_ADDRESS: Final = frozenset({"no_matching_pool", "no_such_pool", "pool_exhaust
 
 def plan_cluster(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
     """Return what to do for a Service whose cluster load balancer exists."""
-    if not load_balancer.allocated_ip:
+    service, address = situation.service, load_balancer.allocated_ip
+    if not address:
         return _plan_pending(situation, load_balancer)
-    if load_balancer.allocated_ip == DHCP_ADDRESS:
-        return _plan_dhcp(situation, load_balancer)
-    return _plan_pool(situation, load_balancer)
+    if address != DHCP_ADDRESS and situation.kept:
+        return _plan_kept(situation, load_balancer)
+    network = network_of(load_balancer, situation.request.network)
+    devices, read = situation.network_devices, situation.mapping_known
+    device = device_for(network, devices, read=read) if network else NO_DEVICE
+    if awaits_device(service, address, device):
+        return _plan_without_device(situation, load_balancer, device)
+    if address == DHCP_ADDRESS:
+        return _plan_dhcp(situation, load_balancer, device)
+    return _plan_pool(situation, load_balancer, device)
 
 
 def _plan_pending(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
@@ -103,17 +114,27 @@ def is_being_answered(situation: Situation) -> bool:
     return situation.pending.note is None
 
 
-def _plan_pool(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
+def _plan_without_device(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:
+    """Return what to do until the device of the address is known: it would be announced on another one, for good."""
+    service = situation.service
+    annotations = withdraw(service) if service.addresses else hold_and_withdraw(service)
+    change = load_balancer_change(load_balancer, service, situation.cluster)
+    steps: tuple[Step, ...] = (
+        *emit(awaited_device(load_balancer.allocated_ip, device)),
+        *change_service(service, ServiceChange(annotations=annotations, finalizer=True)),
+        *change_load_balancer(load_balancer, change),
+    )
+    return ServicePlan(steps, Wait(WaitReason.NETWORK_DEVICE))
+
+
+def _plan_pool(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:
     service, address = situation.service, load_balancer.allocated_ip
-    if situation.kept:
-        return _plan_kept(situation, load_balancer)
-    device = _device(situation, load_balancer)
     annotations = {**announce(service, address, device=device.name), MOVING: None}
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=virtual_ip_ingress(address, service))
     difference = not_as_requested(service, situation.request, load_balancer, address)
     change = load_balancer_change(load_balancer, service, situation.cluster, address=address)
     steps: tuple[Step, ...] = (
-        *emit(device.note, difference, edited(service, address)),
+        *emit(device_note(service, address, device), difference, edited(service, address)),
         *change_service(service, wanted),
         # Before the load balancer is written: that write often meets Harvester's own, and the next plan finds the
         # address in the status already.
@@ -135,13 +156,6 @@ def _plan_kept(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan
     return ServicePlan(steps, Done())
 
 
-def _device(situation: Situation, load_balancer: LoadBalancer) -> Device:
-    """Return the device in the network of the address, which a later change of the annotation does not move."""
-    if not situation.mapping_known:
-        return Device()
-    return device_for(network_of(load_balancer, situation.request.network), situation.network_devices)
-
-
 def address_event(service: Service, load_balancer: LoadBalancer, address: str) -> EventMessage | None:
     """Return the Event about a new address, a changed one, or the end of a change of the workload type."""
     before, kind = service.addresses, load_balancer.spec.workload_type
@@ -160,18 +174,18 @@ def address_event(service: Service, load_balancer: LoadBalancer, address: str) -
     return EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{backends}{caveat}")
 
 
-def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
+def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:
     """Hand the request to kube-vip, which alone gets the lease and writes the status; copy the lease to Harvester."""
     service = situation.service
     lease = service.addresses[0] if service.addresses else None
-    device = _device(situation, load_balancer)
     annotations = {**announce(service, DHCP_ADDRESS, device=device.name), MOVING: None}
     # kube-vip writes the lease with the ports of that moment and does not follow them.
     ingress = virtual_ip_ingress(lease, service) if lease and len(service.addresses) == 1 else None
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=ingress)
     change = load_balancer_change(load_balancer, service, situation.cluster, address=lease)
+    difference = not_as_requested(service, situation.request, load_balancer, lease or "")
     steps: tuple[Step, ...] = (
-        *emit(device.note, not_as_requested(service, situation.request, load_balancer, lease or "")),
+        *emit(device_note(service, DHCP_ADDRESS, device), difference),
         *change_service(service, wanted),
         *change_load_balancer(load_balancer, change),
     )

@@ -33,14 +33,12 @@ from harvester_ccm.names import (
     DHCP_ADDRESS,
     IP_POOL,
     IPAM,
-    NAD_MAPPING_NAME,
-    NAD_MAPPING_NAMESPACE,
-    NETWORK,
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
     Reason,
 )
 from harvester_ccm.netip import ipv4_text
+from harvester_ccm.plan.service.network_device import Device
 
 Annotations = dict[str, str | None]
 
@@ -49,6 +47,7 @@ WITHDRAWN: Final[Mapping[str, str | None]] = {KUBE_VIP_ADDRESSES: ""}
 
 _PREFIX: Final = "kube-vip.io/"
 _NOT_NOTES: Final = frozenset({KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE})
+_RESTART: Final = "Restart it, for example by: kubectl --namespace kube-system rollout restart daemonset kube-vip"
 _ONLY_LATER: Final = (
     ". kube-vip may announce it only after the endpoints of the Service change or kube-vip restarts; check that it "
     "answers"
@@ -111,6 +110,12 @@ class Announcement:
     def shown(self) -> bool:
         """Whether it is told to announce an address, or may announce the one in the status."""
         return bool(self.status) if self.address is None else bool(self.address)
+
+    @property
+    def told(self) -> str:
+        """The address that it has found; one in the specification counts more than one in the status."""
+        first = self.status[0] if self.status else ""
+        return self.address if self.address is not None else self.specified or first
 
     @property
     def wished(self) -> str:
@@ -235,38 +240,40 @@ def has_ignored(annotations: Mapping[str, str | None]) -> bool:
     return annotations.get(KUBE_VIP_IGNORE) is not None
 
 
-@dataclass(frozen=True)
-class Device:
-    """The device for kube-vip, or why there is none."""
+def awaits_device(service: Service, address: str, device: Device) -> bool:
+    """Return whether an address that is not announced yet has to wait for its device: kube-vip reads it only then.
 
-    name: str = ""
-    note: EventMessage | None = None
-
-
-def device_for(network: str, devices: Mapping[str, str] | None) -> Device:
-    """Return the device for a network in normal form; an empty network needs none.
-
-    An unknown mapping or network never holds an address back: kube-vip then takes its own default device.
+    One that is written on the Service will do where none is known.
     """
-    if not network:
-        return Device()
-    where = f"ConfigMap {NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
-    if devices is None:
-        why = (
-            f"no device is known for network {network}, because {where} has no entries yet. It is filled when all VMs "
-            "of this cluster report their devices (qemu-guest-agent)"
-        )
-        return Device(note=_default_device(why))
-    device = devices.get(network)
-    if device is not None:
-        return Device(name=device)
-    known = ", ".join(sorted(devices))
-    why = f"network {network} of annotation {NETWORK} is not on the same device of all nodes; {where} has {known}"
-    return Device(note=_default_device(why))
+    found = Announcement.of(service)
+    return found.told != address and (device.unread or bool(device.unknown and not found.device))
 
 
-def _default_device(why: str) -> EventMessage:
-    return EventMessage("Warning", Reason.NO_DEVICE, f"kube-vip announces the address on its default device: {why}")
+def awaited_device(address: str, device: Device) -> EventMessage | None:
+    """Return what to tell while an address waits for its device."""
+    text = (
+        f"Address {address} is not announced before its device is known: {device.unknown}. A device can also be named "
+        f"in annotation {KUBE_VIP_INTERFACE} of the Service"
+    )
+    return EventMessage("Warning", Reason.NO_DEVICE, text) if device.unknown else None
+
+
+def device_note(service: Service, address: str, device: Device) -> EventMessage | None:
+    """Return what to tell of the device of an address that is announced."""
+    found = Announcement.of(service)
+    now = f"device {found.device}" if found.device else "its default device"
+    if device.unknown:
+        text = f"kube-vip announces the address on {now}: {device.unknown}"
+        return EventMessage("Warning", Reason.NO_DEVICE, text)
+    announced = found.told == address and (found.node is not None or found.status) and not found.ignored
+    if not announced or found.device == (device.name or found.device):
+        return None
+    text = (
+        f"The device of the network is {device.name}, and kube-vip was told to announce the address on {now}. It does "
+        f"not look at that again before it restarts, and until then may announce the address where it cannot be "
+        f"reached. {_RESTART}"
+    )
+    return EventMessage("Warning", Reason.DEVICE_CHANGED, text)
 
 
 def requested_address(service: Service) -> dict[str, str]:
@@ -344,8 +351,7 @@ def still_announced(service: Service, allocated: Iterable[str]) -> EventMessage 
     text = (
         "kube-vip does not take an address down when a Service is no longer of type LoadBalancer: "
         f"{', '.join(sorted(addresses)) or 'its address'} may stay up on node {found.node} until kube-vip restarts "
-        "there, while Harvester may give it to another Service. Restart it, for example by: kubectl --namespace "
-        "kube-system rollout restart daemonset kube-vip"
+        f"there, while Harvester may give it to another Service. {_RESTART}"
     )
     return EventMessage("Warning", Reason.STILL_ANNOUNCED, text)
 

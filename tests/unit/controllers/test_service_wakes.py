@@ -1,4 +1,4 @@
-"""Which changes of a Service have it looked at again: not those by which kube-vip remembers what it does."""
+"""What has a Service looked at again: not the changes by which kube-vip remembers what it does."""
 
 from __future__ import annotations
 
@@ -13,8 +13,17 @@ from harvester_ccm.kube_vip_names import (
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
 )
-from harvester_ccm.model.core import SERVICES
-from tests.worlds.builders import served
+from harvester_ccm.model.core import CONFIG_MAPS, SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.model.outcome import Wait, WaitReason
+from harvester_ccm.names import (
+    LB_REQUESTED_NETWORK,
+    NAD_MAPPING_KEY,
+    NAD_MAPPING_NAME,
+    NAD_MAPPING_NAMESPACE,
+    NETWORK,
+)
+from tests.worlds.builders import ADDRESS, marked, served, service
 from tests.worlds.service_controller_world import ServiceControllerWorld
 
 KEY = "shop/web"
@@ -38,3 +47,27 @@ async def test_changes_that_wake(changed: Any, woken: list[str]) -> None:
     await stage.settle()
     assert sorted(set(stage.woken)) == woken
     assert stage.caches.services.get(KEY) == SERVICES.decode(msgspec.json.encode(stored))
+
+
+async def test_an_address_waits_for_the_networks_of_the_cluster_to_be_read() -> None:
+    stage = ServiceControllerWorld()
+    mapping = {NAD_MAPPING_KEY: '{"infra/vlan9": "eth1"}'}
+    metadata = {"namespace": NAD_MAPPING_NAMESPACE, "name": NAD_MAPPING_NAME}
+    stage.guest.put(CONFIG_MAPS, {"metadata": metadata, "data": mapping})
+    stage.guest.put(SERVICES, service(annotations={NETWORK: "infra/vlan9"}))
+    network = {LB_REQUESTED_NETWORK: "infra/vlan9"}
+    stage.harvester.put(LOAD_BALANCERS, marked(annotations=network, ip=ADDRESS, pool="vlan100"))
+    await stage.start(CONFIG_MAPS.plural)
+
+    assert await stage.reconcile(KEY) == Wait(WaitReason.NETWORK_DEVICE)
+    held = stage.caches.services.get(KEY)
+    assert held is not None
+    assert (held.metadata.annotation(KUBE_VIP_ADDRESSES), held.addresses) == ("", ())
+    assert stage.told() == []
+
+    await stage.read(stage.caches.config_maps)
+    assert KEY in stage.woken
+    await stage.reconcile(KEY)
+    shown = stage.caches.services.get(KEY)
+    assert shown is not None
+    assert (shown.metadata.annotation(KUBE_VIP_INTERFACE), shown.addresses) == ("eth1", (ADDRESS,))

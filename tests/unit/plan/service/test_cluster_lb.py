@@ -426,8 +426,8 @@ def test_a_hundred_served_services_are_silent_after_a_restart() -> None:
 
 DEVICES = {
     "no network": ("", None, True, [], None),
-    "known": ("infra/vlan9", {"infra/vlan9": "eth1"}, True, [], "eth1"),
-    "bare name": ("vlan9", {"default/vlan9": "eth1"}, True, [], "eth1"),
+    "known by now": ("infra/vlan9", {"infra/vlan9": "eth1"}, True, ["Warning NetworkDeviceChanged"], "eth1"),
+    "bare name": ("vlan9", {"default/vlan9": "eth1"}, True, ["Warning NetworkDeviceChanged"], "eth1"),
     "no mapping": ("infra/vlan9", None, True, ["Warning NetworkDeviceUnknown"], None),
     "mapping not read yet": ("infra/vlan9", None, False, [], None),
     "not on all nodes": ("infra/vlan9", {"infra/other": "eth1"}, True, ["Warning NetworkDeviceUnknown"], None),
@@ -435,7 +435,7 @@ DEVICES = {
 
 
 @pytest.mark.parametrize(("network", "devices", "known", "events", "device"), DEVICES.values(), ids=DEVICES.keys())
-def test_device_of_a_network(
+def test_device_of_an_address_that_is_announced(
     network: str, devices: dict[str, str] | None, known: bool, events: list[str], device: str | None
 ) -> None:
     asked = served(annotations={NETWORK: network})
@@ -457,7 +457,8 @@ def test_a_refused_change_of_the_network_does_not_move_the_address(asked_for: st
     assert outline(kept, found, network_devices=devices) == (["Warning ChangeRefused"], Done())
     moved = served(annotations={**network, KUBE_VIP_INTERFACE: "eth8"})
     back = {"service": {"annotations": {KUBE_VIP_INTERFACE: "eth9"}}}
-    assert outline(moved, found, network_devices=devices) == (["Warning ChangeRefused", back], Done())
+    notes = ["Warning ChangeRefused", "Warning NetworkDeviceChanged"]
+    assert outline(moved, found, network_devices=devices) == ([*notes, back], Done())
 
 
 GOING = {

@@ -1,0 +1,64 @@
+"""The device of a network: what waits for it, and what is told where it is another one by now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE
+from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.names import LB_REQUESTED_NETWORK, NETWORK, Reason
+from tests.unit.plan.service.plans import outline, plan, said
+from tests.worlds.builders import ADDRESS, allocated, served, service
+
+PARKED = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
+UNPLACED: dict[str, tuple[dict[str, Any], bool, list[object]]] = {
+    "nobody has looked for the device": ({"annotations": PARKED}, False, []),
+    "no device": ({"annotations": PARKED}, True, ["Warning NetworkDeviceUnknown"]),
+    "not parked yet": (
+        {},
+        True,
+        ["Warning NetworkDeviceUnknown", {"service": {"annotations": PARKED}}],
+    ),
+    "switched from a VM load balancer": (
+        {"annotations": PARKED, "address": ADDRESS},
+        True,
+        ["Warning NetworkDeviceUnknown"],
+    ),
+    "another address is announced": (
+        {"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9"}, "address": "10.0.0.9"},
+        True,
+        ["Warning NetworkDeviceUnknown", {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}],
+    ),
+}
+
+
+@pytest.mark.parametrize("ip", [ADDRESS, "0.0.0.0"])
+@pytest.mark.parametrize(("has", "read", "steps"), UNPLACED.values(), ids=UNPLACED.keys())
+def test_an_address_is_not_announced_before_its_device_is_known(
+    has: dict[str, Any], read: bool, steps: list[object], ip: str
+) -> None:
+    asked = service(ours=True, **{**has, "annotations": {NETWORK: "infra/vlan9", **has.get("annotations", {})}})
+    found = allocated(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}, ip=ip, address="")
+    assert outline(asked, found, network_devices={"infra/other": "eth1"}, mapping_known=read) == (
+        steps,
+        Wait("network_device"),
+    )
+
+
+def test_a_device_that_is_named_on_the_service_will_do() -> None:
+    asked = service(ours=True, annotations={**PARKED, NETWORK: "infra/vlan9", KUBE_VIP_INTERFACE: "bond7"})
+    found = allocated(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}, address="")
+    made = plan(asked, found, network_devices=None)
+    assert "on device bond7: no device is known" in said(made, Reason.NO_DEVICE)
+    assert made.outcome == Done()
+
+
+@pytest.mark.parametrize(("device", "words"), [("eth9", "on device eth9: "), ("", "on its default device: ")])
+def test_where_an_address_is_announced_whose_network_has_no_device_any_more(device: str, words: str) -> None:
+    asked = served(annotations={NETWORK: "infra/vlan9", **({KUBE_VIP_INTERFACE: device} if device else {})})
+    found = allocated(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"})
+    made = plan(asked, found, network_devices={"infra/other": "eth1"})
+    assert words in said(made, Reason.NO_DEVICE)
+    assert made.outcome == Done()
