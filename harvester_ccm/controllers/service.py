@@ -200,7 +200,6 @@ class ServiceController:
 
     async def _send(self, request: ServiceRequest, step: WriteStep, situation: Situation, state: ServiceState) -> None:
         key = situation.service.metadata.key
-        judge = write_refused if request.method == "PATCH" else failure_event
         try:
             if request.method == "PATCH":
                 await self._patch_service(request)
@@ -209,7 +208,8 @@ class ServiceController:
         except Conflict:
             raise
         except CCMError as error:
-            event = judge(error, self.runner.failures(key) + 1)
+            failures, is_patch = self.runner.failures(key) + 1, request.method == "PATCH"
+            event = write_refused(error, failures) if is_patch else failure_event(error, failures, situation.service)
             lost = unbooked_note(situation) if isinstance(step, CreateLoadBalancer) and event is not None else None
             for told in filter(None, (event, lost)):
                 self._emit(key, told, state)

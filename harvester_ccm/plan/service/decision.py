@@ -78,7 +78,7 @@ def _plan_unavailable(situation: Situation) -> ServicePlan:
         waiting = hold(service)
     if situation.harvester_problem is None and situation.waited < UNAVAILABLE_PATIENCE:
         return ServicePlan(waiting, Wait(WaitReason.HARVESTER_UNAVAILABLE, UNAVAILABLE_PATIENCE - situation.waited))
-    told = emit(harvester_unavailable(situation.harvester_problem))
+    told = emit(harvester_unavailable(situation.harvester_problem, service))
     return ServicePlan((*told, *waiting), Wait(WaitReason.HARVESTER_UNAVAILABLE))
 
 

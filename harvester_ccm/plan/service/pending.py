@@ -6,6 +6,7 @@ behind them what to do.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -24,9 +25,10 @@ from harvester_ccm.errors import (
     Unreachable,
     gist,
 )
+from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, WaitReason
-from harvester_ccm.names import Reason
+from harvester_ccm.names import SERVICE_FINALIZER, Reason
 
 CONTROLLER_PATIENCE: Final = 30.0
 """Seconds Harvester may take to look at a new load balancer before we tell; in bulk it serves about one a second."""
@@ -168,9 +170,25 @@ def backend_note(load_balancer: LoadBalancer) -> EventMessage | None:
     return None
 
 
-def harvester_unavailable(error: CCMError | None) -> EventMessage:
-    """Return what to tell the Services that wait while Harvester's load balancers cannot be read."""
-    return EventMessage("Warning", Reason.HARVESTER_UNAVAILABLE, _unavailable_text(error))
+def harvester_unavailable(error: CCMError | None, service: Service | None = None) -> EventMessage:
+    """Return what to tell the Services that wait while Harvester's load balancers cannot be read or written.
+
+    One that is being deleted waits for as long as that lasts: ``service`` hears how to let it go without Harvester.
+    """
+    text = _unavailable_text(error)
+    if service is not None and service.metadata.deleting:
+        text = f"{text}. {_without_harvester(service)}"
+    return EventMessage("Warning", Reason.HARVESTER_UNAVAILABLE, text)
+
+
+def _without_harvester(service: Service) -> str:
+    meta = service.metadata
+    others = [one for one in meta.finalizers or () if one != SERVICE_FINALIZER]
+    patch = json.dumps({"metadata": {"finalizers": others or None}}, separators=(",", ":"))
+    return (
+        "If that Harvester is gone for good, let the Service go with: kubectl patch service "
+        f"-n {meta.namespace} {meta.name} --type=merge -p '{patch}'"
+    )
 
 
 def _unavailable_text(error: CCMError | None) -> str:
@@ -214,7 +232,7 @@ def _fault(error: CCMError) -> str:
             return "Harvester cannot serve requests at the moment"
 
 
-def failure_event(error: CCMError, failures: int) -> EventMessage | None:
+def failure_event(error: CCMError, failures: int, service: Service | None = None) -> EventMessage | None:
     """Return what to tell a Service whose load balancer could not be written in Harvester; None while it is too early.
 
     ``failures`` is how often that was in a row. A fault that trying again may mend is told from the second one on.
@@ -227,7 +245,7 @@ def failure_event(error: CCMError, failures: int) -> EventMessage | None:
             text = " ".join(filter(None, ("Harvester refused the load balancer.", remedy(str(error)))))
             return EventMessage("Warning", Reason.SYNC_FAILED, f"{text} Harvester says: {error}")
         case _:
-            return harvester_unavailable(error)
+            return harvester_unavailable(error, service)
 
 
 def write_refused(error: CCMError, failures: int) -> EventMessage | None:

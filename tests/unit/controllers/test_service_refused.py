@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.errors import CCMError
+from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import SERVICE_FINALIZER
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, refused
 from tests.worlds.program_world import Harvester, Program, guest_server
@@ -124,3 +126,42 @@ async def test_a_guest_that_is_busy_is_no_refusal() -> None:
         program.create("web")
         await asyncio.sleep(60)
         assert program.told() == []
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["seen before", "never seen"])
+def test_a_service_that_waits_for_a_harvester_that_is_gone_says_how_it_is_let_go(seen: bool) -> None:
+    @jumping_time
+    async def run() -> None:
+        guest, harvester = guest_server(), Harvester()
+        program = Program(guest, harvester, "demo")
+        async with program.live():
+            program.create("web")
+            await asyncio.sleep(1)
+        guest.change(SERVICES, "shop/web", {"metadata": {"finalizers": [SERVICE_FINALIZER, "example.com/keep"]}})
+        async with program.live():
+            await asyncio.sleep(1 if seen else 0)
+            harvester.fault = lambda _call: Unreachable("no route")
+            harvester.break_watches()
+            guest.delete(SERVICES, "shop/web")
+            await asyncio.sleep(900)
+            (told,) = program.warnings("web")
+            assert "no route" in told
+            command = told.partition("If that Harvester is gone for good, let the Service go with: ")[2]
+            assert command.startswith("kubectl patch service -n shop web --type=merge -p '")
+            patch = json.loads(command.split("'")[1])
+            guest.change(SERVICES, "shop/web", patch)
+            assert guest.get(SERVICES, "shop/web")["metadata"]["finalizers"] == ["example.com/keep"]
+
+    run()
+
+
+@jumping_time
+async def test_a_service_that_stays_hears_nothing_of_letting_it_go() -> None:
+    guest, harvester = guest_server(), Harvester()
+    program = Program(guest, harvester, "demo")
+    harvester.fault = lambda _call: Unreachable("no route")
+    async with program.live():
+        program.create("web")
+        await asyncio.sleep(60)
+        (told,) = program.warnings("web")
+        assert "gone for good" not in told
