@@ -243,8 +243,13 @@ TOPOLOGY_RECORD: Final = catalogued(
     meaning="Zone and region that were taken from the VM: only those labels are removed when the VM loses its own.",
 )  # fmt: skip
 MACHINE_RECORD: Final = catalogued(
-    PREFIX + "virtual-machine", "Node", "annotation", "both", value="name of the VM",
-    meaning="VM whose UID is in the provider ID: the one that Harvester is asked for before the Node is deleted.",
+    PREFIX + "virtual-machine", "Node", "annotation", "both", value="`namespace/name` of the VM",
+    meaning="VM whose UID is in the provider ID: the one that Harvester is asked for before the Node is deleted. A "
+    "Node of a VM in another namespace is left alone. The name alone, from an earlier version, is read too.",
+)  # fmt: skip
+REPLACEMENT_RECORD: Final = catalogued(
+    PREFIX + "replacement-vm", "Node", "annotation", "both", value="UID of a VM",
+    meaning="VM that has taken the place of the one in the provider ID, which is gone and cannot be changed.",
 )  # fmt: skip
 NODE_NETWORK_RECORD: Final = catalogued(
     PREFIX + "node-network", "Node", "annotation", "both", value="`namespace/name` of a VM network",
@@ -352,6 +357,8 @@ class NodeReason(StrEnum):
     """Warning: the VM with the Node's name is another machine, by its UUID."""
     OTHER_PROVIDER = "OtherProvider"
     """Warning: the new Node has another provider's ID, and is left alone."""
+    VM_IN_OTHER_NAMESPACE = "VMInOtherNamespace"
+    """Warning: the Node is a VM of another namespace, as it says itself, and is left alone."""
     VM_OF_OTHER_NODE = "VMOfOtherNode"
     """Warning: the VM is another Node's already."""
     VM_REPLACED = "VMReplaced"

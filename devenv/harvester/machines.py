@@ -6,6 +6,7 @@ Nothing boots. A test says what happens: a VM starts, its guest agent reports ad
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,6 +18,7 @@ from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 
 VM_NAME_LABEL: Final = "harvesterhci.io/vmName"
+UUIDS_OF_NAMES: Final = uuid.UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
 
@@ -36,9 +38,14 @@ class Machine:
     labels: Mapping[str, str] = field(default_factory=dict)
     """More labels, on the VM and on its template."""
 
+    uuid_from_name: bool = False
+    """Whether the firmware UUID is made from the name, as in KubeVirt before 1.4: every VM of the name has it."""
+
     @property
     def system_uuid(self) -> str:
         """The firmware UUID, which the kubelet reads as the node's system UUID."""
+        if self.uuid_from_name:
+            return str(uuid.uuid5(UUIDS_OF_NAMES, self.name))
         digest = hashlib.md5(f"{self.namespace}/{self.name}".encode(), usedforsecurity=False).hexdigest()
         return "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:]))
 

@@ -249,7 +249,7 @@ def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get:
     lifecycle = plan_lifecycle(life) if LIFECYCLE_CONTROLLER in settings.controllers else LifecyclePlan()
     if lifecycle.request is not None:
         sent.append(_request_document(lifecycle.request))
-    events = (plan.done, *plan.notes, lifecycle.note)
+    events = (*(one for patch in plan.patches for one in patch.told), plan.done, *plan.notes, lifecycle.note)
     told: list[Document] = [{"event": event_document(event)} for event in events if event is not None]
     vmi = view.match.vm.vmi if view.match.vm else None
     taken = view.virtual_ips.addresses

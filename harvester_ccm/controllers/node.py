@@ -138,6 +138,7 @@ class NodeController:
                 request = patch_request(node, patch)
                 if request is not None:
                     node, written = await self._write(request), True
+                    self._tell(node, patch.told)
         except NotFound as error:
             # That it is gone is for the watch to say.
             raise Conflict(error.answer) from error
@@ -154,8 +155,11 @@ class NodeController:
                 provider_id=node.spec.provider_id,
                 addresses=shown,
             )
-        if plan.done is not None:
-            self._recorder.emit(NODES, node, plan.done, component=NODE_CONTROLLER)
+        self._tell(node, [plan.done] if plan.done else ())
+
+    def _tell(self, node: Node, events: Iterable[EventMessage]) -> None:
+        for event in events:
+            self._recorder.emit(NODES, node, event, component=NODE_CONTROLLER)
 
     async def _write(self, request: NodeRequest) -> Node:
         written = await self._guest.merge_patch(NODES, request.name, request.body, subresource=request.subresource)

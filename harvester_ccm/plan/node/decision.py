@@ -7,15 +7,16 @@ plan says what it waits for. Differences from the Go framework, which removes th
 
 * A Node whose VM has no usable address, or does not run, stays tainted. Go lets workloads on it.
 * Addresses, zone and region of an initialised Node follow the VM at every look; Go puts the taint back to that end.
-* The VM's name is recorded on the Node, so that after a restart the very VM can be asked for (``existence``). It
-  comes with what is written anyway, and only while the provider ID shows that it is this VM.
-* The network of the addresses is recorded on the Node, so that it is not guessed again (``interfaces``).
+* Namespace and name of the VM are recorded on the Node, so that after a restart the very VM can be asked for
+  (``existence``). It comes with what is written anyway, and only while the provider ID shows that it is this VM.
+* The network of the addresses is recorded on the Node, so that it is not guessed again (``interfaces``), and so is the
+  UID of a VM that has taken the place of the one in the provider ID.
 * The provider ID is written once, and only together with the initialisation, as in Go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,7 +25,7 @@ from harvester_ccm.errors import CCMError, Forbidden, NotServed
 from harvester_ccm.model.core import Node, format_provider_id, parse_provider_id
 from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import MACHINE_RECORD, NODE_NETWORK_RECORD, NodeReason
+from harvester_ccm.names import MACHINE_RECORD, NODE_NETWORK_RECORD, REPLACEMENT_RECORD, NodeReason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
 from harvester_ccm.plan.node.events import not_running
@@ -43,13 +44,12 @@ from harvester_ccm.plan.node.vms import VM, NodeStore
 
 _EMITTED_AFTER_INIT: Final = frozenset(
     {
-        NodeReason.VM_REPLACED,
         NodeReason.VM_AMBIGUOUS,
         NodeReason.VM_OF_OTHER_CLUSTER,
         NodeReason.VM_OF_OTHER_MACHINE,
         NodeReason.VM_OF_OTHER_NODE,
+        NodeReason.VM_IN_OTHER_NAMESPACE,
         NodeReason.NO_MANAGEMENT_NETWORK,
-        NodeReason.NETWORK_GUESSED,
         NodeReason.NO_INTERNAL_IP,
         NodeReason.EXCLUDED_ADDRESS_USED,
         NodeReason.PROVIDED_IP_INVALID,
@@ -61,6 +61,12 @@ _EMITTED_AFTER_INIT: Final = frozenset(
 )
 """What somebody has to correct. The rest (no VM, no address for a moment, Harvester away) happens to Nodes that are
 well, and to Nodes that are no VMs at all."""
+
+_RECORDED_BY: Final[Mapping[str, str]] = {
+    NodeReason.VM_REPLACED: REPLACEMENT_RECORD,
+    NodeReason.NETWORK_GUESSED: NODE_NETWORK_RECORD,
+}
+"""Guesses, and the annotation that each is recorded in. They are told when that is written: once for each Node."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +145,7 @@ def plan_node(view: NodeView) -> NodePlan:
         else plan_addresses(view.node, vm.vmi, settings=view.settings, virtual_ips=view.virtual_ips.addresses)
     )
     if uninitialized_taints(view.node) and not addresses.addresses and not was_initialised(view.node):
-        return _waiting(view, addresses, view.match.note)
+        return _waiting(view, addresses)
     return _writing(view, vm, addresses)
 
 
@@ -154,47 +160,56 @@ def _left_alone(view: NodeView) -> str:
     return f"nothing is decided while the addresses of load balancers {why}"
 
 
-def _waiting(view: NodeView, addresses: AddressPlan, match_note: EventMessage | None = None) -> NodePlan:
+def _waiting(view: NodeView, addresses: AddressPlan) -> NodePlan:
     problem = addresses.problem if uninitialized_taints(view.node) else None
-    return replace(_telling(view.node, addresses, match_note), waiting=problem)
+    return replace(_telling(view.node, _notes(view, addresses), addresses), waiting=problem)
 
 
 def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
     node = view.node
     tainted = bool(uninitialized_taints(node))
     topology = plan_topology(node, vm.vmi, follow=view.settings.vmi_controller)
+    notes = (*_notes(view, addresses), *topology.notes)
     provider_id = format_provider_id(vm.uid) if tainted and not node.spec.provider_id else None
+    change = _with_records(view, vm, addresses, topology.change)
+    told = tuple(note for note in notes if _RECORDED_BY.get(note.reason, "") in change.annotations)
     patches = (
         addresses_patch(node, addresses.addresses) if addresses.addresses else None,
-        identity_patch(node, provider_id, _with_records(node, vm, addresses, topology.change), initialised=tainted),
+        identity_patch(node, provider_id, change, told=told, initialised=tainted),
     )
     return replace(
-        _telling(node, addresses, view.match.note, topology.notes),
+        _telling(node, notes, addresses),
         patches=tuple(patch for patch in patches if patch is not None),
         done=EventMessage("Normal", NodeReason.SYNCED, "Node synced successfully") if tainted else None,
     )
 
 
-def _telling(
-    node: Node, addresses: AddressPlan, match_note: EventMessage | None, more: tuple[EventMessage, ...] = ()
-) -> NodePlan:
+def _notes(view: NodeView, addresses: AddressPlan) -> tuple[EventMessage, ...]:
+    return tuple(note for note in (addresses.problem, view.match.note, *addresses.notes) if note is not None)
+
+
+def _telling(node: Node, notes: Sequence[EventMessage], addresses: AddressPlan) -> NodePlan:
     """Return a plan that writes nothing, with what is emitted and what is only logged."""
-    notes = [note for note in (addresses.problem, match_note, *addresses.notes, *more) if note is not None]
-    emitted = tuple(note for note in notes if uninitialized_taints(node) or note.reason in _EMITTED_AFTER_INIT)
+    held = [note for note in notes if note.reason not in _RECORDED_BY]
+    emitted = tuple(note for note in held if uninitialized_taints(node) or note.reason in _EMITTED_AFTER_INIT)
     remarks = tuple(note for note in notes if note not in emitted)
     return NodePlan(notes=emitted, remarks=remarks, dropped=addresses.dropped)
 
 
-def _with_records(node: Node, vm: VM, addresses: AddressPlan, change: MetadataChange) -> MetadataChange:
-    """Return the change together with the records of the VM's name and of the network, where they are due.
+def _with_records(view: NodeView, vm: VM, addresses: AddressPlan, change: MetadataChange) -> MetadataChange:
+    """Return the change together with the records of the VM and of the network, where they are due.
 
-    They come with what is written anyway. The network of a VM with several is worth a write of its own: while the guest
-    agent is silent about it, nothing else tells that the addresses of another one are not the Node's.
+    They come with what is written anyway. What was guessed is worth a write of its own: a VM in the place of another
+    one, and the network of a VM with several. While the guest agent is silent about that, nothing else tells that the
+    addresses of another one are not the Node's.
     """
+    node = view.node
     written = uninitialized_taints(node) or change.labels or change.annotations
     records = {}
     if written and (not node.spec.provider_id or parse_provider_id(node.spec.provider_id) == vm.uid):
-        records[MACHINE_RECORD] = vm.name
+        records[MACHINE_RECORD] = vm.object.metadata.key
+    if view.match.note is not None:
+        records[REPLACEMENT_RECORD] = vm.uid
     if addresses.addresses and addresses.nic is not None and (written or addresses.nic.guessed_among):
         records[NODE_NETWORK_RECORD] = addresses.nic.network
     due = {key: value for key, value in records.items() if node.metadata.annotation(key) != value}

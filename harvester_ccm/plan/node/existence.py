@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -11,9 +10,9 @@ from typing import Final
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import VirtualMachine
-from harvester_ccm.names import MACHINE_RECORD, NodeReason
-from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm, is_stranger, match_vm
-from harvester_ccm.plan.node.vms import VM, NodeStore, VMIndex, phase
+from harvester_ccm.names import NodeReason
+from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm, match_vm
+from harvester_ccm.plan.node.vms import VM, NodeStore, VMIndex, is_elsewhere, phase, recorded_vm
 
 _RUNNING: Final = frozenset({"Paused", "Migrating"})
 _NOT_STARTING: Final = frozenset(
@@ -28,7 +27,6 @@ _NOT_STARTING: Final = frozenset(
 )
 """States of a VM that should run and cannot: no guest is there."""
 _GOING_DOWN: Final = frozenset({"Stopped", "Stopping", "Terminating"})
-_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -96,11 +94,13 @@ class ClusterCheck:
 
 def check_cluster(nodes: Iterable[Node], index: VMIndex) -> ClusterCheck:
     """Return the check over all Nodes of the cluster."""
-    managed = [n for n in nodes if parse_provider_id(n.spec.provider_id) and not n.metadata.deleting]
-    matches = [(n, find_vm(n, index)) for n in managed]
+    ours = [n for n in nodes if parse_provider_id(n.spec.provider_id) and not n.metadata.deleting]
+    # A Node of another namespace is another program's, which sees its VM.
+    found = [(n, find_vm(n, index)) for n in ours]
+    matches = [(n, m) for n, m in found if m.vm is not None or not is_elsewhere(n, index.cluster.namespace)]
     missing = [n for n, match in matches if match.vm is None]
     return ClusterCheck(
-        managed=len(managed),
+        managed=len(matches),
         missing=frozenset(n.metadata.name for n in missing),
         missing_ready=frozenset(n.metadata.name for n in missing if n.ready == "True"),
         replaced=sum(1 for _, match in matches if match.vm and match.by is not MatchedBy.PROVIDER_ID),
@@ -121,8 +121,8 @@ def vm_existence(
         return VMExistence(Existence.PRESENT, match.vm, namesake=namesake, detail=f"found by {match.by}")
     if not _is_lost(node, match):
         detail = match.problem.message if match.problem else "not asked"
-        return VMExistence(Existence.UNKNOWN, stranger=is_stranger(match), detail=detail)
-    name = proven_name(node, seen_name)
+        return VMExistence(Existence.UNKNOWN, stranger=match.stranger, detail=detail)
+    name = seen_name or recorded_vm(node)[1] or None
     uncertain = _why_uncertain(store, node, name)
     if uncertain:
         return VMExistence(Existence.UNKNOWN, detail=uncertain, unprovable=True)
@@ -138,7 +138,12 @@ def vm_existence(
 def _is_lost(node: Node, match: Match) -> bool:
     """Return whether a Node that is not ready has no VM by the lists and had one: an absence of it could count."""
     not_found = match.problem is not None and match.problem.reason is NodeReason.VM_NOT_FOUND
-    return not_found and node.ready != "True" and parse_provider_id(node.spec.provider_id) is not None
+    return (
+        not_found
+        and not match.stranger
+        and node.ready != "True"
+        and parse_provider_id(node.spec.provider_id) is not None
+    )
 
 
 def _why_uncertain(store: NodeStore, node: Node, name: str | None) -> str:
@@ -152,15 +157,6 @@ def _why_uncertain(store: NodeStore, node: Node, name: str | None) -> str:
             f"kubectl delete node {node.metadata.name}"
         )
     return ""
-
-
-def proven_name(node: Node, remembered: str | None) -> str | None:
-    """Return the name under which this Node's VM was last seen, now or by an earlier process; None for never.
-
-    The Node's own name proves nothing: its VM may have another one and still run.
-    """
-    recorded = node.metadata.annotation(MACHINE_RECORD) or ""
-    return remembered or (recorded if _OBJECT_NAME.fullmatch(recorded) else None)
 
 
 def is_certain_absence(error: CCMError, vm_name: str) -> bool:

@@ -3,11 +3,14 @@
 Asked in this order: provider ID, the kubelet's system UUID, the guest agent's host name, the name. Differences from
 the Go provider, which knows host name and name only and keeps the host names in memory:
 
-* A VM marked as another cluster's is never found by host name or name; it is by provider ID and system UUID, which
-  cannot be equal by chance.
+* A VM marked as another cluster's is never found by host name or name. It is by provider ID, and by a system UUID that
+  cannot be equal by chance: KubeVirt before 1.4 makes the UUID of a VM from its name.
 * A VM that is another Node's by provider ID is not found by host name or name either.
 * A VM whose firmware UUID contradicts the Node's system UUID is not found by host name or name either.
-* A Node with another provider's ID has no VM, whatever else it shows.
+* A Node with another provider's ID has no VM, whatever else it shows; nor has one that is recorded as a VM of another
+  namespace.
+* Where the VM in the provider ID is not there, another one takes its place only if something shows that this is the
+  Node's namespace: its record, the VMs of most Nodes, or the UUID. Else namesakes in a wrong namespace would be taken.
 * A host name may be a full domain name where the Node's name is short, and the other way round.
 * Two VMs that claim one Node are an error that names both; Go takes the one seen last.
 """
@@ -24,14 +27,13 @@ from harvester_ccm.errors import Forbidden
 from harvester_ccm.model.core import Node, is_of_other_provider, parse_provider_id
 from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
+from harvester_ccm.names import MACHINE_RECORD, NODE_DRIVER, REPLACEMENT_RECORD, VM_CLUSTER, VM_CREATOR, NodeReason
 from harvester_ccm.plan.node.events import harvester_note, warning
 from harvester_ccm.plan.node.patch import uninitialized_taints
-from harvester_ccm.plan.node.vms import VM, Membership, NodeStore, VMIndex
+from harvester_ccm.plan.node.vms import VM, Membership, NodeStore, VMIndex, is_elsewhere, recorded_vm
 
 _SEARCHED: Final = frozenset({NodeReason.VM_NOT_FOUND, NodeReason.VM_AMBIGUOUS})
 _PASSING: Final = frozenset({NodeReason.VM_NOT_FOUND, NodeReason.HARVESTER_FORBIDDEN, NodeReason.HARVESTER_UNAVAILABLE})
-_NOT_OURS: Final = frozenset({NodeReason.OTHER_PROVIDER, NodeReason.VM_OF_OTHER_MACHINE})
 
 
 class MatchedBy(StrEnum):
@@ -51,6 +53,8 @@ class Match:
     by: MatchedBy | None = None
     problem: EventMessage | None = None
     """Set exactly when there is no VM."""
+    stranger: bool = False
+    """Whether what is known of the Node says that it is no machine of ours: nothing of it is changed."""
     note: EventMessage | None = None
     """An oddity of a VM that was found."""
 
@@ -58,7 +62,7 @@ class Match:
 def match_vm(store: NodeStore, node: Node) -> Match:
     """Return the Node's VM. While Harvester cannot be read, that is the reason why there is none."""
     match = find_vm(node, store.index())
-    problem = unreadable(store) if match.vm is None else None
+    problem = unreadable(store) if match.vm is None and not match.stranger else None
     return Match(problem=problem) if problem is not None else match
 
 
@@ -73,11 +77,6 @@ def unreadable(store: NodeStore) -> EventMessage | None:
     return None
 
 
-def is_stranger(match: Match) -> bool:
-    """Return whether what is known of the Node says that it is no machine of ours: nothing of it is changed."""
-    return match.problem is not None and match.problem.reason in _NOT_OURS
-
-
 def node_matches(store: NodeStore) -> NodeMatches:
     """Return which VM each Node is. Where VMs may not be listed, what its provider ID and record say has to do."""
     read = all(one.synced or isinstance(one.problem, Forbidden) for one in (store.vms, store.vmis))
@@ -88,7 +87,7 @@ def node_matches(store: NodeStore) -> NodeMatches:
         if match.vm is not None:
             names[name] = match.vm.name
         elif ours and not store.vms.synced:
-            names[name] = node.metadata.annotation(MACHINE_RECORD) or name
+            names[name] = recorded_vm(node)[1] or name
         elif not uninitialized_taints(node) and not (ours and _is_missing(match)):
             strangers.add(name)
     return NodeMatches(names, frozenset(strangers), known=read)
@@ -111,25 +110,56 @@ def find_vm(node: Node, index: VMIndex) -> Match:
     A provider ID whose VM no longer exists does not end the search: a VM that was restored from a backup under its
     old name has a new UID and is still the Node's, as it is for the Go provider. The match then has a note.
     """
-    if is_of_other_provider(node.spec.provider_id):
-        return Match(problem=_of_other_provider(node))
     uid = parse_provider_id(node.spec.provider_id)
     if uid is not None and uid in index.by_uid:
         return Match(index.by_uid[uid], MatchedBy.PROVIDER_ID)
-    if not index.synced:
-        text = f"The VMs in Harvester namespace {index.cluster.namespace} have not been read completely yet"
-        return Match(problem=warning(NodeReason.HARVESTER_UNAVAILABLE, text, subject="unsynced"))
+    ruled_out = _ruled_out(node, index)
+    if ruled_out is not None:
+        return ruled_out
     match = _by_system_uuid(node, index) or _by_hostname(node, index) or _by_name(node, index)
     if match is None:
         return Match(problem=_not_found(node, index))
     if match.vm is None or uid is None:
         return match
+    if not _is_right_namespace(node, match, index):
+        return Match(problem=_doubtful(node, match.vm, index), stranger=True)
     return Match(match.vm, match.by, note=_replaced(node, match.vm))
+
+
+def _ruled_out(node: Node, index: VMIndex) -> Match | None:
+    """Return why no VM is looked for beyond the one in the provider ID; None when one is."""
+    if is_of_other_provider(node.spec.provider_id):
+        return Match(problem=_of_other_provider(node), stranger=True)
+    if not index.synced:
+        text = f"The VMs in Harvester namespace {index.cluster.namespace} have not been read completely yet"
+        return Match(problem=warning(NodeReason.HARVESTER_UNAVAILABLE, text, subject="unsynced"))
+    if is_elsewhere(node, index.cluster.namespace):
+        return Match(problem=_elsewhere(node, index), stranger=True)
+    return None
+
+
+def _is_right_namespace(node: Node, match: Match, index: VMIndex) -> bool:
+    """Return whether more than a name says that the VMs of this namespace are those of this cluster."""
+    vm = match.vm
+    if vm is None:
+        return False
+    recorded = recorded_vm(node) == (index.cluster.namespace, vm.name)
+    known = node.metadata.annotation(REPLACEMENT_RECORD) == vm.uid
+    same_uuid = match.by is MatchedBy.SYSTEM_UUID and not vm.uuid_is_made_from_name
+    return recorded or known or same_uuid or 2 * _vms_of_nodes(index) > len(index.claims)
+
+
+def _vms_of_nodes(index: VMIndex) -> int:
+    """Return how many VMs in the provider IDs of Nodes are in our namespace."""
+    return len(index.claims.keys() & index.by_uid.keys())
 
 
 def _by_system_uuid(node: Node, index: VMIndex) -> Match | None:
     uuid = node.status.node_info.system_uuid.strip().lower()
-    group = _best(index.by_firmware.get(uuid, ()), node, index) if uuid else ()
+    found = index.by_firmware.get(uuid, ()) if uuid else ()
+    group = _best(
+        (m for m in found if not (m.membership is Membership.FOREIGN and m.uuid_is_made_from_name)), node, index
+    )
     if len(group) > 1:
         # Copies of a VM can share the UUID; what else the Node shows tells them apart.
         names = node.metadata.name
@@ -156,7 +186,7 @@ def _by_name(node: Node, index: VMIndex) -> Match | None:
     if _claimed(vm, node, index):
         return Match(problem=_of_other_node(vm, index))
     if _is_other_machine(vm, node):
-        return Match(problem=_of_other_machine(vm, node, index))
+        return Match(problem=_of_other_machine(vm, node, index), stranger=True)
     return Match(vm, MatchedBy.NAME)
 
 
@@ -234,6 +264,31 @@ def _of_other_machine(vm: VM, node: Node, index: VMIndex) -> EventMessage:
         f"{vm.firmware_uuid}, and the Node's system UUID is {node.status.node_info.system_uuid}. Nothing is changed on "
         "the Node. Check the namespace and the server in the cloud-config",
         subject=vm.firmware_uuid,
+    )
+
+
+def _elsewhere(node: Node, index: VMIndex) -> EventMessage:
+    recorded, namespace = node.metadata.annotation(MACHINE_RECORD) or "", index.cluster.namespace
+    namesake, serves_others = index.by_name.get(node.metadata.name), _vms_of_nodes(index) > 0
+    # A program for each of several namespaces is no mistake.
+    reason = NodeReason.VM_NOT_FOUND if serves_others and namesake is None else NodeReason.VM_IN_OTHER_NAMESPACE
+    return warning(
+        reason,
+        f"Annotation {MACHINE_RECORD} says that this Node is VM {recorded}, and the cloud-config names namespace "
+        f"{namespace}. Nothing is changed on the Node. Check the namespace in the cloud-config; if the VM was moved, "
+        "delete the Node and restart its kubelet",
+        subject=recorded,
+    )
+
+
+def _doubtful(node: Node, vm: VM, index: VMIndex) -> EventMessage:
+    return warning(
+        NodeReason.VM_OF_OTHER_MACHINE,
+        f"VM {index.cluster.namespace}/{vm.name} looks like this Node's, but the VM in the provider ID "
+        f"{node.spec.provider_id} is not there, nor are those of most Nodes. Nothing is changed on the Node. Check "
+        "the namespace and the server in the cloud-config. If the VMs were made anew, delete the Node and restart its "
+        "kubelet",
+        subject=vm.uid,
     )
 
 

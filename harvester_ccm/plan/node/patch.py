@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from harvester_ccm.model.core import Node, NodeAddress, Taint, parse_provider_id
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import UNINITIALIZED_TAINT
 
 
@@ -25,6 +26,8 @@ class NodePatch:
 
     body: Mapping[str, Mapping[str, object]]
     subresource: Literal["status"] | None = None
+    told: tuple[EventMessage, ...] = ()
+    """Events for when it was written: what is told once for each change of the Node."""
     initialised: bool = False
     """Whether the uninitialized taints go with it. ``patch_request`` adds that, bound to the Node's version then."""
 
@@ -57,7 +60,12 @@ class MetadataChange:
 
 
 def identity_patch(
-    node: Node, provider_id: str | None, change: MetadataChange, *, initialised: bool = False
+    node: Node,
+    provider_id: str | None,
+    change: MetadataChange,
+    *,
+    told: tuple[EventMessage, ...] = (),
+    initialised: bool = False,
 ) -> NodePatch | None:
     """Return the patch for provider ID, labels and annotations, or None when there is nothing to write.
 
@@ -70,7 +78,7 @@ def identity_patch(
     body["metadata"] |= {key: dict(values) for key, values in changes.items() if values}
     if provider_id is not None:
         body["spec"] = {"providerID": provider_id}
-    return NodePatch(body, initialised=initialised)
+    return NodePatch(body, told=told, initialised=initialised)
 
 
 def addresses_patch(node: Node, addresses: Sequence[NodeAddress]) -> NodePatch | None:

@@ -12,14 +12,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final, Protocol
+from uuid import UUID, uuid5
 
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import InstanceSpec, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.model.lister import Lister
-from harvester_ccm.names import NODE_DRIVER, VM_CLUSTER, VM_CREATOR
+from harvester_ccm.names import MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR
 
 _HOSTNAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_UUIDS_OF_NAMES: Final = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
+"""Space in which KubeVirt before 1.4 makes firmware UUIDs from the names of VMs."""
 _UNSET_HOSTNAMES: Final = frozenset({"localhost", "localhost.localdomain", "localhost.localdomain6"})
 """What a guest calls itself before it got a name; many VMs do at the same time."""
 
@@ -67,6 +71,11 @@ class VM:
         template = self.object.spec.template
         running = _firmware_uuid(self.vmi.spec) if self.vmi else ""
         return running or _firmware_uuid(template.spec if template else None)
+
+    @property
+    def uuid_is_made_from_name(self) -> bool:
+        """Whether every VM of this name has this firmware UUID, in every namespace and every Harvester."""
+        return self.firmware_uuid == str(uuid5(_UUIDS_OF_NAMES, self.name))
 
     @property
     def cluster_label(self) -> str:
@@ -175,6 +184,21 @@ def claims_of(nodes: Iterable[Node]) -> dict[str, str]:
     """Return VM UID to Node name for the Nodes that carry a provider ID of ours."""
     pairs = ((parse_provider_id(node.spec.provider_id), node.metadata.name) for node in nodes)
     return {uid: name for uid, name in pairs if uid is not None}
+
+
+def recorded_vm(node: Node) -> tuple[str, str]:
+    """Return namespace and name of the VM that the Node is recorded to be.
+
+    The namespace is empty where an earlier version wrote the name alone; both are where nothing usable is written.
+    """
+    namespace, _, name = (node.metadata.annotation(MACHINE_RECORD) or "").rpartition("/")
+    usable = _OBJECT_NAME.fullmatch(name) and (not namespace or _OBJECT_NAME.fullmatch(namespace))
+    return (namespace, name) if usable else ("", "")
+
+
+def is_elsewhere(node: Node, namespace: str) -> bool:
+    """Return whether the Node is recorded to be a VM of another namespace."""
+    return recorded_vm(node)[0] not in {"", namespace}
 
 
 def node_identities(node: Node) -> tuple[str, ...]:

@@ -125,6 +125,6 @@ async def test_cloud_config_for_the_wrong_namespace(
     run = stage.run(flags=flags, cloud_config=wrong_config)
     await stage.logged(run, "became leader")
     for name in names:
-        assert "Check the namespace in the cloud-config" in await cluster.hears(name, "NodeDeletionHeld")
+        assert "Check the namespace in the cloud-config" in await cluster.hears(name, "VMInOtherNamespace")
     assert {name: addresses_of(cluster.node(name)) for name in names} == before
     assert "node deleted" not in run.log

@@ -196,6 +196,29 @@ async def test_full_pass_repairs_what_no_event_told() -> None:
 
 
 @jumping_time
+async def test_guesses_are_told_once_for_each_node_and_not_at_every_start() -> None:
+    scene = NodeWorld()
+    vms = [machine(f"w{number}", networks=("default/mgmt", "default/vlan5")) for number in range(3)]
+    for vm in vms:
+        scene.boot(vm, "10.0.0.1", "192.168.5.1")
+        scene.join(vm.name, system_uuid=vm.system_uuid)
+    async with scene.live():
+        await initialised(scene, [vm.name for vm in vms])
+        scene.destroy(vms[0])
+        scene.boot(vms[0], "10.0.0.1", "192.168.5.1")
+        await until(lambda: "VMReplaced" in scene.told("w0"))
+        await asyncio.sleep(60)
+    once = {"w0": ["ManagementNetworkGuessed", "Synced", "VMReplaced"], "w1": ["ManagementNetworkGuessed", "Synced"]}
+    for _ in range(3):
+        assert {name: sorted(scene.told(name)) for name in once} == once
+        scene = NodeWorld(after=scene)
+        scene.guest_server.calls.clear()
+        async with scene.live():
+            await asyncio.sleep(60)
+        assert scene.node_writes() == []
+
+
+@jumping_time
 async def test_joined_again_under_the_same_name() -> None:
     scene = NodeWorld()
     scene.boot(ZONED, "10.0.0.1")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from harvester_ccm.names import SHUTDOWN_TAINT, ZONE
+from harvester_ccm.names import MACHINE_RECORD, SHUTDOWN_TAINT, ZONE
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Document
 from tests.worlds.node_world import NAMESPACE, NODE, PERIOD, TAINT, VM, VMI, NodeWorld, initialised, machine, until
@@ -42,7 +42,7 @@ def stranger(kind: str) -> Document:
 
 
 def happen(scene: NodeWorld, dice: Random) -> None:
-    """Let something happen to the namesake, or to the Node by another's hand."""
+    """Let something happen to the namesake of w1, or to the Node by another's hand."""
     running = f"{NAMESPACE}/w1" in scene.harvester_server.objects.get(VMI, {})
     events: dict[str, Callable[[], object]] = {
         "report": lambda: scene.report(NAMESAKE, *dice.sample(["10.9.9.9", "10.9.9.8", "fd00::9"], dice.randint(0, 2))),
@@ -148,3 +148,58 @@ async def test_vm_that_took_the_name_of_one_that_is_gone_does_not_shut_the_node_
         await asyncio.sleep(300)
     assert scene.taints("w1") == []
     assert scene.names() == {"w1", "w2"}
+
+
+@pytest.mark.parametrize("label", ["", "demo"], ids=["no mark", "mark of this cluster"])
+@pytest.mark.parametrize("seed", range(6))
+def test_wrong_namespace_full_of_namesakes_changes_nothing(label: str, seed: int) -> None:
+    """A staging copy, or another Harvester: names, marks and UUIDs are the same, only the UIDs of the VMs not."""
+
+    @jumping_time
+    async def run() -> None:
+        dice, scene = Random(seed), NodeWorld()
+        names = ["w1", "w2", "w3"]
+        for name in names:
+            copy = machine(name, cluster=label, zone="zone-x", uuid_from_name=True)
+            scene.boot(copy, "10.9.9.9")
+            document = stranger("machine of another namespace")
+            document["metadata"]["name"] = name
+            document["spec"]["providerID"] = f"harvester://elsewhere-{name}"
+            document["status"]["nodeInfo"]["systemUUID"] = copy.system_uuid
+            scene.guest_server.put(NODE, document)
+        async with scene.live():
+            await asyncio.sleep(2 * PERIOD)
+            assert scene.told() == ["VMOfOtherMachine"] * 3
+            for _ in range(30):
+                happen(scene, dice)
+                await asyncio.sleep(dice.choice([0, 0.1, 1, 30]))
+            scene.destroy(machine("w2"))
+            scene.say_ready("w2", "False")
+            await asyncio.sleep(1800)
+        assert scene.node_writes() == []
+        assert scene.names() == set(names)
+        assert set(scene.told()) == {"VMOfOtherMachine", "NodeDeletionHeld"}
+        assert scene.asked() == []
+
+    run()
+
+
+@jumping_time
+async def test_two_programs_of_one_cluster_leave_each_others_nodes_alone() -> None:
+    """Machine pools in two namespaces, and a program for each; the VM of a Node of the other one is never missing."""
+    scene = NodeWorld()
+    ours, theirs = machine("w1"), "w9"
+    scene.boot(ours, "10.0.0.1")
+    async with scene.live():
+        scene.join("w1", system_uuid=ours.system_uuid)
+        await initialised(scene, ["w1"])
+        assert scene.stored("w1")["metadata"]["annotations"][MACHINE_RECORD] == f"{NAMESPACE}/w1"
+        document = stranger("machine of another namespace")
+        document["metadata"] |= {"name": theirs, "annotations": {MACHINE_RECORD: "staging/w9"}}
+        scene.guest_server.put(NODE, document)
+        written = len(scene.node_writes())
+        for ready in ("False", "Unknown"):
+            scene.say_ready(theirs, ready)
+            await asyncio.sleep(900)
+        assert scene.names() == {"w1", "w9"}
+        assert (scene.asked(), scene.node_writes()[written:], scene.told("w9")) == ([], [], [])

@@ -88,7 +88,7 @@ def test_initialisation_in_its_order() -> None:
                         },
                         "annotations": {
                             "cloudprovider.harvesterhci.io/topology": '{"region":"us-west","zone":"us-west-1a"}',
-                            "cloudprovider.harvesterhci.io/virtual-machine": "w1",
+                            "cloudprovider.harvesterhci.io/virtual-machine": "prod/w1",
                             "cloudprovider.harvesterhci.io/node-network": "prod/mgmt",
                         },
                     },
@@ -101,6 +101,7 @@ def test_initialisation_in_its_order() -> None:
     )
 
 
+RECORD = "cloudprovider.harvesterhci.io/virtual-machine"
 A1 = "I 10.0.0.1, E 132.143.154.163, H w1"
 
 
@@ -116,7 +117,7 @@ A1 = "I 10.0.0.1, E 132.143.154.163, H w1"
             id="host name is the Node's name",
         ),
         pytest.param(
-            node(taints=[UNINITIALIZED], provider_id="harvester://before"),
+            node(taints=[UNINITIALIZED], provider_id="harvester://before", annotations={RECORD: "prod/w1"}),
             None,
             "harvester://before",
             A1,
@@ -261,14 +262,20 @@ def test_provider_id_is_only_written_with_the_initialisation() -> None:
 
 def test_configuration_faults_are_told_after_the_initialisation_too() -> None:
     several = instance(networks=[("nic-1", "prod/a"), ("nic-2", "prod/b")], ips=["10.0.0.1"])
-    plan = planned(node(addresses=pairs("I 10.0.0.1, H w1")), machines(several))
-    assert [note.reason.name for note in plan.notes] == ["NETWORK_GUESSED"]
+    known = node(addresses=pairs("I 10.0.0.1, H w1"))
+    plan = planned(known, machines(several))
+    assert [note.reason.name for patch in plan.patches for note in patch.told] == ["NETWORK_GUESSED"]
+    again = planned(applied(known, plan), machines(several))
+    assert (again.patches, again.notes) == ((), ()), "once for each Node"
 
 
 def test_restored_vm_is_told_and_served() -> None:
-    known = node(provider_id="harvester://before", addresses=pairs("I 10.0.0.9, H w1"))
+    here = {RECORD: "prod/w1"}
+    known = node(provider_id="harvester://before", addresses=pairs("I 10.0.0.9, H w1"), annotations=here)
     plan = planned(known)
-    assert [note.reason.name for note in plan.notes] == ["VM_REPLACED"]
+    assert [[note.reason.name for note in patch.told] for patch in plan.patches] == [[], ["VM_REPLACED"]]
+    again = planned(applied(known, plan))
+    assert (again.patches, again.notes) == ((), ()), "once for each VM"
     assert applied(known, plan).spec.provider_id == "harvester://before"
 
 
@@ -318,20 +325,22 @@ def test_planning_again_after_the_plan_writes_nothing(
         assert plan.waiting is not None
 
 
-RECORD = "cloudprovider.harvesterhci.io/virtual-machine"
-
-
 @pytest.mark.parametrize(
     ("target", "labels", "recorded"),
     [
-        pytest.param(node(taints=[UNINITIALIZED]), {}, "vm-1", id="new"),
-        pytest.param(node(taints=[UNINITIALIZED], provider_id="harvester://uid-vm-1"), {}, "vm-1", id="again"),
+        pytest.param(node(taints=[UNINITIALIZED]), {}, "prod/vm-1", id="new"),
+        pytest.param(node(taints=[UNINITIALIZED], provider_id="harvester://uid-vm-1"), {}, "prod/vm-1", id="again"),
         pytest.param(node(taints=[UNINITIALIZED], provider_id="harvester://before"), {}, None, id="VM was replaced"),
         pytest.param(node(provider_id="harvester://uid-vm-1"), {}, None, id="nothing else to write"),
-        pytest.param(node(provider_id="harvester://uid-vm-1"), {ZONE: "z1"}, "vm-1", id="with another change"),
+        pytest.param(node(provider_id="harvester://uid-vm-1"), {ZONE: "z1"}, "prod/vm-1", id="with another change"),
         pytest.param(
-            node(taints=[UNINITIALIZED], provider_id="harvester://uid-vm-1", annotations={RECORD: "vm-1"}), {}, None,
-            id="recorded already",
+            node(taints=[UNINITIALIZED], provider_id="harvester://uid-vm-1", annotations={RECORD: "prod/vm-1"}), {},
+            None, id="recorded already",
+        ),
+        pytest.param(node(provider_id="harvester://uid-vm-1", annotations={RECORD: "vm-1"}), {}, None, id="name alone"),
+        pytest.param(
+            node(provider_id="harvester://uid-vm-1", annotations={RECORD: "vm-1"}), {ZONE: "z1"}, "prod/vm-1",
+            id="name alone, with another change",
         ),
     ],
 )  # fmt: skip

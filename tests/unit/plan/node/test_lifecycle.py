@@ -18,7 +18,6 @@ from harvester_ccm.plan.node.existence import (
     LiveGet,
     VMExistence,
     check_cluster,
-    proven_name,
     vm_existence,
 )
 from harvester_ccm.plan.node.lifecycle import (
@@ -47,6 +46,7 @@ from tests.worlds.node_objects import (
 )
 
 OURS = "harvester://uid-w1"
+RECORD = "cloudprovider.harvesterhci.io/virtual-machine"
 GONE = VMExistence(Existence.ABSENT, detail="404")
 UNSURE = VMExistence(Existence.UNKNOWN, detail="timed out")
 RUNNING = VMExistence(Existence.PRESENT, VM(vm(), instance()))
@@ -427,8 +427,8 @@ def test_only_a_certain_404_means_gone(error: CCMError, existence: Existence) ->
             id="list behind: made again meanwhile",
         ),
         pytest.param(
-            node(provider_id="harvester://gone", ready="False"), ["w1"], True, None, Existence.PRESENT,
-            id="restored under its name",
+            node(provider_id="harvester://gone", ready="False", annotations={RECORD: "prod/w1"}), ["w1"], True, None,
+            Existence.PRESENT, id="restored under its name",
         ),
     ],
 )  # fmt: skip
@@ -457,12 +457,13 @@ def test_probe_is_asked_for_only_where_it_can_decide() -> None:
         assert existence_of(target, ["w2"]).vm_to_get is None
 
 
-RECORD = "cloudprovider.harvesterhci.io/virtual-machine"
-
-
 @pytest.mark.parametrize(
     ("recorded", "remembered", "name"),
     [
+        pytest.param("prod/vm-1", None, "vm-1", id="seen by an earlier process, with its namespace"),
+        pytest.param("staging/vm-1", None, None, id="of another namespace"),
+        pytest.param("staging/vm-1", "vm-1", None, id="of another namespace, whatever was seen"),
+        pytest.param("prod/team/vm-1", None, None, id="two namespaces"),
         pytest.param(None, None, None, id="never seen: not the Node's own name"),
         pytest.param(None, "vm-1", "vm-1", id="seen by this process"),
         pytest.param("vm-1", None, "vm-1", id="seen by an earlier process"),
@@ -473,7 +474,9 @@ RECORD = "cloudprovider.harvesterhci.io/virtual-machine"
 )
 def test_name_that_is_asked_for(recorded: str | None, remembered: str | None, name: str | None) -> None:
     annotations = {} if recorded is None else {RECORD: recorded}
-    assert proven_name(node("w1", annotations=annotations), remembered) == name
+    target = node("w1", provider_id="harvester://gone", ready="False", annotations=annotations)
+    store = ListedNodes(Inventory(nodes=(target,), vms=(vm("w2"),)), CLUSTER)
+    assert vm_existence(store, target, seen_name=remembered).vm_to_get == name
 
 
 @pytest.mark.parametrize(
@@ -514,6 +517,8 @@ def test_survey_counts_our_nodes_only() -> None:
         node("d", provider_id="harvester://gone-d", deleting=True),
         node("e"),
         node("f", provider_id="k3s://f"),
+        node("g", provider_id="harvester://gone-g", annotations={RECORD: "staging/g"}),
+        node("h", provider_id="harvester://gone-h", annotations={RECORD: "staging/h"}, ready="False"),
     ]
     assert check_cluster(nodes, index([vm("a")])) == ClusterCheck(
         3, frozenset({"b", "c"}), frozenset({"c"}), confirmed=1
@@ -524,7 +529,7 @@ def test_only_the_very_vm_of_a_ready_node_confirms_our_view() -> None:
     nodes = [
         node("a", provider_id="harvester://uid-a"),
         node("b", provider_id="harvester://uid-b", ready="False"),
-        node("namesake", provider_id="harvester://elsewhere-1"),
+        node("namesake", provider_id="harvester://elsewhere-1", annotations={RECORD: "prod/namesake"}),
         node("copied", provider_id="harvester://elsewhere-2", system_uuid="aa-1"),
     ]
     vms = [vm("a"), vm("b"), vm("namesake"), vm("copy", firmware="aa-1")]

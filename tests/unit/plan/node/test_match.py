@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from uuid import UUID, uuid5
 
 import pytest
 
@@ -19,11 +20,12 @@ from harvester_ccm.plan.node.vms import (
 )
 from tests.worlds.node_objects import CLUSTER, FOREIGN, OWN, index, instance, node, vm
 
-UUID = "5F3C0000-0000-4000-8000-00000000000A"
+OTHERS = [node("w2", provider_id="harvester://uid-w2")]
+FIRMWARE = "5F3C0000-0000-4000-8000-00000000000A"
 MACHINES: Mapping[str, VMIndex] = {
     "own": index([vm("w1", labels=OWN), vm("w2", labels=OWN)]),
     "foreign": index([vm("w1", labels=FOREIGN)]),
-    "renamed": index([vm("vm-1", labels=OWN, firmware=UUID.lower())]),
+    "renamed": index([vm("vm-1", labels=OWN, firmware=FIRMWARE.lower())]),
 }
 
 
@@ -38,7 +40,7 @@ MACHINES: Mapping[str, VMIndex] = {
     ],
 )
 def test_evidence_in_its_order(machines: str, provider_id: str, expected: tuple[str, str]) -> None:
-    match = find_vm(node(provider_id=provider_id, system_uuid=UUID), MACHINES[machines])
+    match = find_vm(node(provider_id=provider_id, system_uuid=FIRMWARE), MACHINES[machines])
     assert match.vm is not None
     assert (match.vm.name, match.by) == expected
     assert match.problem is None
@@ -47,7 +49,7 @@ def test_evidence_in_its_order(machines: str, provider_id: str, expected: tuple[
 @pytest.mark.parametrize("provider_id", ["k3s://w1", "aws:///eu/i-1", "uid-w1", "harvester-2://uid-w1"])
 @pytest.mark.parametrize("found_by", ["own", "renamed"])
 def test_node_of_another_provider_has_no_vm_whatever_it_shows(provider_id: str, found_by: str) -> None:
-    target = node(provider_id=provider_id, system_uuid=UUID)
+    target = node(provider_id=provider_id, system_uuid=FIRMWARE)
     problem = find_vm(target, MACHINES[found_by]).problem
     assert problem is not None
     assert problem.reason.name == "OTHER_PROVIDER"
@@ -116,14 +118,14 @@ def test_two_vms_with_one_host_name_are_both_named() -> None:
     ],
 )
 def test_copies_of_a_vm_with_one_system_uuid(names: Sequence[str], expected: str | None) -> None:
-    machines = index([vm(name, labels=OWN, firmware=UUID) for name in names])
-    match = find_vm(node(system_uuid=UUID), machines)
+    machines = index([vm(name, labels=OWN, firmware=FIRMWARE) for name in names])
+    match = find_vm(node(system_uuid=FIRMWARE), machines)
     assert (match.vm.name if match.vm else None) == expected
 
 
 def test_uuid_of_the_running_instance_counts_before_the_template() -> None:
-    machines = index([vm("vm-1", firmware="changed-since")], [instance("vm-1", firmware=UUID)])
-    match = find_vm(node(system_uuid=UUID), machines)
+    machines = index([vm("vm-1", firmware="changed-since")], [instance("vm-1", firmware=FIRMWARE)])
+    match = find_vm(node(system_uuid=FIRMWARE), machines)
     assert match.vm is not None
 
 
@@ -148,7 +150,9 @@ def test_node_that_joined_again_under_its_name_gets_its_vm() -> None:
 
 
 def test_restored_vm_is_found_and_said() -> None:
-    match = find_vm(node(provider_id="harvester://before"), index([vm("w1", uid="after", labels=OWN)]))
+    vms = [vm("w1", uid="after", labels=OWN), vm("w2")]
+    target = node(provider_id="harvester://before")
+    match = find_vm(target, index(vms, nodes=OTHERS))
     assert match.vm is not None
     assert match.note is not None
     assert (match.note.reason.name, match.note.subject) == ("VM_REPLACED", "after")
@@ -265,7 +269,8 @@ SYSTEM, SWAPPED, STRANGER = (
 @pytest.mark.parametrize("provider_id", ["", "harvester://elsewhere"])
 def test_name_does_not_outweigh_the_uuids(shown: str, firmware: str, by: str | None, provider_id: str) -> None:
     target = node("w1", system_uuid=shown, provider_id=provider_id)
-    match = find_vm(target, index([vm("w1", firmware=firmware, labels=OWN)]))
+    vms = [vm("w1", firmware=firmware, labels=OWN), vm("w2")]
+    match = find_vm(target, index(vms, nodes=OTHERS))
     assert match.by == by
     if by is None:
         assert match.problem is not None
@@ -275,3 +280,79 @@ def test_name_does_not_outweigh_the_uuids(shown: str, firmware: str, by: str | N
 def test_guest_host_name_does_not_outweigh_the_uuids() -> None:
     machines = index([vm("vm-1", firmware=STRANGER, labels=OWN)], hostnames={"vm-1": "w1"})
     assert find_vm(node("w1", system_uuid=SYSTEM), machines).vm is None
+
+
+NAMED = str(uuid5(UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895"), "w1"))
+"""Firmware UUID of every VM "w1" that KubeVirt before 1.4 has started, wherever it is."""
+RECORD = "cloudprovider.harvesterhci.io/virtual-machine"
+
+
+@pytest.mark.parametrize(
+    ("record", "firmware", "others", "found"),
+    [
+        pytest.param("", NAMED, [], None, id="a namesake is no proof"),
+        pytest.param("", "", [], None, id="nor is one whose UUID is not known"),
+        pytest.param("w1", NAMED, [], None, id="nor a record without a namespace"),
+        pytest.param("prod/other", NAMED, [], None, id="nor one of another VM"),
+        pytest.param("", NAMED, ["harvester://elsewhere-too"], None, id="nor another Node that has no VM here either"),
+        pytest.param("prod/w1", NAMED, [], "w1", id="recorded as this VM of this namespace"),
+        pytest.param("", NAMED, ["harvester://uid-w2"], None, id="nor the VMs of half of the Nodes"),
+        pytest.param("", NAMED, ["harvester://uid-w2", "harvester://uid-w3"], "w1", id="most Nodes' VMs are here"),
+        pytest.param("", SYSTEM, [], "w1", id="a UUID that is no other VM's"),
+    ],
+)
+@pytest.mark.parametrize("labels", [{}, OWN], ids=["no mark", "our mark"])
+def test_namesake_takes_the_place_of_a_vm_only_where_the_namespace_is_proven(
+    record: str, firmware: str, others: list[str], found: str | None, labels: dict[str, str]
+) -> None:
+    target = node(
+        provider_id="harvester://elsewhere",
+        system_uuid=firmware.upper() or SYSTEM,
+        annotations={RECORD: record} if record else {},
+    )
+    nodes = [target, *(node(f"w{number + 2}", provider_id=one) for number, one in enumerate(others))]
+    machines = index([vm("w1", firmware=firmware, labels=labels), vm("w2"), vm("w3")], nodes=nodes)
+    match = find_vm(target, machines)
+    assert (match.vm.name if match.vm else None) == found
+    if found is None:
+        assert match.problem is not None
+        assert match.problem.reason.name == "VM_OF_OTHER_MACHINE"
+        assert "nor are those of most Nodes" in match.problem.message
+
+
+def test_replacement_stays_once_it_was_taken() -> None:
+    records = {"cloudprovider.harvesterhci.io/replacement-vm": "uid-w1"}
+    target = node(provider_id="harvester://elsewhere", annotations=records)
+    assert find_vm(target, index([vm("w1")], nodes=[target])).by == "name"
+    assert find_vm(target, index([vm("w1", uid="again")], nodes=[target])).vm is None
+
+
+def test_other_clusters_vm_is_not_found_by_a_uuid_that_its_name_gave_it() -> None:
+    machines = index([vm("w1", firmware=NAMED, labels=FOREIGN)])
+    problem = find_vm(node(system_uuid=NAMED), machines).problem
+    assert problem is not None
+    assert problem.reason.name == "VM_OF_OTHER_CLUSTER"
+    unique = index([vm("w1", firmware=SYSTEM, labels=FOREIGN)])
+    assert find_vm(node(system_uuid=SYSTEM), unique).by == "system UUID"
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "reason"),
+    [
+        pytest.param("w7", ["harvester://uid-w7"], "VM_NOT_FOUND", id="another program's, for its namespace"),
+        pytest.param("w1", ["harvester://uid-w1"], "VM_IN_OTHER_NAMESPACE", id="and it has a namesake here"),
+        pytest.param("w7", [], "VM_IN_OTHER_NAMESPACE", id="no Node has its VM here"),
+    ],
+)
+def test_node_of_another_namespace_has_no_vm_here(name: str, others: list[str], reason: str) -> None:
+    target = node(provider_id="harvester://x", system_uuid=SYSTEM, annotations={RECORD: "staging/w1"})
+    nodes = [target, *(node("w8", provider_id=one) for one in others)]
+    match = find_vm(target, index([vm(name, firmware=SYSTEM if name == "w1" else "")], nodes=nodes))
+    assert match.problem is not None
+    assert (match.problem.reason.name, match.stranger) == (reason, True)
+    assert "says that this Node is VM staging/w1, and the cloud-config names namespace prod" in match.problem.message
+
+
+def test_provider_id_comes_before_the_record() -> None:
+    target = node(provider_id="harvester://uid-w1", annotations={RECORD: "staging/w1"})
+    assert find_vm(target, index([vm("w1")])).by == "provider ID"
