@@ -16,7 +16,7 @@ from harvester_ccm.config import OrphanPolicy, ServiceSettings
 from harvester_ccm.controllers.orphans import MEMORY_SECONDS, WORKERS, OrphanCollector
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.identity import GuestIdentity
-from harvester_ccm.kube.informer import Informer, Selection
+from harvester_ccm.kube.informer import Informer, InformerTiming, Selection
 from harvester_ccm.model.core import NAMESPACES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
@@ -48,6 +48,10 @@ def service_document(name: str = "web", uid: str = UID, *, kind: str = "LoadBala
     return {"metadata": metadata, "spec": {"type": kind}, "status": status}
 
 
+ONLY_WATCHES = InformerTiming(relist=(1e9, 1e9))
+"""What is stored here without a word to the watchers stays unseen, however long it takes."""
+
+
 class OrphanWorld:
     """Two servers in memory and the collector on them."""
 
@@ -55,7 +59,7 @@ class OrphanWorld:
         self.guest, self.harvester = MemoryServer(), MemoryServer(prompt=[LB_CONTROLLER_FINALIZER])
         guest = MemoryClient(self.guest, cluster="guest")
         harvester = MemoryClient(self.harvester, cluster="harvester", namespace=CLUSTER.namespace)
-        services = Informer(guest, SERVICES)
+        services = Informer(guest, SERVICES, timing=ONLY_WATCHES)
         balancers = Informer(harvester, LOAD_BALANCERS, Selection(CLUSTER.namespace), indexes=LOAD_BALANCER_INDEXES)
         settings = ServiceSettings(concurrent_syncs=1, orphan_lbs=policy, orphan_period=PERIOD, class_only=False)
         identity = GuestIdentity(guest)
