@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from harvester_ccm.config import GuestSettings, HarvesterSettings, Settings
 from harvester_ccm.errors import ConfigurationError, CredentialError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
+from harvester_ccm.kube.credentials import SERVICE_ACCOUNT, Credentials, load_in_cluster, load_kubeconfig
 from harvester_ccm.kube.reload import CredentialReloader
 
 
@@ -24,8 +22,8 @@ def harvester_credentials(settings: HarvesterSettings, environment: Mapping[str,
 def guest_credentials(settings: GuestSettings, environment: Mapping[str, str]) -> Credentials:
     """Return the credentials for the guest: --kubeconfig, KUBECONFIG or the pod's. Raises CredentialError."""
     if settings.kubeconfig is not None:
-        return _guest_file(settings, environment, settings.kubeconfig)
-    return _at_master(load_in_cluster(environment), settings)
+        return load_kubeconfig(settings.kubeconfig, environment, master=settings.master)
+    return load_in_cluster(environment, master=settings.master)
 
 
 def both_credentials(settings: Settings, environment: Mapping[str, str]) -> tuple[Credentials, Credentials]:
@@ -61,18 +59,9 @@ def credential_reloaders(
         reloaders.append(
             CredentialReloader(harvester, settings.harvester.cloud_config, load=load, fixed_namespace=True)
         )
-    if settings.guest.kubeconfig is not None:
-        load = partial(_guest_file, settings.guest, environment)
-        reloaders.append(CredentialReloader(guest, settings.guest.kubeconfig, load=load))
+    # In a pod, the authority of the API server may be rotated; its token is read anew anyway.
+    followed = settings.guest.kubeconfig or SERVICE_ACCOUNT / "ca.crt"
+    reloaders.append(
+        CredentialReloader(guest, followed, load=lambda _path: guest_credentials(settings.guest, environment))
+    )
     return reloaders
-
-
-def _guest_file(settings: GuestSettings, environment: Mapping[str, str], path: Path) -> Credentials:
-    """Return the credentials that a kubeconfig for the guest holds. Raises CredentialError."""
-    return _at_master(load_kubeconfig(path, environment), settings)
-
-
-def _at_master(credentials: Credentials, settings: GuestSettings) -> Credentials:
-    """Return the credentials with the API server that --master names, if it names one."""
-    server = settings.master.rstrip("/")
-    return replace(credentials, server=server) if server else credentials

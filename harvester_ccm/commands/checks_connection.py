@@ -208,6 +208,8 @@ def _credential_verdict(
     if user == "system:anonymous":
         return Result.FAILED, "none is sent: the user is system:anonymous", REMEDIES[where]
     name = f"accepted, user {user}" if user else "accepted"
+    if credentials.readable_by_all:
+        return Result.WARNING, f"{name}; every user of this host may read {credentials.origin}", "Set its mode to 0600"
     # The kubelet renews the token of a pod in time.
     if expiry is None or not isinstance(credentials.token, FixedToken):
         return Result.OK, name, ""

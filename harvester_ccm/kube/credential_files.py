@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import stat
 from pathlib import Path
 
 from harvester_ccm.errors import CredentialError
@@ -43,6 +44,11 @@ def _state(path: Path) -> Fingerprint:
     except OSError:
         return (0, 0, 0, 0)
     return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def readable_by_all(path: Path) -> bool:
+    """Return whether every user of the host may read a file. A mounted Secret, a link, is seen by one pod only."""
+    return not path.is_symlink() and bool(path.stat().st_mode & stat.S_IROTH)
 
 
 def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:

@@ -2,6 +2,7 @@
 
 A kubeconfig is read here rather than by the ``kubernetes`` package, which costs 20 MiB of memory and hides which
 part of the file is wrong. Every problem is a CredentialError with a sentence that names the file and what to change.
+What is not supported is refused by name: left out, it would make another identity of the one that is written there.
 Nothing read here is ever logged.
 """
 
@@ -20,11 +21,23 @@ from urllib.parse import urlsplit
 import yaml
 
 from harvester_ccm.errors import CredentialError
-from harvester_ccm.kube.credential_files import load_certificate, read_text
+from harvester_ccm.kube.credential_files import load_certificate, read_text, readable_by_all
 from harvester_ccm.kube.proxy import proxy_for
-from harvester_ccm.kube.tokens import ExecToken, FileToken, FixedToken, Section, TokenSource
+from harvester_ccm.kube.tokens import ExecToken, FileToken, FixedToken, Section, TokenSource, checked_token
 from harvester_ccm.redaction import redact_text
 
+_IDENTITIES: Final = (
+    "token", "tokenFile", "exec", "client-certificate", "client-certificate-data", "client-key", "client-key-data",
+)  # fmt: skip
+"""Fields of a user that prove who one is."""
+_UNSUPPORTED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("as", "as-uid", "as-groups", "as-user-extra"), "give the credential of the identity that is to be used"
+    ),
+    **dict.fromkeys(("username", "password"), "API servers take no passwords any more; give a token"),
+    "auth-provider": "give exec, the credential plugin of that provider",
+}
+"""Fields of a user, and what to write instead."""
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -47,11 +60,28 @@ class Credentials:
     files: tuple[Path, ...] = ()
     """The other files that were read once: certificates and keys that a kubeconfig names."""
 
+    readable_by_all: bool = False
+    """Whether every user of the host may read the file."""
 
-def load_kubeconfig(path: Path, environment: Mapping[str, str] = MappingProxyType({})) -> Credentials:
+    @property
+    def weaknesses(self) -> tuple[str, ...]:
+        """What does not protect the credential, in words."""
+        found = []
+        if self.tls is None:
+            found.append("the server is asked over http://, without encryption")
+        elif self.tls.verify_mode is ssl.CERT_NONE:
+            found.append("the server's certificate is not verified (insecure-skip-tls-verify)")
+        if self.readable_by_all:
+            found.append(f"every user of this host may read {self.origin}; set its mode to 0600")
+        return tuple(found)
+
+
+def load_kubeconfig(
+    path: Path, environment: Mapping[str, str] = MappingProxyType({}), *, master: str = ""
+) -> Credentials:
     """Return the credentials of the file's current context. Raises CredentialError.
 
-    ``environment`` names the proxy where the file does not.
+    ``environment`` names the proxy where the file does not. ``master`` is the URL of a server in place of the file's.
     """
     document = _read_document(path)
     context_name = _text(document, "current-context")
@@ -61,7 +91,8 @@ def load_kubeconfig(path: Path, environment: Mapping[str, str] = MappingProxyTyp
     cluster_name, user_name = _text(context, "cluster"), _text(context, "user")
     cluster = _entry(path, document, "clusters", cluster_name)
     user = _entry(path, document, "users", user_name) if user_name else {}
-    server = _text(cluster, "server").rstrip("/")
+    _refuse_unsupported(path, user_name, user, cluster)
+    server = (master or _text(cluster, "server")).rstrip("/")
     if not _is_web_address(server):
         shown = redact_text(server)
         raise CredentialError(f"{path}: cluster {cluster_name!r} has server {shown!r}; expected https://host:port")
@@ -71,6 +102,10 @@ def load_kubeconfig(path: Path, environment: Mapping[str, str] = MappingProxyTyp
     if proxy and not _is_web_address(proxy):
         raise CredentialError(f"{path}: the proxy for {server} is not an http:// or https:// address with a host")
     tls = _tls(path, cluster, user) if urlsplit(server).scheme == "https" else None
+    if tls is not None and not _proves_identity(user):
+        raise CredentialError(
+            f"{path}: user {user_name!r} has no credential; expected one of: {', '.join(_IDENTITIES)}"
+        )
     return Credentials(
         server=server,
         namespace=_text(context, "namespace"),
@@ -80,11 +115,17 @@ def load_kubeconfig(path: Path, environment: Mapping[str, str] = MappingProxyTyp
         proxy=proxy,
         origin=str(path),
         files=_material_files(path, cluster, user),
+        readable_by_all=readable_by_all(path),
     )
 
 
-def load_in_cluster(environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) -> Credentials:
-    """Return the credentials of the pod's service account. Raises CredentialError when not run in a pod."""
+def load_in_cluster(
+    environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT, *, master: str = ""
+) -> Credentials:
+    """Return the credentials of the pod's service account. Raises CredentialError when not run in a pod.
+
+    ``master`` is the URL of a server in place of the one that the environment names.
+    """
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise CredentialError(
@@ -94,7 +135,7 @@ def load_in_cluster(environment: Mapping[str, str], directory: Path = SERVICE_AC
     namespace_file = directory / "namespace"
     token = FileToken(directory / "token")
     token.get()
-    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    server = master.rstrip("/") or (f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}")
     return Credentials(
         server=server,
         namespace=read_text(namespace_file).strip() if namespace_file.exists() else "",
@@ -119,7 +160,8 @@ def _read_document(path: Path) -> Section:
         raise CredentialError(f"{path}: the file is empty; expected a kubeconfig")
     try:
         document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # The library makes dates and numbers of what looks like one, and fails in its own way where there is none.
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
         raise CredentialError(f"{path}: not valid YAML{where}; expected a kubeconfig") from None
@@ -177,6 +219,27 @@ def _material_files(path: Path, cluster: Section, user: Section) -> tuple[Path, 
     return tuple(path.parent / name for name in named if name)
 
 
+def _refuse_unsupported(path: Path, name: str, user: Section, cluster: Section) -> None:
+    for key, instead in _UNSUPPORTED.items():
+        if user.get(key):
+            raise CredentialError(f"{path}: user {name!r} has {key}, which is not supported; {instead}")
+    token = user.get("token")
+    if token is not None and not isinstance(token, str):
+        raise CredentialError(f"{path}: user {name!r} has a token that is no text; put it in quotes")
+    if token is not None and not token.strip() and not _proves_identity(user):
+        raise CredentialError(f"{path}: user {name!r} has an empty token")
+    authorities = ("certificate-authority", "certificate-authority-data")
+    if cluster.get("insecure-skip-tls-verify") is True and any(cluster.get(key) for key in authorities):
+        raise CredentialError(
+            f"{path}: the cluster has insecure-skip-tls-verify and a certificate-authority; remove one of them"
+        )
+
+
+def _proves_identity(user: Section) -> bool:
+    values = (user.get(key) for key in _IDENTITIES)
+    return any(value.strip() if isinstance(value, str) else value for value in values)
+
+
 def _tls(path: Path, cluster: Section, user: Section) -> ssl.SSLContext:
     authority = _material(path, cluster, "certificate-authority")
     text = None if authority is None else authority.decode("utf-8", "replace")
@@ -209,8 +272,9 @@ def _trusting(authority: str | None, what: str) -> ssl.SSLContext:
 def _load_client_certificate(path: Path, context: ssl.SSLContext, pem: bytes) -> None:
     try:
         load_certificate(context, pem)
-    except ssl.SSLError:
-        raise CredentialError(f"{path}: client-certificate and client-key do not form a valid PEM pair") from None
+    except OSError:
+        why = " (the key is encrypted, and nobody is asked for its password)" if b"ENCRYPTED" in pem else ""
+        raise CredentialError(f"{path}: client-certificate and client-key do not form a valid PEM pair{why}") from None
 
 
 def _token_source(path: Path, user: Section, cluster: Section, tls: ssl.SSLContext | None) -> TokenSource:
@@ -218,5 +282,9 @@ def _token_source(path: Path, user: Section, cluster: Section, tls: ssl.SSLConte
     if isinstance(plugin, dict):
         take = None if tls is None else lambda pem: _load_client_certificate(path, tls, pem.encode())
         return ExecToken(path, cast("Section", plugin), cluster, take_certificate=take)
-    file_name = _text(user, "tokenFile")
-    return FileToken(path.parent / file_name) if file_name else FixedToken(_text(user, "token") or None)
+    file_name, token = _text(user, "tokenFile"), _text(user, "token")
+    if file_name:
+        source = FileToken(path.parent / file_name)
+        source.get()
+        return source
+    return FixedToken(checked_token(token, f"{path}: the token") if token else None)

@@ -26,6 +26,18 @@ PERIOD: Final = 2.0
 log = structlog.get_logger(__name__)
 
 
+def warn_of_weaknesses(client: ApiClient) -> None:
+    """Say what does not protect the credential."""
+    for weakness in client.credentials.weaknesses:
+        log.warning("credential is not protected", cluster=client.cluster, detail=weakness)
+
+
+def _as_credential_error(failure: Exception, path: Path) -> CredentialError:
+    if isinstance(failure, CredentialError):
+        return failure
+    return CredentialError(f"{path}: cannot be used: {failure.__class__.__name__}")
+
+
 class CredentialReloader:
     """Keeps a client's credentials as the file has them."""
 
@@ -65,7 +77,9 @@ class CredentialReloader:
             credentials = await asyncio.to_thread(self._load, self._path)
             if self._fixed_namespace:
                 self._refuse_other_namespace(credentials)
-        except CredentialError as error:
+        except Exception as failure:
+            # Whatever is in a file: those in use go on.
+            error = _as_credential_error(failure, self._path)
             if str(error) != str(self.problem):
                 log.warning("changed credentials not usable, keeping the old ones", error=str(error))
             self.problem = error
@@ -80,6 +94,7 @@ class CredentialReloader:
             self._seen = self._fingerprint()
         self.on_reload()
         log.info("credentials reloaded", cluster=self._client.cluster, server=credentials.server)
+        warn_of_weaknesses(self._client)
 
     def _refuse_other_namespace(self, credentials: Credentials) -> None:
         namespace = credentials.namespace or "default"

@@ -28,10 +28,11 @@ class Session:
     """
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
+        """``tls`` is None for plain http; a proxy that is asked over https is verified all the same."""
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self.http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                ssl=tls if tls is not None else False, limit=0, ttl_dns_cache=30, socket_factory=self._open
+                ssl=tls if tls is not None else True, limit=0, ttl_dns_cache=30, socket_factory=self._open
             ),
             headers={"User-Agent": f"harvester-ccm/{__version__}", "Accept": "application/json"},
             # Limits are set around whole calls. The environment's proxy is in the credentials: aiohttp would look

@@ -39,6 +39,16 @@ TakeCertificate = Callable[[str], None]
 """Called with a client certificate and its key in PEM, to be used for new connections. Raises CredentialError."""
 
 
+def checked_token(text: str, what: str) -> str:
+    """Return a token without the white space around it. Raises CredentialError: a header cannot carry it."""
+    token = text.strip()
+    if not token:
+        raise CredentialError(f"{what} is empty")
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise CredentialError(f"{what} is no single word of ASCII characters; was more than the token pasted?")
+    return token
+
+
 class TokenSource(Protocol):
     """What gives the bearer token of a credential."""
 
@@ -82,7 +92,7 @@ class FileToken(TokenSource):
     def get(self) -> str:
         now = time.monotonic()
         if now - self._read_at >= TOKEN_FILE_LIFETIME:
-            self._token = read_text(self._path).strip()
+            self._token = checked_token(read_text(self._path), f"{self._path}: the token")
             self._read_at = now
         return self._token
 
@@ -135,7 +145,7 @@ class ExecToken(TokenSource):
             self.certificates += 1
         elif token is None:
             raise self._failure("it printed neither a token nor a client certificate")
-        return token
+        return token and checked_token(token, f"{self._path}: the token of the credential plugin")
 
     def _ask(self) -> Section:
         api_version = self._plugin.get("apiVersion")

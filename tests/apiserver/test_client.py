@@ -278,6 +278,24 @@ async def test_server_without_tls_and_proxy_that_refuses(client: ApiClient) -> N
         await client.get(NAMESPACES, "default")
 
 
+async def test_proxy_that_nobody_vouches_for_gets_no_token(client: ApiClient, tmp_path: Path) -> None:
+    pair = Authority("another authority", tmp_path).issue_server("proxy", ["127.0.0.1"])
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pair.certificate, pair.key)
+    heard: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read(1))
+        writer.close()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0, ssl=context) as server:
+        proxy = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        await client.use(replace(client.credentials, server="http://192.0.2.1", tls=None, proxy=proxy))
+        with pytest.raises(Unreachable):
+            await client.get(NAMESPACES, "default")
+    assert b"".join(heard) == b""
+
+
 async def test_every_request_is_observed(guest_proxy: FaultProxy, admin_kubeconfig: Path, tmp_path: Path) -> None:
     seen: list[tuple[str, str, str, int]] = []
     path = guest_proxy.kubeconfig(admin_kubeconfig, tmp_path / "kubeconfig")

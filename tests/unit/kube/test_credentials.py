@@ -189,6 +189,7 @@ def test_bad_server_address_is_shown(document: Document, path: Path, server: str
 
 
 def test_optional_parts_of_a_cluster(document: Document, path: Path) -> None:
+    cluster(document).pop("certificate-authority-data")
     cluster(document).update(
         {
             "server": "HTTPS://host/k8s/clusters/local/",
@@ -294,3 +295,36 @@ def test_service_account_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("nonsense")
     with pytest.raises(CredentialError, match=r"ca\.crt: the file is not a PEM certificate"):
         load_in_cluster(POD, tmp_path)
+
+
+def test_server_that_master_names_is_verified(document: Document, path: Path) -> None:
+    """A kubeconfig with http:// has no TLS of its own; a token must not go to whoever answers elsewhere."""
+    cluster(document)["server"] = "http://127.0.0.1:8080"
+    path.write_text(yaml.safe_dump(document))
+
+    found = load_kubeconfig(path, {}, master="https://192.0.2.9:6443/")
+
+    assert found.server == "https://192.0.2.9:6443"
+    assert found.tls is not None
+    assert found.tls.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_what_does_not_protect_a_credential_is_told(document: Document, path: Path) -> None:
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump(document))
+    assert load_kubeconfig(path, {}).weaknesses == ()
+
+    path.chmod(0o644)
+    cluster(document).pop("certificate-authority-data")
+    cluster(document)["insecure-skip-tls-verify"] = True
+    path.write_text(yaml.safe_dump(document))
+    assert load_kubeconfig(path, {}).weaknesses == (
+        "the server's certificate is not verified (insecure-skip-tls-verify)",
+        f"every user of this host may read {path}; set its mode to 0600",
+    )
+
+    mounted = path.with_name("mounted")
+    mounted.symlink_to(path)
+    cluster(document)["server"] = "http://127.0.0.1:8080"
+    path.write_text(yaml.safe_dump(document))
+    assert load_kubeconfig(mounted, {}).weaknesses == ("the server is asked over http://, without encryption",)

@@ -1,0 +1,188 @@
+"""Forty credential files that cannot be used: one line each, and a running program keeps what it has."""
+
+from __future__ import annotations
+
+import base64
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography.hazmat.primitives import serialization
+from structlog.testing import capture_logs
+
+from devenv.pki import Authority
+from harvester_ccm.errors import CredentialError
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import Credentials, load_kubeconfig
+from harvester_ccm.kube.reload import CredentialReloader
+
+Document = dict[str, Any]
+GOOD: Document = {
+    "kind": "Config",
+    "clusters": [{"name": "one", "cluster": {"server": "https://192.0.2.1:6443"}}],
+    "users": [{"name": "me", "user": {"token": "good"}}],
+    "contexts": [{"name": "main", "context": {"cluster": "one", "user": "me", "namespace": "vms"}}],
+    "current-context": "main",
+}
+
+
+def encoded(text: bytes) -> str:
+    return base64.b64encode(text).decode()
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A client certificate, its key with a password, and the certificate of its authority."""
+    authority = Authority("test", tmp_path_factory.mktemp("pki"))
+    client = authority.issue_client("me", "me")
+    key = serialization.load_pem_private_key(client.key.read_bytes(), password=None)
+    locked = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+    return {
+        "certificate": encoded(client.certificate.read_bytes()),
+        "locked": encoded(locked),
+        "authority": encoded(authority.ca_file.read_bytes()),
+    }
+
+
+TEXTS: dict[str, tuple[str, str]] = {
+    "empty": ("", "the file is empty"),
+    "white space": (" \n\t\n", "the file is empty"),
+    "half of it": (yaml.safe_dump(GOOD)[:40], "no current-context is set"),
+    "no YAML": ("a: [1\nb: 2\n", "not valid YAML at line 2"),
+    "tab": ("a:\n\t- b", "not valid YAML"),
+    "impossible date": ("kind: Config\nupdated: 2026-02-30T10:00:00Z\n", "not valid YAML"),
+    "number without digits": ("a: 0x_\n", "not valid YAML"),
+    "binary number without digits": ("a: 0b_\n", "not valid YAML"),
+    "two documents": ("kind: Config\n---\nkind: Config\n", "not valid YAML"),
+    "unknown tag": ("!!python/object:os.system {}", "not valid YAML"),
+    "unknown alias": ("a: *b", "not valid YAML"),
+    "nested too deep": ("[" * 20_000, "not valid YAML"),
+    "plain text": ("token", "plain text, not a kubeconfig"),
+    "list": ("- a", "not a kubeconfig"),
+    "number": ("12", "not a kubeconfig"),
+    "another kind": ("kind: Secret", "the file holds a Secret"),
+    "no context": ("kind: Config", "no current-context is set"),
+    "encoded once more": (encoded(yaml.safe_dump(GOOD).encode()), "base64-encoded once too often"),
+}
+"""Text of the file, and what is said of it."""
+
+
+def user(**fields: object) -> Callable[[Document, dict[str, str]], None]:
+    """Return the change that gives the user these fields and no token; ``{…}`` in a text is of the pair."""
+
+    def change(document: Document, pair: dict[str, str]) -> None:
+        document["users"][0]["user"] = {
+            key.replace("_", "-"): value.format(**pair) if isinstance(value, str) else value
+            for key, value in fields.items()
+        }
+
+    return change
+
+
+def cluster(**fields: object) -> Callable[[Document, dict[str, str]], None]:
+    """Return the change that gives the cluster these fields."""
+
+    def change(document: Document, pair: dict[str, str]) -> None:
+        document["clusters"][0]["cluster"] |= {
+            key.replace("_", "-"): value.format(**pair) if isinstance(value, str) else value
+            for key, value in fields.items()
+        }
+
+    return change
+
+
+PARTS: dict[str, tuple[Callable[[Document, dict[str, str]], None], str]] = {
+    "clusters of no list": (lambda d, _: d.update(clusters={"one": {}}), "cluster 'one' is not in the file"),
+    "user of no mapping": (lambda d, _: d.update(users=[{"name": "me", "user": "x"}]), "no credential"),
+    "no server": (cluster(server=""), "has server ''"),
+    "server without scheme": (cluster(server="192.0.2.1:6443"), "expected https://host:port"),
+    "server with a login": (cluster(server="https://me:pw@192.0.2.1"), "has a login in its server address"),
+    "proxy that is none": (cluster(proxy_url="socks5://proxy"), "is not an http:// or https:// address"),
+    "authority of no base64": (cluster(certificate_authority_data="%%"), "is not valid base64"),
+    "authority of no PEM": (cluster(certificate_authority_data="aGVsbG8="), "is not a PEM certificate"),
+    "authority that is away": (cluster(certificate_authority="ca.crt"), "no such file"),
+    "authority, and not verified": (
+        cluster(certificate_authority_data="{authority}", insecure_skip_tls_verify=True),
+        "insecure-skip-tls-verify and a certificate-authority",
+    ),
+    "nobody": (user(), "no credential"),
+    "empty token": (user(token=""), "an empty token"),
+    "blank token": (user(token=" \n"), "an empty token"),
+    "number for a token": (user(token=1234), "a token that is no text"),
+    "token of two lines": (user(token="one\ntwo"), "no single word of ASCII characters"),
+    "token with a control character": (user(token="one\x00two"), "no single word of ASCII characters"),
+    "token beyond ASCII": (user(token="t\u00f6ken"), "no single word of ASCII characters"),
+    "token file that is away": (user(tokenFile="token"), "no such file"),
+    "password": (user(token="good", username="me", password="pw"), "has username, which is not supported"),
+    "old plugin": (user(**{"auth-provider": {"name": "gcp"}}), "has auth-provider, which is not supported"),
+    "somebody else": (user(token="good", **{"as": "admin"}), "has as, which is not supported"),
+    "groups of somebody else": (user(token="good", **{"as-groups": ["a"]}), "has as-groups, which is not supported"),
+    "certificate without key": (user(client_certificate_data="{certificate}"), "client-key is missing"),
+    "key with a password": (
+        user(client_certificate_data="{certificate}", client_key_data="{locked}"),
+        "the key is encrypted, and nobody is asked for its password",
+    ),
+    "key of another pair": (
+        user(client_certificate_data="{certificate}", client_key_data="{certificate}"),
+        "do not form a valid PEM pair",
+    ),
+}
+"""Change of a file that is in order, and what is said of it."""
+
+
+@pytest.fixture(params=[*TEXTS, *PARTS])
+def broken(request: pytest.FixtureRequest, pair: dict[str, str]) -> tuple[str, str]:
+    """A file's text and what is said of it."""
+    if request.param in TEXTS:
+        return TEXTS[request.param]
+    change, expected = PARTS[request.param]
+    document = copy.deepcopy(GOOD)
+    change(document, pair)
+    return yaml.safe_dump(document), expected
+
+
+def test_start_is_refused_with_one_line(broken: tuple[str, str], tmp_path: Path) -> None:
+    text, expected = broken
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    with pytest.raises(CredentialError) as caught:
+        load_kubeconfig(path).token.get()
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_running_program_keeps_what_it_has(broken: tuple[str, str], tmp_path: Path) -> None:
+    text, expected = broken
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(GOOD))
+    async with ApiClient(load_kubeconfig(path), cluster="harvester") as client:
+        reloader = CredentialReloader(client, path)
+        in_use = client.credentials
+        path.write_text(text)
+        with capture_logs() as logs:
+            for _ in range(3):
+                await reloader.look()
+        assert client.credentials is in_use
+    (line,) = (one for one in logs if one["log_level"] == "warning")
+    assert expected in line["error"]
+
+
+async def test_fault_that_nobody_thought_of_ends_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(GOOD))
+
+    def fail(_path: Path) -> Credentials:
+        raise ZeroDivisionError
+
+    async with ApiClient(load_kubeconfig(path), cluster="harvester") as client:
+        reloader = CredentialReloader(client, path, load=fail)
+        path.write_text("")
+        await reloader.look()
+    assert str(reloader.problem) == f"{path}: cannot be used: ZeroDivisionError"
