@@ -124,6 +124,8 @@ class VMCache:
             self._wake(node.metadata.name)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        if _alike(old, new):
+            return
         before, after = (parse_provider_id(one.spec.provider_id) if one else None for one in (old, new))
         if before != after:
             self._claims_changed = True
@@ -193,7 +195,8 @@ class VMCache:
 
 
 def _alike(
-    old: VirtualMachine | VirtualMachineInstance | None, new: VirtualMachine | VirtualMachineInstance | None
+    old: Node | VirtualMachine | VirtualMachineInstance | None,
+    new: Node | VirtualMachine | VirtualMachineInstance | None,
 ) -> bool:
     """Return whether nothing that a decision looks at differs."""
     if old is None or new is None:

@@ -45,6 +45,24 @@ async def test_pods_in_a_guest_wake_nobody() -> None:
         await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"))
 
 
+@jumping_time
+async def test_heartbeats_of_kubelets_wake_nobody() -> None:
+    scene = NodeWorld()
+    scene.boot(OURS, "10.0.0.1")
+    async with scene.live():
+        scene.join("w1", system_uuid=OURS.system_uuid)
+        await initialised(scene, ["w1"])
+        await asyncio.sleep(1)
+        woken = wakes(scene)
+        for beat in range(20):
+            ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"2026-01-01T00:00:{beat:02}Z"}
+            scene.guest_server.change(NODE, "w1", {"status": {"conditions": [ready], "images": [{"sizeBytes": beat}]}})
+            await asyncio.sleep(0.1)
+        assert woken == []
+        scene.say_ready("w1", "Unknown")
+        await until(lambda: woken == ["w1"])
+
+
 @pytest.mark.parametrize("cluster", ["other", ""], ids=["of another cluster", "of nobody"])
 def test_vms_of_strangers_wake_nobody(cluster: str) -> None:
     @jumping_time
