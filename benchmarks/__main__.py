@@ -18,6 +18,7 @@ import structlog
 from benchmarks.arena import open_arena
 from benchmarks.machine import describe_machine
 from benchmarks.result import Section, missed
+from benchmarks.scale import run_scale
 from benchmarks.scenarios import run_all, run_joins
 from devenv.process import DevenvError, run_directory
 from devenv.stage import Scene
@@ -32,7 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure harvester-ccm on this machine.")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} Services instead of {COUNT}: does it run at all")
-    parser.add_argument("--nodes", action="store_true", help="only Nodes that join, nothing about Services")
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        nargs="?",
+        const=0,
+        metavar="COUNT",
+        help="nothing about Services: only Nodes that join, or with a number what so many of them cost",
+    )
     parser.add_argument("--keep", action="store_true", help="keep logs and data")
     options = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
@@ -46,14 +54,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-async def _measure(directory: Path, count: int, singles: int, *, nodes: bool) -> None:
+async def _measure(directory: Path, count: int, singles: int, *, nodes: int | None) -> None:
     scene = Scene.start(directory, audit=True)
     try:
         version = scene.guest.admin.request("GET", "/version")["gitVersion"]
         print(describe_machine(version), end="\n\n")
         sections: list[Section] = []
         async with open_arena(scene, directory) as arena:
-            async for section in run_joins(arena) if nodes else run_all(arena, count, singles):
+            if nodes is None:
+                measured = run_all(arena, count, singles)
+            else:
+                measured = run_scale(arena, nodes) if nodes else run_joins(arena)
+            async for section in measured:
                 sections.append(section)
                 print(section.text(), end="\n\n", flush=True)
         for line in missed(sections) or ["all targets met"]:
