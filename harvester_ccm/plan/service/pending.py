@@ -28,7 +28,7 @@ from harvester_ccm.errors import (
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, WaitReason
-from harvester_ccm.names import SERVICE_FINALIZER, Reason
+from harvester_ccm.names import IP_POOL, SERVICE_FINALIZER, Reason
 
 CONTROLLER_PATIENCE: Final = 30.0
 """Seconds Harvester may take to look at a new load balancer before we tell; in bulk it serves about one a second."""
@@ -58,7 +58,8 @@ _REQUIREMENT = re.compile(
     r"Namespace:(?P<namespace>.*?) Cluster:(?P<cluster>.*?)\}"
 )
 _POOL = re.compile(r"from pool (?P<pool>\S+), error")
-_TRANSIENT: Final = ("fail to reserve", "duplicate allocation")
+_RESERVING: Final = "fail to reserve"
+_TRANSIENT: Final = (_RESERVING, "duplicate allocation")
 _ANNOUNCING: Final = ("service is not existing", "waiting for external IP")
 _NOT_ANNOUNCED: Final = (
     "Harvester has an address for this Service but does not announce it yet. Check that kube-vip runs in namespace "
@@ -97,7 +98,8 @@ def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
     if not message and not load_balancer.capabilities.has_ip_pools:
         return PendingCause(WaitReason.ANNOUNCING, None, EventMessage("Warning", Reason.ADDRESS_PENDING, _NOT_GIVEN))
     if not message or any(words in message for words in _TRANSIENT):
-        return PendingCause(WaitReason.ALLOCATING, None, _pending(_SLOW, message or "(nothing)"))
+        text = _unwritable(message) if _RESERVING in message else _SLOW
+        return PendingCause(WaitReason.ALLOCATING, None, _pending(text, message or "(nothing)"))
     return _refused_address(load_balancer, message)
 
 
@@ -135,6 +137,18 @@ def _exhausted(message: str) -> str:
     pool = _POOL.search(message)
     name = f" {pool['pool']!r}" if pool else ""
     return f"IP pool{name} has no free address. Add a range to it or delete a load balancer that uses it"
+
+
+def _unwritable(message: str) -> str:
+    """Return what it means that an address is chosen and cannot be booked, again and again."""
+    pool = _POOL.search(message)
+    name = f" {pool['pool']!r}" if pool else ""
+    return (
+        f"Harvester is still working on the address: it cannot write IP pool{name}. If this stays, the VM network that "
+        "the pool names was most likely deleted, and Harvester's webhook refuses every change of the pool: create the "
+        "network again under its name, or delete the Service and create it anew with another pool in annotation "
+        f"{IP_POOL}. Otherwise look at the log of harvester-load-balancer in namespace harvester-system"
+    )
 
 
 NO_DHCP_ANSWER: Final = EventMessage(

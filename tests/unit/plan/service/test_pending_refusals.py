@@ -201,6 +201,11 @@ PASSING: dict[str, tuple[dict[str, Any], str, str]] = {
         "allocating",
         "still working",
     ),
+    "a pool that cannot be written": (
+        {"message": "fail to get ip from pool v9, error: fail to reserve 10.0.0.1 into v9"},
+        "allocating",
+        "cannot write IP pool 'v9'. If this stays, the VM network that the pool names was most likely deleted",
+    ),
     "a record of before": (
         {"message": "x: 10.0.0.1 has been allocated to vms/web, duplicate allocation is not allowed"},
         "allocating",
