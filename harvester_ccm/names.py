@@ -328,6 +328,8 @@ class Reason(StrEnum):
     """Normal: nodes take traffic again."""
     FOREIGN_LOAD_BALANCER = "ForeignLoadBalancer"
     """Warning: another cluster, or this one under another name, owns a load balancer for a Service of this name."""
+    LEFT_TO_OTHERS = "LeftToOthers"
+    """Normal: marks of another load balancer controller are on the Service, so it is not served here."""
     ADOPTED = "AdoptedLoadBalancer"
     """Normal: a load balancer made before (another cluster name, an earlier Service) goes on serving."""
     DELETION_PENDING = "DeletionPending"

@@ -155,7 +155,7 @@ class ServiceController:
             self._states.forget(key)
             return Done()
         situation = observe(self._caches, service, self._cluster)
-        if not situation.scope.ours:
+        if not situation.scope.ours and situation.scope.note is None:
             return Done()
         state = self._states.follow(situation, now)
         situation = state.complete(situation, now)

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import pytest
+
+from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import LOAD_BALANCER_CLASS
+from tests.worlds.builders import service
 from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import Document
 from tests.worlds.program_world import Harvester, Program, guest_server
 
 CONTENDED = (
@@ -51,3 +58,33 @@ async def test_harvester_meeting_them_for_minutes_is_told_once_with_its_words() 
         await asyncio.sleep(20)
         assert program.address("web")
     assert program.told() == ["web: AddressPending"]
+
+
+MARKS: dict[str, tuple[Document, str]] = {
+    "metallb": ({"annotations": {"metallb.universe.tf/allow-shared-ip": "x"}}, "metallb.universe.tf/allow-shared-ip"),
+    "cilium": ({"annotations": {"io.cilium/lb-ipam-ips": "10.0.0.8"}}, "io.cilium/lb-ipam-ips"),
+    "kube-vip": ({"labels": {"implementation": "kube-vip"}}, "label implementation"),
+}
+
+
+@jumping_time
+@pytest.mark.parametrize(("made_of", "mark"), MARKS.values(), ids=MARKS.keys())
+async def test_who_is_left_to_another_controller_hears_it_once_and_how_to_be_served(made_of: Any, mark: str) -> None:
+    program = Program(guest_server(), Harvester(), "demo")
+    program.put(service(**made_of))
+    status = {"loadBalancer": {"ingress": [{"ip": "10.9.9.9"}]}}
+    program.put(service("served", uid="uid-of-served", **made_of, status=status["loadBalancer"]))
+    async with program.live():
+        await asyncio.sleep(60)
+        for number in range(3):
+            program.guest.change(SERVICES, "shop/web", {"metadata": {"labels": {"edited": str(number)}}})
+            await asyncio.sleep(60)
+        (event,) = program.guest.events()
+        assert (event["type"], event["reason"], event["involvedObject"]["name"]) == ("Normal", "LeftToOthers", "web")
+        assert mark in event["message"]
+        assert f"spec.loadBalancerClass {LOAD_BALANCER_CLASS}" in event["message"]
+        assert program.guest.writes("services/") == []
+        removed: Document = {"annotations": None, "labels": None}
+        program.guest.change(SERVICES, "shop/web", {"metadata": removed})
+        await asyncio.sleep(10)
+        assert program.address("web")

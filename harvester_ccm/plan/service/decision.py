@@ -11,6 +11,7 @@ waited for. It is called again after every change, so each plan only has to brin
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from harvester_ccm.model.harvester import LoadBalancer
@@ -54,7 +55,7 @@ def plan_service(situation: Situation) -> ServicePlan:
     """Return what to do for the Service now."""
     service, lb = situation.service, situation.match.lb
     if not situation.scope.ours:
-        return NOTHING
+        return replace(NOTHING, steps=emit(situation.scope.note))
     if not situation.harvester_known:
         return _plan_unavailable(situation)
     if situation.scope.leaving:

@@ -9,12 +9,14 @@ from typing import Final
 
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     LOAD_BALANCER_CLASS,
     MOVING,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
+    Reason,
 )
 from harvester_ccm.plan.service.kube_vip import Announcement
 
@@ -47,6 +49,8 @@ class Scope:
     duty: Duty
     because: str = ""
     """Why it is left alone; empty when it is not."""
+    note: EventMessage | None = None
+    """What to tell of that."""
 
     @property
     def ours(self) -> bool:
@@ -65,7 +69,7 @@ def scope_of(service: Service, cluster: ClusterIdentity, *, owned: bool) -> Scop
         return Scope(Duty.CLEAN_UP)
     if wants_load_balancer(service, cluster, owned=owned):
         return Scope(Duty.SERVE)
-    return Scope(Duty.NOTHING, _left_alone(service, cluster))
+    return Scope(Duty.NOTHING, _left_alone(service, cluster), _left_to_others(service, cluster))
 
 
 def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:
@@ -84,10 +88,26 @@ def _left_alone(service: Service, cluster: ClusterIdentity) -> str:
         return f"--load-balancer-class-only is set, and spec.loadBalancerClass is not {LOAD_BALANCER_CLASS}"
     if of_other_class(service):
         return f"spec.loadBalancerClass is {wanted!r}: another controller serves it (ours is {LOAD_BALANCER_CLASS})"
+    return _of_others(service)
+
+
+def _of_others(service: Service) -> str:
+    """Return whose mark is on a Service that another controller is supposed to serve, and what to do if none does."""
+    foreign = sorted(key for key in service.metadata.annotations or {} if key.startswith(FOREIGN_MARKS))
+    labels = (f"label {key}" for key, value in FOREIGN_LABELS.items() if service.metadata.label(key) == value)
+    mark = next(labels, None) or f"annotation {next(iter(foreign), '')}"
     return (
-        "annotations or labels of another load balancer controller are on it; set spec.loadBalancerClass to "
-        f"{LOAD_BALANCER_CLASS} to have it served by Harvester"
+        f"{mark} says that another load balancer controller serves it. To have it served by Harvester, remove that, or "
+        f"create the Service with spec.loadBalancerClass {LOAD_BALANCER_CLASS}"
     )
+
+
+def _left_to_others(service: Service, cluster: ClusterIdentity) -> EventMessage | None:
+    """Return what to tell of a Service that we would serve but for another controller's marks, while it waits."""
+    asks = service.spec.type == "LoadBalancer" and class_matches(service, cluster) and not service.metadata.deleting
+    if not asks or service.status.load_balancer.ingress or not served_by_others(service):
+        return None
+    return EventMessage("Normal", Reason.LEFT_TO_OTHERS, f"This Service is left alone: {_of_others(service)}")
 
 
 def class_matches(service: Service, cluster: ClusterIdentity) -> bool:

@@ -16,7 +16,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.decision import NOTHING
 from harvester_ccm.plan.service.selection import may_be_ours, needs_cleanup, wants_load_balancer
-from tests.unit.plan.service.plans import plan
+from tests.unit.plan.service.plans import plan, told, writes
 from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served, service
 
 OWN: dict[str, Any] = {"spec": {"loadBalancerClass": LOAD_BALANCER_CLASS}}
@@ -80,7 +80,10 @@ def test_who_is_served(asked: Any, more: dict[str, bool], wanted: bool) -> None:
     assert wants_load_balancer(asked, **_known(more)) is wanted
     assert may_be_ours(asked, _known(more)["cluster"]) or not wanted
     if not wanted and not more:
-        assert plan(asked) == NOTHING or needs_cleanup(asked, CLUSTER)
+        by_marks = asked.spec.load_balancer_class is None and asked.spec.type == "LoadBalancer" and not asked.addresses
+        note = ["Normal LeftToOthers"] if by_marks and not asked.metadata.deleting else []
+        made = plan(asked)
+        assert (writes(made), told(made)) == ([], note) or needs_cleanup(asked, CLUSTER)
 
 
 GOING: dict[str, Any] = {"ours": True, "deleting": True}
