@@ -115,7 +115,9 @@ class NodeController:
         left = {key: max(0.0, memory.since[key] + self._settings.monitor_period - now) for key in current}
         fresh, memory.emitted = new_events((note for key, note in current.items() if not left[key]), memory.emitted)
         for note in fresh:
-            self._recorder.emit(NODES, node, note, component=NODE_CONTROLLER)
+            later = self._recorder.emit(NODES, node, note, component=NODE_CONTROLLER)
+            if later:
+                left[note.key], memory.emitted = later, memory.emitted - {note.key}
         return min((seconds for seconds in left.values() if seconds), default=None)
 
     def _log_oddities(self, node: Node, plan: NodePlan, memory: _Memory) -> None:

@@ -170,7 +170,10 @@ class NodeLifecycleController:
     def _emit_new(self, node: Node, note: EventMessage | None, memory: _Memory) -> None:
         fresh, memory.emitted = new_events([note] if note else [], memory.emitted)
         for one in fresh:
-            self._recorder.emit(NODES, node, one, component=LIFECYCLE_CONTROLLER)
+            later = self._recorder.emit(NODES, node, one, component=LIFECYCLE_CONTROLLER)
+            if later:
+                memory.emitted -= {one.key}
+                self.runner.enqueue_after(node.metadata.name, later)
 
 
 def _now() -> float:

@@ -239,12 +239,16 @@ class ServiceController:
                 log.info("load balancer deleted" if deleted else "load balancer was gone already", service=key, lb=name)
 
     def _emit(self, key: str, event: EventMessage, state: ServiceState) -> None:
-        if event in state.emitted or (event.subject and event.key in {one.key for one in state.emitted}):
-            return
-        state.emitted.add(event)
+        """Tell the user what was not told yet; what the budget of Events does not allow is told when it does."""
         service = self._services.get(key)
-        if service is not None:
-            self._recorder.emit(SERVICES, service, event, component=COMPONENT)
+        told = event in state.emitted or (event.subject and event.key in {one.key for one in state.emitted})
+        if service is None or told:
+            return
+        later = self._recorder.emit(SERVICES, service, event, component=COMPONENT)
+        if later:
+            self.runner.enqueue_after(key, later)
+        else:
+            state.emitted.add(event)
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
         if old is not None and new is not None and same_but_for_notes(old, new):

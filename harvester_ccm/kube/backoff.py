@@ -31,3 +31,25 @@ def pause_after(
     if isinstance(error, Throttled) and error.answer.retry_after is not None:
         return error.answer.retry_after
     return backoff(failures, first=first, longest=longest, growth=growth)
+
+
+class Allowance:
+    """So many at once, and then one per pause; what is not used comes back at that pace. Times are of one clock."""
+
+    def __init__(self, at_once: int, pause: float) -> None:
+        """``pause``: seconds."""
+        self._pause = pause
+        self._longest = at_once * pause
+        self._whole_at = float("-inf")
+
+    def turn_in(self, now: float) -> float:
+        """Return the seconds until there is one; 0 when there is."""
+        return max(self._whole_at - now - self._longest + self._pause, 0.0)
+
+    def take(self, now: float) -> None:
+        """Use one."""
+        self._whole_at = max(now, self._whole_at) + self._pause
+
+    def is_whole(self, now: float) -> bool:
+        """Return whether nothing of it is used."""
+        return self._whole_at <= now

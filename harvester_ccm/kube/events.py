@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from harvester_ccm.errors import CCMError, NotFound, ServerError, Throttled, Unreachable
-from harvester_ccm.kube.backoff import backoff
+from harvester_ccm.kube.backoff import Allowance, backoff
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import EVENTS
 from harvester_ccm.model.meta import ObjectT, Resource
@@ -80,31 +80,42 @@ class EventRecorder:
         self._current: _Key | None = None
         self._written: OrderedDict[_Key, tuple[str, int]] = OrderedDict()
         """Name and count of the Events that were written last."""
-        self._full_at: OrderedDict[ObjectReference, float] = OrderedDict()
-        """Loop time at which the budget of an object is whole again."""
+        self._budgets: OrderedDict[ObjectReference, Allowance] = OrderedDict()
         self.dropped = 0
         """Events that were not written: queue full, budget used up, or refused."""
 
     def record(
         self, reference: ObjectReference, event_type: EventType, reason: str, message: str, *, component: str
-    ) -> None:
-        """Have an Event written soon; returns at once. What looks like a credential is taken out of the message: it
-        may hold the words of a server or of what stands in between, which stay on its line, too.
-        """
-        if not self._afford(reference):
-            self.dropped += 1
-            return
-        try:
-            self._queue.put_nowait(_Key(reference, event_type, reason, one_line(redact_text(message)), component))
-        except asyncio.QueueFull:
-            self.dropped += 1
+    ) -> float:
+        """Have an Event written soon; returns at once.
 
-    def emit(self, resource: Resource[ObjectT], item: ObjectT, event: EventMessage, *, component: str) -> None:
-        """Have an Event about an object written soon, and log it; returns at once."""
-        self.record(ObjectReference.of(resource, item), event.type, event.reason, event.message, component=component)
+        Return 0, or the seconds after which the object may have one more: then the Event is dropped. What looks like a
+        credential is taken out of the message: it may hold the words of a server or of what stands in between, which
+        stay on its line, too.
+        """
+        budget, now = self._budgets.get(reference), asyncio.get_running_loop().time()
+        if budget is None:
+            budget = self._budgets[reference] = Allowance(BURST, REFILL_SECONDS)
+            if len(self._budgets) > REMEMBERED:
+                self._budgets.popitem(last=False)
+        later = budget.turn_in(now) or (LONGEST_PAUSE if self._queue.full() else 0.0)
+        if later:
+            self.dropped += 1
+            return later
+        budget.take(now)
+        self._queue.put_nowait(_Key(reference, event_type, reason, one_line(redact_text(message)), component))
+        return 0.0
+
+    def emit(self, resource: Resource[ObjectT], item: ObjectT, event: EventMessage, *, component: str) -> float:
+        """Have an Event about an object written soon, and log it; returns at once, and what ``record`` does."""
+        reference = ObjectReference.of(resource, item)
+        later = self.record(reference, event.type, event.reason, event.message, component=component)
+        if later:
+            return later
         level = log.warning if event.type == "Warning" else log.debug
         about = {resource.kind.lower(): item.metadata.key}
         level("told the user", **about, reason=str(event.reason), message=event.message)
+        return 0.0
 
     async def run(self) -> None:
         """Write queued Events until cancelled."""
@@ -183,16 +194,6 @@ class EventRecorder:
         self._written[key] = name, 1
         if len(self._written) > REMEMBERED:
             self._written.popitem(last=False)
-
-    def _afford(self, reference: ObjectReference) -> bool:
-        now = asyncio.get_running_loop().time()
-        full_at = max(now, self._full_at.get(reference, now)) + REFILL_SECONDS
-        if full_at - now > BURST * REFILL_SECONDS:
-            return False
-        self._full_at[reference] = full_at
-        if len(self._full_at) > REMEMBERED:
-            self._full_at.popitem(last=False)
-        return True
 
 
 def _now() -> str:
