@@ -334,6 +334,10 @@ class Reason(StrEnum):
     """Normal: a load balancer made before (another cluster name, an earlier Service) goes on serving."""
     DELETION_PENDING = "DeletionPending"
     """Warning: the Service cannot be let go yet; the message says what it waits for."""
+    CONTESTED = "FieldContested"
+    """Warning: somebody else keeps undoing what is written; the message says who and what, where that is known."""
+    MADE_TOO_OFTEN = "LoadBalancerMadeTooOften"
+    """Warning: load balancers of the Service were created and deleted so often that the next time waits."""
     LEADER = "LeaderElection"
     """Normal: this process became or stopped being the active one."""
 
@@ -393,5 +397,7 @@ class NodeReason(StrEnum):
     """Warning: the annotation with additional internal addresses cannot be read."""
     WRITE_REFUSED = "NodeWriteRefused"
     """Warning: the API server of this cluster refuses what was to be written to the Node."""
+    CONTESTED = "FieldContested"
+    """Warning: somebody else keeps undoing what is written; the message says who and what, where that is known."""
     TOPOLOGY_INVALID = "InvalidTopology"
     """Warning: the VM's zone or region cannot be a label value."""

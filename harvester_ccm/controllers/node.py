@@ -19,10 +19,12 @@ from typing import Final
 import structlog
 
 from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
+from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.virtual_ips import VirtualAddresses
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, Conflict, Forbidden, Invalid, NotFound
+from harvester_ccm.kube.brakes import Brakes, Hold, soonest
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.model.core import NODES, Node
@@ -31,7 +33,7 @@ from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
 from harvester_ccm.plan.node.events import new_events, write_note
 from harvester_ccm.plan.node.match import wants_hostname
-from harvester_ccm.plan.node.patch import NodeRequest, patch_request
+from harvester_ccm.plan.node.patch import patch_request
 
 PASS_SPREAD: Final = 0.2
 """Share of the period over which the Nodes of a full pass are spread, and by which the period varies."""
@@ -50,6 +52,7 @@ class _Memory:
     """Why the last write failed."""
     logged: object = None
     """What the last look found odd, for the debug log."""
+    brakes: Brakes = field(default_factory=Brakes)
 
 
 class NodeController:
@@ -71,6 +74,7 @@ class NodeController:
         self._nodes = vms.nodes
         self._virtual_addresses = virtual_addresses
         self._recorder = recorder
+        self._writes = NodeWrites(guest, vms.nodes, recorder, component=NODE_CONTROLLER)
         self._settings = settings
         self._on_unmatched = on_unmatched or (lambda _name, _unmatched: None)
         self._memories = Memories(_Memory)
@@ -103,7 +107,7 @@ class NodeController:
         memory = self._memories.of(node)
         self._log_oddities(node, plan, memory)
         due = self._emit_due(node, (*plan.notes, *memory.refused), memory)
-        await self._apply(node, plan, memory)
+        due = soonest((due, await self._apply(node, plan, memory)))
         reason = str(plan.waiting.reason) if plan.waiting else "note"
         return Wait(reason, due) if plan.waiting or due is not None else Done()
 
@@ -131,42 +135,46 @@ class NodeController:
             dropped = {entry.address: str(entry.reason) for entry in plan.dropped}
             log.debug("addresses not published", node=node.metadata.name, dropped=dropped)
 
-    async def _apply(self, node: Node, plan: NodePlan, memory: _Memory) -> None:
-        """Write in the plan's order; the first write that fails ends it, and the next look goes on from there."""
+    async def _apply(self, node: Node, plan: NodePlan, memory: _Memory) -> float | None:
+        """Write in the plan's order; the first write that fails ends it, and the next look goes on from there.
+
+        Return the seconds until what is held back now may be written. A Node is not initialised before that.
+        """
         memory.refused = ()
-        written = False
+        written, holds = False, list[Hold]()
         try:
             for patch in plan.patches:
                 request = patch_request(node, patch)
-                if request is not None:
-                    node, written = await self._write(request), True
+                if request is None or (holds and patch.initialised):
+                    continue
+                answer = await self._writes.patch(node, request, memory.brakes)
+                if isinstance(answer, Hold):
+                    holds.append(answer)
+                else:
+                    node, written = answer, True
                     self._tell(node, patch.told)
         except NotFound as error:
             # That it is gone is for the watch to say.
             raise Conflict(error.answer) from error
         except (Invalid, Forbidden, AdmissionDenied) as error:
             if isinstance(error, Invalid) and await self._was_replaced(node):
-                return
+                return None
             memory.refused = (write_note(error),)
             raise
         if written:
             shown = [f"{address.type} {address.address}" for address in node.status.addresses]
             log.info(
-                "node initialised" if plan.done else "node updated",
+                "node initialised" if plan.done and not holds else "node updated",
                 node=node.metadata.name,
                 provider_id=node.spec.provider_id,
                 addresses=shown,
             )
-        self._tell(node, [plan.done] if plan.done else ())
+        self._tell(node, [plan.done] if plan.done and not holds else ())
+        return soonest(hold.seconds for hold in holds)
 
     def _tell(self, node: Node, events: Iterable[EventMessage]) -> None:
         for event in events:
             self._recorder.emit(NODES, node, event, component=NODE_CONTROLLER)
-
-    async def _write(self, request: NodeRequest) -> Node:
-        written = await self._guest.merge_patch(NODES, request.name, request.body, subresource=request.subresource)
-        self._nodes.observe(written)
-        return written
 
     async def _was_replaced(self, node: Node) -> bool:
         """Return whether another Node has the name now; its own event leads to its own look."""

@@ -8,15 +8,17 @@ very VM. A Node is deleted with its UID and version as precondition.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
+from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
+from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.model.core import NODES, Node, parse_provider_id
@@ -48,6 +50,7 @@ class _Memory(LifecycleMemory):
     deletion_due: float = 0.0
     """Loop time before which a deletion that was refused is not tried again."""
     emitted: frozenset[str] = frozenset()
+    brakes: Brakes = field(default_factory=Brakes)
 
 
 class NodeLifecycleController:
@@ -67,6 +70,7 @@ class NodeLifecycleController:
         self._vms = vms
         self._nodes = vms.nodes
         self._recorder = recorder
+        self._writes = NodeWrites(guest, vms.nodes, recorder, component=LIFECYCLE_CONTROLLER)
         self._settings = settings
         self._deletions: dict[str, float] = {}
         """Loop times of the last deletions and of those under way; in the memory of every Node."""
@@ -120,28 +124,31 @@ class NodeLifecycleController:
         memory.absences = plan.absences
         if plan.request is not None and plan.done is not None:
             return await self._delete(node, plan.request, plan.done, memory)
-        if plan.request is not None:
-            await self._write_taints(node, plan.request)
+        hold = await self._write_taints(node, plan.request, memory) if plan.request is not None else None
         self._emit_new(node, plan.note, memory)
         if plan.note is not None:
             # Held for a reason that lasts; a VM that comes back is an event.
             memory.live_get_due = _now() + HELD_PAUSE
             return Wait("held", HELD_PAUSE)
+        if hold is not None:
+            return Wait("taint", hold.seconds)
         if plan.recheck_after is not None:
             return Wait("VM", plan.recheck_after)
         return (
             Done() if node.ready == "True" or node.metadata.deleting else Wait("ready", self._settings.monitor_period)
         )
 
-    async def _write_taints(self, node: Node, request: NodeRequest) -> None:
+    async def _write_taints(self, node: Node, request: NodeRequest, memory: _Memory) -> Hold | None:
         try:
-            written = await self._guest.merge_patch(NODES, request.name, request.body)
+            written = await self._writes.patch(node, request, memory.brakes)
         except NotFound as error:
             # That it is gone is for the watch to say.
             raise Conflict(error.answer) from error
-        self._nodes.observe(written)
+        if isinstance(written, Hold):
+            return written
         taints = [taint.key for taint in written.spec.taints]
         log.info("node taints changed", node=node.metadata.name, ready=node.ready, taints=taints)
+        return None
 
     async def _delete(self, node: Node, request: NodeRequest, done: EventMessage, memory: _Memory) -> Outcome:
         now = _now()

@@ -9,22 +9,27 @@ what is, not on what was.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import structlog
 
+from harvester_ccm.controllers.fights import service_event
 from harvester_ccm.controllers.lb_api import BalancerWrites
-from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, Conflict, NotFound
+from harvester_ccm.kube.brakes import Brakes, Group, Hold, soonest
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.managed_fields import ask_writers
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import Capabilities, LoadBalancer, capabilities_of
-from harvester_ccm.model.outcome import Done, EventMessage, Outcome
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import same_but_for_notes
@@ -46,8 +51,8 @@ from harvester_ccm.plan.service.steps import (
     CreateLoadBalancer,
     DeleteLoadBalancer,
     EmitEvent,
+    ServicePlan,
     ServiceRequest,
-    Step,
     WriteStep,
     request_for,
 )
@@ -107,6 +112,7 @@ class ServiceController:
         workers: int,
     ) -> None:
         self._guest = guest
+        self._harvester = harvester
         self._writes = BalancerWrites(harvester, caches.load_balancers, cluster.namespace)
         self._caches = caches
         self._services = caches.services
@@ -116,6 +122,7 @@ class ServiceController:
         self._states = ServiceStates()
         self._refresh: asyncio.Handle | None = None
         """The reading of the backends that is due."""
+        self._brakes = Memories(Brakes)
         self.runner = Runner("service", self.reconcile, workers=workers, serial=self._shared_address)
         caches.services.on_change(self._service_changed)
         caches.load_balancers.on_change(self._load_balancer_changed)
@@ -153,14 +160,14 @@ class ServiceController:
         service = self._services.get(key)
         if service is None:
             self._states.forget(key)
+            self._brakes.forget(key)
             return Done()
         situation = observe(self._caches, service, self._cluster)
         if not situation.scope.ours and situation.scope.note is None:
             return Done()
         state = self._states.follow(situation, now)
         situation = state.complete(situation, now)
-        plan = plan_service(situation)
-        return plan.outcome if await self._take(plan.steps, situation, state, again=again) else None
+        return await self._take(plan_service(situation), situation, state, again=again)
 
     def _shared_address(self, key: str) -> str:
         """Return the primary whose address the Service wants: what one takes of it, the next one has to see."""
@@ -172,39 +179,60 @@ class ServiceController:
         if may_be_ours(service, self._cluster):
             self.runner.enqueue(service.metadata.key)
 
-    async def _take(self, steps: tuple[Step, ...], situation: Situation, state: ServiceState, *, again: bool) -> bool:
+    async def _take(
+        self, plan: ServicePlan, situation: Situation, state: ServiceState, *, again: bool
+    ) -> Outcome | None:
         """Take the steps in their order; the first one that fails ends it, and the next look goes on from there.
 
         No load balancer is deleted by a plan that something else was written for since it was made: while that was
-        under way others may have begun to use the address. Return False where that ends it, unless it was looked
-        ``again`` already.
+        under way others may have begun to use the address. Return None where that ends it, unless it was looked
+        ``again`` already. A step that has to wait is passed over, but no load balancer comes or goes before it.
         """
-        key = situation.service.metadata.key
+        key, brakes = situation.service.metadata.key, self._brakes.of(situation.service)
         emitted: set[EventMessage] = set()
+        holds: list[Hold] = []
         is_older = False
-        for step in steps:
+        for step in plan.steps:
             if isinstance(step, EmitEvent):
                 emitted.add(step.event)
-                self._emit(key, step.event, state)
+                if not holds:
+                    self._emit(key, step.event, state)
                 continue
             if isinstance(step, DeleteLoadBalancer) and is_older and not again:
-                return False
-            named = None if isinstance(step, ChangeService) else step.name
-            load_balancer = self._load_balancers.get(f"{self._cluster.namespace}/{named}")
-            request = request_for(step, situation, self._services.get(key), load_balancer)
-            if request is not None:
-                await self._send(request, step, situation, state)
-                is_older = is_older or not isinstance(step, DeleteLoadBalancer)
-        state.emitted &= emitted
-        return True
+                return None
+            if isinstance(step, DeleteLoadBalancer | CreateLoadBalancer) and holds:
+                break
+            sent, held = await self._send(step, situation, state)
+            holds += held
+            is_older = is_older or (sent and not isinstance(step, DeleteLoadBalancer))
+        if not brakes.are_used(_now()):
+            state.emitted &= emitted
+        return await self._waiting(situation, plan.outcome, holds) if holds else plan.outcome
 
-    async def _send(self, request: ServiceRequest, step: WriteStep, situation: Situation, state: ServiceState) -> None:
+    async def _send(self, step: WriteStep, situation: Situation, state: ServiceState) -> tuple[bool, tuple[Hold, ...]]:
+        """Send what a step comes to; return whether anything was, and what its brakes hold back."""
+        service = self._services.get(situation.service.metadata.key)
+        named = None if isinstance(step, ChangeService) else step.name
+        load_balancer = self._load_balancers.get(f"{self._cluster.namespace}/{named}")
+        request = request_for(step, situation, service, load_balancer)
+        if request is None:
+            return False, ()
+        brakes = self._brakes.of(situation.service)
+        present = _document(service if isinstance(step, ChangeService) else load_balancer)
+        release = brakes.release(request.method, f"load balancer {request.name}", request.body, present, _now())
+        if not release.empty:
+            answer = await self._write(replace(request, body=dict(release.body)), step, situation, state)
+            brakes.sent(release, _document(answer), _now())
+        return not release.empty, release.holds
+
+    async def _write(
+        self, request: ServiceRequest, step: WriteStep, situation: Situation, state: ServiceState
+    ) -> Service | LoadBalancer | None:
         key = situation.service.metadata.key
         try:
             if request.method == "PATCH":
-                await self._patch_service(request)
-            else:
-                await self._write_load_balancer(key, request, step)
+                return await self._patch_service(request)
+            return await self._write_load_balancer(key, request, step)
         except Conflict:
             raise
         except CCMError as error:
@@ -215,7 +243,27 @@ class ServiceController:
                 self._emit(key, told, state)
             raise
 
-    async def _patch_service(self, request: ServiceRequest) -> None:
+    async def _waiting(self, situation: Situation, outcome: Outcome, holds: Sequence[Hold]) -> Wait:
+        """Return when to look again; say once who keeps undoing what."""
+        service = situation.service
+        brakes = self._brakes.of(service)
+        for hold in (one for one in holds if not brakes.is_told(one)):
+            event = service_event(hold, await self._writers(situation, hold))
+            if not self._recorder.emit(SERVICES, service, event, component=COMPONENT):
+                brakes.set_told(hold)
+        due = outcome.at_most if isinstance(outcome, Wait) else None
+        return Wait(WaitReason.BRAKED, soonest((due, *(hold.seconds for hold in holds))))
+
+    async def _writers(self, situation: Situation, hold: Hold) -> tuple[str, ...]:
+        """Return who writes what is undone, where that can be known: not of what is gone."""
+        own = situation.match.lb
+        if hold.group is Group.OBJECT and own is not None:
+            return await ask_writers(self._harvester, self._load_balancers.resource, own.metadata, hold.path)
+        if hold.group in (Group.STATUS, Group.METADATA):
+            return await ask_writers(self._guest, SERVICES, situation.service.metadata, hold.path)
+        return ()
+
+    async def _patch_service(self, request: ServiceRequest) -> Service:
         try:
             written = await self._guest.merge_patch(
                 SERVICES, request.name, request.body, namespace=request.namespace, subresource="status"
@@ -224,8 +272,9 @@ class ServiceController:
             # That it is gone is for the watch to say.
             raise Conflict(error.answer) from error
         self._services.observe(written)
+        return written
 
-    async def _write_load_balancer(self, key: str, request: ServiceRequest, step: WriteStep) -> None:
+    async def _write_load_balancer(self, key: str, request: ServiceRequest, step: WriteStep) -> LoadBalancer | None:
         name = request.name
         match step:
             case CreateLoadBalancer():
@@ -234,9 +283,11 @@ class ServiceController:
             case ChangeLoadBalancer(change=change):
                 written = await self._writes.replace(name, request.body, change)
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
+                return written
             case DeleteLoadBalancer(uid=uid):
                 deleted = await self._writes.delete(name, uid)
                 log.info("load balancer deleted" if deleted else "load balancer was gone already", service=key, lb=name)
+        return None
 
     def _emit(self, key: str, event: EventMessage, state: ServiceState) -> None:
         """Tell the user what was not told yet; what the budget of Events does not allow is told when it does."""
@@ -309,3 +360,15 @@ class ServiceController:
     def _enqueue_all(self) -> None:
         for service in self._services.all():
             self._enqueue_if_ours(service)
+
+
+def _document(item: Service | LoadBalancer | None) -> Mapping[str, Any]:
+    """Return an object with the fields that are known of it."""
+    if isinstance(item, LoadBalancer):
+        return item.document()
+    document: dict[str, Any] = {} if item is None else msgspec.to_builtins(item)
+    return document
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -14,6 +14,8 @@ import aiohttp
 
 from harvester_ccm import __version__
 
+AGENT: Final = "harvester-ccm"
+"""Name of this program in requests; API servers keep it as the manager of the fields that it writes."""
 _LOOKS: Final = 500
 """So often it is looked whether the event loop has taken notice that its sockets have ended."""
 _PAUSE: Final = 0.002
@@ -34,7 +36,7 @@ class Session:
             connector=aiohttp.TCPConnector(
                 ssl=tls if tls is not None else True, limit=0, ttl_dns_cache=30, socket_factory=self._open
             ),
-            headers={"User-Agent": f"harvester-ccm/{__version__}", "Accept": "application/json"},
+            headers={"User-Agent": f"{AGENT}/{__version__}", "Accept": "application/json"},
             # Limits are set around whole calls. The environment's proxy is in the credentials: aiohttp would look
             # for it, and for a netrc file, in two threads per request.
             timeout=aiohttp.ClientTimeout(total=None),

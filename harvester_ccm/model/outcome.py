@@ -68,6 +68,7 @@ class WaitReason(StrEnum):
         "not_servable",
         "a change of the Service: as it is, no load balancer of Harvester can serve it",
     )
+    BRAKED = "braked", "its turn: somebody undoes what is written, or load balancers were made and deleted too often"
     OTHER = "other", "Harvester to give an address; its message is in the Event"
 
 

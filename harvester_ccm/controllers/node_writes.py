@@ -1,0 +1,56 @@
+"""Patches of Nodes, with a brake for each group of fields that somebody else may insist on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from harvester_ccm.controllers.fights import node_event
+from harvester_ccm.kube.brakes import Brakes, Hold
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.managed_fields import ask_writers
+from harvester_ccm.model.core import NODES, Node
+from harvester_ccm.plan.node.patch import NodeRequest
+
+
+class NodeWrites:
+    """Sends patches of one controller; the answers are in the cache at once."""
+
+    def __init__(self, guest: ApiClient, nodes: Informer[Node], recorder: EventRecorder, *, component: str) -> None:
+        self._guest = guest
+        self._nodes = nodes
+        self._recorder = recorder
+        self._component = component
+
+    async def patch(self, node: Node, request: NodeRequest, brakes: Brakes) -> Node | Hold:
+        """Patch a Node and return it, or what holds the patch back; say once who keeps undoing it."""
+        release = brakes.release("PATCH", request.name, request.body, _document(node), _now())
+        for hold in release.holds:
+            await self._tell(node, hold, brakes)
+            return hold
+        answer = await self._guest.merge_patch(NODES, request.name, request.body, subresource=request.subresource)
+        brakes.sent(release, _document(answer), _now())
+        self._nodes.observe(answer)
+        return answer
+
+    async def _tell(self, node: Node, hold: Hold, brakes: Brakes) -> None:
+        if brakes.is_told(hold):
+            return
+        writers = await ask_writers(self._guest, NODES, node.metadata, hold.path)
+        event = node_event(hold, writers)
+        if not self._recorder.emit(NODES, node, event, component=self._component):
+            brakes.set_told(hold)
+
+
+def _document(node: Node) -> Mapping[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(node)
+    return document
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,218 @@
+"""How often an object may be written, and what is done about somebody else who keeps undoing it.
+
+Two programs that both insist on a field write as fast as they are answered, for ever. So a write that was undone
+counts like one that failed: some are repeated at once, as a crossing of two writers heals that way, and then there is
+a pause before each. A write of what has changed is never held up by that. Objects that are made and deleted have an
+allowance besides, whoever is the cause.
+
+A field is undone when it has to be written although it is not as the last write of ours has left it, or with the value
+of that write once more. All here is pure: objects come in as documents, time as seconds of one clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from harvester_ccm.kube.backoff import Allowance
+
+UNDONE_AT_ONCE: Final = 3
+"""So many undone writes of one group of fields are repeated at once."""
+GONE_AT_ONCE: Final = 2
+"""So many objects that were undone as a whole are created again at once: each takes several writes."""
+UNDONE_PAUSE: Final = 120.0
+"""Seconds until one more is."""
+MADE_AT_ONCE: Final = 5
+"""So many objects are created and deleted for one object of a user without a pause."""
+MADE_PAUSE: Final = 12.0
+"""Seconds until one more is."""
+
+Document = Mapping[str, Any]
+Path = tuple[str, ...]
+"""Where a field stands; an entry of a list that belongs to many stands there by its name."""
+Fields = Mapping[Path, object]
+
+_PARTS: Final = ("metadata", "spec", "status", "data")
+MAPS: Final[Mapping[Path, str]] = {("metadata", "labels"): "label", ("metadata", "annotations"): "annotation"}
+"""Fields of many names, with the word for one of them."""
+_FINALIZERS: Final[Path] = ("metadata", "finalizers")
+LISTS: Final[Mapping[Path, str]] = {_FINALIZERS: "finalizer", ("spec", "taints"): "taint"}
+"""The same of lists that belong to many."""
+_KEPT_BY_SERVER: Final = frozenset({"uid", "resourceVersion", "generation", "managedFields"})
+
+
+def fields_of(document: Document) -> Fields:
+    """Return the fields of an object, or those that a merge patch sets, by their paths."""
+    return {
+        path: value
+        for part in _PARTS
+        for name, content in (document.get(part) or {}).items()
+        if name not in _KEPT_BY_SERVER
+        for path, value in _entries((part, name), content)
+    }
+
+
+def _entries(path: Path, content: Any) -> Iterator[tuple[Path, object]]:
+    if path in MAPS:
+        yield from (((*path, key), value) for key, value in (content or {}).items())
+    elif path in LISTS:
+        yield from (((*path, one if isinstance(one, str) else one["key"]), "there") for one in content or ())
+    else:
+        yield path, content
+
+
+def written_fields(body: Document, present: Fields, *, whole: bool = False) -> Fields:
+    """Return what a merge patch, or a ``whole`` object, changes of one with these fields; None for what it removes."""
+    wanted = fields_of(body)
+    replaced = [path for path in LISTS if path[1] in (body.get(path[0]) or {})]
+    removed = {path: None for path in present if path not in wanted and (whole or path[:-1] in replaced)}
+    return {path: value for path, value in wanted.items() if present.get(path) != value} | removed
+
+
+class Group(Enum):
+    """What is braked by itself: whoever rewrites one of these keeps no other from being right."""
+
+    STATUS = "status"
+    METADATA = "metadata"
+    """And all of ``spec`` that is patched."""
+    OBJECT = "object"
+    """An object that is replaced as a whole."""
+    EXISTENCE = "existence"
+    """An object that is gone without a deletion of ours was undone."""
+    MAKING = "making"
+    """Creations and deletions, undone or not."""
+
+
+_ALLOWANCES: Final = {Group.EXISTENCE: (GONE_AT_ONCE, UNDONE_PAUSE), Group.MAKING: (MADE_AT_ONCE, MADE_PAUSE)}
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A write that has to wait."""
+
+    group: Group
+    seconds: float
+    undone: Fields
+    """What somebody else keeps writing, as it is now; nothing where the writes alone were too many."""
+
+    @property
+    def path(self) -> Path:
+        """The first of those fields."""
+        return next(iter(self.undone), ())
+
+
+@dataclass(frozen=True)
+class Release:
+    """What may be sent of a request now."""
+
+    body: Document
+    parts: tuple[tuple[Group, Fields], ...]
+    """What it writes."""
+    before: Fields
+    holds: tuple[Hold, ...]
+    """What keeps the rest back."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing may be sent."""
+        return bool(self.holds) and not self.parts
+
+
+class _Brake:
+    """What is remembered of the writes of one group."""
+
+    def __init__(self, group: Group) -> None:
+        self.counts_all = group is Group.MAKING
+        self.allowance = Allowance(*_ALLOWANCES.get(group, (UNDONE_AT_ONCE, UNDONE_PAUSE)))
+        self.told = False
+        self.wished: dict[Path, object] = {}
+        self.left: dict[Path, object] = {}
+
+    def undone(self, written: Fields, present: Fields) -> Fields:
+        """Return those of the fields to be written that somebody has undone, as they are."""
+        return {
+            path: present.get(path)
+            for path, value in written.items()
+            if path in self.left and (present.get(path) != self.left[path] or value == self.wished[path])
+        }
+
+
+class Brakes:
+    """The brakes of one object of a user, and of what is made for it."""
+
+    def __init__(self) -> None:
+        self._brakes = {group: _Brake(group) for group in Group}
+
+    def release(self, method: str, name: str, body: Document, present: Document, now: float) -> Release:
+        """Return what may be sent of a request; ``present`` is the object that it is about, as it is."""
+        before: Fields = {(name,): "there"} if method == "DELETE" else fields_of(present)
+        parts = tuple((group, fields) for group, fields in _written(method, name, body, before))
+        holds = tuple(hold for group, fields in parts if (hold := self._hold(group, fields, before, now)))
+        if any(path[:-1] == _FINALIZERS and fields[path] is None for _, fields in parts for path in fields):
+            # With the write that lets an object go every fight about it ends.
+            holds = ()
+        if not holds:
+            return Release(body, parts, before, ())
+        held = {hold.group for hold in holds}
+        if method != "PATCH":
+            return Release(body, (), before, holds)
+        free = {part: content for part, content in body.items() if _group_of(part) not in held}
+        return Release(free, tuple(one for one in parts if one[0] not in held), before, holds)
+
+    def sent(self, release: Release, answer: Document, now: float) -> None:
+        """Take note that a release was sent and worked; ``answer`` is the object that came back, or empty."""
+        after = fields_of(answer)
+        for group, written in release.parts:
+            brake = self._brakes[group]
+            if brake.allowance.is_whole(now):
+                brake.told = False
+            if brake.counts_all or brake.undone(written, release.before):
+                brake.allowance.take(now)
+            brake.wished |= written
+            if group is Group.EXISTENCE:
+                # Another object has the name now, or none.
+                self._brakes[Group.OBJECT].left.clear()
+            brake.left |= {path: (after or written).get(path) for path in written}
+
+    def are_used(self, now: float) -> bool:
+        """Return whether a write was undone of late: what holds may stop holding and hold again, time after time."""
+        return not all(one.allowance.is_whole(now) for one in self._brakes.values() if not one.counts_all)
+
+    def is_told(self, hold: Hold) -> bool:
+        """Return whether the user knows, since there was quiet the last time."""
+        return self._brakes[hold.group].told
+
+    def set_told(self, hold: Hold) -> None:
+        """Take note that the user knows."""
+        self._brakes[hold.group].told = True
+
+    def _hold(self, group: Group, written: Fields, present: Fields, now: float) -> Hold | None:
+        brake = self._brakes[group]
+        undone, seconds = brake.undone(written, present), brake.allowance.turn_in(now)
+        return Hold(group, seconds, undone) if seconds and (undone or brake.counts_all) else None
+
+
+def _written(method: str, name: str, body: Document, before: Fields) -> Iterator[tuple[Group, Fields]]:
+    match method:
+        case "PATCH":
+            for group in (Group.STATUS, Group.METADATA):
+                content = {part: one for part, one in body.items() if _group_of(part) is group}
+                written = written_fields(content, before)
+                if written:
+                    yield group, written
+        case "PUT":
+            yield Group.OBJECT, written_fields(body, before, whole=True)
+        case _:
+            yield Group.EXISTENCE, {(name,): "there" if method == "POST" else None}
+            yield Group.MAKING, {}
+
+
+def _group_of(part: str) -> Group:
+    return Group.STATUS if part == "status" else Group.METADATA
+
+
+def soonest(seconds: Iterable[float | None]) -> float | None:
+    """Return the shortest of some times, None being none."""
+    return min((one for one in seconds if one is not None), default=None)

@@ -1,0 +1,160 @@
+"""Somebody else undoes what the program writes, without end: how often it writes, and what it tells of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from harvester_ccm.kube.brakes import UNDONE_AT_ONCE, UNDONE_PAUSE
+from harvester_ccm.kube.informer import RELIST_MINUTES
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.names import Reason
+from tests.worlds.clock import JumpingLoop, jumping_time
+from tests.worlds.fights import (
+    BY_ANNOTATION,
+    BY_STATUS,
+    FIGHTS,
+    MINUTE,
+    SERVICE,
+    Arena,
+    Fight,
+    calls_per_minute,
+    strip_annotation,
+)
+from tests.worlds.memory_server import Call, placed
+
+MOST = 6
+"""Writes in a minute."""
+
+
+def in_jumping_time(work: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        runner.run(work)
+
+
+def changes(calls: list[Call]) -> list[Call]:
+    """Return the writes that are no Events."""
+    return [one for one in calls if one.is_write and "/events" not in one.path]
+
+
+@jumping_time
+async def test_where_nothing_changes_there_are_only_the_lists_of_now_and_then() -> None:
+    arena = Arena()
+    async with arena.at_rest():
+        minutes = await calls_per_minute(arena, None, 60)
+    calls = [call for minute in minutes for call in minute]
+    assert {call.verb for call in calls} <= {"GET"}
+    assert all(placed(call.path).name == "" for call in calls)
+    assert max(Counter(call.path for call in calls).values(), default=0) <= 60 / RELIST_MINUTES[0]
+
+
+@pytest.mark.parametrize("fight", FIGHTS.values(), ids=FIGHTS.keys())
+def test_a_fight_is_damped_and_told_once(fight: Fight) -> None:
+    async def scene() -> None:
+        arena = Arena()
+        async with arena.at_rest():
+            before = arena.shown()
+            minutes = await calls_per_minute(arena, fight, 60)
+            told = arena.told(fight.about, Reason.CONTESTED)
+            # It is left off: all is right again by and by, without another word.
+            await asyncio.sleep(UNDONE_PAUSE)
+            assert arena.shown() == before
+            assert arena.told(fight.about, Reason.CONTESTED) == told
+        assert max(len(changes(calls)) for calls in minutes) <= MOST, [len(changes(calls)) for calls in minutes]
+        requests = [len([one for one in calls if one.is_write or placed(one.path).name]) for calls in minutes]
+        assert max(requests[1:]) <= MOST, requests
+        ((count, text),) = told
+        assert count == 1
+        assert fight.field in text
+        assert (f"({fight.manager}" in text) == bool(fight.manager)
+
+    in_jumping_time(scene())
+
+
+@jumping_time
+async def test_what_is_undone_now_and_then_is_put_right_at_once() -> None:
+    arena = Arena()
+    async with arena.at_rest():
+        for _ in range(10):
+            for _ in range(UNDONE_AT_ONCE):
+                strip_annotation(arena)
+                await asyncio.sleep(1)
+                assert arena.address_annotation() == arena.program.address("web")
+            await asyncio.sleep(UNDONE_AT_ONCE * UNDONE_PAUSE)
+        assert arena.told("web", Reason.CONTESTED) == []
+
+
+@jumping_time
+async def test_another_fight_after_quiet_is_told_again() -> None:
+    arena = Arena()
+    async with arena.at_rest():
+        await calls_per_minute(arena, BY_STATUS, 5)
+        await asyncio.sleep(10 * MINUTE)
+        assert [count for count, _ in arena.told("web", Reason.CONTESTED)] == [1]
+        await calls_per_minute(arena, BY_STATUS, 5)
+        assert sum(count for count, _ in arena.told("web", Reason.CONTESTED)) == 2
+
+
+@jumping_time
+async def test_a_fight_about_one_thing_does_not_hold_up_another() -> None:
+    arena = Arena()
+    async with arena.at_rest():
+        fight = asyncio.create_task(calls_per_minute(arena, BY_ANNOTATION, 10))
+        await asyncio.sleep(2 * MINUTE)
+        for port in range(81, 91):
+            arena.guest.change(SERVICES, SERVICE, {"spec": {"ports": [{"port": port, "nodePort": 30080}]}})
+            await asyncio.sleep(1)
+            (shown,) = arena.guest.of(SERVICES)[SERVICE]["status"]["loadBalancer"]["ingress"]
+            assert [one["port"] for one in shown["ports"]] == [port]
+        await fight
+
+
+@jumping_time
+async def test_a_service_in_a_fight_is_let_go_at_once() -> None:
+    arena = Arena()
+    async with arena.at_rest():
+        fight = asyncio.create_task(calls_per_minute(arena, BY_STATUS, 10))
+        await asyncio.sleep(3 * MINUTE)
+        arena.guest.delete(SERVICES, SERVICE)
+        await asyncio.sleep(10)
+        assert SERVICE not in arena.guest.of(SERVICES)
+        assert arena.load_balancer() is None
+        await fight
+
+
+@jumping_time
+async def test_load_balancers_made_and_deleted_without_end_wait_and_it_is_told_once() -> None:
+    arena = Arena()
+    async with arena.at_rest():
+        before = len(arena.harvester.calls)
+        for number in range(300):
+            kind = "ClusterIP" if number % 2 else "LoadBalancer"
+            arena.guest.change(SERVICES, SERVICE, {"spec": {"type": kind}})
+            await asyncio.sleep(1)
+        made = [one for one in arena.harvester.calls[before:] if one.verb in {"POST", "DELETE"}]
+        assert len(made) <= 5 + 300 / 12
+        assert [count for count, _ in arena.told("web", Reason.MADE_TOO_OFTEN)] == [1]
+        arena.guest.change(SERVICES, SERVICE, {"spec": {"type": "LoadBalancer"}})
+        await asyncio.sleep(MINUTE)
+        assert arena.program.address("web")
+
+
+@jumping_time
+async def test_many_services_and_many_edits_are_not_held_up() -> None:
+    arena = Arena()
+    names = [f"web-{number}" for number in range(100)]
+    async with arena.at_rest():
+        arena.program.create(*names)
+        await asyncio.sleep(5)
+        assert all(arena.program.address(name) for name in names)
+        for number in range(60):
+            ports = [{"port": 80 + number % 2, "nodePort": 30080}]
+            arena.guest.change(SERVICES, SERVICE, {"spec": {"ports": ports}})
+            await asyncio.sleep(0.2)
+            (shown,) = arena.guest.of(SERVICES)[SERVICE]["status"]["loadBalancer"]["ingress"]
+            assert [one["port"] for one in shown["ports"]] == [80 + number % 2]
+        assert [one for one in arena.guest.events() if one["type"] == "Warning"] == []
