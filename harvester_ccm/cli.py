@@ -34,6 +34,7 @@ from harvester_ccm.flags import (
     wants_full_help,
 )
 from harvester_ccm.logs import configure_logging
+from harvester_ccm.redaction import one_line
 
 PROGRAM: Final = "harvester-ccm"
 PROGRAM_NAMES: Final = (PROGRAM, "harvester-cloud-provider")
@@ -131,14 +132,14 @@ def _refuse(
     for problem in error.problems:
         _report(problem)
     if hint:
-        sys.stderr.write(f"{PROGRAM}: hint: {hint}\n")
+        sys.stderr.write(f"{PROGRAM}: hint: {one_line(hint)}\n")
     if wants_full_help(invocation.words):
         sys.stderr.write(f"\n{_help(invocation, commands)}")
     return EXIT_FAILURE
 
 
 def _report(problem: str) -> None:
-    sys.stderr.write(f"{PROGRAM}: error: {' '.join(problem.splitlines())}\n")
+    sys.stderr.write(f"{PROGRAM}: error: {one_line(' '.join(problem.splitlines()))}\n")
 
 
 def _help(invocation: Invocation, commands: Sequence[Command]) -> str:

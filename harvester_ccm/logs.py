@@ -26,6 +26,7 @@ DEBUG_VERBOSITY: Final = 4
 _TITLES: Final[Mapping[str, str]] = {"warning": "WARN", "critical": "ERROR"}
 _COLOURS: Final[Mapping[str, str]] = {"DEBUG": "\x1b[2m", "WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
 _RESET: Final = "\x1b[0m"
+_JSON: Final = structlog.processors.JSONRenderer(default=str, ensure_ascii=False)
 
 
 def configure_logging(settings: LoggingSettings, stream: TextIO | None = None, *, cache: bool = True) -> None:
@@ -55,8 +56,19 @@ def _processors(log_format: LogFormat, *, colours: bool) -> tuple[Processor, ...
         structlog.processors.format_exc_info,
         _put_in_order,
         remove_secrets,
-        structlog.processors.JSONRenderer(default=str, ensure_ascii=False) if is_json else _text_renderer(colours),
+        *((_JSON, _inert) if is_json else (_indent_traceback, _text_renderer(colours))),
     )
+
+
+def _inert(_logger: WrappedLogger, _method: str, line: str) -> str:
+    return one_line(line)
+
+
+def _indent_traceback(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    # No line of what somebody raised may look like one of ours.
+    if "exception" in event:
+        event["exception"] = "\n".join(f"  {one_line(line)}" for line in str(event["exception"]).split("\n"))
+    return event
 
 
 def remove_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -93,10 +105,10 @@ def _text_renderer(colours: bool) -> Processor:
 def _field(value: object) -> str:
     """Return a value in one word, or in JSON notation when it would not be one word."""
     if isinstance(value, (dict, list)):
-        return json.dumps(value, default=str, ensure_ascii=False)
+        return one_line(json.dumps(value, default=str, ensure_ascii=False))
     text = str(value)
     plain = text.isprintable() and text != "" and not any(character in text for character in ' "=')
-    return text if plain else json.dumps(text, ensure_ascii=False)
+    return text if plain else one_line(json.dumps(text, ensure_ascii=False))
 
 
 class _LibraryHandler(logging.Handler):

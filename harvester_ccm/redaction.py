@@ -68,12 +68,19 @@ def redact_text(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text with line ends, control characters and changes of direction written out.
+    """Return the text with line ends, control characters and changes of direction written out as JSON does.
+
+    What others wrote must move no cursor, forge no line and turn no text around, on a terminal or in a log.
 
     >>> one_line("no" + chr(10) + chr(0x202E) + "yes")
     'no\\\\n\\\\u202eyes'
     """
-    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+    return text if text.isprintable() else "".join(one if one.isprintable() else _written_out(one) for one in text)
+
+
+def _written_out(character: str) -> str:
+    # DEL is the one control character that JSON leaves as it is.
+    return r"\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
 
 
 def redact(value: object, key: str = "") -> object:

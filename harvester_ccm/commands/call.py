@@ -29,7 +29,7 @@ from harvester_ccm.flags import (
     parse_command_line,
 )
 from harvester_ccm.logs import DEBUG_VERBOSITY, configure_logging
-from harvester_ccm.redaction import redact_text
+from harvester_ccm.redaction import one_line, redact_text
 
 PROGRAM: Final = "harvester-ccm"
 EXIT_INTERRUPTED: Final = 130
@@ -182,7 +182,7 @@ def _quiet(settings: LoggingSettings) -> None:
 
 def _report(problems: Sequence[str]) -> None:
     for problem in problems:
-        sys.stderr.write(f"{PROGRAM}: error: {redact_text(' '.join(problem.splitlines()))}\n")
+        sys.stderr.write(f"{PROGRAM}: error: {one_line(redact_text(' '.join(problem.splitlines())))}\n")
 
 
 def _help(invocation: Invocation, manual: Manual) -> str:

@@ -13,6 +13,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TextIO, cast
 
+from harvester_ccm.redaction import one_line
+
 GAP: Final = 2
 """Blanks between two columns."""
 NARROWEST: Final = 60
@@ -54,7 +56,9 @@ class Output:
 
     def line(self, text: str = "") -> None:
         """Print one line, or several."""
-        self._stream.write(f"{text}\n")
+        # Objects hold what their owners wrote: it must not write on the terminal of whoever looks at them.
+        shown = "\n".join(map(one_line, text.split("\n")))
+        self._stream.write(f"{shown}\n")
         self._stream.flush()
 
 
@@ -98,8 +102,8 @@ def _words(key: str) -> str:
 
 
 def _scalar(value: object) -> str:
-    """Return a text as it is, and all else as in JSON."""
-    return value if isinstance(value, str) and value else json.dumps(value)
+    """Return a text in one line, and all else as in JSON."""
+    return one_line(value) if isinstance(value, str) and value else json.dumps(value)
 
 
 def _is_table(value: object) -> bool:

@@ -219,7 +219,7 @@ def test_an_unexpected_error_is_logged_without_credentials(app: App, capsys: pyt
     assert call(*NEEDED) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[1].endswith("ERROR stopped by an unexpected error")
-    assert lines[-1] == "KeyError: 'Bearer [removed]'"
+    assert lines[-1] == "  KeyError: 'Bearer [removed]'"
 
 
 class Recorder:

@@ -52,6 +52,33 @@ def configure() -> Iterator[Configure]:
     structlog.reset_defaults()
 
 
+NASTY = "a\x1b[31mb\rc\x07d\x00e\x7ff\x85g\x9bh\u2028i\u202ej\u2066k\u200bl\nm"
+"""What moves a cursor, ends a line or turns text around somewhere."""
+
+
+@pytest.mark.parametrize("log_format", LogFormat)
+def test_text_of_strangers_is_inert(configure: Configure, log_format: LogFormat) -> None:
+    output = configure(log_format)
+    log = structlog.get_logger()
+    log.info(NASTY, text=NASTY, words=[NASTY], named={"a": NASTY})
+    try:
+        fail(ValueError(NASTY))
+    except ValueError:
+        log.exception("failed")
+
+    written = output.getvalue()
+    assert all(character == "\n" or character.isprintable() for character in written)
+    first, second, *traceback = written.splitlines()
+    assert "failed" in second
+    assert (
+        first.count(r"a\u001b[31mb\rc\u0007d\u0000e\u007ff\u0085g\u009bh\u2028i\u202ej\u2066k\u200bl\n".rstrip("n"))
+        == 4
+    )
+    assert all(line.startswith("  ") for line in traceback)
+    if log_format is LogFormat.JSON:
+        assert json.loads(first)["text"] == NASTY
+
+
 def lines(output: io.StringIO) -> list[str]:
     """Return the lines with the time cut off, after a look at its shape."""
     written = []
@@ -143,8 +170,8 @@ def test_exceptions_follow_the_line_without_credentials(configure: Configure) ->
         structlog.get_logger().exception("failed", service="default/web")
     first, *rest = lines(output)
     assert first == "ERROR failed service=default/web"
-    assert rest[0] == "Traceback (most recent call last):"
-    assert rest[-1] == "ValueError: server said Bearer [removed]"
+    assert rest[0] == "  Traceback (most recent call last):"
+    assert rest[-1] == "  ValueError: server said Bearer [removed]"
     assert JWT not in output.getvalue()
 
 
@@ -189,7 +216,7 @@ def test_library_exceptions_keep_their_traceback(configure: Configure) -> None:
     except OSError:
         logging.getLogger("aiohttp.server").exception("Error handling request")
     assert lines(output)[0] == "ERROR Error handling request logger=aiohttp.server"
-    assert lines(output)[-1] == "OSError: gone"
+    assert lines(output)[-1] == "  OSError: gone"
 
 
 @pytest.mark.parametrize(

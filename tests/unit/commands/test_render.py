@@ -80,3 +80,21 @@ def test_an_answer_for_scripts() -> None:
     stream = io.StringIO()
     Output(stream, as_json=True).answer(ANSWER, "Add --yes.")
     assert json.loads(stream.getvalue()) == ANSWER
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_what_objects_hold_writes_nothing_on_the_terminal(as_json: bool) -> None:
+    nasty = "a\x1b[31mb\rc\x07d\x7fe\x9bf\u2028g\u202eh\nSteps: none"
+    stream = io.StringIO()
+    document = {
+        "network": nasty,
+        "reasons": [nasty],
+        "table": [{"address": nasty, "name": "x"}],
+        "nested": {"a": [nasty]},
+    }
+    Output(stream, as_json=as_json).answer(document, f"Look at {nasty}.")
+    written = stream.getvalue()
+    assert all(character == "\n" or character.isprintable() for character in written)
+    assert not any(line.strip() == "Steps: none" for line in written.splitlines())
+    if as_json:
+        assert json.loads(written) == document
