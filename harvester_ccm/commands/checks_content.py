@@ -16,7 +16,7 @@ from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.versions import served_versions
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import LEASES, NODES
+from harvester_ccm.model.core import LEASES, NODES, SERVICES
 from harvester_ccm.model.harvester import (
     GUEST_OS_INFO,
     LOAD_BALANCERS,
@@ -24,10 +24,12 @@ from harvester_ccm.model.harvester import (
     VIRTUAL_MACHINES,
 )
 from harvester_ccm.model.meta import Resource
-from harvester_ccm.names import LB_CLUSTER, LB_OWNER, VM_CLUSTER
+from harvester_ccm.names import IP_POOL, LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.vms import VMIndex
-from harvester_ccm.plan.service.ownership import goes_by
+from harvester_ccm.plan.service.ownership import allocated_addresses, goes_by
+from harvester_ccm.plan.service.selection import is_served
+from harvester_ccm.plan.service.situation import observe
 
 NO_ANSWER: Final = (
     "The program does not work while this server is like that. Check its health and its load, and try again"
@@ -223,6 +225,26 @@ def load_balancer_check(inventory: Inventory, cluster: ClusterIdentity) -> Check
         )
     unmarked = sum(1 for name in named if not marks[name])
     return row(Result.OK, f"{len(ours)} of this cluster, {unmarked} with its name and no mark yet")
+
+
+def kept_addresses_check(inventory: Inventory, cluster: ClusterIdentity) -> Check | None:
+    """Return the check that names Services whose address Harvester did not give; None when there is none."""
+    if _why_unread(inventory, SERVICES, LOAD_BALANCERS):
+        return None
+    held, store = allocated_addresses(inventory.load_balancers), inventory.service_store(cluster)
+    shown = (one for one in inventory.services if is_served(one) and held.isdisjoint(one.addresses))
+    seen = (replace(observe(store, one, cluster), found_served=True) for one in shown)
+    kept = sorted(f"{one.service.metadata.key} ({one.kept})" for one in seen if one.scope.ours and one.kept)
+    if not kept:
+        return None
+    return Check(
+        BOTH,
+        "addresses",
+        Result.WARNING,
+        f"{len(kept)} Services ask for an address that no load balancer of Harvester gave: {_listed(kept)}",
+        "They keep it, and it stays announced, but Harvester may give it to somebody else. To have one booked, make an "
+        f"IP pool with that single address and name it in annotation {IP_POOL}",
+    )
 
 
 def _index(inventory: Inventory, guest: ClusterIdentity) -> VMIndex:

@@ -25,6 +25,7 @@ from harvester_ccm.commands.checks_connection import (
 from harvester_ccm.commands.checks_content import (
     NotLookedAt,
     api_check,
+    kept_addresses_check,
     load_balancer_check,
     name_check,
     node_check,
@@ -76,6 +77,8 @@ async def _preflight(call: Call) -> int:
     cluster = ClusterIdentity.of(settings, harvester.namespace, inventory.cluster_uid)
     for look in (node_check, name_check, load_balancer_check):
         printer.show(look(inventory, cluster))
+    if (kept := kept_addresses_check(inventory, cluster)) is not None:
+        printer.show(kept)
     printer.close()
     return EXIT_PROBLEMS if any(one.result is Result.FAILED for one in printer.shown) else EXIT_OK
 

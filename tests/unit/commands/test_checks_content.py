@@ -11,6 +11,7 @@ import pytest
 
 from harvester_ccm.commands.checks_connection import Result
 from harvester_ccm.commands.checks_content import (
+    kept_addresses_check,
     load_balancer_check,
     name_check,
     node_check,
@@ -20,9 +21,9 @@ from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.errors import Answer, Forbidden, Unreachable
 from harvester_ccm.kube.tokens import token_end
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import NODES
+from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
-from harvester_ccm.names import LB_OWNER, VM_CLUSTER
+from harvester_ccm.names import LB_OWNER, SERVICE_FINALIZER, VM_CLUSTER
 from tests.unit.commands import objects
 
 DEMO = ClusterIdentity("demo", objects.VMS)
@@ -124,6 +125,27 @@ def test_load_balancers_of_another_name_of_this_cluster() -> None:
     assert (check.result, check.detail) == (Result.WARNING, "some are this cluster's under another name: before")
     assert "--former-cluster-name=before" in check.advice
     assert load_balancer_check(found, replace(cluster, former_names=("before",))).result is Result.OK
+
+
+def test_services_that_keep_an_address_of_before_are_named() -> None:
+    wish, ours = "192.168.1.50", [SERVICE_FINALIZER]
+    services = [
+        objects.service("wished", uid="1", address=wish, finalizers=ours, loadBalancerIP=wish),
+        objects.service("booked", uid="2", address="10.0.0.1", finalizers=ours, loadBalancerIP="10.0.0.1"),
+        objects.service("others", uid="3", address=wish, loadBalancerIP=wish),
+        objects.service("unasked", uid="4", address="192.168.1.51", finalizers=ours),
+    ]
+    booked = objects.balancer(of="shop/booked", uid="2", address="10.0.0.1")
+    found = Inventory(
+        services=tuple(SERVICES.decode(msgspec.json.encode(one)) for one in services),
+        load_balancers=(LOAD_BALANCERS.decode(msgspec.json.encode(booked)),),
+    )
+    check = kept_addresses_check(found, DEMO)
+    assert check is not None
+    assert check.result is Result.WARNING
+    assert check.detail.endswith("that no load balancer of Harvester gave: shop/wished (192.168.1.50)")
+    assert kept_addresses_check(replace(found, services=found.services[1:]), DEMO) is None
+    assert kept_addresses_check(replace(found, problems={SERVICES.plural: Unreachable("away")}), DEMO) is None
 
 
 def test_what_cannot_be_read_is_skipped() -> None:
