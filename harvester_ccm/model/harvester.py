@@ -63,6 +63,8 @@ class AllocatedAddress(Model, frozen=True, kw_only=True):
 
     ip_pool: str = ""
     ip: str = ""
+    mask: str = ""
+    """Of the subnet of the pool."""
 
 
 class Condition(Model, frozen=True, kw_only=True):

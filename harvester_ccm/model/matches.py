@@ -14,5 +14,7 @@ class NodeMatches:
     """Name of a Node to the name of its VM in our Harvester namespace."""
     strangers: frozenset[str] = frozenset()
     """Names of initialised Nodes that are no VM there, or not certainly one."""
+    networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """VM network, ``namespace/name``, to the addresses that the VMs of Nodes report there, virtual ones among them."""
     known: bool = True
     """Whether VMs have been read as far as they may be; before that nothing follows from what is missing here."""

@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
-from harvester_ccm.model.core import SERVICES
-from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_CONTROLLER_FINALIZER, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, REQUESTED_ADDRESS
-from tests.worlds.builders import service
+from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.names import (
+    LB_CONTROLLER_FINALIZER,
+    NETWORK,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    REQUESTED_ADDRESS,
+)
+from tests.worlds.builders import CLUSTER, service
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, refused
+from tests.worlds.node_objects import node
 from tests.worlds.program_world import Harvester, Program, by_name, guest_server
 
 HOUR = 3600.0
@@ -35,11 +42,12 @@ class Stocked(Harvester):
     def __init__(self, *addresses: str) -> None:
         super().__init__()
         self.free = list(addresses)
+        self.mask = ""
 
     def _give_address(self, key: str) -> None:
         status: Document = {"allocatedAddress": {}, "conditions": [{"type": "Ready", "message": NO_POOL}]}
         if self.free:
-            allocated = {"ip": self.free.pop(0), "ipPool": "lan"}
+            allocated = {"ip": self.free.pop(0), "ipPool": "lan", "mask": self.mask}
             status = {"allocatedAddress": allocated, "conditions": [{"type": "Ready", "status": "True"}]}
         if key in self.of(LOAD_BALANCERS):
             self.change(LOAD_BALANCERS, key, {"metadata": {"finalizers": [LB_CONTROLLER_FINALIZER]}, "status": status})
@@ -223,3 +231,50 @@ def deny_creation_of(name: str) -> Any:
         return None
 
     return deny
+
+
+def node_with(program: Program, harvester: Harvester, *addresses: str, network: str = "vlan7") -> None:
+    """Give the cluster a node on the network, with these addresses."""
+    place = {"name": "w1", "namespace": CLUSTER.namespace, "uid": "uid-w1"}
+    program.guest.put(NODES, node("w1", provider_id="harvester://uid-w1"))
+    harvester.put(VIRTUAL_MACHINES, {"metadata": place, "spec": {}, "status": {"ready": True, "created": True}})
+    spec = {"networks": [{"name": "nic", "multus": {"networkName": f"default/{network}"}}]}
+    status = {"phase": "Running", "interfaces": [{"name": "nic", "ipAddresses": list(addresses)}]}
+    harvester.put(INSTANCES, {"metadata": {**place, "uid": "uid-vmi"}, "spec": spec, "status": status})
+
+
+REACHED: dict[str, tuple[tuple[str, ...], str, bool]] = {
+    "no node is in the subnet": (("10.7.0.5",), "255.255.255.0", False),
+    "only the address itself is": (("10.7.0.5", "10.0.0.1"), "255.255.255.0", False),
+    "a node is in the subnet": (("10.7.0.5", "10.0.0.9"), "255.255.255.0", True),
+    "nothing is known of the nodes": ((), "255.255.255.0", True),
+    "a pool of one address": (("10.7.0.5",), "255.255.255.255", True),
+    "the pool does not say": (("10.7.0.5",), "", True),
+}
+
+
+@jumping_time
+@pytest.mark.parametrize(("nodes", "mask", "reached"), REACHED.values(), ids=REACHED.keys())
+async def test_address_from_a_pool_of_another_network_is_told(
+    nodes: tuple[str, ...], mask: str, *, reached: bool
+) -> None:
+    harvester = Stocked("10.0.0.1")
+    harvester.mask = mask
+    program = Program(guest_server(), harvester, "demo")
+    node_with(program, harvester, *nodes)
+    mapping = {"interface-nad-mapping": '{"default/vlan7":"enp2s0"}'}
+    where = {"name": "harvester-nad-mapping", "namespace": "kube-system"}
+    program.guest.put(CONFIG_MAPS, {"metadata": where, "data": mapping})
+    program.put(service(annotations={NETWORK: "vlan7"}))
+    writes: list[int] = []
+    for _ in range(2):
+        async with program.live():
+            await asyncio.sleep(HOUR)
+            assert program.address("web") == "10.0.0.1"
+        writes.append(len(program.guest.writes("services/")))
+    assert writes[0] == writes[1]
+    told = program.warnings("web")
+    text = "10.0.0.1 comes from IP pool lan (10.0.0.0/24), but no node has an address of that subnet in network"
+    assert [text in one for one in told] == ([] if reached else [True] * len(told))
+    assert bool(told) is not reached
+    assert len(told) <= 2, "once at each start"

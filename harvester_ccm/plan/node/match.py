@@ -17,7 +17,7 @@ the Go provider, which knows host name and name only and keeps the host names in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -81,16 +81,30 @@ def node_matches(store: NodeStore) -> NodeMatches:
     """Return which VM each Node is. Where VMs may not be listed, what its provider ID and record say has to do."""
     read = all(one.synced or isinstance(one.problem, Forbidden) for one in (store.vms, store.vmis))
     names, strangers = {}, set()
+    networks: dict[str, list[str]] = {}
     for node in store.nodes.all():
         name, match = node.metadata.name, match_vm(store, node)
         ours = parse_provider_id(node.spec.provider_id) is not None
         if match.vm is not None:
             names[name] = match.vm.name
+            for network, addresses in addresses_on_networks(match.vm):
+                networks.setdefault(network, []).extend(addresses)
         elif ours and not store.vms.synced:
             names[name] = recorded_vm(node)[1] or name
         elif not uninitialized_taints(node) and not (ours and _is_missing(match)):
             strangers.add(name)
-    return NodeMatches(names, frozenset(strangers), known=read)
+    found = {network: tuple(addresses) for network, addresses in networks.items()}
+    return NodeMatches(names, frozenset(strangers), found, known=read)
+
+
+def addresses_on_networks(vm: VM) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each VM network that the VM reports addresses of, as ``namespace/name``, with these."""
+    vmi = vm.vmi
+    networks = vmi.spec.multus_networks if vmi is not None else {}
+    for interface in vmi.interfaces if vmi is not None else ():
+        network = networks.get(interface.name)
+        if vmi is not None and network:
+            yield network if "/" in network else f"{vmi.metadata.namespace}/{network}", interface.addresses
 
 
 def _is_missing(match: Match) -> bool:

@@ -8,7 +8,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import DHCP_ADDRESS, MOVING, Reason
-from harvester_ccm.plan.service.ignored import not_as_requested
+from harvester_ccm.plan.service.ignored import not_as_requested, out_of_reach
 from harvester_ccm.plan.service.kube_vip import (
     WITHDRAWN,
     Annotations,
@@ -132,9 +132,10 @@ def _plan_pool(situation: Situation, load_balancer: LoadBalancer, device: Device
     annotations = {**announce(service, address, device=device.name), MOVING: None}
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=virtual_ip_ingress(address, service))
     difference = not_as_requested(service, situation.request, load_balancer, address)
+    unreachable = out_of_reach(situation.request, load_balancer, situation.node_addresses)
     change = load_balancer_change(load_balancer, service, situation.cluster, address=address)
     steps: tuple[Step, ...] = (
-        *emit(device_note(service, address, device), difference, edited(service, address)),
+        *emit(device_note(service, address, device), difference, unreachable, edited(service, address)),
         *change_service(service, wanted),
         # Before the load balancer is written: that write often meets Harvester's own, and the next plan finds the
         # address in the status already.

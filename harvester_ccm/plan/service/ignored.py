@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
 from harvester_ccm.model.core import Service
@@ -28,8 +29,11 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
+from harvester_ccm.netip import ipv4_text
 from harvester_ccm.plan.service.request import Request, normal_network
 
+POINT_TO_POINT: Final = 31
+"""Length of the prefix from which on a subnet has no room for load balancers beside nodes."""
 HEALTH_CHECK_DETAILS: Final = (
     HEALTH_CHECK_SUCCESS_THRESHOLD,
     HEALTH_CHECK_FAILURE_THRESHOLD,
@@ -215,6 +219,33 @@ def not_as_requested(
     if not differences:
         return None
     return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, f"Not as requested: {'; '.join(differences)}")
+
+
+def out_of_reach(request: Request, load_balancer: LoadBalancer, nodes: tuple[str, ...]) -> EventMessage | None:
+    """Return what to tell of an address that fits no node in the network that was asked for, or None.
+
+    Harvester falls back to a global pool, whatever network that is for. ``nodes`` are the addresses of the nodes there;
+    where none is known nothing follows.
+    """
+    subnet, known = _subnet(load_balancer), [address for address in map(ipv4_text, nodes) if address]
+    if not request.network or subnet is None or not known or any(IPv4Address(one) in subnet for one in known):
+        return None
+    text = (
+        f"Address {load_balancer.allocated_ip} comes from IP pool {load_balancer.allocated_pool} ({subnet}), but no "
+        f"node has an address of that subnet in network {request.network}: it will probably not be reachable. Give the "
+        "network an IP pool of its own, delete the Service and create it anew"
+    )
+    return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, text)
+
+
+def _subnet(load_balancer: LoadBalancer) -> IPv4Network | None:
+    """Return the subnet of the pool of the address; None where that has no room for nodes, or does not say."""
+    allocated = load_balancer.status.allocated_address if load_balancer.status else None
+    try:
+        subnet = IPv4Network((allocated.ip, allocated.mask) if allocated else "", strict=False)
+    except ValueError:
+        return None
+    return subnet if subnet.prefixlen < POINT_TO_POINT else None
 
 
 def _chosen_otherwise(service: Service, request: Request, load_balancer: LoadBalancer) -> Iterator[str]:

@@ -54,6 +54,8 @@ class Backends:
     """Of the nodes; followed only where load balancers do not select backends by label."""
     known: bool = True
     """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
+    networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
+    """VM network to the addresses that nodes report there; no change of them calls for a change of anything."""
 
     @classmethod
     def of(cls, nodes: Iterable[Node], matches: NodeMatches, capabilities: Capabilities) -> Self:
@@ -66,6 +68,7 @@ class Backends:
             strangers=tuple(strangers),
             addresses=() if by_label else backend_addresses(nodes),
             known=matches.known,
+            networks=matches.networks,
         )
 
 
@@ -178,6 +181,8 @@ class Situation:
     """Names of nodes that get no traffic because they are no VM that is known for certain."""
     capabilities: Capabilities = SINCE_1_2
     """What a new load balancer can do."""
+    node_addresses: tuple[str, ...] = ()
+    """Of the nodes in the network that the Service asks for or, where none reports any there, in all networks."""
     network_devices: Mapping[str, str] | None = None
     """Network to device in the nodes; None while there is none."""
     mapping_known: bool = True
@@ -248,12 +253,13 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     load_balancers = _candidates(store, service, cluster)
     match = match_load_balancer(load_balancers, service, cluster)
     shares_with = [one for one in store.services.by_index(BY_PRIMARY, primary or key) if one.metadata.key != key]
+    request = read_request(service)
     return Situation(
         service=service,
         cluster=cluster,
         match=match,
         scope=scope_of(service, cluster, owned=match.lb is not None),
-        request=read_request(service),
+        request=request,
         load_balancers=load_balancers,
         holders=_holders(store, service, load_balancers),
         primary=named,
@@ -265,6 +271,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         backend_addresses=store.backends.addresses,
         stranger_nodes=store.backends.strangers,
         capabilities=store.capabilities,
+        node_addresses=_node_addresses(store, request.network),
         network_devices=network_devices(mapping),
         mapping_known=store.config_maps.synced or store.config_maps.problem is not None,
         harvester_known=store.load_balancers.synced,
@@ -284,6 +291,14 @@ def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity)
     found += tuple(one for one in store.load_balancers.by_index(BY_SERVICE, uid) if service_key(one) != key)
     named = store.load_balancers.get(f"{cluster.namespace}/{name_for(service, cluster)}")
     return found if named is None or named in found else (*found, named)
+
+
+def _node_addresses(store: ServiceStore, network: str) -> tuple[str, ...]:
+    """Return the addresses of nodes by which a pool for a network is judged, without those of load balancers."""
+    networks = store.backends.networks if network else {}
+    reported = networks.get(network) or [address for addresses in networks.values() for address in addresses]
+    listed = store.services, store.load_balancers
+    return tuple(one for one in reported if not any(of.by_index(BY_ADDRESS, one) for of in listed))
 
 
 def _holders(store: ServiceStore, service: Service, own: tuple[LoadBalancer, ...]) -> tuple[LoadBalancer, ...]:
