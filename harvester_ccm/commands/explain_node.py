@@ -243,8 +243,8 @@ def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get:
     plan = plan_node(view) if NODE_CONTROLLER in settings.controllers else NodePlan(left_alone=_SWITCHED_OFF)
     sent, after = _rehearsed(node, plan)
     # As if the VM of the Node had been missing often enough already.
-    often, long_ago = nodes.deletion_confirmations, -math.inf
-    confirmed = AbsenceCount(node.metadata.uid, node.spec.provider_id, often, long_ago, long_ago)
+    often = nodes.deletion_confirmations
+    confirmed = AbsenceCount(node.metadata.uid, node.spec.provider_id, often, since=0.0, last=-math.inf)
     life = observe_lifecycle(store, after, nodes, LifecycleMemory(absences=confirmed), live_get=live_get, now=0.0)
     lifecycle = plan_lifecycle(life) if LIFECYCLE_CONTROLLER in settings.controllers else LifecyclePlan()
     if lifecycle.request is not None:

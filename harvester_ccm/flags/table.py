@@ -111,8 +111,8 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
         "0.34",
         Group.NODES,
         "Largest share of the nodes, as a percentage or a fraction, whose VMs may be missing at the same time; above "
-        "it no Node is deleted, because a wrong namespace or credential is more likely, unless this process saw their "
-        "VMs: then it is the largest share that is deleted within ten minutes. One is always allowed.",
+        "it no Node is deleted, because a wrong namespace or credential is more likely, unless their VMs were seen "
+        "there before: then it is the largest share that is deleted within ten minutes. One is always allowed.",
     ),
     Flag(
         "node-exclude-ip-ranges",

@@ -24,6 +24,7 @@ OTHER_PROGRAMS = {
     *("--cloud-provider", "--disable-cloud-controller", "--disable", "--kubelet-arg", "--node-ip"),  # kubelet, K3s
     *("--namespace", "--set", "--from-file", "--tail", "--field-selector", "--subresource", "--type"),  # helm, kubectl
     *("--keep", "--quick", "--nodes", "--rounds"),  # the benchmarks
+    "--provider-id",  # kubelet
     "--build-arg",  # docker
     "--flag",  # stands for any
 }

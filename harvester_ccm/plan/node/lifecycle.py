@@ -14,7 +14,8 @@ A Node is deleted only when all of this holds; otherwise it stays, and a note sa
 Ready Nodes without a VM, and the share, do not hold a Node for ever for which more is known: this process saw the very
 VM of its provider ID before it went, and at least as many ready Nodes have theirs as Nodes are without. So it is the
 right Harvester and the right namespace, and VMs were removed. Then no more than the share is deleted within some
-minutes, and the others later; and ready Nodes without a VM are waited for, but not for ever.
+minutes, and the others later; and ready Nodes without a VM are waited for, but not for ever. For the share it is enough
+that an earlier process saw the VM in our namespace, as the Node's record says; what that one deleted is waited for.
 
 The Go framework deletes at the first 404, also Nodes whose VM was never known and Nodes without a Ready condition.
 
@@ -46,7 +47,7 @@ from harvester_ccm.plan.node.existence import (
     vm_existence,
 )
 from harvester_ccm.plan.node.patch import NodeRequest, taints_body
-from harvester_ccm.plan.node.vms import NodeStore
+from harvester_ccm.plan.node.vms import NodeStore, recorded_vm
 
 _SHUTDOWN: Final = Taint(key=SHUTDOWN_TAINT, effect="NoSchedule")
 DELETION_WINDOW: Final = 600.0
@@ -240,7 +241,7 @@ def _obstacle(view: LifecycleView, absences: AbsenceCount) -> EventMessage | Non
     if check.managed <= len(check.missing) + check.replaced:
         found = "no Node has the VM of its provider ID" if check.replaced else "no VM of this cluster is found at all"
         return _held(f"{gone}: {found}. Check the namespace in the cloud-config", "none")
-    return _too_many(view)
+    return _too_many(view, absences)
 
 
 def _gone(view: LifecycleView) -> str:
@@ -266,7 +267,7 @@ def _contradicted(view: LifecycleView) -> EventMessage:
     return _held(f"{_gone(view)} yet: {why}. That is done when they are not ready any more{patience}", "ready")
 
 
-def _too_many(view: LifecycleView) -> EventMessage | None:
+def _too_many(view: LifecycleView, absences: AbsenceCount) -> EventMessage | None:
     check, name = view.check, view.node.metadata.name
     recent = {one for one, at in view.memory.deletions.items() if view.now - at < DELETION_WINDOW}
     total = check.managed + len(recent - check.missing)
@@ -276,13 +277,17 @@ def _too_many(view: LifecycleView) -> EventMessage | None:
     if without <= allowed:
         return None
     lost, delete = f"{without} of {total} Nodes lost their VM", f"run: kubectl delete node {name}"
-    if not _proven(view):
+    # The record of a Node of another namespace would have ended this earlier.
+    recorded = bool(recorded_vm(view.node)[0])
+    if not (_proven(view) or (recorded and check.confirmed >= len(check.missing))):
         return _held(
             f"{_gone(view)}: {lost}, and {allowed} may at the same time. If they are gone for good, {delete}; or allow "
             "a larger share",
             "share",
         )
-    if len(recent - {name}) < allowed:
+    # What an earlier process deleted is not known.
+    counted = _was_seen(view) or view.now - absences.since >= DELETION_WINDOW
+    if counted and len(recent - {name}) < allowed:
         return None
     return _held(
         f"{_gone(view)} yet: {lost}, and {allowed} may be deleted within {DELETION_WINDOW / 60:g} minutes. Its "

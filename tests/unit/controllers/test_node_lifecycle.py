@@ -125,6 +125,35 @@ def test_no_more_than_the_share_is_deleted_within_some_minutes(
     run()
 
 
+@pytest.mark.parametrize("restarts", [1, 5])
+def test_restarts_delete_no_more_than_the_share(restarts: int) -> None:
+    """As when the program ran on one of the VMs that were removed, or cannot stay up."""
+
+    @jumping_time
+    async def run() -> None:
+        scene = NodeWorld()
+        async with scene.live():
+            vms = await joined(scene, 6)
+        for vm in vms[:3]:
+            scene.destroy(vm)
+            scene.say_ready(vm.name, "Unknown")
+        for _ in range(restarts):
+            scene = NodeWorld(after=scene)
+            async with scene.live():
+                await asyncio.sleep(DELETION_WINDOW - 60)
+                assert len(scene.names()) == 6
+        scene = NodeWorld(after=scene)
+        async with scene.live():
+            started = asyncio.get_running_loop().time()
+            await until(lambda: len(scene.names()) == 4, seconds=700)
+            assert asyncio.get_running_loop().time() - started >= DELETION_WINDOW
+            await asyncio.sleep(DELETION_WINDOW - 60)
+            assert len(scene.names()) == 4
+            await until(lambda: len(scene.names()) == 3, seconds=200)
+
+    run()
+
+
 def test_deletions_under_way_count() -> None:
     @jumping_time
     async def run() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import Node
+from harvester_ccm.names import MACHINE_RECORD
 from harvester_ccm.plan.node.existence import (
     ClusterCheck,
     Existence,
@@ -255,6 +256,27 @@ def test_deletions_go_on_by_and_by_where_our_view_is_proven(
     plan = plan_lifecycle(view(survey=survey, deletions=deletions, seen=seen, now=now))
     assert (plan.note.subject if plan.note else "") == held
     assert (plan.request is None) == bool(held)
+
+
+@pytest.mark.parametrize(
+    ("survey", "deletions", "now", "held"),
+    [
+        pytest.param(FOUR, {}, 599.0, "turn", id="what an earlier process deleted is not known"),
+        pytest.param(FOUR, {}, 600.0, "", id="nothing an earlier process deleted counts any more"),
+        pytest.param(FOUR, {"w9": 590.0}, 600.0, "turn", id="another one deleted just now"),
+        pytest.param(replace(FOUR, confirmed=1), {}, 1e6, "share", id="fewer are sure than are without"),
+        pytest.param(STALE, {}, 1e6, "ready", id="a ready Node without VM"),
+    ],
+)
+def test_record_of_an_earlier_process_is_enough_for_the_share(
+    survey: ClusterCheck, deletions: Mapping[str, float], now: float, held: str
+) -> None:
+    recorded = node(provider_id=OURS, ready="Unknown", annotations={MACHINE_RECORD: "prod/w1"})
+    plan = plan_lifecycle(view(recorded, survey=survey, deletions=deletions, now=now))
+    assert (plan.note.subject if plan.note else "") == held
+    assert (plan.request is None) == bool(held)
+    nameless = node(provider_id=OURS, ready="Unknown", annotations={MACHINE_RECORD: "w1"})
+    assert plan_lifecycle(view(nameless, survey=survey, deletions=deletions, now=now)).request is None
 
 
 @pytest.mark.parametrize(
