@@ -45,7 +45,7 @@ from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
 from harvester_ccm.telemetry import catalogue, served
-from harvester_ccm.telemetry.health import HealthRegistry
+from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.nodes import follow_new_nodes
 from harvester_ccm.telemetry.services import ServiceMetrics
@@ -292,6 +292,7 @@ class Application:
         )
         self._guest_identity.on_learned(controller.learn_uid)
         self._guest_identity.on_learned(collector.learn_uid)
+        self.health.add("harvester-recognised", lambda: controller.not_recognised or None, Aspect.READY)
         self._telemetry.read_at_scrape(catalogue.ORPHANS_DELETED, lambda: {(): float(collector.deleted)})
         self._start_controller(group, controller, SERVICE_CONTROLLER)
         self._start_controller(group, collector)

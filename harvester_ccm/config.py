@@ -79,6 +79,8 @@ class ServiceSettings:
     """Seconds between two looks for orphans."""
     class_only: bool
     """Serve only Services that ask for our load balancer class."""
+    accept_new_harvester: bool = False
+    """Create load balancers in a Harvester that shows none of this cluster's load balancers and VMs."""
 
 
 @dataclass(frozen=True)

@@ -330,6 +330,8 @@ class Reason(StrEnum):
     """Warning: another cluster, or this one under another name, owns a load balancer for a Service of this name."""
     LEFT_TO_OTHERS = "LeftToOthers"
     """Normal: marks of another load balancer controller are on the Service, so it is not served here."""
+    NOT_RECOGNISED = "HarvesterNotRecognised"
+    """Warning: Harvester shows none of this cluster's load balancers and VMs, so no load balancer is created."""
     ADOPTED = "AdoptedLoadBalancer"
     """Normal: a load balancer made before (another cluster name, an earlier Service) goes on serving."""
     DELETION_PENDING = "DeletionPending"

@@ -246,6 +246,28 @@ MUTANTS: Final = (
         "    if False:",
         "plan/service/test_orphans.py controllers/test_orphans.py",
     ),
+    # Another Harvester.
+    Mutant(
+        "load balancers are made where nothing of the cluster is seen",
+        "plan/service/decision.py",
+        "    elif situation.recognition.sight is not Sight.OURS:",
+        "    elif False:",
+        "test_new_harvester.py",
+    ),
+    Mutant(
+        "one witness is enough to stop",
+        "plan/service/selection.py",
+        "    if any(one.metadata.uid in named for one in machines.all()):",
+        "    if False:",
+        "test_new_harvester.py",
+    ),
+    Mutant(
+        "VMs of before are believed when the cloud-config changes",
+        "plan/service/selection.py",
+        "    if not (machines.synced and settled):",
+        "    if not machines.synced:",
+        "test_new_harvester.py",
+    ),
     Mutant(
         "one of a copy is deleted",
         "plan/service/orphans.py",

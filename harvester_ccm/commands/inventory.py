@@ -100,7 +100,7 @@ class Inventory:
 
     def service_store(self, cluster: ClusterIdentity) -> ListedStore:
         """Return what is read of Services and of what they depend on."""
-        return ListedStore.of(
+        store = ListedStore.of(
             self.services,
             self.load_balancers,
             backends=Backends.of(self.nodes, node_matches(ListedNodes(self, cluster)), self.capabilities),
@@ -108,6 +108,8 @@ class Inventory:
             capabilities=self.capabilities,
             problem=self.problems.get(LOAD_BALANCERS.plural),
         )
+        problem = self.problems.get(VIRTUAL_MACHINES.plural)
+        return replace(store, nodes=Listed(self.nodes), machines=Listed(self.vms, problem=problem, unread=self.unread))
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,14 @@ from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import same_but_for_notes
 from harvester_ccm.plan.service.ownership import allocated_addresses, service_key
 from harvester_ccm.plan.service.pending import failure_event, write_refused
-from harvester_ccm.plan.service.selection import may_be_ours, primaries_of, primary_reference
+from harvester_ccm.plan.service.selection import (
+    Recognition,
+    Sight,
+    may_be_ours,
+    primaries_of,
+    primary_reference,
+    recognise,
+)
 from harvester_ccm.plan.service.situation import (
     BY_ADDRESS,
     BY_PRIMARY,
@@ -58,6 +65,8 @@ from harvester_ccm.plan.service.steps import (
 )
 from harvester_ccm.plan.service.unbooked import unbooked_note
 
+SETTLED_SECONDS: Final = 5.0
+"""So long after a list that told of changes the other collections of that server have been listed, too."""
 COMPONENT: Final = "service-controller"
 """Source of our Events on Services; the name that users of every cloud provider know."""
 log = structlog.get_logger(__name__)
@@ -82,11 +91,30 @@ class ServiceCaches:
         self.config_maps = config_maps
         self.backends = Backends(known=False)
         """The nodes that may get traffic, as of the last ``refresh_backends``."""
+        self._recognition: tuple[ClusterIdentity, Recognition] | None = None
+        for cache in (services, load_balancers, vms.nodes, vms.vms):
+            cache.on_change(self._forget_recognition)
+            cache.on_state(self._forget_recognition)
 
     @property
     def capabilities(self) -> Capabilities:
         """What a new load balancer can do, in the version of the API that is read."""
         return capabilities_of(self.load_balancers.resource.api_version)
+
+    def recognition(self, cluster: ClusterIdentity) -> Recognition:
+        """Return what Harvester shows of this cluster; judged anew after a change of anything it depends on."""
+        if self._recognition is not None and self._recognition[0] == cluster:
+            return self._recognition[1]
+        balancers, machines = self.load_balancers, self.vms.vms
+        relisted = max(balancers.relisted_at, machines.relisted_at)
+        settled = asyncio.get_running_loop().time() - relisted >= SETTLED_SECONDS
+        found = recognise(self.services, balancers, self.vms.nodes, machines, cluster, settled=settled)
+        if found.sight is not Sight.OPEN:
+            self._recognition = cluster, found
+        return found
+
+    def _forget_recognition(self, *_change: object) -> None:
+        self._recognition = None
 
     def refresh_backends(self) -> tuple[bool, bool]:
         """Read anew which nodes get traffic; return whether they are known for the first time, and if they changed."""
@@ -123,6 +151,8 @@ class ServiceController:
         self._refresh: asyncio.Handle | None = None
         """The reading of the backends that is due."""
         self._brakes = Memories(Brakes)
+        self.not_recognised = ""
+        """Why no load balancer is created: Harvester shows nothing of this cluster. Empty while it does."""
         self.runner = Runner("service", self.reconcile, workers=workers, serial=self._shared_address)
         caches.services.on_change(self._service_changed)
         caches.load_balancers.on_change(self._load_balancer_changed)
@@ -133,6 +163,9 @@ class ServiceController:
             informer.on_state(self._refresh_backends)
         caches.config_maps.on_change(self._mapping_changed)
         caches.config_maps.on_state(self._enqueue_all)
+        caches.services.on_change(self._look_at_harvester)
+        caches.load_balancers.on_change(self._look_at_harvester)
+        caches.vms.vms.on_change(self._look_at_harvester)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -165,9 +198,26 @@ class ServiceController:
         situation = observe(self._caches, service, self._cluster)
         if not situation.scope.ours and situation.scope.note is None:
             return Done()
+        if situation.match.lb is None:
+            self._recognise(situation.recognition)
         state = self._states.follow(situation, now)
         situation = state.complete(situation, now)
         return await self._take(plan_service(situation), situation, state, again=again)
+
+    def _look_at_harvester(self, _old: object, _new: object) -> None:
+        if self.not_recognised:
+            self._recognise(self._caches.recognition(self._cluster))
+
+    def _recognise(self, found: Recognition) -> None:
+        """Say once that Harvester shows nothing of this cluster, and wake all Services when it does again."""
+        if found.sight is Sight.OPEN:
+            return
+        if found.because and not self.not_recognised:
+            log.error("no load balancer is created: harvester shows nothing of this cluster", detail=found.because)
+        if self.not_recognised and not found.because:
+            log.info("harvester shows this cluster")
+            self._enqueue_all()
+        self.not_recognised = found.because
 
     def _shared_address(self, key: str) -> str:
         """Return the primary whose address the Service wants: what one takes of it, the next one has to see."""

@@ -148,6 +148,7 @@ def _services(check: _Check, flags: FlagValues) -> ServiceSettings:
         orphan_lbs=check.choice(flags, "orphan-lbs", OrphanPolicy),
         orphan_period=check.positive(flags, "orphan-lbs-period"),
         class_only=flags.read("load-balancer-class-only", bool),
+        accept_new_harvester=flags.read("accept-new-harvester", bool),
     )
 
 

@@ -69,6 +69,15 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
         "balancer implementation.",
     ),
     Flag(
+        "accept-new-harvester",
+        Kind.BOOL,
+        "false",
+        Group.SERVICES,
+        "Create load balancers although Harvester shows none of this cluster's load balancers and VMs while Services "
+        "are served: the cluster was moved to another Harvester or namespace, and Services get other addresses. "
+        "Without it nothing is created then, because the cloud-config is wrong more likely. Take it out afterwards.",
+    ),
+    Flag(
         "orphan-lbs",
         Kind.TEXT,
         "delete",

@@ -142,6 +142,8 @@ class Informer(Generic[ObjectT]):
         """How often a watch was ended or lost since the start."""
         self.last_contact = float("-inf")
         """Loop time of the last sign of life of the server."""
+        self.relisted_at = float("-inf")
+        """Loop time of the last list, but for the first, that told of changes."""
 
     @property
     def name(self) -> str:
@@ -363,6 +365,8 @@ class Informer(Generic[ObjectT]):
         for key, old in list(self._objects.items()):
             if key not in present and (rewound or _version(old) <= listed):
                 changes.append(self._store(key, None))
+        if changes and self.synced:
+            self.relisted_at = self.last_contact
         for change in changes:
             self._deliver(change)
 

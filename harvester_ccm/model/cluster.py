@@ -24,6 +24,8 @@ class ClusterIdentity:
     """Names that this cluster had before: what was made under them is ours too."""
     class_only: bool = False
     """Whether only Services that ask for our load balancer class are served."""
+    new_harvester: bool = False
+    """Whether the operator says that a Harvester which shows nothing of this cluster is the right one."""
 
     @classmethod
     def of(cls, settings: Settings, namespace: str, uid: str = "") -> Self:
@@ -35,6 +37,7 @@ class ClusterIdentity:
             former_names=settings.harvester.former_names,
             management_network=settings.nodes.management_network or "",
             class_only=settings.services.class_only,
+            new_harvester=settings.services.accept_new_harvester,
         )
 
     @property

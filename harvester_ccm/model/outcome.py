@@ -51,6 +51,10 @@ class WaitReason(StrEnum):
         "other_cluster_name",
         "a word on whether this cluster was renamed or copied; its address belongs to it under another name",
     )
+    NEW_HARVESTER = (
+        "new_harvester",
+        "a word on whether this is the right Harvester; it shows none of this cluster's load balancers and VMs",
+    )
     NODE_PORTS = "node_ports", "Kubernetes to allocate node ports for the Service"
     MACHINES = "machines", "Harvester to list the VMs, which are the backends"
     OLD_LOAD_BALANCER = "old_load_balancer", "the old load balancer to be gone in Harvester"

@@ -23,8 +23,8 @@ SERVICE_QUEUE: Final = "service"
 """Name of the queue of Services, in the framework too."""
 
 
-DISPUTES: Final = (WaitReason.OTHER_CLUSTER_NAME, WaitReason.FOREIGN_LOAD_BALANCER)
-"""What a Service waits for whose load balancer carries a label or mark that is not ours."""
+DISPUTES: Final = (WaitReason.OTHER_CLUSTER_NAME, WaitReason.FOREIGN_LOAD_BALANCER, WaitReason.NEW_HARVESTER)
+"""What a Service waits for whose load balancer carries a label or mark that is not ours, or is not to be seen."""
 
 
 class ServiceMetrics:

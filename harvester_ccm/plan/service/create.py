@@ -21,7 +21,7 @@ from harvester_ccm.plan.service.load_balancer import Document, Former, former_of
 from harvester_ccm.plan.service.ownership import is_name_of
 from harvester_ccm.plan.service.pending import CONTROLLER_PATIENCE
 from harvester_ccm.plan.service.request import Request, unsupported
-from harvester_ccm.plan.service.selection import is_served
+from harvester_ccm.plan.service.selection import Sight, is_served
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     ChangeService,
@@ -83,6 +83,25 @@ def plan_creation(situation: Situation) -> ServicePlan:
         EmitEvent(_recreating(service, create.name, former) if lost else _ENSURING),
     )
     return ServicePlan(steps, Wait(WaitReason.NOT_PROCESSED, CONTROLLER_PATIENCE))
+
+
+def plan_unrecognised(situation: Situation) -> ServicePlan:
+    """Return what to do for a Service without a load balancer while Harvester shows nothing of this cluster.
+
+    One that shows an address keeps it, as it is announced and booked where the cluster lives; one that waits goes on.
+    """
+    service, found = situation.service, situation.recognition
+    if found.sight is Sight.OPEN:
+        return ServicePlan(hold(service), Wait(WaitReason.MACHINES, 1.0))
+    text = (
+        f"Harvester, in namespace {situation.cluster.namespace}, shows none of this cluster's load balancers and VMs, "
+        "so the cloud-config seems to name another Harvester or namespace. No load balancer is created there, and "
+        "Services keep the addresses they have. Correct the cloud-config; if this is where the cluster lives now, "
+        "start the program with --accept-new-harvester"
+    )
+    told = emit(EventMessage("Warning", Reason.NOT_RECOGNISED, text))
+    concerned = not service.addresses or service.metadata.key in found.told
+    return ServicePlan((*(told if concerned else ()), *hold(service)), Refused(WaitReason.NEW_HARVESTER))
 
 
 def _may_meet_remains(situation: Situation, *, vm: bool) -> bool:

@@ -19,7 +19,7 @@ from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cleanup import plan_cleanup, safe_to_delete
 from harvester_ccm.plan.service.cluster_lb import plan_cluster
-from harvester_ccm.plan.service.create import plan_creation, plan_replacement, read_replaced
+from harvester_ccm.plan.service.create import plan_creation, plan_replacement, plan_unrecognised, read_replaced
 from harvester_ccm.plan.service.ignored import converted, ignored_settings, refused_changes
 from harvester_ccm.plan.service.ownership import (
     adoption_note,
@@ -30,7 +30,7 @@ from harvester_ccm.plan.service.ownership import (
 )
 from harvester_ccm.plan.service.pending import UNAVAILABLE_PATIENCE, harvester_unavailable
 from harvester_ccm.plan.service.request import unsupported
-from harvester_ccm.plan.service.selection import primary_reference, was_secondary
+from harvester_ccm.plan.service.selection import Sight, primary_reference, was_secondary
 from harvester_ccm.plan.service.shared_address import plan_leaving, plan_secondary
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
@@ -100,6 +100,8 @@ def _plan_own(situation: Situation) -> ServicePlan:
     elif any(one.metadata.name == match.expected_name or shows_address(service, one) for one in match.foreign):
         waiting = hold(service)
         plan = ServicePlan(waiting, Refused(WaitReason.FOREIGN_LOAD_BALANCER))
+    elif situation.recognition.sight is not Sight.OURS:
+        plan = plan_unrecognised(situation)
     else:
         plan = plan_creation(situation)
     left_over = [

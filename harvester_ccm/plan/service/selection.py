@@ -1,16 +1,28 @@
-"""Which Services are ours, to serve or to clean up after, and which of them share the address of another one."""
+"""Which Services are ours, to serve or to clean up after, which of them share the address of another one, and whether
+the Harvester of the cloud-config is the one that they are served in.
+
+A cloud-config that names another Harvester, or another namespace, shows none of the load balancers, and every Service
+that is served would get another address there at once. Two witnesses that know nothing of each other have to say so:
+no load balancer of this cluster is listed, and of the VMs that the Nodes' provider IDs name not one is. A load balancer
+that somebody deleted, or VMs that were all made anew, are ordinary.
+"""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from harvester_ccm.errors import Forbidden
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import Service
+from harvester_ccm.model.core import Node, Service, parse_provider_id
+from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine
+from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
+    LB_OWNER,
     LOAD_BALANCER_CLASS,
     MOVING,
     PRIMARY_SERVICE,
@@ -19,6 +31,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.kube_vip import Announcement
+from harvester_ccm.plan.service.ownership import goes_by, service_key
 
 FOREIGN_MARKS: Final = (
     "metallb.io/",
@@ -32,6 +45,8 @@ FOREIGN_LABELS: Final = {"implementation": "kube-vip"}
 
 LONGEST_LABEL: Final = 63
 """Characters of a label value."""
+MOST_TOLD: Final = 20
+"""Services with an address that get an Event about it; it is one mistake, however many Services there are."""
 
 
 class Duty(Enum):
@@ -213,3 +228,81 @@ def labelled_primary(service: Service) -> str | None:
 def primaries_of(service: Service) -> frozenset[str]:
     """Return the keys of the primaries that the Service names and was last served with."""
     return frozenset(key for key in (primary_reference(service), labelled_primary(service)) if key is not None)
+
+
+class Sight(Enum):
+    """What Harvester shows of this cluster."""
+
+    OURS = "ours"
+    """Nothing speaks against it."""
+    OPEN = "open"
+    """No load balancer, and the VMs have not been listed yet."""
+    STRANGE = "strange"
+    """Nothing of it."""
+
+
+@dataclass(frozen=True)
+class Recognition:
+    """What Harvester shows of this cluster, and whom to tell."""
+
+    sight: Sight = Sight.OURS
+    because: str = ""
+    """For operators, with numbers; empty while nothing is wrong."""
+    told: frozenset[str] = frozenset()
+    """Keys of the Services with an address that are told."""
+
+
+RECOGNISED: Final = Recognition()
+
+
+def recognise(
+    services: Lister[Service],
+    load_balancers: Lister[LoadBalancer],
+    nodes: Lister[Node],
+    machines: Lister[VirtualMachine],
+    cluster: ClusterIdentity,
+    *,
+    settled: bool = True,
+) -> Recognition:
+    """Return what Harvester shows of this cluster; asked for where a load balancer would be made.
+
+    ``settled``: whether neither was listed anew a moment ago. Both are when a cloud-config changes, one after the
+    other, and what is known of the other one may be of another Harvester.
+    """
+    if cluster.new_harvester or not load_balancers.synced or load_balancers.unread:
+        return RECOGNISED
+    if any(_is_ours(one, services, cluster) for one in load_balancers.all()):
+        return RECOGNISED
+    named = {uid for node in nodes.all() if (uid := parse_provider_id(node.spec.provider_id))}
+    unseen = machines.unread or (not machines.synced and isinstance(machines.problem, Forbidden))
+    served = sorted(_served(services, cluster)) if named and not unseen else []
+    if not served:
+        return RECOGNISED
+    if not (machines.synced and settled):
+        return Recognition(Sight.OPEN)
+    if any(one.metadata.uid in named for one in machines.all()):
+        return RECOGNISED
+    because = (
+        f"namespace {cluster.namespace} of Harvester shows none of the load balancers of {len(served)} Services that "
+        f"are served, and none of the VMs of {len(named)} Nodes; correct the cloud-config, or add "
+        "--accept-new-harvester if this is where the cluster lives now"
+    )
+    return Recognition(Sight.STRANGE, because, frozenset(served[:MOST_TOLD]))
+
+
+def _is_ours(load_balancer: LoadBalancer, services: Lister[Service], cluster: ClusterIdentity) -> bool:
+    """Return whether the load balancer is this cluster's, whatever it was called when it made it.
+
+    Without a mark, as the Go provider leaves it, one that has our name and that of a Service of ours counts.
+    """
+    mark = load_balancer.metadata.annotation(LB_OWNER)
+    if mark and cluster.uid:
+        return mark == cluster.uid
+    return goes_by(load_balancer, cluster) and services.get(service_key(load_balancer)) is not None
+
+
+def _served(services: Lister[Service], cluster: ClusterIdentity) -> Iterator[str]:
+    """Yield the keys of the Services that show an address which a load balancer of their own gave."""
+    for one in services.all():
+        if is_served(one) and wants_load_balancer(one, cluster) and not was_secondary(one):
+            yield one.metadata.key

@@ -15,7 +15,7 @@ from typing import Final, Protocol, Self
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import ConfigMap, Node, Service
-from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer
+from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer, VirtualMachine
 from harvester_ccm.model.lister import Listed, Lister
 from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.outcome import EventMessage
@@ -32,7 +32,16 @@ from harvester_ccm.plan.service.ownership import (
 )
 from harvester_ccm.plan.service.pending import NOT_PROCESSED, PendingCause, pending_cause
 from harvester_ccm.plan.service.request import SAID_TO_KUBE_VIP, Request, asked_in, network_devices, read_request
-from harvester_ccm.plan.service.selection import Scope, is_served, primaries_of, primary_reference, scope_of
+from harvester_ccm.plan.service.selection import (
+    RECOGNISED,
+    Recognition,
+    Scope,
+    is_served,
+    primaries_of,
+    primary_reference,
+    recognise,
+    scope_of,
+)
 
 BY_PRIMARY: Final = "primary"
 """Index of Services by the primary that they name, and by the one whose address they were last served with."""
@@ -95,6 +104,9 @@ class ServiceStore(Protocol):
     def capabilities(self) -> Capabilities:
         """What a new load balancer can do."""
 
+    def recognition(self, cluster: ClusterIdentity) -> Recognition:
+        """Return what Harvester shows of this cluster."""
+
 
 def service_index(load_balancer: LoadBalancer) -> Iterable[str]:
     """Return what names the Service of a load balancer, for the index BY_SERVICE."""
@@ -125,6 +137,12 @@ class ListedStore:
     config_maps: Listed[ConfigMap]
     backends: Backends
     capabilities: Capabilities = SINCE_1_2
+    nodes: Listed[Node] = field(default_factory=lambda: Listed(()))
+    machines: Listed[VirtualMachine] = field(default_factory=lambda: Listed(()))
+
+    def recognition(self, cluster: ClusterIdentity) -> Recognition:
+        """Return what Harvester shows of this cluster."""
+        return recognise(self.services, self.load_balancers, self.nodes, self.machines, cluster)
 
     @classmethod
     def of(
@@ -190,6 +208,8 @@ class Situation:
     harvester_known: bool = True
     """Whether Harvester's load balancers have been listed; before that, none found means nothing."""
     harvester_problem: CCMError | None = None
+    recognition: Recognition = RECOGNISED
+    """What Harvester shows of this cluster; looked at while the Service has no load balancer."""
     waited: float = 0.0
     """Seconds since the Service entered its present phase."""
     since_vm_lb: float | None = None
@@ -276,6 +296,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         mapping_known=store.config_maps.synced or store.config_maps.problem is not None,
         harvester_known=store.load_balancers.synced,
         harvester_problem=store.load_balancers.problem,
+        recognition=RECOGNISED if match.lb is not None else store.recognition(cluster),
     )
 
 

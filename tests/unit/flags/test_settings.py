@@ -85,7 +85,8 @@ def test_defaults() -> None:
 def test_every_flag_reaches_its_setting() -> None:
     words = (
         "--kubeconfig=/guest --master=https://guest:6443 --concurrent-service-syncs=2 --orphan-lbs=report "
-        "--orphan-lbs-period=1h --load-balancer-class-only --management-network=vlan10 --node-ip-cidr=10.1.2.3/8 "
+        "--orphan-lbs-period=1h --load-balancer-class-only --accept-new-harvester "
+        "--management-network=vlan10 --node-ip-cidr=10.1.2.3/8 "
         "--node-exclude-ip-ranges=10.9.0.0/16 --disable-annotation-alpha-provided-ip-addr --concurrent-node-syncs=3 "
         "--node-monitor-period=1s --node-status-update-frequency=1m --node-deletion-confirmations=5 "
         "--node-deletion-max-share=50% --disable-vmi-controller --leader-elect=false --leader-elect-lease-duration=60s "
@@ -101,7 +102,11 @@ def test_every_flag_reaches_its_setting() -> None:
         harvester=replace(DEFAULTS.harvester, former_names=("old", "older")),
         guest=GuestSettings(kubeconfig=Path("/guest"), master="https://guest:6443"),
         services=ServiceSettings(
-            concurrent_syncs=2, orphan_lbs=OrphanPolicy.REPORT, orphan_period=3600.0, class_only=True
+            concurrent_syncs=2,
+            orphan_lbs=OrphanPolicy.REPORT,
+            orphan_period=3600.0,
+            class_only=True,
+            accept_new_harvester=True,
         ),
         nodes=NodeSettings(
             management_network="default/vlan10",

@@ -108,6 +108,7 @@ GO_DEFAULTS: dict[str, FlagValue] = {
     "webhooks": (),
 }
 OWN_DEFAULTS: dict[str, FlagValue] = {
+    "accept-new-harvester": False,
     "concurrent-node-syncs": 32,
     "concurrent-service-syncs": 16,
     "former-cluster-name": (),
