@@ -364,8 +364,8 @@ MUTANTS: Final = (
     Mutant(
         "the addresses of load balancers are taken to be complete before they were read",
         "plan/node/decision.py",
-        "return VirtualIPs(addresses, services.synced and readable, problem)",
-        "return VirtualIPs(addresses, True, problem)",
+        "return VirtualIPs(addresses, complete, source, unread.get(source))",
+        "return VirtualIPs(addresses, True, source, unread.get(source))",
         "controllers/test_node.py",
     ),
     Mutant(

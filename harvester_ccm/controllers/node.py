@@ -48,6 +48,8 @@ class _Memory:
     since: dict[str, float] = field(default_factory=dict)
     """When each note began to hold, by its key."""
     emitted: frozenset[str] = frozenset()
+    untold: tuple[EventMessage, ...] = ()
+    """What is to be told of what was written."""
     refused: tuple[EventMessage, ...] = ()
     """Why the last write failed."""
     logged: object = None
@@ -101,13 +103,17 @@ class NodeController:
         known = self._virtual_addresses.current()
         view = observe(self._vms, node, virtual_ips=known, settings=self._settings)
         plan = plan_node(view)
-        if plan.left_alone:
-            return Wait("load balancers")
-        self._on_unmatched(name, wants_hostname(node, view.match))
         memory = self._memories.of(node)
-        self._log_oddities(node, plan, memory)
         due = self._emit_due(node, (*plan.notes, *memory.refused), memory)
-        due = soonest((due, await self._apply(node, plan, memory)))
+        if plan.left_alone:
+            return Wait("load balancers", due)
+        self._on_unmatched(name, wants_hostname(node, view.match))
+        self._log_oddities(node, plan, memory)
+        try:
+            held = await self._apply(node, plan, memory)
+        finally:
+            untold = self._tell(node, memory)
+        due = soonest((due, held, untold))
         reason = str(plan.waiting.reason) if plan.waiting else "note"
         return Wait(reason, due) if plan.waiting or due is not None else Done()
 
@@ -152,7 +158,7 @@ class NodeController:
                     holds.append(answer)
                 else:
                     node, written = answer, True
-                    self._tell(node, patch.told)
+                    memory.untold += patch.told
         except NotFound as error:
             # That it is gone is for the watch to say.
             raise Conflict(error.answer) from error
@@ -169,12 +175,14 @@ class NodeController:
                 provider_id=node.spec.provider_id,
                 addresses=shown,
             )
-        self._tell(node, [plan.done] if plan.done and not holds else ())
+        memory.untold += (plan.done,) if plan.done and not holds else ()
         return soonest(hold.seconds for hold in holds)
 
-    def _tell(self, node: Node, events: Iterable[EventMessage]) -> None:
-        for event in events:
-            self._recorder.emit(NODES, node, event, component=NODE_CONTROLLER)
+    def _tell(self, node: Node, memory: _Memory) -> float | None:
+        """Emit what was not told yet of what was written; return the seconds until the rest may be."""
+        left = [(self._recorder.emit(NODES, node, one, component=NODE_CONTROLLER), one) for one in memory.untold]
+        memory.untold = tuple(one for later, one in left if later)
+        return soonest(later for later, _ in left if later)
 
     async def _was_replaced(self, node: Node) -> bool:
         """Return whether another Node has the name now; its own event leads to its own look."""

@@ -16,19 +16,19 @@ plan says what it waits for. Differences from the Go framework, which removes th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import CCMError, Forbidden, NotServed
-from harvester_ccm.model.core import Node, format_provider_id, parse_provider_id
+from harvester_ccm.model.core import Node, NodeAddress, format_provider_id, parse_provider_id
 from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import MACHINE_RECORD, NODE_NETWORK_RECORD, REPLACEMENT_RECORD, NodeReason
 from harvester_ccm.netip import IPAddress
+from harvester_ccm.plan.node import events
 from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
-from harvester_ccm.plan.node.events import not_running
 from harvester_ccm.plan.node.interfaces import DroppedAddress
 from harvester_ccm.plan.node.match import Match, match_vm, unreadable
 from harvester_ccm.plan.node.patch import (
@@ -60,7 +60,7 @@ _EMITTED_AFTER_INIT: Final = frozenset(
     }
 )
 """What somebody has to correct. The rest (no VM, no address for a moment, Harvester away) happens to Nodes that are
-well, and to Nodes that are no VMs at all."""
+well, and to Nodes that are no VMs at all; it is told only of Nodes without an InternalIP."""
 
 _RECORDED_BY: Final[Mapping[str, str]] = {
     NodeReason.VM_REPLACED: REPLACEMENT_RECORD,
@@ -77,8 +77,10 @@ class VirtualIPs:
     """Each with what has it."""
     complete: bool = True
     """Whether all that can be read was read; load balancers that may not be read do not count."""
+    source: str = ""
+    """What has not been read; empty when all was."""
     problem: CCMError | None = None
-    """Why the load balancers cannot be read at the moment."""
+    """Why it cannot be read at the moment."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,14 @@ def virtual_ips_of(
     addresses: Mapping[IPAddress, str], services: Lister[object], load_balancers: Lister[object]
 ) -> VirtualIPs:
     """Return the addresses together with how far they can be relied on."""
-    problem = load_balancers.problem
-    readable = load_balancers.synced or isinstance(problem, Forbidden | NotServed)
-    return VirtualIPs(addresses, services.synced and readable, problem)
+    unread = {
+        name: one.problem
+        for name, one in (("Load balancers in Harvester", load_balancers), ("Services", services))
+        if not one.synced and not isinstance(one.problem, NotServed)
+    }
+    source = next((name for name, problem in unread.items() if problem is not None), next(iter(unread), ""))
+    complete = all(isinstance(problem, Forbidden) for problem in unread.values())
+    return VirtualIPs(addresses, complete, source, unread.get(source))
 
 
 def observe(store: NodeStore, node: Node, *, virtual_ips: VirtualIPs, settings: NodeSettings) -> NodeView:
@@ -132,7 +139,8 @@ def plan_node(view: NodeView) -> NodePlan:
     """Return the plan for the Node. Applying it and planning again gives a plan without patches."""
     left_alone = _left_alone(view)
     if left_alone:
-        return NodePlan(left_alone=left_alone)
+        note = view.match.problem or events.virtual_ips_unread(view.virtual_ips.source, None)
+        return NodePlan(left_alone=left_alone, notes=(note,) if _waits_to_join(view.node) else ())
     vm = view.match.vm
     if vm is None:
         return _waiting(view, AddressPlan(problem=view.match.problem))
@@ -140,13 +148,17 @@ def plan_node(view: NodeView) -> NodePlan:
         # That the VM does not run would be a guess while its VMI cannot be read.
         return _waiting(view, AddressPlan(problem=view.unreadable))
     addresses = (
-        AddressPlan(problem=not_running(vm))
+        AddressPlan(problem=events.not_running(vm))
         if vm.vmi is None
         else plan_addresses(view.node, vm.vmi, settings=view.settings, virtual_ips=view.virtual_ips.addresses)
     )
     if uninitialized_taints(view.node) and not addresses.addresses and not was_initialised(view.node):
         return _waiting(view, addresses)
     return _writing(view, vm, addresses)
+
+
+def _waits_to_join(node: Node) -> bool:
+    return bool(uninitialized_taints(node)) and not node.metadata.deleting
 
 
 def _left_alone(view: NodeView) -> str:
@@ -162,7 +174,7 @@ def _left_alone(view: NodeView) -> str:
 
 def _waiting(view: NodeView, addresses: AddressPlan) -> NodePlan:
     problem = addresses.problem if uninitialized_taints(view.node) else None
-    return replace(_telling(view.node, _notes(view, addresses), addresses), waiting=problem)
+    return replace(_telling(view, _notes(view, addresses), addresses), waiting=problem)
 
 
 def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
@@ -173,12 +185,17 @@ def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
     provider_id = format_provider_id(vm.uid) if tainted and not node.spec.provider_id else None
     change = _with_records(view, vm, addresses, topology.change)
     told = tuple(note for note in notes if _RECORDED_BY.get(note.reason, "") in change.annotations)
+    known = view.virtual_ips
+    if tainted and known.problem is not None:
+        told = (*told, events.virtual_ips_unread(known.source, known.problem))
     patches = (
-        addresses_patch(node, addresses.addresses) if addresses.addresses else None,
+        addresses_patch(node, addresses.addresses, told=_internal_ip_change(node, addresses))
+        if addresses.addresses
+        else None,
         identity_patch(node, provider_id, change, told=told, initialised=tainted),
     )
     return replace(
-        _telling(node, notes, addresses),
+        _telling(view, notes, addresses),
         patches=tuple(patch for patch in patches if patch is not None),
         done=EventMessage("Normal", NodeReason.SYNCED, "Node synced successfully") if tainted else None,
     )
@@ -188,10 +205,28 @@ def _notes(view: NodeView, addresses: AddressPlan) -> tuple[EventMessage, ...]:
     return tuple(note for note in (addresses.problem, view.match.note, *addresses.notes) if note is not None)
 
 
-def _telling(node: Node, notes: Sequence[EventMessage], addresses: AddressPlan) -> NodePlan:
+def _internal_ips(addresses: Iterable[NodeAddress]) -> tuple[str, ...]:
+    return tuple(one.address for one in addresses if one.type == "InternalIP")
+
+
+def _internal_ip_change(node: Node, plan: AddressPlan) -> tuple[EventMessage, ...]:
+    """Return what to tell of the InternalIPs, whose change cuts whatever talks to an initialised Node."""
+    before, after = _internal_ips(node.status.addresses), _internal_ips(plan.addresses)
+    if not was_initialised(node) or set(before) == set(after):
+        return ()
+    why = {address: plan.reasons[address] for address in after if address not in before}
+    verdicts = {one.address: one.because for one in plan.verdicts}
+    lost = {one: verdicts.get(one, "the VM does not report it") for one in before if one not in after}
+    return (events.internal_ip_changed(before, after, {**why, **lost}),)
+
+
+def _telling(view: NodeView, notes: Sequence[EventMessage], addresses: AddressPlan) -> NodePlan:
     """Return a plan that writes nothing, with what is emitted and what is only logged."""
+    node = view.node
+    reachable = view.match.stranger or _internal_ips(node.status.addresses)
     held = [note for note in notes if note.reason not in _RECORDED_BY]
-    emitted = tuple(note for note in held if uninitialized_taints(node) or note.reason in _EMITTED_AFTER_INIT)
+    everything = uninitialized_taints(node) or not reachable
+    emitted = tuple(note for note in held if everything or note.reason in _EMITTED_AFTER_INIT)
     remarks = tuple(note for note in notes if note not in emitted)
     return NodePlan(notes=emitted, remarks=remarks, dropped=addresses.dropped)
 

@@ -136,6 +136,25 @@ def invalid_additional(value: str, cause: str) -> EventMessage:
     return warning(NodeReason.ADDITIONAL_IPS_INVALID, text, subject=value)
 
 
+def internal_ip_changed(before: Sequence[str], after: Sequence[str], why: Mapping[str, str]) -> EventMessage:
+    """Return what to tell when InternalIPs of an initialised Node were written; ``why`` is of those that differ."""
+    reasons = "; ".join(f"{address}: {because}" for address, because in why.items())
+    text = f"InternalIP changed from {', '.join(before) or 'none'} to {', '.join(after)} ({reasons})"
+    return warning(NodeReason.INTERNAL_IP_CHANGED, text, subject=",".join(after))
+
+
+def virtual_ips_unread(source: str, error: CCMError | None) -> EventMessage:
+    """Return the note for a new Node while what has virtual IPs cannot be listed; no error: there is no answer yet."""
+    if error is None:
+        text = f"{source} have not been listed yet. The Node waits for that, as their addresses may not become its own"
+        return warning(NodeReason.VIRTUAL_IPS_UNREAD, text, subject=source)
+    text = (
+        f"{source} cannot be listed: {error}. The Node is initialised nevertheless, and an address of its VM that is "
+        "a load balancer's may become its own. Let the program list and watch them"
+    )
+    return warning(NodeReason.VIRTUAL_IPS_UNREAD, text, subject=source)
+
+
 def claimed(address: IPAddress, holder: str) -> EventMessage:
     """Return the note for an address of the Node that a load balancer has as well."""
     return warning(

@@ -81,12 +81,14 @@ def identity_patch(
     return NodePatch(body, told=told, initialised=initialised)
 
 
-def addresses_patch(node: Node, addresses: Sequence[NodeAddress]) -> NodePatch | None:
+def addresses_patch(
+    node: Node, addresses: Sequence[NodeAddress], *, told: tuple[EventMessage, ...] = ()
+) -> NodePatch | None:
     """Return the patch that makes the addresses these, or None when the Node has the same ones in any order."""
     if Counter(addresses) == Counter(node.status.addresses):
         return None
     status = {"addresses": [msgspec.to_builtins(address) for address in addresses]}
-    return NodePatch({"metadata": {"uid": node.metadata.uid}, "status": status}, "status")
+    return NodePatch({"metadata": {"uid": node.metadata.uid}, "status": status}, "status", told)
 
 
 def uninitialized_taints(node: Node) -> tuple[Taint, ...]:

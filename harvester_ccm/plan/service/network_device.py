@@ -32,7 +32,7 @@ def device_for(network: str, devices: Mapping[str, str] | None, *, read: bool = 
     if devices is None:
         why = (
             f"no device is known for network {network}, because {where} has no entries yet. It is filled when all VMs "
-            "of this cluster report their devices (qemu-guest-agent)"
+            "of this cluster report their devices (qemu-guest-agent), for networks that are on the same device of all"
         )
         return Device(unknown=why)
     device = devices.get(network)

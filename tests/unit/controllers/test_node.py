@@ -195,6 +195,41 @@ async def test_full_pass_repairs_what_no_event_told() -> None:
     assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
 
 
+@pytest.mark.parametrize("path", ["/services", "/loadbalancers"])
+def test_services_and_load_balancers_that_may_not_be_listed_are_told_and_hold_nothing_up(path: str) -> None:
+    @jumping_time
+    async def run() -> None:
+        scene = NodeWorld()
+        denied = refused(403, "Forbidden", f"{path[1:]} is forbidden: cannot list")
+        for server in (scene.guest_server, scene.harvester_server):
+            server.fault = lambda call: denied if call.path.endswith(path) else None
+        scene.boot(ZONED, "10.0.0.1")
+        async with scene.live():
+            scene.join("w1", system_uuid=ZONED.system_uuid)
+            await initialised(scene, ["w1"])
+            await asyncio.sleep(60)
+            assert sorted(scene.told("w1")) == ["LoadBalancersUnread", "Synced"]
+            scene.report(ZONED, "10.0.0.2")
+            await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"))
+        unread = next(one for one in scene.guest_server.events() if one["reason"] == "LoadBalancersUnread")
+        assert f"{path[1:]} is forbidden: cannot list. The Node is initialised nevertheless" in unread["message"]
+
+    run()
+
+
+@jumping_time
+async def test_new_node_that_waits_for_services_is_told_so() -> None:
+    scene = NodeWorld()
+    delay = scene.guest_server.delay
+    scene.guest_server.delay = lambda call: 300.0 if call.path.endswith("/services") else delay(call)
+    scene.boot(ZONED, "10.0.0.1")
+    async with scene.live():
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        assert await until(lambda: scene.told("w1")) < 2 * PERIOD
+        assert scene.told("w1") == ["LoadBalancersUnread"]
+        assert scene.node_writes() == []
+
+
 @jumping_time
 async def test_guesses_are_told_once_for_each_node_and_not_at_every_start() -> None:
     scene = NodeWorld()

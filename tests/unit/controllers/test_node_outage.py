@@ -126,6 +126,9 @@ OUTAGES: dict[str, Callable[[], Outage]] = {
 }
 
 
+UNREAD = {"401", "404 of the type", "404 of a proxy", "500", "429", "timeouts"}
+
+
 @pytest.mark.parametrize("kind", OUTAGES)
 @pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted in it"])
 def test_an_hour_of_it(
@@ -136,7 +139,9 @@ def test_an_hour_of_it(
     record_property("events", events.total())
     record_property("requests", requests)
     sys.stdout.write(f"{kind}, restarted: {restart}: Events {events}, {requests} requests to Harvester in an hour\n")
-    assert events == expected_events(kind, len(vms), restart=restart)
+    # Its VM can be read again some moments before the load balancers can.
+    assert events.pop("LoadBalancersUnread", 0) <= int(kind in UNREAD)
+    assert events == {**expected_events(kind, len(vms), restart=restart), "InternalIPChanged": 1}
 
 
 def expected_events(kind: str, count: int, *, restart: bool) -> dict[str, int]:

@@ -206,11 +206,57 @@ def test_initialisation_that_has_to_wait_writes_nothing_and_says_why(case: str) 
 
 
 @pytest.mark.parametrize("case", ["no VM", "VM stopped", "no agent", "lists not complete"])
-def test_same_trouble_of_an_initialised_node_is_only_logged(case: str) -> None:
+@pytest.mark.parametrize(
+    ("addresses", "told"), [("I 10.0.0.1, H w1", False), ("E 10.0.0.1, H w1", True), ("H w1", True), ("", True)]
+)
+def test_same_trouble_of_an_initialised_node_is_told_only_without_an_internal_ip(
+    case: str, addresses: str, told: bool
+) -> None:
     found, reason, _ = WAITS[case]
-    plan = planned(node(), found)
-    assert (plan.patches, plan.waiting, plan.notes) == ((), None, ())
-    assert [remark.reason.name for remark in plan.remarks] == [reason]
+    plan = planned(node(addresses=pairs(addresses)), found)
+    assert (plan.patches, plan.waiting) == ((), None)
+    assert [note.reason.name for note in plan.notes] == [reason] * told
+    assert [remark.reason.name for remark in plan.remarks] == [reason] * (not told)
+
+
+def test_nodes_of_others_are_told_nothing_also_without_an_internal_ip() -> None:
+    plan = planned(node(provider_id="aws:///eu/i-1"), machines())
+    assert (plan.patches, plan.notes) == ((), ())
+
+
+INTERNAL_IPS = {
+    "another address": ("I 10.0.0.1, H w1", ["10.0.0.7"], "10.0.0.1 to 10.0.0.7"),
+    "a second family": ("I 10.0.0.1, H w1", ["10.0.0.1", "fd00::1"], "10.0.0.1 to 10.0.0.1, fd00::1"),
+    "there was none": ("H w1", ["10.0.0.1"], "none to 10.0.0.1"),
+    "the same, and more addresses": ("I 10.0.0.1, H w1", ["10.0.0.1", "10.0.0.7"], None),
+    "the same in another order": ("I 10.0.0.1, I fd00::1, H w1", ["fd00::1", "10.0.0.1"], None),
+    "an agent that is silent": ("I 10.0.0.1, H w1", [], None),
+}
+
+
+@pytest.mark.parametrize(("before", "reported", "change"), INTERNAL_IPS.values(), ids=INTERNAL_IPS.keys())
+def test_every_change_of_an_internal_ip_is_told_when_it_is_written(
+    before: str, reported: list[str], change: str | None
+) -> None:
+    known = node(provider_id="harvester://uid-w1", addresses=pairs(before))
+    plan = planned(known, machines(instance(ips=reported)))
+    told = [note for patch in plan.patches if patch.subresource == "status" for note in patch.told]
+    assert [note.message.partition(" (")[0] for note in told] == (
+        [f"InternalIP changed from {change}"] if change else []
+    )
+    assert all(note.type == "Warning" for note in told)
+    new = planned(node(taints=[UNINITIALIZED], addresses=pairs(before)), machines(instance(ips=reported)))
+    assert [note for patch in new.patches for note in patch.told] == [], "a new Node is being given its addresses"
+
+
+def test_change_of_an_internal_ip_says_why() -> None:
+    known = node(provider_id="harvester://uid-w1", addresses=pairs("I 10.0.0.1, I fd00::1, H w1"))
+    plan = planned(known, machines(instance(ips=["10.0.0.7", "fd00::1"])))
+    (told,) = plan.patches[0].told
+    assert told.message == (
+        "InternalIP changed from 10.0.0.1, fd00::1 to 10.0.0.7, fd00::1 (10.0.0.7: first IPv4 address of interface "
+        "nic-1; 10.0.0.1: the VM does not report it)"
+    )
 
 
 def test_harvester_that_forbids_is_told() -> None:
@@ -273,7 +319,10 @@ def test_restored_vm_is_told_and_served() -> None:
     here = {RECORD: "prod/w1"}
     known = node(provider_id="harvester://before", addresses=pairs("I 10.0.0.9, H w1"), annotations=here)
     plan = planned(known)
-    assert [[note.reason.name for note in patch.told] for patch in plan.patches] == [[], ["VM_REPLACED"]]
+    assert [[note.reason.name for note in patch.told] for patch in plan.patches] == [
+        ["INTERNAL_IP_CHANGED"],
+        ["VM_REPLACED"],
+    ]
     again = planned(applied(known, plan))
     assert (again.patches, again.notes) == ((), ()), "once for each VM"
     assert applied(known, plan).spec.provider_id == "harvester://before"
