@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from harvester_ccm.commands.inventory import ENDPOINT_SLICES, EndpointSlice, Inventory
+from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.errors import Forbidden, NotFound
+from harvester_ccm.model.core import ENDPOINT_SLICES, EndpointSlice
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import VM_NAME
 from harvester_ccm.plan.service.pending import backend_note

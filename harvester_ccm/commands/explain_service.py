@@ -15,14 +15,14 @@ from harvester_ccm.commands.backends import BackendReport, backends_of
 from harvester_ccm.commands.call import FILENAME, NAMESPACE, WAITED, Call, expect_arguments, expect_service, refuse
 from harvester_ccm.commands.clusters import ask, open_clusters, read_inventory
 from harvester_ccm.commands.files import read_files
-from harvester_ccm.commands.inventory import ENDPOINT_SLICES, Inventory
+from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rehearsal import is_warning, rehearse, request_text
 from harvester_ccm.commands.render import Document
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import Service, parse_provider_id
+from harvester_ccm.model.core import ENDPOINT_SLICES, Service, parse_provider_id
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, LoadBalancer, VirtualMachine
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait, WaitReason

@@ -17,9 +17,9 @@ import msgspec
 import yaml
 
 from harvester_ccm.commands.call import refuse
-from harvester_ccm.commands.inventory import ENDPOINT_SLICES, Inventory
+from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Document
-from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
+from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import BEFORE_1_2, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.meta import Object, Resource
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
 
 from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import ConfigMap, Namespace, Node, Service
+from harvester_ccm.model.core import ConfigMap, EndpointSlice, Namespace, Node, Service
 from harvester_ccm.model.harvester import (
     INSTANCES,
     LOAD_BALANCERS,
@@ -22,32 +21,12 @@ from harvester_ccm.model.harvester import (
     VirtualMachineInstance,
 )
 from harvester_ccm.model.lister import Listed
-from harvester_ccm.model.meta import Model, Object, ObjectMeta, Resource, decoder
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import VMIndex, join
 from harvester_ccm.plan.service.situation import Backends, ListedStore
 from harvester_ccm.plan.service.virtual_ips import virtual_ips
-
-
-class Endpoint(Model, frozen=True, kw_only=True):
-    """One backend of a VM load balancer, with the result of its health check."""
-
-    addresses: tuple[str, ...] = ()
-    conditions: dict[str, bool | None] | None = None
-    """Without ``ready`` it is."""
-    target_ref: ObjectMeta | None = None
-    """Name and UID of the VMI behind it."""
-
-
-class EndpointSlice(Object, frozen=True, kw_only=True):
-    """The backends of a VM load balancer; Harvester gives it the load balancer's name."""
-
-    endpoints: tuple[Endpoint, ...] | None = None
-
-
-ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", decoder(EndpointSlice))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Views of the guest cluster's built-in types: Service, Node, ConfigMap, Lease, Event, Namespace.
+"""Views of built-in types: Service, EndpointSlice, Node, ConfigMap, Lease, Event, Namespace.
 
 Field names follow the Kubernetes API (https://kubernetes.io/docs/reference/kubernetes-api/).
 """
@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from harvester_ccm.model.meta import Model, Object, Resource, decoder
+from harvester_ccm.model.meta import Model, Object, ObjectMeta, Resource, decoder
 from harvester_ccm.names import NAD_MAPPING_KEY, PROVIDER_NAME
 
 
@@ -156,6 +156,22 @@ class Namespace(Object, frozen=True, kw_only=True):
     """A Namespace, of which only the UID matters."""
 
 
+class Endpoint(Model, frozen=True, kw_only=True):
+    """One backend of a Service; of a VM load balancer in Harvester, with the result of its health check."""
+
+    addresses: tuple[str, ...] = ()
+    conditions: dict[str, bool | None] | None = None
+    """Without ``ready`` it is."""
+    target_ref: ObjectMeta | None = None
+    """Name and UID of the pod, or of the VMI, behind it."""
+
+
+class EndpointSlice(Object, frozen=True, kw_only=True):
+    """Some of the backends of a Service, or those of a VM load balancer, whose name Harvester gives it."""
+
+    endpoints: tuple[Endpoint, ...] | None = None
+
+
 class LeaseSpec(Model, frozen=True, kw_only=True):
     """``spec`` of a Lease; times are RFC 3339 with microseconds."""
 
@@ -176,6 +192,7 @@ SERVICES: Final = Resource("", "v1", "services", "Service", decoder(Service))
 NODES: Final = Resource("", "v1", "nodes", "Node", decoder(Node), namespaced=False)
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", decoder(ConfigMap))
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", decoder(Namespace), namespaced=False)
+ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", decoder(EndpointSlice))
 EVENTS: Final = Resource("", "v1", "events", "Event", decoder(Object))
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", decoder(Lease))
 
