@@ -296,6 +296,8 @@ class Reason(StrEnum):
     """Warning: the address of the Service is another one than before."""
     STILL_ANNOUNCED = "AddressStillAnnounced"
     """Warning: kube-vip may go on announcing an address that the Service does not have any more."""
+    NOT_ANNOUNCED = "AddressNotAnnounced"
+    """Warning: kube-vip does not announce the address again by itself; the message says what to do."""
     HARVESTER_UNAVAILABLE = "HarvesterUnavailable"
     """Warning: Harvester cannot be reached or refuses the credential."""
     INVALID_ANNOTATION = "InvalidAnnotation"

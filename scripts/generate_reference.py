@@ -29,7 +29,8 @@ def annotations_page() -> str:
         f"Made from {SOURCES} by `make generate`; changes go there.",
     ]
     for thing, entries in groupby(sorted(names.CATALOGUE, key=_order), key=lambda key: key.on):
-        lines += ["", f"## On a {thing}", "", "| Key | Kind | Who writes | Value | Default | Meaning |"]
+        article = "an" if thing.startswith("E") else "a"
+        lines += ["", f"## On {article} {thing}", "", "| Key | Kind | Who writes | Value | Default | Meaning |"]
         lines.append("|---|---|---|---|---|---|")
         lines += [_row(key) for key in entries]
     for things, catalogue in EVENTS_ON.items():

@@ -20,7 +20,7 @@ from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.meta import ObjectT, Resource
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.service.situation import Situation
-from harvester_ccm.plan.service.steps import ChangeService, EmitEvent, Step, request_for
+from harvester_ccm.plan.service.steps import ChangeService, EmitEvent, Step, TouchEndpoints, request_for
 
 AFTER_WRITE: Final = "(of the answer to the write before)"
 
@@ -29,7 +29,8 @@ def rehearse(steps: Iterable[Step], situation: Situation) -> list[Document]:
     """Return one document per request and Event, in order; a step that would write nothing is left out.
 
     Each has exactly one key: ``service`` with the merge patch of its status subresource, ``loadBalancer`` with
-    ``create`` (POST), ``update`` (PUT) or ``delete``, or ``event``.
+    ``create`` (POST), ``update`` (PUT) or ``delete``, ``endpointSlice`` with the merge patch of one of a Service's, or
+    ``event``.
     """
     service, present = situation.service, {one.metadata.name: one for one in situation.load_balancers}
     taken: list[Document] = []
@@ -37,12 +38,15 @@ def rehearse(steps: Iterable[Step], situation: Situation) -> list[Document]:
         if isinstance(step, EmitEvent):
             taken.append({"event": event_document(step.event)})
             continue
-        named = None if isinstance(step, ChangeService) else present.get(step.name)
+        named = None if isinstance(step, ChangeService | TouchEndpoints) else present.get(step.name)
         request = request_for(step, situation, service, named)
         if request is None:
             continue
         target = {"namespace": request.namespace, "name": request.name}
         match request.method:
+            case "PATCH" if isinstance(step, TouchEndpoints):
+                service_key = {"namespace": request.namespace, "service": request.name}
+                taken.append({"endpointSlice": {**service_key, "patch": request.body}})
             case "PATCH":
                 taken.append({"service": {**target, "subresource": "status", "patch": request.body}})
                 service = after_write(SERVICES, service, request.body)
@@ -100,6 +104,8 @@ def request_text(step: Mapping[str, object], present: Mapping[str, Mapping[str, 
         return f"tell the user ({one['type']} {one['reason']}): {one['message']}"
     if kind == "loadBalancer":
         return _load_balancer_text(one, present)
+    if kind == "endpointSlice":
+        return f"patch an EndpointSlice of Service {one['namespace']}/{one['service']}: {_compact(one['patch'])}"
     title = f"Service {one['namespace']}/{one['name']}" if kind == "service" else f"Node {one['name']}"
     if "delete" in one:
         return f"delete {title}"

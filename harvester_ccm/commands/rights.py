@@ -18,7 +18,7 @@ from harvester_ccm.commands.clusters import Asked, ask
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPolicy, Settings
 from harvester_ccm.errors import Unreachable
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.model.core import CONFIG_MAPS, EVENTS, LEASES, NAMESPACES, NODES, SERVICES
+from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.meta import Model, Resource, decoder
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
@@ -108,6 +108,7 @@ def _watched(what: str, *parts: str) -> tuple[Right, Right]:
 
 
 _NO_MAPPING: Final = "the network to device ConfigMap is not kept, so Services with a network wait for their device"
+_SILENT: Final = "kube-vip stays silent after an address was switched or changed, which an Event then says"
 _NO_METRICS: Final = _should("create", "nobody can read /metrics of this program", METRICS)
 _NO_LEASE: Final = "the program waits for its Lease for ever and does nothing"
 _EITHER: Final = (NODE_CONTROLLER, LIFECYCLE_CONTROLLER)
@@ -122,6 +123,10 @@ _GUEST_COLLECTIONS: Final[tuple[Collection, ...]] = (
         SERVICES,
         _must("patch", "no Service gets an address, and a deleted one is never let go", SERVICE_CONTROLLER),
         subresource="status",
+    ),
+    _of(
+        ENDPOINT_SLICES,
+        *(_should(verb, _SILENT, SERVICE_CONTROLLER) for verb in ("list", "patch")),
     ),
     _of(
         NODES,

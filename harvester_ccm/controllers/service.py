@@ -20,19 +20,19 @@ from harvester_ccm.controllers.fights import service_event
 from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import CCMError, Conflict, NotFound
+from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden, Invalid, NotFound
 from harvester_ccm.kube.brakes import Brakes, Group, Hold, soonest
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.managed_fields import ask_writers
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import SERVICES, ConfigMap, Service
+from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import Capabilities, LoadBalancer, capabilities_of
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import plan_service
-from harvester_ccm.plan.service.kube_vip import same_but_for_notes
+from harvester_ccm.plan.service.kube_vip import same_but_for_notes, slice_to_touch
 from harvester_ccm.plan.service.ownership import allocated_addresses, service_key
 from harvester_ccm.plan.service.pending import failure_event, write_refused
 from harvester_ccm.plan.service.selection import (
@@ -60,6 +60,7 @@ from harvester_ccm.plan.service.steps import (
     EmitEvent,
     ServicePlan,
     ServiceRequest,
+    TouchEndpoints,
     WriteStep,
     request_for,
 )
@@ -262,11 +263,16 @@ class ServiceController:
     async def _send(self, step: WriteStep, situation: Situation, state: ServiceState) -> tuple[bool, tuple[Hold, ...]]:
         """Send what a step comes to; return whether anything was, and what its brakes hold back."""
         service = self._services.get(situation.service.metadata.key)
-        named = None if isinstance(step, ChangeService) else step.name
+        named = None if isinstance(step, ChangeService | TouchEndpoints) else step.name
         load_balancer = self._load_balancers.get(f"{self._cluster.namespace}/{named}")
         request = request_for(step, situation, service, load_balancer)
         if request is None:
             return False, ()
+        if isinstance(step, TouchEndpoints):
+            if not await self._touch_endpoints(request):
+                self._emit(situation.service.metadata.key, step.otherwise, state)
+            state.touched = True
+            return True, ()
         brakes = self._brakes.of(situation.service)
         present = _document(service if isinstance(step, ChangeService) else load_balancer)
         release = brakes.release(request.method, f"load balancer {request.name}", request.body, present, _now())
@@ -323,6 +329,21 @@ class ServiceController:
             raise Conflict(error.answer) from error
         self._services.observe(written)
         return written
+
+    async def _touch_endpoints(self, request: ServiceRequest) -> bool:
+        """Patch an EndpointSlice of a Service, if one has endpoints; return False where that is not granted."""
+        namespace, selector = request.namespace, {"labelSelector": f"{SERVICE_LABEL}={request.name}"}
+        try:
+            found = await self._guest.list(ENDPOINT_SLICES, namespace=namespace, params=selector)
+            name = slice_to_touch(found.items)
+            if name:
+                await self._guest.merge_patch(ENDPOINT_SLICES, name, request.body, namespace=namespace)
+        except (AdmissionDenied, Forbidden, Invalid):
+            return False
+        except NotFound as error:
+            raise Conflict(error.answer) from error
+        log.info("endpoints touched for kube-vip", service=f"{namespace}/{request.name}", slice=name or None)
+        return True
 
     async def _write_load_balancer(self, key: str, request: ServiceRequest, step: WriteStep) -> LoadBalancer | None:
         name = request.name

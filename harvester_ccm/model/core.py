@@ -193,6 +193,8 @@ NODES: Final = Resource("", "v1", "nodes", "Node", decoder(Node), namespaced=Fal
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", decoder(ConfigMap))
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", decoder(Namespace), namespaced=False)
 ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", decoder(EndpointSlice))
+SERVICE_LABEL: Final = "kubernetes.io/service-name"
+"""Label of an EndpointSlice: the Service whose endpoints it has."""
 EVENTS: Final = Resource("", "v1", "events", "Event", decoder(Object))
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", decoder(Lease))
 

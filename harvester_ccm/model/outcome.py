@@ -36,6 +36,7 @@ class WaitReason(StrEnum):
     POOL_EXHAUSTED = "pool_exhausted", "a free address in the IP pool"
     DHCP = "dhcp", "kube-vip in this cluster to get an address from DHCP"
     NETWORK_DEVICE = "network_device", "the device of its network in the nodes, on which the address is announced"
+    ENDPOINTS = "endpoints", "the moment to touch its endpoints, without which kube-vip does not announce it again"
     HARVESTER_UNAVAILABLE = (
         "harvester_unavailable",
         "Harvester to answer; nothing is decided while its load balancers cannot be read",

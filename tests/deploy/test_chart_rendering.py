@@ -193,6 +193,7 @@ def test_schema_names_the_wrong_value(setting: str, message: str) -> None:
             "rbac",
             "rbac.create",
             "rbac.nodeDeletion",
+            "rbac.endpointSlices",
             "image",
             "image.repository",
             "image.tag",

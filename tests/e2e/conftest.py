@@ -12,7 +12,7 @@ from devenv.kubevip import KubeVipOptions
 from devenv.logfile import logs_to
 from devenv.restclient import RestClient
 from devenv.stage import Scene, Stage
-from harvester_ccm.model.core import CONFIG_MAPS, EVENTS, LEASES, SERVICES
+from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import NAD_MAPPING_NAME
 from tests.conftest import Clusters
@@ -67,6 +67,7 @@ def clear(scene: Scene) -> None:
     """Remove what a test left in the clusters."""
     guest, harvester = scene.guest.admin, scene.harvester.admin
     _remove(guest, SERVICES.path("default"), keep=("kubernetes",))
+    _remove(guest, ENDPOINT_SLICES.path("default"), keep=("kubernetes",))
     _remove(harvester, LOAD_BALANCERS.path("default"))
     _remove(harvester, POOLS)
     guest.request("DELETE", EVENTS.path("default"))

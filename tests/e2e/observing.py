@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 
 from devenv.faults import Record
+from devenv.harvester.records import SLICES
 from devenv.proxy import FaultProxy
 from devenv.stage import Stage, until
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import IPAM, LB_SERVICE_NAME, Reason
+from tests.devenv.emulated import endpoint_slice
 
 READING = ("GET", "HEAD")
 BESIDES = r"/leases/|/events"
@@ -22,6 +24,14 @@ def writes(proxy: FaultProxy, path: str = "") -> list[Record]:
     besides = {id(record) for record in proxy.matching(path=BESIDES)}
     found = proxy.matching(path=path)
     return [record for record in found if record.method not in READING and id(record) not in besides]
+
+
+async def give_endpoints(stage: Stage, *names: str) -> None:
+    """Let a pod be behind each Service: kube-vip looks at them again when their EndpointSlice changes."""
+    for name in names:
+        body = endpoint_slice("10.42.0.9", name=f"{name}-1", of=name)
+        body["metadata"]["namespace"] = "default"
+        await stage.guest.create(SLICES, body, namespace="default")
 
 
 async def caught_up(stage: Stage, reason: str = Reason.INVALID_ANNOTATION) -> None:

@@ -20,14 +20,13 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
-from tests.e2e.observing import caught_up, retouched, writes
+from tests.e2e.observing import caught_up, give_endpoints, retouched, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
 THREE = {"subnet": "127.77.9.0/24", "rangeStart": "127.77.9.11", "rangeEnd": "127.77.9.13"}
 NOBODY = {"project": "*", "namespace": "nobody", "guestCluster": "*"}
 """Scope of a pool that is used only where it is named."""
-LATE = "kube-vip may announce it only after the endpoints of the Service change or kube-vip restarts"
 TWENTY = [f"copy-{number:02}" for number in range(20)]
 
 
@@ -152,6 +151,7 @@ async def own_addresses(stage: Stage, *names: str) -> None:
 
 
 async def test_primary_that_is_deleted_stays_while_its_address_is_used(stage: Stage) -> None:
+    await give_endpoints(stage, "other-2")
     await create(stage, "main", 80)
     for number in (1, 2):
         await create(stage, f"other-{number}", 80 + number, of="default/main")
@@ -172,12 +172,11 @@ async def test_primary_that_is_deleted_stays_while_its_address_is_used(stage: St
     (other,) = await stage.served("other-2")
     assert other.addresses != ("127.77.0.2",)
     # kube-vip has let go of the old address and wants to see a change of the endpoints before it announces another.
-    assert stage.kube_vip.announced == {}
 
-    async def warned() -> bool:
-        return any(LATE in one.message for one in await stage.told("other-2", Reason.ENSURED))
+    async def announced() -> bool:
+        return set(stage.kube_vip.announced) == set(other.addresses)
 
-    await until(warned, within=10, what="warning about a late announcement")
+    await until(announced, within=10, what="announcement of the new address")
 
     async def one_left() -> bool:
         return len(await stage.load_balancers()) == (await stage.harvester.counts()).booked == 1
@@ -186,6 +185,7 @@ async def test_primary_that_is_deleted_stays_while_its_address_is_used(stage: St
 
 
 async def test_primary_that_changes(stage: Stage) -> None:
+    await give_endpoints(stage, "other")
     await create(stage, "left", 80)
     await stage.served("left")
     await create(stage, "right", 80)
@@ -196,8 +196,12 @@ async def test_primary_that_changes(stage: Stage) -> None:
     await stage.change_service("other", {"metadata": {"annotations": {PRIMARY_SERVICE: "default/right"}}})
     await has_address(stage, "127.77.0.3", "right", "other")
     told = await stage.hears("other", Reason.ADDRESS_CHANGED)
-    assert told.message.startswith("The address changed from 127.77.0.2 to 127.77.0.3, shared with default/right")
-    assert LATE in told.message
+    assert told.message == "The address changed from 127.77.0.2 to 127.77.0.3, shared with default/right"
+
+    async def announced() -> bool:
+        return stage.kube_vip.announced.get("127.77.0.3") == {"default/right", "default/other"}
+
+    await until(announced, within=10, what="announcement of the other primary's address")
     document = await stage.service_document("other")
     assert document["metadata"]["labels"] == {PRIMARY_SERVICE_LABEL: "default.right"}
 

@@ -10,11 +10,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from devenv.demo.requests import ask
+from devenv.faults import Answer
 from devenv.guestnodes import GuestNodes
 from devenv.harvester.records import SLICES
 from devenv.kubevip import Transition
 from devenv.stage import Stage, until
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
+from harvester_ccm.kube_vip_names import ANNOUNCE_AGAIN, KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
+from harvester_ccm.model.core import SERVICE_LABEL
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
@@ -24,8 +26,7 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from tests.devenv.emulated import endpoint_slice
-from tests.e2e.observing import caught_up, retouched
+from tests.e2e.observing import caught_up, give_endpoints, retouched, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
 
@@ -72,6 +73,7 @@ async def switched(stage: Stage, name: str, workload: str, *, within: float = 30
 async def test_there_and_back_with_the_same_name_and_address(stage: Stage, nodes: GuestNodes) -> None:
     run = stage.run(proxied=True)
     await stage.logged(run, "became leader")
+    await give_endpoints(stage, "web")
     service = await stage.create_service("web", ports=[HTTP])
     first = await switched(stage, "web", "cluster")
     address = first.address
@@ -98,20 +100,47 @@ async def test_there_and_back_with_the_same_name_and_address(stage: Stage, nodes
 
 
 async def announced_by_kube_vip(stage: Stage, address: str) -> None:
-    """Check that kube-vip let go of the address and takes it again when it looks at the endpoints."""
-    before = [Transition("announce", address, "default/web"), Transition("withdraw", address, "default/web")]
-    assert stage.kube_vip.transitions == before
-    endpoints = endpoint_slice("10.42.0.9")
-    endpoints["metadata"]["namespace"] = "default"
-    stage.scene.guest.apply(endpoints)
+    """Check that kube-vip let go of the address and took it again, for which the endpoints were touched once."""
+    announced = Transition("announce", address, "default/web")
 
     async def again() -> bool:
-        return stage.kube_vip.transitions == [*before, before[0]]
+        return stage.kube_vip.transitions == [announced, Transition("withdraw", address, "default/web"), announced]
 
-    try:
-        await until(again, within=10, what="announcement by kube-vip")
-    finally:
-        stage.scene.guest.admin.request("DELETE", f"{SLICES.path('default')}/web-1")
+    await until(again, within=10, what="announcement by kube-vip")
+    await caught_up(stage)
+    assert ANNOUNCE_AGAIN not in (await stage.service_document("web"))["metadata"]["annotations"]
+    assert [one.status for one in writes(stage.guest_proxy, "/endpointslices/")] == [200]
+    assert await stage.told("web", Reason.NOT_ANNOUNCED) == []
+
+
+async def test_without_the_right_it_is_told_that_traffic_stays_away(stage: Stage, nodes: GuestNodes) -> None:
+    run = stage.run(proxied=True)
+    await stage.logged(run, "became leader")
+    stage.guest_proxy.inject(Answer(403, "endpointslices is forbidden", "Forbidden"), path="/endpointslices")
+    await give_endpoints(stage, "web")
+    service = await stage.create_service("web", ports=[HTTP])
+    first = await switched(stage, "web", "cluster")
+    await want(stage, "web", "vm")
+    await nodes.listen(service)
+    await switched(stage, "web", "vm")
+    await want(stage, "web", "cluster")
+
+    told = await stage.hears("web", Reason.NOT_ANNOUNCED)
+    assert "Traffic stays away" in told.message
+    await switched(stage, "web", "cluster")
+    await caught_up(stage)
+    assert (told.type, await stage.told("web", Reason.NOT_ANNOUNCED)) == ("Warning", [told])
+    assert stage.kube_vip.announced == {}
+    # What it says to do helps.
+    command = told.message.partition("run: kubectl ")[2].partition(", or restart")[0]
+    assert command.startswith(f"--namespace default annotate endpointslices --selector {SERVICE_LABEL}=web --overwrite")
+    change = {"metadata": {"annotations": {"touched": "1"}}}
+    await stage.guest.merge_patch(SLICES, "web-1", change, namespace="default")
+
+    async def announced() -> bool:
+        return set(stage.kube_vip.announced) == {first.address}
+
+    await until(announced, within=10, what="announcement by kube-vip")
 
 
 async def told_before_and_after(stage: Stage, address: str) -> None:
@@ -124,9 +153,8 @@ async def told_before_and_after(stage: Stage, address: str) -> None:
         )
         assert (str(Reason.SWITCHING), becomes) in told
     done = [text for reason, text in sorted(told) if reason == Reason.SWITCHED]
-    assert done[0].startswith(f"The load balancer is one of workload type cluster now, address {address}")
-    assert "only after the endpoints of the Service change or kube-vip restarts" in done[0]
-    assert done[1:] == [f"The load balancer is one of workload type vm now, address {address}"]
+    one_of = "The load balancer is one of workload type"
+    assert done == [f"{one_of} {workload} now, address {address}" for workload in ("cluster", "vm")]
     assert len(told) == 4
 
 

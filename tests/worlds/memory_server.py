@@ -339,9 +339,13 @@ class MemoryClient(ApiClient):
 
     async def _exchange(self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None) -> bytes:
         """Answer from memory."""
-        del params
         body = None if data is None else msgspec.json.decode(data)
-        return msgspec.json.encode(await self.server.serve(method, path, body))
+        answer = await self.server.serve(method, path, body)
+        key, selects, value = (params or {}).get("labelSelector", "").partition("=")
+        if selects:
+            items = [one for one in answer["items"] if (one["metadata"].get("labels") or {}).get(key) == value]
+            answer = {**answer, "items": items}
+        return msgspec.json.encode(answer)
 
     async def watch(
         self, resource: Resource[T], *, namespace: str | None = None, params: Mapping[str, str], silence: float

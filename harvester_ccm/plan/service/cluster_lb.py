@@ -20,8 +20,6 @@ from harvester_ccm.plan.service.kube_vip import (
     edited,
     hold_and_withdraw,
     hold_or_leave_requested,
-    late_announcement,
-    needs_endpoint_change,
     virtual_ip_ingress,
     withdraw,
 )
@@ -33,6 +31,7 @@ from harvester_ccm.plan.service.steps import (
     ServiceChange,
     ServicePlan,
     Step,
+    announced_again,
     change_load_balancer,
     change_service,
     emit,
@@ -57,9 +56,8 @@ def plan_cluster(situation: Situation, load_balancer: LoadBalancer) -> ServicePl
     device = device_for(network, devices, read=read) if network else NO_DEVICE
     if awaits_device(service, address, device):
         return _plan_without_device(situation, load_balancer, device)
-    if address == DHCP_ADDRESS:
-        return _plan_dhcp(situation, load_balancer, device)
-    return _plan_pool(situation, load_balancer, device)
+    plan = (_plan_dhcp if address == DHCP_ADDRESS else _plan_pool)(situation, load_balancer, device)
+    return announced_again(plan, situation, address)
 
 
 def _plan_pending(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
@@ -160,19 +158,18 @@ def _plan_kept(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan
 def address_event(service: Service, load_balancer: LoadBalancer, address: str) -> EventMessage | None:
     """Return the Event about a new address, a changed one, or the end of a change of the workload type."""
     before, kind = service.addresses, load_balancer.spec.workload_type
-    caveat = late_announcement(service, address) if kind == "cluster" else ""
     if before and before != (address,):
-        text = f"The address changed from {before[0]} to {address}{caveat}"
+        text = f"The address changed from {before[0]} to {address}"
         return EventMessage("Warning", Reason.ADDRESS_CHANGED, text)
     if service.metadata.annotation(MOVING) is not None:
-        text = f"The load balancer is one of workload type {kind} now, address {address}{caveat}"
+        text = f"The load balancer is one of workload type {kind} now, address {address}"
         return EventMessage("Normal", Reason.SWITCHED, text)
     known = load_balancer.address == address or Announcement.of(service).address
     if before and (kind != "cluster" or known):
         # Else kube-vip has followed a wish of the user before we came.
         return None
     backends = f", backends {', '.join(sorted(load_balancer.backends))}" if load_balancer.backends else ""
-    return EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{backends}{caveat}")
+    return EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{backends}")
 
 
 def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:
@@ -193,20 +190,9 @@ def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device
     if lease is None:
         if situation.waited < DHCP_PATIENCE:
             return ServicePlan(steps, Wait(WaitReason.DHCP, DHCP_PATIENCE - situation.waited))
-        return ServicePlan((*steps, *emit(_no_lease(service))), Wait(WaitReason.DHCP))
+        return ServicePlan((*steps, *emit(NO_DHCP_ANSWER)), Wait(WaitReason.DHCP))
     news = _lease_event(load_balancer.address, lease) if change.address is not None else None
     return ServicePlan((*steps, *emit(news)), Done())
-
-
-def _no_lease(service: Service) -> EventMessage:
-    """Return what to tell of a lease that does not come; kube-vip may not have asked for it."""
-    if not needs_endpoint_change(service):
-        return NO_DHCP_ANSWER
-    text = (
-        f"{NO_DHCP_ANSWER.message}. kube-vip has announced this Service before and may ask for an address again only "
-        "after the endpoints of the Service change or kube-vip restarts"
-    )
-    return EventMessage(NO_DHCP_ANSWER.type, NO_DHCP_ANSWER.reason, text)
 
 
 def _lease_event(before: str, lease: str) -> EventMessage:

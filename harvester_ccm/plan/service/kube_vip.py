@@ -21,13 +21,15 @@ from typing import Final
 import msgspec
 
 from harvester_ccm.kube_vip_names import (
+    ANNOUNCE_AGAIN,
+    ENDPOINTS_TOUCHED,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
     USER_IGNORE,
 )
-from harvester_ccm.model.core import Ingress, PortStatus, Service
+from harvester_ccm.model.core import SERVICE_LABEL, EndpointSlice, Ingress, PortStatus, Service
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     DHCP_ADDRESS,
@@ -44,14 +46,14 @@ Annotations = dict[str, str | None]
 
 WITHDRAWN: Final[Mapping[str, str | None]] = {KUBE_VIP_ADDRESSES: ""}
 """Have kube-vip announce nothing, unless it ignores the Service."""
+TOUCH_DUE: Final[Mapping[str, str | None]] = {ANNOUNCE_AGAIN: "due"}
+"""An EndpointSlice of the Service is to be touched."""
+TOUCHED: Final[Mapping[str, str | None]] = {ANNOUNCE_AGAIN: None}
+"""kube-vip's attention was drawn to the Service."""
 
 _PREFIX: Final = "kube-vip.io/"
 _NOT_NOTES: Final = frozenset({KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE})
 _RESTART: Final = "Restart it, for example by: kubectl --namespace kube-system rollout restart daemonset kube-vip"
-_ONLY_LATER: Final = (
-    ". kube-vip may announce it only after the endpoints of the Service change or kube-vip restarts; check that it "
-    "answers"
-)
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class Announcement:
     """Device in the nodes on which it is told to announce the address."""
     node: str | None
     """The node that announces the address, as kube-vip has noted; None when it never has."""
+    again: str
+    """How far we are with drawing its attention to the address, because it has let go of one; empty: it need not be."""
 
     @classmethod
     def of(cls, service: Service) -> Announcement:
@@ -89,6 +93,7 @@ class Announcement:
             ignored_by_user=annotation(USER_IGNORE) is not None,
             device=annotation(KUBE_VIP_INTERFACE),
             node=annotation(KUBE_VIP_HOST),
+            again=annotation(ANNOUNCE_AGAIN) or "",
         )
 
     @property
@@ -105,6 +110,11 @@ class Announcement:
     def held(self) -> bool:
         """Whether we keep it from the Service, and nobody has written an address for it since."""
         return self.withdrawn and self.ignored_for_us
+
+    @property
+    def touch_due(self) -> bool:
+        """Whether it has met the address by now, and only has to look again."""
+        return self.again == TOUCH_DUE[ANNOUNCE_AGAIN]
 
     @property
     def shown(self) -> bool:
@@ -181,7 +191,8 @@ def hand_to_harvester(service: Service) -> tuple[Annotations, ...]:
         first = ({**withdrawn, KUBE_VIP_IGNORE: None},)
     elif not found.ignored and (found.shown or (found.address is None and found.specified)):
         first = (withdrawn,)
-    return (*first, {**withdrawn, KUBE_VIP_IGNORE: "true"})
+    touched = TOUCHED if found.again else {}
+    return (*first, {**withdrawn, KUBE_VIP_IGNORE: "true", **touched})
 
 
 def announce(service: Service, address: str, *, device: str = "") -> Annotations:
@@ -198,7 +209,47 @@ def announce(service: Service, address: str, *, device: str = "") -> Annotations
         annotations[KUBE_VIP_IGNORE] = None
     if device:
         annotations[KUBE_VIP_INTERFACE] = device
+    if stays_silent(service, address):
+        # What it lets go of and finds in one event it does not announce at a touch either, before the next event.
+        annotations[ANNOUNCE_AGAIN] = "exchanged" if found.told else "due"
     return annotations
+
+
+def stays_silent(service: Service, address: str) -> bool:
+    """Return whether an address is new to kube-vip that has announced one: it waits for the endpoints to change then.
+
+    What it let go of may be the same address or another one. Where Harvester announced it, kube-vip never has.
+    """
+    found = Announcement.of(service)
+    if found.told == address or (found.ignored and not found.held):
+        return False
+    return found.node is not None or (bool(found.status) and not found.ignored)
+
+
+def slice_to_touch(slices: Iterable[EndpointSlice]) -> str:
+    """Return the name of a slice that has endpoints; empty when there is none, and kube-vip waits for the first one.
+
+    kube-vip takes those of the slice that changed last for all of them: it withdraws where there are none.
+    """
+    return min((one.metadata.name for one in slices if one.endpoints), default="")
+
+
+def touch(service: Service) -> Annotations:
+    """Return what to write on an EndpointSlice of a Service to have kube-vip look at both; each time another value."""
+    return {ENDPOINTS_TOUCHED: service.metadata.resource_version}
+
+
+def not_announced(service: Service) -> EventMessage:
+    """Return what to tell where no EndpointSlice may be touched."""
+    meta = service.metadata
+    text = (
+        "kube-vip has let go of the address of this Service before and does not announce it again until an "
+        "EndpointSlice of the Service changes, which this program is not permitted to bring about (chart: "
+        "rbac.endpointSlices). Traffic stays away until the pods of the Service change or you run: kubectl --namespace "
+        f"{meta.namespace} annotate endpointslices --selector {SERVICE_LABEL}={meta.name} --overwrite "
+        "touched=$(date +%s), or restart kube-vip: kubectl --namespace kube-system rollout restart daemonset kube-vip"
+    )
+    return EventMessage("Warning", Reason.NOT_ANNOUNCED, text)
 
 
 def announce_like(primary: Service, service: Service, address: str) -> Annotations:
@@ -225,7 +276,7 @@ def release(service: Service, *, device: str, announced_by_us: bool) -> Annotati
     ``device`` is the one that we write for the Service.
     """
     found = Announcement.of(service)
-    annotations: Annotations = {USER_IGNORE: None}
+    annotations: Annotations = {USER_IGNORE: None, **TOUCHED}
     if announced_by_us:
         annotations[KUBE_VIP_ADDRESSES] = None
         if not found.ignored_by_user:
@@ -302,22 +353,6 @@ def _kept_wishes(service: Service) -> Annotations:
     return kept
 
 
-def needs_endpoint_change(service: Service, address: str = "") -> bool:
-    """Return whether kube-vip may announce an address only when the endpoints change, and not at once.
-
-    So it does once it has let go of an address of the Service, be the other one another or the same. ``address`` is
-    the one to be announced, empty when that is not known.
-    """
-    found = Announcement.of(service)
-    announced = bool(address) and found.wished == address and found.status in ((), (address,))
-    return bool(found.status or found.node is not None) and not announced
-
-
-def late_announcement(service: Service, address: str = "") -> str:
-    """Return what to add to word of an address that kube-vip is to announce; empty where it does so at once."""
-    return _ONLY_LATER if needs_endpoint_change(service, address) else ""
-
-
 def edited(service: Service, address: str) -> EventMessage | None:
     """Return what to tell when somebody wrote another address for kube-vip on a Service that is served."""
     found = Announcement.of(service)
@@ -326,7 +361,7 @@ def edited(service: Service, address: str) -> EventMessage | None:
     text = (
         f"Annotation {KUBE_VIP_ADDRESSES} was changed to {found.address} and is set back to {address}, the address "
         "that Harvester gave. To pin an address, make an IP pool with that single address and name it in annotation "
-        f"{IP_POOL} when the Service is created{late_announcement(service)}"
+        f"{IP_POOL} when the Service is created"
     )
     return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, text)
 

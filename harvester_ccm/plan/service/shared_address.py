@@ -33,7 +33,6 @@ from harvester_ccm.plan.service.kube_vip import (
     Announcement,
     announce_like,
     hold,
-    late_announcement,
     virtual_ip_ingress,
 )
 from harvester_ccm.plan.service.request import invalid, normal_network, unknown_annotations, unsupported
@@ -43,6 +42,7 @@ from harvester_ccm.plan.service.steps import (
     ChangeService,
     ServiceChange,
     ServicePlan,
+    announced_again,
     change_service,
     emit,
     hand_to_harvester,
@@ -102,7 +102,8 @@ def plan_secondary(situation: Situation, keep: ServicePlan | None) -> ServicePla
         return ServicePlan((*events, *withdrawn, *booking.steps), booking.outcome)
     ensured = None if service.addresses == (sharing.address,) else _ensured(service, primary, sharing.address)
     steps = (*withdrawn, *deletion(own), *_attached(service, primary, sharing.address), *emit(ensured))
-    return ServicePlan((*events, *steps), Done())
+    plan, found = ServicePlan((*events, *steps), Done()), Announcement.of(primary)
+    return plan if found.ignored or found.withdrawn else announced_again(plan, situation, sharing.address)
 
 
 def plan_leaving(service: Service) -> ServicePlan:
@@ -164,8 +165,6 @@ def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeS
 
 def _ensured(service: Service, primary: Service, address: str) -> EventMessage:
     shared = f"shared with {primary.metadata.key}"
-    if not Announcement.of(primary).ignored:
-        shared += late_announcement(service, address)
     if service.addresses:
         text = f"The address changed from {service.addresses[0]} to {address}, {shared}"
         return EventMessage("Warning", Reason.ADDRESS_CHANGED, text)

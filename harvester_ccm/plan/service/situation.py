@@ -222,6 +222,8 @@ class Situation:
     """Whether the Service had its address before anybody looked, so that who gave it may not be known."""
     emitted: frozenset[EventMessage] = frozenset()
     """The Events of the plan before."""
+    touched: bool = False
+    """Whether its endpoints were touched since the Service entered its present phase."""
 
     @cached_property
     def pending(self) -> PendingCause:
@@ -255,14 +257,15 @@ class Situation:
     @property
     def phase(self) -> str:
         """Words for the state that the Service is in; ``waited`` counts from their last change."""
-        duty, lb = "leaving" if self.scope.leaving else "wanted", self.match.lb
-        if lb is None:
-            return duty
-        meta = lb.metadata
-        has = ("deleting", meta.deleting), ("allocated", bool(lb.allocated_ip)), ("announced", bool(lb.address))
-        # A deletion has its own patience, in which Harvester may meet others as often as it likes.
-        contended = ("contended",) if not self.scope.leaving and lb.contended else ()
-        return " ".join((duty, meta.uid, *(word for word, holds in has if holds), *contended))
+        words = ["leaving" if self.scope.leaving else "wanted"]
+        lb = self.match.lb
+        if lb is not None:
+            meta = lb.metadata
+            has = ("deleting", meta.deleting), ("allocated", bool(lb.allocated_ip)), ("announced", bool(lb.address))
+            words += [meta.uid, *(word for word, holds in has if holds)]
+            # A deletion has its own patience, in which Harvester may meet others as often as it likes.
+            words += ["contended"] if not self.scope.leaving and lb.contended else []
+        return " ".join(filter(None, (*words, Announcement.of(self.service).again)))
 
 
 def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> Situation:
@@ -347,6 +350,8 @@ class ServiceState:
     found_served: bool = False
     """Whether it had our finalizer and an address at the start."""
     emitted: set[EventMessage] = field(default_factory=set)
+    touched: bool = False
+    """Whether its endpoints were touched in this phase."""
 
     def complete(self, situation: Situation, now: float) -> Situation:
         """Return the situation with what is remembered in it."""
@@ -358,6 +363,7 @@ class ServiceState:
             given=self.given,
             found_served=self.found_served,
             emitted=frozenset(self.emitted),
+            touched=self.touched,
         )
 
 
@@ -391,7 +397,7 @@ class ServiceStates:
             state = ServiceState(meta.uid, situation.phase, now, seen, found_served=served)
             self._states[meta.key] = state
         elif state.phase != situation.phase:
-            state.phase, state.since = situation.phase, now
+            state.phase, state.since, state.touched = situation.phase, now, False
         lb = situation.match.lb
         if lb is not None and (lb.allocated_ip or lb.address):
             state.former, state.given = former_of(lb), allocated_addresses((lb,))

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
-from harvester_ccm.model.core import SERVICES, Ingress, Service
+from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES, EndpointSlice, Ingress, Service
 from harvester_ccm.model.harvester import LoadBalancer, load_balancers_in
 from harvester_ccm.model.meta import Resource
-from harvester_ccm.model.outcome import Done, EventMessage, Outcome
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.names import SERVICE_FINALIZER
 from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange, changed_document, described
 from harvester_ccm.plan.service.situation import Situation
+
+TOUCH_ENDPOINTS_AFTER: Final = 1.0
+"""Seconds that kube-vip gets to see an address before the endpoints are touched; a touch before that is lost."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,21 @@ class DeleteLoadBalancer:
 
 
 @dataclass(frozen=True)
+class TouchEndpoints:
+    """Patch an EndpointSlice of the Service in the guest; that has kube-vip look at the Service again."""
+
+    otherwise: EventMessage
+    """The Event to write instead where that is not granted."""
+
+
+@dataclass(frozen=True)
 class EmitEvent:
     """Write an Event on the Service, unless the plan before emitted the same."""
 
     event: EventMessage
 
 
-WriteStep = ChangeService | CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer
+WriteStep = ChangeService | CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer | TouchEndpoints
 Step = WriteStep | EmitEvent
 
 
@@ -80,11 +91,12 @@ class ServiceRequest:
     """A write as it is sent."""
 
     method: Literal["PATCH", "POST", "PUT", "DELETE"]
-    resource: Resource[Service] | Resource[LoadBalancer]
+    resource: Resource[Service] | Resource[LoadBalancer] | Resource[EndpointSlice]
     namespace: str
     name: str
+    """Of the object; for an EndpointSlice that of its Service, as only its owner knows how slices are called."""
     body: Document
-    """A merge patch of the status subresource, an object, or the preconditions of a deletion."""
+    """A merge patch (of a Service's status subresource), an object, or the preconditions of a deletion."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +126,25 @@ def hand_to_harvester(service: Service) -> tuple[ChangeService, ...]:
     """Return the steps after which kube-vip leaves the Service, which then has our finalizer, to Harvester."""
     patches = (ServiceChange(annotations=one, finalizer=True) for one in kube_vip.hand_to_harvester(service))
     return tuple(step for change in patches for step in change_service(service, change))
+
+
+def announced_again(plan: ServicePlan, situation: Situation, address: str) -> ServicePlan:
+    """Return a plan that announces an address, with what has kube-vip look at it, once, where it would stay silent."""
+    service, found = situation.service, kube_vip.Announcement.of(situation.service)
+    if kube_vip.stays_silent(service, address):
+        return ServicePlan(plan.steps, Wait(WaitReason.ENDPOINTS, TOUCH_ENDPOINTS_AFTER))
+    left = TOUCH_ENDPOINTS_AFTER - situation.waited
+    if not found.again or found.told != address:
+        return plan
+    if left > 0:
+        return ServicePlan(plan.steps, Wait(WaitReason.ENDPOINTS, left))
+    if not found.touch_due:
+        due = ChangeService(ServiceChange(annotations=kube_vip.TOUCH_DUE))
+        return ServicePlan((*plan.steps, due), Wait(WaitReason.ENDPOINTS, TOUCH_ENDPOINTS_AFTER))
+    # Whatever becomes of the note: somebody may put it back for ever.
+    touch = () if situation.touched else (TouchEndpoints(kube_vip.not_announced(service)),)
+    done = ChangeService(ServiceChange(annotations=kube_vip.TOUCHED))
+    return ServicePlan((*plan.steps, *touch, done), plan.outcome)
 
 
 def emit(*events: EventMessage | None) -> tuple[EmitEvent, ...]:
@@ -188,6 +219,9 @@ def request_for(
         case DeleteLoadBalancer(name=name, uid=uid):
             resource = load_balancers_in(situation.capabilities.api_version)
             return ServiceRequest("DELETE", resource, namespace, name, {"uid": uid})
+        case TouchEndpoints() if service is not None:
+            body = {"metadata": {"annotations": kube_vip.touch(service)}}
+            return ServiceRequest("PATCH", ENDPOINT_SLICES, service.metadata.namespace, service.metadata.name, body)
     return None
 
 

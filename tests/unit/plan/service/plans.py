@@ -21,6 +21,7 @@ from harvester_ccm.plan.service.steps import (
     DeleteLoadBalancer,
     EmitEvent,
     ServicePlan,
+    TouchEndpoints,
     service_patch,
 )
 from tests.worlds.builders import CLUSTER
@@ -69,6 +70,8 @@ def _short(step: object, service: Service) -> object:
             return {"write": name, **{key: value for key, value in asdict(lb_change).items() if value}}
         case DeleteLoadBalancer(name=name):
             return {"delete": name}
+        case TouchEndpoints():
+            return "touch endpoints"
     raise AssertionError(f"unknown step {step}")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from harvester_ccm.kube_vip_names import (
+    ANNOUNCE_AGAIN,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
@@ -28,6 +29,7 @@ from tests.unit.plan.service.plans import OURS, outline, plan, said, told
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
 
 WITHDRAWN = {KUBE_VIP_ADDRESSES: ""}
+EXCHANGED, DUE = {ANNOUNCE_AGAIN: "exchanged"}, {ANNOUNCE_AGAIN: "due"}
 HELD = {**WITHDRAWN, KUBE_VIP_IGNORE: "true"}
 CREATE = {"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"}
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
@@ -351,7 +353,7 @@ GRANTED = {
         [
             {
                 "service": {
-                    "annotations": {KUBE_VIP_ADDRESSES: "192.168.100.21"},
+                    "annotations": {KUBE_VIP_ADDRESSES: "192.168.100.21", **EXCHANGED},
                     "ingress": ["192.168.100.21 VIP 80/TCP"],
                 }
             },
@@ -367,7 +369,10 @@ GRANTED = {
     "somebody wrote another address for kube-vip": (
         served(annotations={KUBE_VIP_ADDRESSES: "192.168.100.7"}),
         allocated(),
-        ["Warning AddressNotAsRequested", {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}}}],
+        [
+            "Warning AddressNotAsRequested",
+            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, **EXCHANGED}}},
+        ],
     ),
     "somebody edited the labels of the load balancer": (
         served(),
@@ -459,6 +464,41 @@ def test_a_refused_change_of_the_network_does_not_move_the_address(asked_for: st
     back = {"service": {"annotations": {KUBE_VIP_INTERFACE: "eth9"}}}
     notes = ["Warning ChangeRefused", "Warning NetworkDeviceChanged"]
     assert outline(moved, found, network_devices=devices) == ([*notes, back], Done())
+
+
+AFTERWARDS: dict[str, tuple[float, dict[str, Any], list[object], object]] = {
+    "kube-vip has not had the time to see it": (0.4, {}, [], Wait("endpoints", 0.6)),
+    "touched once": (1.0, {}, ["touch endpoints", {"service": {"annotations": {ANNOUNCE_AGAIN: None}}}], Done()),
+    "it has to be exchanged meanwhile": (
+        1.0,
+        {"ip": "10.0.0.9"},
+        [
+            {
+                "service": {
+                    "annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9", **EXCHANGED},
+                    "ingress": ["10.0.0.9 VIP 80/TCP"],
+                }
+            },
+            "Warning AddressChanged",
+            {"write": LB_NAME, "address": "10.0.0.9"},
+        ],
+        Wait("endpoints", 1.0),
+    ),
+    "Harvester has no address by now": (1.0, {"ip": "", "address": ""}, [], Wait("not_processed", 29.0)),
+}
+
+
+@pytest.mark.parametrize(("waited", "found", "steps", "outcome"), AFTERWARDS.values(), ids=AFTERWARDS.keys())
+def test_kube_vip_is_made_to_look_at_an_address_again(
+    waited: float, found: dict[str, Any], steps: list[object], outcome: object
+) -> None:
+    assert outline(served(annotations=DUE), allocated(**found), waited=waited) == (steps, outcome)
+
+
+def test_kube_vip_meets_an_exchanged_address_once_more_before_the_touch() -> None:
+    asked = served(annotations=EXCHANGED)
+    assert outline(asked, allocated(), waited=0.4) == ([], Wait("endpoints", 0.6))
+    assert outline(asked, allocated(), waited=1.0) == ([{"service": {"annotations": DUE}}], Wait("endpoints", 1.0))
 
 
 GOING = {

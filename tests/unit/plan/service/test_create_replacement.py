@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
+from harvester_ccm.kube_vip_names import ANNOUNCE_AGAIN, KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
@@ -249,8 +249,11 @@ END: dict[str, tuple[Any, Any, float, list[object], object]] = {
         served(annotations={**TO_CLUSTER, **MOVE, KUBE_VIP_ADDRESSES: ""}),
         allocated(),
         2.0,
-        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, MOVING: None}}}, "Normal SwitchedLoadBalancer"],
-        Done(),
+        [
+            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, ANNOUNCE_AGAIN: "due", MOVING: None}}},
+            "Normal SwitchedLoadBalancer",
+        ],
+        Wait("endpoints", 1.0),
     ),
 }
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_IGNORE, USER_IGNORE
+from harvester_ccm.kube_vip_names import ANNOUNCE_AGAIN, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_IGNORE, USER_IGNORE
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import REQUESTED_ADDRESS
 from harvester_ccm.plan.service.kube_vip import (
@@ -19,7 +19,6 @@ from harvester_ccm.plan.service.kube_vip import (
     hold,
     hold_and_withdraw,
     hold_or_leave_requested,
-    needs_endpoint_change,
     withdraw,
 )
 from tests.worlds.builders import ADDRESS, service
@@ -149,16 +148,30 @@ def test_only_the_patch_that_has_a_service_ignored_must_not_meet_another_one() -
 @pytest.mark.parametrize(
     ("annotations", "address", "late"),
     [
-        ({}, None, False),
-        ({KUBE_VIP_HOST: "node-a"}, None, True),
-        ({KUBE_VIP_ADDRESSES: ADDRESS}, ADDRESS, False),
-        ({KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_HOST: "node-a"}, None, False),
-        ({KUBE_VIP_ADDRESSES: OTHER}, OTHER, True),
-        (SILENT, ADDRESS, True),
+        ({}, None, None),
+        ({KUBE_VIP_HOST: "node-a"}, None, "due"),
+        ({KUBE_VIP_ADDRESSES: ADDRESS}, ADDRESS, None),
+        ({KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_HOST: "node-a"}, None, None),
+        ({KUBE_VIP_ADDRESSES: OTHER}, OTHER, "exchanged"),
+        (SILENT, ADDRESS, "due"),
+        ({**SILENT, **IGNORED}, ADDRESS, None),
+        ({**SILENT, **IGNORED, KUBE_VIP_HOST: "node-a"}, ADDRESS, "due"),
+        ({**SILENT, **BY_USER, KUBE_VIP_HOST: "node-a"}, ADDRESS, None),
     ],
-    ids=["new", "announced before", "announced", "shown already", "another one", "withdrawn"],
+    ids=[
+        "new",
+        "announced before",
+        "announced",
+        "shown already",
+        "another one",
+        "withdrawn",
+        "never",
+        "since Harvester",
+        "not for kube-vip",
+    ],
 )
 def test_who_let_an_address_go_waits_for_the_endpoints(
-    annotations: dict[str, str], address: str | None, late: bool
+    annotations: dict[str, str], address: str | None, late: str | None
 ) -> None:
-    assert needs_endpoint_change(service(annotations=annotations, address=address), ADDRESS) is late
+    written = announce(service(annotations=annotations, address=address), ADDRESS)
+    assert written.get(ANNOUNCE_AGAIN) == late

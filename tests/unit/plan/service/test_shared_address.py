@@ -20,6 +20,7 @@ from harvester_ccm.plan.service.shared_address import approved
 from tests.unit.plan.service.plans import OURS, outline, plan, said
 from tests.unit.plan.service.sharing_services import (
     API,
+    EXCHANGED,
     HANDS_OFF,
     HELD,
     LABEL,
@@ -66,10 +67,15 @@ STEPS = {
         sharing(),
         served(address=OTHER, annotations={KUBE_VIP_ADDRESSES: OTHER}),
         [
-            {"service": {"annotations": {KUBE_VIP_ADDRESSES: OTHER}, "ingress": [f"{OTHER} VIP 8080/TCP"]}},
+            {
+                "service": {
+                    "annotations": {KUBE_VIP_ADDRESSES: OTHER, **EXCHANGED},
+                    "ingress": [f"{OTHER} VIP 8080/TCP"],
+                }
+            },
             "Warning AddressChanged",
         ],
-        Done(),
+        Wait("endpoints", 1.0),
     ),
     "lease of a primary with DHCP": (
         sharing(),
@@ -112,14 +118,14 @@ STEPS = {
         [
             {
                 "service": {
-                    "annotations": {KUBE_VIP_ADDRESSES: OTHER},
+                    "annotations": {KUBE_VIP_ADDRESSES: OTHER, **EXCHANGED},
                     "labels": {PRIMARY_SERVICE_LABEL: "infra.edge"},
                     "ingress": [f"{OTHER} VIP 8080/TCP"],
                 }
             },
             "Warning AddressChanged",
         ],
-        Done(),
+        Wait("endpoints", 1.0),
     ),
     "no longer names a primary": (
         service(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
+from harvester_ccm.kube_vip_names import ANNOUNCE_AGAIN, KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
     IPAM,
@@ -21,6 +21,8 @@ from harvester_ccm.plan.service.shared_address import approved
 from tests.unit.plan.service.plans import OURS, outline, plan, said
 from tests.unit.plan.service.sharing_services import (
     API,
+    DUE,
+    EXCHANGED,
     HANDS_OFF,
     HELD,
     LABEL,
@@ -216,15 +218,26 @@ def test_a_service_that_becomes_a_secondary_gives_its_own_address_back_first() -
             {"delete": "demo-shop-api-00000000"},
             {
                 "service": {
-                    "annotations": {KUBE_VIP_ADDRESSES: ADDRESS},
+                    "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, **EXCHANGED},
                     "labels": LABEL,
                     "ingress": [f"{ADDRESS} VIP 8080/TCP"],
                 }
             },
             "Warning AddressChanged",
         ],
-        Done(),
+        Wait("endpoints", 1.0),
     )
+
+
+def test_kube_vip_is_made_to_look_at_a_shared_address_again() -> None:
+    asked = sharing(DUE)
+    assert outline(asked, primary=served(), waited=0.0) == ([], Wait("endpoints", 1.0))
+    done = {"service": {"annotations": {ANNOUNCE_AGAIN: None}}}
+    assert outline(asked, primary=served(), waited=1.0) == (["touch endpoints", done], Done())
+    away = {"service": {"annotations": WITHDRAWN}}
+    for primary in (served(annotations=WITHDRAWN), hosted_primary()):
+        steps, outcome = outline(asked, primary=primary, waited=1.0)
+        assert (steps[0], outcome) == (away, Done()), "it is announced by nobody, or by Harvester"
 
 
 def test_its_own_address_is_kept_while_it_may_not_share() -> None:

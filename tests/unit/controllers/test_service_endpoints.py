@@ -1,0 +1,137 @@
+"""kube-vip's attention is drawn to an address that it would not announce again, by way of the endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from harvester_ccm.errors import Answer, ServerError
+from harvester_ccm.kube_vip_names import ANNOUNCE_AGAIN, ENDPOINTS_TOUCHED, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
+from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.model.outcome import Done, Wait, WaitReason
+from tests.worlds.builders import ADDRESS, allocated, served
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import Call, Document, refused
+from tests.worlds.service_controller_world import ServiceControllerWorld
+
+KEY = "shop/web"
+WITHDRAWN = served(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_HOST: "node-a"})
+"""As it is before a load balancer that has come back announces its address again."""
+
+
+def endpoint_slice(name: str, *addresses: str, of: str = "web", namespace: str = "shop") -> Document:
+    metadata = {"name": name, "namespace": namespace, "labels": {SERVICE_LABEL: of}}
+    return {"metadata": metadata, "endpoints": [{"addresses": [address]} for address in addresses]}
+
+
+async def stage_with(*slices: Document, asked: Any = WITHDRAWN) -> ServiceControllerWorld:
+    stage = ServiceControllerWorld()
+    stage.guest.put(SERVICES, asked)
+    for one in slices:
+        stage.guest.put(ENDPOINT_SLICES, one)
+    stage.harvester.put(LOAD_BALANCERS, allocated())
+    await stage.start()
+    return stage
+
+
+def touched(stage: ServiceControllerWorld) -> dict[str, str]:
+    """Return the slices that were touched, with what was written."""
+    found = stage.guest.of(ENDPOINT_SLICES).values()
+    marks = {one["metadata"]["name"]: one["metadata"].get("annotations", {}).get(ENDPOINTS_TOUCHED) for one in found}
+    return {name: mark for name, mark in marks.items() if mark is not None}
+
+
+def is_noted(stage: ServiceControllerWorld) -> bool:
+    """Return whether the touch is still to be done, by the note on the Service."""
+    return ANNOUNCE_AGAIN in stage.guest.of(SERVICES)[KEY]["metadata"]["annotations"]
+
+
+def of_endpoints(call: Call) -> bool:
+    return ENDPOINT_SLICES.plural in call.path
+
+
+@jumping_time
+async def test_one_slice_with_endpoints_is_touched_once_for_each_change() -> None:
+    stage = await stage_with(
+        endpoint_slice("web-a"),
+        endpoint_slice("web-c", "10.42.0.9"),
+        endpoint_slice("web-b", "10.42.0.8"),
+        endpoint_slice("api-a", "10.42.0.7", of="api"),
+        endpoint_slice("web-x", "10.42.0.6", namespace="infra"),
+    )
+    assert await stage.reconcile(KEY) == Wait(WaitReason.ENDPOINTS, 1.0)
+    assert stage.writes() == ["PATCH web/status"]
+    assert (is_noted(stage), touched(stage)) == (True, {})
+
+    await stage.reconcile(KEY)
+    await asyncio.sleep(1.0)
+    assert await stage.reconcile(KEY) == Done()
+    assert stage.writes() == ["PATCH web-b", "PATCH web/status"]
+    assert (is_noted(stage), list(touched(stage))) == (False, ["web-b"])
+    first = touched(stage)
+
+    await asyncio.sleep(3600.0)
+    assert await stage.reconcile(KEY) == Done()
+    assert stage.writes() == []
+    assert [one for one in stage.told() if "Warning" in one] == []
+
+    # The next change is touched with another value: the same one would be no change.
+    stage.guest.change(SERVICES, KEY, {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9"}}})
+    for _ in range(8):
+        await stage.reconcile(KEY)
+        await asyncio.sleep(1.0)
+    assert list(touched(stage)) == ["web-b"]
+    assert touched(stage) != first
+    assert not is_noted(stage)
+
+
+@jumping_time
+async def test_without_the_right_it_is_told_once_what_to_do() -> None:
+    for verb in ("GET", "PATCH"):
+        stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
+        no = refused(403, "Forbidden", "endpointslices is forbidden")
+        stage.guest.fault = lambda call, verb=verb, no=no: no if of_endpoints(call) and call.verb == verb else None
+        for _ in range(6):
+            await stage.reconcile(KEY)
+            await asyncio.sleep(1.0)
+        assert [one for one in stage.told() if "Warning" in one] == ["web: Warning AddressNotAnnounced"]
+        (text,) = [one for one in stage.recorder.texts if "annotate endpointslices" in one]
+        assert f"--namespace shop annotate endpointslices --selector {SERVICE_LABEL}=web " in text
+        assert "rollout restart daemonset kube-vip" in text
+        assert not is_noted(stage)
+        assert sum(of_endpoints(call) for call in stage.guest.calls) == (1 if verb == "GET" else 2)
+
+
+@jumping_time
+async def test_a_touch_that_failed_is_made_later() -> None:
+    stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
+    stage.controller.at_work = True
+    busy = ServerError(Answer(503, "ServiceUnavailable", "busy", "PATCH /x"))
+    failures = iter([busy, busy, refused(404, "NotFound", "no such slice", about="web-a")])
+    stage.guest.fault = lambda call: next(failures, None) if of_endpoints(call) else None
+    stage.controller.runner.enqueue(KEY)
+    await asyncio.sleep(60.0)
+    assert (is_noted(stage), list(touched(stage))) == (False, ["web-a"])
+    assert [one for one in stage.told() if "Warning" in one] == []
+
+
+@jumping_time
+async def test_without_endpoints_nothing_is_to_be_touched() -> None:
+    stage = await stage_with(endpoint_slice("web-a"))
+    for _ in range(3):
+        await stage.reconcile(KEY)
+        await asyncio.sleep(1.0)
+    assert (is_noted(stage), touched(stage)) == (False, {})
+    assert stage.guest.of(SERVICES)[KEY]["metadata"]["annotations"][KUBE_VIP_ADDRESSES] == ADDRESS
+
+
+@jumping_time
+async def test_a_note_that_somebody_keeps_putting_back_touches_seldom() -> None:
+    stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
+    note = {"metadata": {"annotations": {ANNOUNCE_AGAIN: "due"}}}
+    for _ in range(100):
+        await stage.reconcile(KEY)
+        stage.guest.change(SERVICES, KEY, note)
+        await asyncio.sleep(1.0)
+    assert 1 <= sum(of_endpoints(call) and call.verb == "PATCH" for call in stage.guest.calls) <= 5
