@@ -68,7 +68,8 @@ def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
         as_made=is_being_answered(situation),
     )
     change, touch_in = _touch(load_balancer, change, situation.waited)
-    kept: tuple[Step, ...] = (*hand_to_harvester(service), *change_load_balancer(load_balancer, change))
+    told = emit(_strangers(situation))
+    kept: tuple[Step, ...] = (*told, *hand_to_harvester(service), *change_load_balancer(load_balancer, change))
     if not address:
         waiting = wait_for_address(situation)
         prepared = change_service(service, without_address(situation, {}))
@@ -76,7 +77,7 @@ def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
     health, check_in = _health(situation, load_balancer)
     served = ServiceChange(annotations={MOVING: None}, ingress=virtual_ip_ingress(address, service))
     steps: tuple[Step, ...] = (
-        *emit(health, _strangers(situation), not_as_requested(service, situation.request, load_balancer, address)),
+        *emit(health, not_as_requested(service, situation.request, load_balancer, address)),
         *kept,
         *change_service(service, served),
         *emit(address_event(service, load_balancer, address)),

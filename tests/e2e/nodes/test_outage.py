@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import pytest
 
 from devenv.ccm import CcmProcess
 from devenv.faults import Answer, Drop, Fault, Hang
 from devenv.harvester.machines import Machine
-from devenv.stage import Scene, Stage
-from tests.conftest import ACCOUNT
-from tests.e2e.nodes.cluster import Cluster, addresses_of, taints_of
+from devenv.stage import Stage
+from tests.e2e.nodes.cluster import Cluster, Elsewhere, addresses_of, taints_of
 from tests.e2e.observing import writes
 
 COUNT = 5
@@ -98,21 +96,13 @@ async def test_node_that_joins_meanwhile_is_told_why_it_waits(
     assert [event["count"] for event in await stage.events("Node", "w0")] == [1] * len(told)
 
 
-@pytest.fixture
-def wrong_config(scene: Scene, vm_namespace: str, tmp_path: Path) -> Path:
-    """A cloud-config with all rights in a namespace that has no VMs."""
-    return scene.harvester.kubeconfig_for_service_account(
-        vm_namespace, ACCOUNT, context_namespace=vm_namespace, path=tmp_path / "wrong"
-    )
-
-
 async def test_cloud_config_for_the_wrong_namespace(
     stage: Stage,
     cluster: Cluster,
     vms: list[Machine],
     program: CcmProcess,
     flags: Mapping[str, str],
-    wrong_config: Path,
+    elsewhere: Elsewhere,
 ) -> None:
     """All lists are empty and every VM is a plain 404: just what the end of all VMs looks like."""
     names = [vm.name for vm in vms]
@@ -122,7 +112,7 @@ async def test_cloud_config_for_the_wrong_namespace(
     before = {name: addresses_of(cluster.node(name)) for name in names}
     for name in names:
         await cluster.kubelets.report(name, "Unknown")
-    run = stage.run(flags=flags, cloud_config=wrong_config)
+    run = stage.run(flags=flags, cloud_config=elsewhere.cloud_config)
     await stage.logged(run, "became leader")
     for name in names:
         assert "Check the namespace in the cloud-config" in await cluster.hears(name, "VMInOtherNamespace")

@@ -305,6 +305,8 @@ def test_backends_are_left_alone_while_the_vms_are_not_known() -> None:
 def test_nodes_that_are_no_known_vm_are_told(strangers: tuple[str, ...], shown: str) -> None:
     made = plan(hosted(), balancer(), backends=("node-1",), stranger_nodes=strangers)
     assert said(made, Reason.NODES_WITHOUT_VM).startswith(f"Harvester sends no traffic to {shown} these nodes no VM in")
+    waiting = plan(hosted(), balancer(ip="", address=""), backends=("node-1",), stranger_nodes=strangers)
+    assert said(waiting, Reason.NODES_WITHOUT_VM) != "", "also while it has no address"
     unknown = plan(hosted(), balancer(), backends_known=False, stranger_nodes=strangers)
     assert said(unknown, Reason.NODES_WITHOUT_VM) == ""
 
