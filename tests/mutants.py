@@ -378,8 +378,8 @@ MUTANTS: Final = (
     Mutant(
         "the taint is removed by the version that was read, not by that of the last answer",
         "controllers/node.py",
-        "node, written = await self._write(request), True",
-        "_, written = await self._write(request), True",
+        "node, written = answer, True",
+        "_, written = answer, True",
         "controllers/test_node.py",
     ),
     Mutant(
