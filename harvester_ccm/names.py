@@ -25,7 +25,7 @@ class Key:
     name: str
     on: str
     """Kind of object that carries it."""
-    kind: Literal["annotation", "label", "taint", "finalizer"]
+    kind: Literal["annotation", "label", "taint", "finalizer", "condition"]
     direction: Literal["read", "written", "both"]
     value: str
     """What a value looks like."""
@@ -41,7 +41,7 @@ CATALOGUE: Final[list[Key]] = []
 def catalogued(  # noqa: PLR0913 - one row of the catalogue
     name: str,
     on: str,
-    kind: Literal["annotation", "label", "taint", "finalizer"],
+    kind: Literal["annotation", "label", "taint", "finalizer", "condition"],
     direction: Literal["read", "written", "both"],
     *,
     value: str,
@@ -121,6 +121,11 @@ DESCRIPTION: Final = catalogued(
 PRIMARY_SERVICE_LABEL: Final = catalogued(
     PREFIX + "primary-service", "Service", "label", "written", value="`namespace.name`",
     meaning="Marks a Service that shares the address of another one.",
+)  # fmt: skip
+LOAD_BALANCER_READY: Final = catalogued(
+    PREFIX + "LoadBalancerReady", "Service", "condition", "written", value="`True` or `False`",
+    meaning="Whether the Service has its load balancer. `reason` and `message` say what it waits for, or who refuses "
+    "it, once an Event does.",
 )  # fmt: skip
 SERVICE_FINALIZER: Final = catalogued(
     "service.kubernetes.io/load-balancer-cleanup", "Service", "finalizer", "written", value="",

@@ -17,7 +17,7 @@ from harvester_ccm import kube_vip_names, names
 SOURCES = " and ".join(f"`{module.__name__.replace('.', '/')}.py`" for module in (names, kube_vip_names))
 """The catalogue is complete when both are imported."""
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "annotations.md"
-KIND_ORDER = ("annotation", "label", "taint", "finalizer")
+KIND_ORDER = ("annotation", "label", "taint", "finalizer", "condition")
 EVENTS_ON: dict[str, type[StrEnum]] = {"Services and the Lease": names.Reason, "Nodes": names.NodeReason}
 
 

@@ -16,7 +16,7 @@ from harvester_ccm.commands.call import FILENAME, NAMESPACE, WAITED, Call, expec
 from harvester_ccm.commands.clusters import ask, open_clusters, read_inventory
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.rehearsal import is_warning, rehearse, request_text
+from harvester_ccm.commands.rehearsal import AT_WRITE, is_warning, rehearse, request_text
 from harvester_ccm.commands.render import Document
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import CCMError
@@ -27,7 +27,7 @@ from harvester_ccm.model.harvester import VIRTUAL_MACHINES, LoadBalancer, Virtua
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait, WaitReason
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
-from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.decision import plan_service, with_condition
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import LoadBalancerCandidate, Verdict, name_for
 from harvester_ccm.plan.service.request import Request, read_request
@@ -258,9 +258,9 @@ class ServiceReport:
 def report_service(service: Service, inventory: Inventory, view: ServiceView) -> ServiceReport:
     """Return the explanation: the plan is the one that the running program would make."""
     # As after a start: what the program remembers of the Service is not known here.
-    situation = replace(view.observe(service, inventory), found_served=is_served(service))
+    situation = replace(view.observe(service, inventory), found_served=is_served(service), wall_time=AT_WRITE)
     not_served, claimed = view.left_alone(situation), situation.match.lb
-    plan = ServicePlan() if not_served else plan_service(situation)
+    plan = ServicePlan() if not_served else with_condition(plan_service(situation), situation)
     return ServiceReport(
         situation=situation,
         not_served=not_served,

@@ -20,15 +20,16 @@ from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.meta import ObjectT, Resource
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.service.situation import Situation
-from harvester_ccm.plan.service.steps import ChangeService, EmitEvent, Step, TouchEndpoints, request_for
+from harvester_ccm.plan.service.steps import ChangeService, EmitEvent, Step, TouchEndpoints, request_for, strategic
 
 AFTER_WRITE: Final = "(of the answer to the write before)"
+AT_WRITE: Final = "(the time of the write)"
 
 
 def rehearse(steps: Iterable[Step], situation: Situation) -> list[Document]:
     """Return one document per request and Event, in order; a step that would write nothing is left out.
 
-    Each has exactly one key: ``service`` with the merge patch of its status subresource, ``loadBalancer`` with
+    Each has exactly one key: ``service`` with the strategic merge patch of its status, ``loadBalancer`` with
     ``create`` (POST), ``update`` (PUT) or ``delete``, ``endpointSlice`` with the merge patch of one of a Service's, or
     ``event``.
     """
@@ -48,7 +49,7 @@ def rehearse(steps: Iterable[Step], situation: Situation) -> list[Document]:
                 service_key = {"namespace": request.namespace, "service": request.name}
                 taken.append({"endpointSlice": {**service_key, "patch": request.body}})
             case "PATCH":
-                taken.append({"service": {**target, "subresource": "status", "patch": request.body}})
+                taken.append({"service": {**target, "subresource": "status", "patch": strategic(request.body)}})
                 service = after_write(SERVICES, service, request.body)
             case "POST":
                 taken.append({"loadBalancer": {"create": request.body}})

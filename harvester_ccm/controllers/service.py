@@ -9,7 +9,8 @@ what is, not on what was.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,15 +24,16 @@ from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden, Invalid, NotFound
 from harvester_ccm.kube.brakes import Brakes, Group, Hold, soonest
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.events import EventRecorder, wall_time
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.managed_fields import ask_writers
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import Capabilities, LoadBalancer, capabilities_of
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
+from harvester_ccm.names import LOAD_BALANCER_READY
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
-from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.decision import not_ready, plan_service, with_condition
 from harvester_ccm.plan.service.kube_vip import same_but_for_notes, slice_to_touch
 from harvester_ccm.plan.service.ownership import allocated_addresses, service_key
 from harvester_ccm.plan.service.pending import failure_event, write_refused
@@ -63,6 +65,7 @@ from harvester_ccm.plan.service.steps import (
     TouchEndpoints,
     WriteStep,
     request_for,
+    strategic,
 )
 from harvester_ccm.plan.service.unbooked import unbooked_note
 
@@ -154,6 +157,8 @@ class ServiceController:
         self._brakes = Memories(Brakes)
         self.not_recognised = ""
         """Why no load balancer is created: Harvester shows nothing of this cluster. Empty while it does."""
+        self.clock: Callable[[], str] = wall_time
+        """Tells the time of day as the API writes it."""
         self.runner = Runner("service", self.reconcile, workers=workers, serial=self._shared_address)
         caches.services.on_change(self._service_changed)
         caches.load_balancers.on_change(self._load_balancer_changed)
@@ -197,13 +202,15 @@ class ServiceController:
             self._brakes.forget(key)
             return Done()
         situation = observe(self._caches, service, self._cluster)
-        if not situation.scope.ours and situation.scope.note is None:
+        if not (situation.scope.ours or situation.scope.note or service.condition(LOAD_BALANCER_READY)):
             return Done()
         if situation.match.lb is None:
             self._recognise(situation.recognition)
         state = self._states.follow(situation, now)
         situation = state.complete(situation, now)
-        return await self._take(plan_service(situation), situation, state, again=again)
+        situation = replace(situation, wall_time=self.clock())
+        plan = with_condition(plan_service(situation), situation)
+        return await self._take(plan, situation, state, again=again)
 
     def _look_at_harvester(self, _old: object, _new: object) -> None:
         if self.not_recognised:
@@ -295,8 +302,9 @@ class ServiceController:
             failures, is_patch = self.runner.failures(key) + 1, request.method == "PATCH"
             event = write_refused(error, failures) if is_patch else failure_event(error, failures, situation.service)
             lost = unbooked_note(situation) if isinstance(step, CreateLoadBalancer) and event is not None else None
-            for told in filter(None, (event, lost)):
-                self._emit(key, told, state)
+            is_news = [self._emit(key, told, state) for told in (event, lost) if told is not None]
+            if event is not None and any(is_news):
+                await self._show(event, situation)
             raise
 
     async def _waiting(self, situation: Situation, outcome: Outcome, holds: Sequence[Hold]) -> Wait:
@@ -319,10 +327,22 @@ class ServiceController:
             return await ask_writers(self._guest, SERVICES, situation.service.metadata, hold.path)
         return ()
 
+    async def _show(self, event: EventMessage, situation: Situation) -> None:
+        """Say in the status what the user is told of a failure; that it fails too is no news."""
+        service = self._services.get(situation.service.metadata.key)
+        request = request_for(ChangeService(not_ready(situation, event)), situation, service, None)
+        if request is not None:
+            with suppress(CCMError):
+                await self._patch_service(request)
+
     async def _patch_service(self, request: ServiceRequest) -> Service:
         try:
-            written = await self._guest.merge_patch(
-                SERVICES, request.name, request.body, namespace=request.namespace, subresource="status"
+            written = await self._guest.strategic_patch(
+                SERVICES,
+                request.name,
+                strategic(request.body),
+                namespace=request.namespace,
+                subresource="status",
             )
         except NotFound as error:
             # That it is gone is for the watch to say.
@@ -360,17 +380,21 @@ class ServiceController:
                 log.info("load balancer deleted" if deleted else "load balancer was gone already", service=key, lb=name)
         return None
 
-    def _emit(self, key: str, event: EventMessage, state: ServiceState) -> None:
-        """Tell the user what was not told yet; what the budget of Events does not allow is told when it does."""
+    def _emit(self, key: str, event: EventMessage, state: ServiceState) -> bool:
+        """Tell the user what was not told yet, and return whether that was done.
+
+        What the budget of Events does not allow is told when it does.
+        """
         service = self._services.get(key)
         told = event in state.emitted or (event.subject and event.key in {one.key for one in state.emitted})
         if service is None or told:
-            return
+            return False
         later = self._recorder.emit(SERVICES, service, event, component=COMPONENT)
         if later:
             self.runner.enqueue_after(key, later)
         else:
             state.emitted.add(event)
+        return not later
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
         if old is not None and new is not None and same_but_for_notes(old, new):

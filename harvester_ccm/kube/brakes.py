@@ -40,6 +40,8 @@ MAPS: Final[Mapping[Path, str]] = {("metadata", "labels"): "label", ("metadata",
 _FINALIZERS: Final[Path] = ("metadata", "finalizers")
 LISTS: Final[Mapping[Path, str]] = {_FINALIZERS: "finalizer", ("spec", "taints"): "taint"}
 """The same of lists that belong to many."""
+_CONDITIONS: Final[Path] = ("status", "conditions")
+_SAID: Final = ("status", "reason", "message")
 _KEPT_BY_SERVER: Final = frozenset({"uid", "resourceVersion", "generation", "managedFields"})
 
 
@@ -57,6 +59,9 @@ def fields_of(document: Document) -> Fields:
 def _entries(path: Path, content: Any) -> Iterator[tuple[Path, object]]:
     if path in MAPS:
         yield from (((*path, key), value) for key, value in (content or {}).items())
+    elif path == _CONDITIONS:
+        # When one was written says nothing, and what is written names only ours.
+        yield from (((*path, one["type"]), [one.get(key) for key in _SAID]) for one in content or ())
     elif path in LISTS:
         yield from (((*path, one if isinstance(one, str) else one["key"]), "there") for one in content or ())
     else:

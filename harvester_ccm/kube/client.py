@@ -60,6 +60,7 @@ ERROR_LIMIT: Final = 64 * 1024
 """So much of a refusal is read, in bytes."""
 
 MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
 Observer = Callable[[str, str, str, int, float], None]
 """Called with (cluster, verb, path, status, seconds) after every request; status 0 means no answer."""
@@ -185,6 +186,20 @@ class ApiClient:
         """Change only the named fields (RFC 7386); a ``resourceVersion`` in the body makes it conditional."""
         return await self._ask(resource, "PATCH", resource.path(namespace, name, subresource), body, fenced=fenced)
 
+    async def strategic_patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        body: Mapping[str, object],
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> T:
+        """Change only the named fields, and of lists that belong to many only the named entries; of built-in types."""
+        path = resource.path(namespace, name, subresource)
+        answer = await self.request("PATCH", path, body=body, content_type=STRATEGIC_PATCH)
+        return self._read(resource.decode, answer, f"PATCH {path}")
+
     async def delete(
         self, resource: Resource[T], name: str, *, namespace: str | None = None, uid: str | None = None
     ) -> None:
@@ -204,7 +219,7 @@ class ApiClient:
         path, request_id, opened_in = resource.path(namespace), _next_request_id(), self._closings
         try:
             async with asyncio.timeout(self._patience):
-                answer = await self._send("GET", path, params=query, data=None, request_id=request_id)
+                answer = await self._send("GET", path, query, None, request_id=request_id)
             async with answer as response:
                 yield WatchEvent("BOOKMARK", None, "")
                 async for line in watch_lines(response.content, silence):
@@ -228,23 +243,28 @@ class ApiClient:
         params: Mapping[str, str] | None = None,
         body: object = None,
         fenced: bool = True,
+        content_type: str = "",
     ) -> bytes:
         """Send one request and return the body of a 2xx answer; a PATCH is a merge patch. Raises NotLeading, too.
 
         ``fenced`` is False for the few writes that need no Lease.
         """
         data = None if body is None else msgspec.json.encode(body)
-        exchange = partial(self._exchange, method, path, params=params, data=data)
+        exchange = partial(self._exchange, method, path, params=params, data=data, content_type=content_type)
         if method == "GET" or not fenced:
             return await exchange()
         return await self._fence.send(exchange, f"{method} {path}")
 
-    async def _exchange(self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None) -> bytes:
+    async def _exchange(
+        self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None, content_type: str
+    ) -> bytes:
         request_id = _next_request_id()
         try:
             async with (
                 asyncio.timeout(self._patience),
-                await self._send(method, path, params=params, data=data, request_id=request_id) as response,
+                await self._send(
+                    method, path, params, data, request_id=request_id, content_type=content_type
+                ) as response,
             ):
                 return await response.read()
         except (aiohttp.ClientError, ConnectionError, ssl.SSLError, TimeoutError) as error:
@@ -254,10 +274,11 @@ class ApiClient:
         self,
         method: str,
         path: str,
-        *,
         params: Mapping[str, str] | None,
         data: bytes | None,
+        *,
         request_id: str,
+        content_type: str = "",
     ) -> aiohttp.ClientResponse:
         """Return the open response of an accepted request; raise the API's error otherwise."""
         loop = asyncio.get_running_loop()
@@ -267,7 +288,8 @@ class ApiClient:
             credentials, headers = await self._authorize()
             headers["Audit-ID"] = request_id
             if data is not None:
-                headers["Content-Type"] = MERGE_PATCH if method == "PATCH" else "application/json"
+                usual = MERGE_PATCH if method == "PATCH" else "application/json"
+                headers["Content-Type"] = content_type or usual
             if self._session is None:
                 self._session = Session(self._credentials.tls)
             response = await self._session.http.request(

@@ -153,7 +153,7 @@ class EventRecorder:
     async def _write(self, key: _Key) -> None:
         if key in self._written:
             name, count = self._written[key]
-            patch = {"count": count + 1, "lastTimestamp": _now()}
+            patch = {"count": count + 1, "lastTimestamp": wall_time()}
             try:
                 await self._client.merge_patch(
                     EVENTS, name, patch, namespace=key.reference.event_namespace, fenced=False
@@ -167,7 +167,7 @@ class EventRecorder:
         await self._create(key)
 
     async def _create(self, key: _Key) -> None:
-        reference, now = key.reference, _now()
+        reference, now = key.reference, wall_time()
         name = f"{reference.name}.{time.time_ns():x}"
         body = {
             "apiVersion": "v1",
@@ -196,5 +196,6 @@ class EventRecorder:
             self._written.popitem(last=False)
 
 
-def _now() -> str:
+def wall_time() -> str:
+    """Return the time of day as the API writes it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

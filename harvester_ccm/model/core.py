@@ -58,10 +58,22 @@ class LoadBalancerStatus(Model, frozen=True, kw_only=True):
     ingress: tuple[Ingress, ...] = ()
 
 
+class Condition(Model, frozen=True, kw_only=True):
+    """Entry of ``status.conditions``; there is one of each type."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = 0
+    last_transition_time: str | None = None
+
+
 class ServiceStatus(Model, frozen=True, kw_only=True):
     """``status`` of a Service."""
 
     load_balancer: LoadBalancerStatus = LoadBalancerStatus()
+    conditions: tuple[Condition, ...] = ()
 
 
 class Service(Object, frozen=True, kw_only=True):
@@ -74,6 +86,10 @@ class Service(Object, frozen=True, kw_only=True):
     def addresses(self) -> tuple[str, ...]:
         """The addresses in the status, in order."""
         return tuple(entry.ip for entry in self.status.load_balancer.ingress if entry.ip)
+
+    def condition(self, type_: str) -> Condition | None:
+        """Return the condition of a type, or None."""
+        return next((one for one in self.status.conditions if one.type == type_), None)
 
 
 class Taint(Model, frozen=True, kw_only=True):

@@ -18,14 +18,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from harvester_ccm.errors import Answer, CCMError, Unreachable, WatchSilent, error_from_answer
-from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
 from harvester_ccm.kube.collection import Unread, WatchEvent
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.model.meta import Object, Resource
 from tests.worlds.builders import DELETED_AT
-from tests.worlds.merge_patch import merged
+from tests.worlds.merge_patch import Strategic, merged, merged_strategically
 
 T = TypeVar("T")
 Document = dict[str, Any]
@@ -182,7 +182,7 @@ class MemoryServer:
         uid = found["metadata"]["uid"]
         if (patch.get("metadata") or {}).get("uid", uid) != uid:
             raise refused(422, "Invalid", "metadata.uid: Invalid value: field is immutable")
-        wanted = merged(found, patch)
+        wanted = merged_strategically(found, patch) if isinstance(patch, Strategic) else merged(found, patch)
         return found if wanted == found else self._settled(collection, key, wanted)
 
     def delete(self, collection: Where, key: str, preconditions: Mapping[str, str] | None = None) -> None:
@@ -337,9 +337,12 @@ class MemoryClient(ApiClient):
         super().__init__(credentials, cluster=cluster, fence=fence)
         self.server = server
 
-    async def _exchange(self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None) -> bytes:
+    async def _exchange(
+        self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None, content_type: str
+    ) -> bytes:
         """Answer from memory."""
         body = None if data is None else msgspec.json.decode(data)
+        body = Strategic(body) if content_type == STRATEGIC_PATCH and body is not None else body
         answer = await self.server.serve(method, path, body)
         key, selects, value = (params or {}).get("labelSelector", "").partition("=")
         if selects:

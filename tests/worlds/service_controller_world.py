@@ -113,6 +113,7 @@ class ServiceControllerWorld:
         ):  # fmt: skip
             if informer.resource.plural not in unread:
                 await self.read(informer)
+        self.controller._states.start(caches.services.all(), None)
         await self.settle()
         self.woken.clear()
 

@@ -7,6 +7,9 @@ waited for. It is called again after every change, so each plan only has to brin
 2. one load balancer exists, kept or deleted, and replaced only when the user asks for the other workload type;
 3. the address is in kube-vip's annotation and in the status as soon as Harvester has it;
 4. on the way out: stop announcing, delete the load balancer, clear the status, let the Service go.
+
+``with_condition`` adds what that comes to as a condition in the Service's status, for ``kubectl wait`` and tools of
+GitOps. It says what the Events say.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from harvester_ccm.model.core import Condition
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
-from harvester_ccm.names import PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
+from harvester_ccm.model.outcome import Done, EventMessage, Refused, Wait, WaitReason
+from harvester_ccm.names import LOAD_BALANCER_READY, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cleanup import plan_cleanup, safe_to_delete
 from harvester_ccm.plan.service.cluster_lb import plan_cluster
 from harvester_ccm.plan.service.create import plan_creation, plan_replacement, plan_unrecognised, read_replaced
@@ -34,6 +38,8 @@ from harvester_ccm.plan.service.selection import Sight, primary_reference, was_s
 from harvester_ccm.plan.service.shared_address import plan_leaving, plan_secondary
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
+    REMOVED,
+    ChangeService,
     DeleteLoadBalancer,
     EmitEvent,
     ServiceChange,
@@ -49,6 +55,23 @@ from harvester_ccm.plan.service.vm_lb import plan_vm, wanted_spec
 NOTHING: Final = ServicePlan()
 GONE_PATIENCE: Final = 30.0
 """Seconds a load balancer may take to go before we tell that it is being waited for."""
+
+_BESIDE: Final = frozenset(
+    {
+        Reason.IGNORED,
+        Reason.IMMUTABLE,
+        Reason.ADDRESS_NOT_AS_REQUESTED,
+        Reason.ADDRESS_CHANGED,
+        Reason.STILL_ANNOUNCED,
+        Reason.RECREATING,
+        Reason.NODES_WITHOUT_VM,
+    }
+)
+"""Reasons of Warnings that are not why a Service waits."""
+_OF_ALL: Final = (Reason.HARVESTER_UNAVAILABLE, Reason.NOT_RECOGNISED)
+"""Reasons that hold for all Services at once; those that have their addresses lack nothing for it."""
+_WHILE_SERVED: Final = (WaitReason.TOUCH, WaitReason.BACKENDS)
+"""What is waited for by a Service that has its load balancer."""
 
 
 def plan_service(situation: Situation) -> ServicePlan:
@@ -169,3 +192,83 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
         *refused_changes(service, request, current),
     )
     return ServicePlan((*emit(*told), *plan.steps), plan.outcome)
+
+
+def with_condition(plan: ServicePlan, situation: Situation) -> ServicePlan:
+    """Return the plan with the condition in its last patch of the Service, or in one of its own where that is due."""
+    wanted = _condition(plan, situation) if situation.scope.ours else REMOVED
+    if wanted is None:
+        return plan
+    patches = [number for number, step in enumerate(plan.steps) if isinstance(step, ChangeService)]
+    if not patches:
+        # A Service that was served before there were conditions gets one with its next patch.
+        due = wanted.status == "False" or not situation.found_served or situation.service.condition(LOAD_BALANCER_READY)
+        alone = change_service(situation.service, ServiceChange(condition=wanted)) if due else ()
+        return ServicePlan((*plan.steps, *alone), plan.outcome)
+    steps: list[Step] = list(plan.steps)
+    last = steps[patches[-1]]
+    if isinstance(last, ChangeService):
+        steps[patches[-1]] = ChangeService(replace(last.change, condition=wanted))
+    return ServicePlan(tuple(steps), plan.outcome)
+
+
+def not_ready(situation: Situation, event: EventMessage) -> ServiceChange:
+    """Return the change after which the condition says what an Event says."""
+    if _lacks_nothing(situation, event):
+        return ServiceChange()
+    return ServiceChange(condition=_condition_of(situation, "False", str(event.reason), event.message))
+
+
+def _lacks_nothing(situation: Situation, event: EventMessage) -> bool:
+    return event.reason in _OF_ALL and bool(situation.service.addresses) and not situation.scope.leaving
+
+
+def _condition(plan: ServicePlan, situation: Situation) -> Condition | None:
+    """Return what the condition should say after a plan; None for what it says now."""
+    changes = [step.change for step in plan.steps if isinstance(step, ChangeService)]
+    if any(change.finalizer is False for change in changes):
+        return REMOVED
+    told, outcome = _obstacle(plan), plan.outcome
+    if told is not None and _lacks_nothing(situation, told):
+        return None
+    if told is not None:
+        waits = isinstance(outcome, Wait | Refused) and told.reason is not Reason.BACKENDS_UNHEALTHY
+        reason = _camel(outcome.reason) if waits and isinstance(outcome, Wait | Refused) else str(told.reason)
+        return _condition_of(situation, "False", reason, told.message)
+    given = [change.ingress for change in changes if change.ingress is not None]
+    addresses = [one.ip for one in given[-1] if one.ip] if given else [*situation.service.addresses]
+    served = isinstance(outcome, Done) or (isinstance(outcome, Wait) and outcome.reason in _WHILE_SERVED)
+    if served and addresses:
+        text = f"The load balancer has address {', '.join(addresses)}"
+        return _condition_of(situation, "True", str(Reason.ENSURED), text)
+    return None
+
+
+def _obstacle(plan: ServicePlan) -> EventMessage | None:
+    """Return what a Service is told of why it has no load balancer, or none that works."""
+    warnings = [step.event for step in plan.steps if isinstance(step, EmitEvent) and step.event.type == "Warning"]
+    unhealthy = next((one for one in warnings if one.reason is Reason.BACKENDS_UNHEALTHY), None)
+    if unhealthy is not None or isinstance(plan.outcome, Done):
+        return unhealthy
+    beside = _BESIDE if isinstance(plan.outcome, Refused) else _BESIDE | {Reason.INVALID_ANNOTATION}
+    return next((one for one in reversed(warnings) if one.reason not in beside), None)
+
+
+def _condition_of(situation: Situation, status: str, reason: str, message: str) -> Condition:
+    return Condition(
+        type=LOAD_BALANCER_READY,
+        status=status,
+        reason=reason,
+        message=message,
+        observed_generation=situation.service.metadata.generation,
+        last_transition_time=situation.wall_time,
+    )
+
+
+def _camel(reason: str) -> str:
+    """Return a reason to wait as the API wants reasons.
+
+    >>> _camel("pool_exhausted")
+    'PoolExhausted'
+    """
+    return "".join(word.capitalize() for word in reason.split("_"))

@@ -392,7 +392,7 @@ def still_announced(service: Service, allocated: Iterable[str]) -> EventMessage 
 
 
 def same_but_for_notes(old: Service, new: Service) -> bool:
-    """Return whether a Service is what it was, but for kube-vip's notes and the fields that nobody here reads.
+    """Return whether a Service is what it was, but for kube-vip's notes, conditions and what nobody here reads.
 
     kube-vip notes the node that announces it, the MAC and the lease of DHCP; they follow every move of the address, and
     none of them alone calls for a change.
@@ -407,4 +407,5 @@ def _without_notes(service: Service) -> Service:
         if key in _NOT_NOTES or not key.startswith(_PREFIX)
     }
     meta = msgspec.structs.replace(service.metadata, resource_version="", annotations=annotations)
-    return msgspec.structs.replace(service, metadata=meta)
+    status = msgspec.structs.replace(service.status, conditions=())
+    return msgspec.structs.replace(service, metadata=meta, status=status)

@@ -24,6 +24,7 @@ from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     LB_OWNER,
     LOAD_BALANCER_CLASS,
+    LOAD_BALANCER_READY,
     MOVING,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
@@ -90,7 +91,8 @@ def scope_of(service: Service, cluster: ClusterIdentity, *, owned: bool) -> Scop
 def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:
     """Return whether the Service may be ours, whatever load balancers there are; ``scope_of`` decides."""
     asks = service.spec.type == "LoadBalancer" and class_matches(service, cluster)
-    return asks or service.metadata.has_finalizer(SERVICE_FINALIZER) or Announcement.of(service).held
+    marked = Announcement.of(service).held or service.condition(LOAD_BALANCER_READY) is not None
+    return asks or marked or service.metadata.has_finalizer(SERVICE_FINALIZER)
 
 
 def _left_alone(service: Service, cluster: ClusterIdentity) -> str:

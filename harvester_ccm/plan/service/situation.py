@@ -210,6 +210,8 @@ class Situation:
     harvester_problem: CCMError | None = None
     recognition: Recognition = RECOGNISED
     """What Harvester shows of this cluster; looked at while the Service has no load balancer."""
+    wall_time: str = ""
+    """The time of day, as the API writes it; of every other time it is only known how long ago it was."""
     waited: float = 0.0
     """Seconds since the Service entered its present phase."""
     since_vm_lb: float | None = None

@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES, EndpointSlice, Ingress, Service
+import msgspec
+
+from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES, Condition, EndpointSlice, Ingress, Service
 from harvester_ccm.model.harvester import LoadBalancer, load_balancers_in
 from harvester_ccm.model.meta import Resource
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
-from harvester_ccm.names import SERVICE_FINALIZER
+from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange, changed_document, described
 from harvester_ccm.plan.service.situation import Situation
@@ -34,6 +36,11 @@ class ServiceChange:
     """True: ours must be there; False: it must not; None: leave it."""
     ingress: tuple[Ingress, ...] | None = None
     """The whole ``status.loadBalancer.ingress``; None: leave it."""
+    condition: Condition | None = None
+    """What our condition should say; ``REMOVED``: it must not be there; None: leave it."""
+
+
+REMOVED: Final = Condition(type=LOAD_BALANCER_READY)
 
 
 @dataclass(frozen=True)
@@ -153,8 +160,10 @@ def emit(*events: EventMessage | None) -> tuple[EmitEvent, ...]:
 
 
 def service_patch(service: Service, change: ServiceChange) -> dict[str, object]:
-    """Return the merge patch that makes the change; empty when nothing differs.
+    """Return the strategic merge patch that makes the change; empty when nothing differs.
 
+    In the older form of a merge patch it means the same, but for lists that belong to many, conditions and finalizers:
+    of those it names ours.
     A change of finalizers carries the resource version, because a merge patch replaces the whole list and another
     controller may have changed it since. So does one by which kube-vip ignores the Service: it would not take down an
     address that somebody has written since.
@@ -173,10 +182,33 @@ def service_patch(service: Service, change: ServiceChange) -> dict[str, object]:
         others = [name for name in finalizers if name != SERVICE_FINALIZER]
         metadata["finalizers"] = [*others, SERVICE_FINALIZER] if change.finalizer else others
         metadata["resourceVersion"] = service.metadata.resource_version
-    patch: dict[str, object] = {"metadata": metadata} if metadata else {}
+    status: dict[str, object] = {}
     if change.ingress is not None and not same_ingress(service.status.load_balancer.ingress, change.ingress):
-        patch["status"] = {"loadBalancer": {"ingress": [_ingress_document(i) for i in change.ingress] or None}}
-    return patch
+        status["loadBalancer"] = {"ingress": [_ingress_document(i) for i in change.ingress] or None}
+    condition = _condition_patch(service.condition(LOAD_BALANCER_READY), change.condition)
+    if condition is not None:
+        status["conditions"] = [condition]
+    return {part: content for part, content in (("metadata", metadata), ("status", status)) if content}
+
+
+def strategic(body: Mapping[str, object]) -> dict[str, object]:
+    """Return the patch as it is sent: the list of finalizers that a strategic merge patch has is only added."""
+    metadata = body.get("metadata")
+    if not isinstance(metadata, dict) or SERVICE_FINALIZER in metadata.get("finalizers", [SERVICE_FINALIZER]):
+        return dict(body)
+    return {**body, "metadata": {**metadata, "$deleteFromPrimitiveList/finalizers": [SERVICE_FINALIZER]}}
+
+
+def _condition_patch(current: Condition | None, wanted: Condition | None) -> dict[str, object] | None:
+    """Return the entry of the list of conditions that changes ours; None when it is that way already."""
+    if wanted is None or wanted == REMOVED:
+        return {"$patch": "delete", "type": REMOVED.type} if wanted is not None and current is not None else None
+    if current is not None and current.status == wanted.status:
+        wanted = msgspec.structs.replace(wanted, last_transition_time=current.last_transition_time)
+    if current == wanted:
+        return None
+    document: dict[str, object] = msgspec.to_builtins(wanted)
+    return {key: value for key, value in document.items() if value != 0}
 
 
 def same_ingress(current: tuple[Ingress, ...], wanted: tuple[Ingress, ...]) -> bool:

@@ -129,8 +129,11 @@ def test_of_a_renamed_or_copied_cluster_both_remedies_are_named(run: Runner, cas
         "kubectl patch service -n shop",
     ):
         assert remedy in judged["because"]
-    (told,) = document["steps"]
+    told, shown = document["steps"]
     assert told["event"]["reason"] == "ForeignLoadBalancer"
+    (condition,) = shown["service"]["patch"].pop("status")["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "OtherClusterName")
+    assert shown["service"]["patch"] == {}, "nothing else of it is touched"
     assert document["outcome"]["reason"] == "other_cluster_name"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from harvester_ccm.commands.explain_service import ServiceView, report_service
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.rehearsal import AFTER_WRITE
+from harvester_ccm.commands.rehearsal import AFTER_WRITE, AT_WRITE
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import NODES, SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer
@@ -113,7 +113,7 @@ async def world_of(dice: random.Random) -> ServiceControllerWorld:
     # One list for both: the order counts, too.
     world.harvester.calls = world.guest.calls
     await world.start()
-    world.controller._states.start(world.caches.services.all(), None)
+    world.controller.clock = lambda: AT_WRITE
     return world
 
 

@@ -15,7 +15,7 @@ from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE
 from tests.worlds.builders import ADDRESS, LB_NAME, allocated, marked, served, service
 from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import page, refused
+from tests.worlds.memory_server import document_of, page, refused
 from tests.worlds.service_controller_world import ServiceControllerWorld
 
 KEY = "shop/web"
@@ -267,7 +267,10 @@ async def test_nothing_is_written_to_harvester_before_it_was_read() -> None:
     stage.harvester.fault = lambda _call: Unreachable("no route")
     await stage.read(stage.caches.load_balancers)
     assert await stage.reconcile(KEY) == Wait("harvester_unavailable")
-    assert stage.writes() == []
+    assert stage.writes() == ["PATCH web/status"]
+    (condition,) = stage.guest.of(SERVICES)[KEY]["status"].pop("conditions")
+    assert (condition["status"], condition["reason"]) == ("False", "HarvesterUnavailable")
+    assert stage.guest.of(SERVICES)[KEY]["status"]["loadBalancer"] == document_of(served())["status"]["loadBalancer"]
     assert stage.told() == ["web: Warning HarvesterUnavailable"]
 
 
