@@ -100,6 +100,16 @@ class BalancerWrites:
         self._cache = cache
         self._namespace = namespace
 
+    async def look(self, name: str) -> tuple[LoadBalancer, ...] | None:
+        """Return the load balancer of a name, or that there is none; None where that cannot be known either."""
+        try:
+            return (await self._harvester.get(self._cache.resource, name, namespace=self._namespace),)
+        except NotFound:
+            return ()
+        except CCMError as error:
+            log.debug("load balancer not looked up", lb=name, error=str(error))
+            return None
+
     async def create(self, name: str, body: Document) -> None:
         """Create a load balancer. Raises Conflict when it exists: the cache is behind, and what exists decides."""
         resource = load_balancers_in(str(body["apiVersion"]))

@@ -21,7 +21,7 @@ from harvester_ccm.controllers.fights import service_event
 from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden, Invalid, NotFound
+from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden, Invalid, NotFound, ServerError
 from harvester_ccm.kube.brakes import Brakes, Group, Hold, soonest
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, wall_time
@@ -31,7 +31,7 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import Capabilities, LoadBalancer, capabilities_of
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
-from harvester_ccm.names import LOAD_BALANCER_READY
+from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import not_ready, plan_service, with_condition
 from harvester_ccm.plan.service.kube_vip import same_but_for_notes, slice_to_touch
@@ -52,6 +52,7 @@ from harvester_ccm.plan.service.situation import (
     ServiceState,
     ServiceStates,
     Situation,
+    by_name,
     observe,
 )
 from harvester_ccm.plan.service.steps import (
@@ -71,6 +72,8 @@ from harvester_ccm.plan.service.unbooked import unbooked_note
 
 SETTLED_SECONDS: Final = 5.0
 """So long after a list that told of changes the other collections of that server have been listed, too."""
+LIST_REFUSED: Final = 500
+"""Status of a list that one object spoils. A server that is away or busy for a moment answers with others."""
 COMPONENT: Final = "service-controller"
 """Source of our Events on Services; the name that users of every cloud provider know."""
 log = structlog.get_logger(__name__)
@@ -201,7 +204,7 @@ class ServiceController:
             self._states.forget(key)
             self._brakes.forget(key)
             return Done()
-        situation = observe(self._caches, service, self._cluster)
+        situation = await self._looked_up(observe(self._caches, service, self._cluster))
         if not (situation.scope.ours or situation.scope.note or service.condition(LOAD_BALANCER_READY)):
             return Done()
         if situation.match.lb is None:
@@ -211,6 +214,18 @@ class ServiceController:
         situation = replace(situation, wall_time=self.clock())
         plan = with_condition(plan_service(situation), situation)
         return await self._take(plan, situation, state, again=again)
+
+    async def _looked_up(self, situation: Situation) -> Situation:
+        """Return the situation with the load balancer of the Service's name, where the list of all is refused for good.
+
+        One object that cannot be converted is enough for that.
+        """
+        problem, held = situation.harvester_problem, situation.service.metadata.has_finalizer(SERVICE_FINALIZER)
+        refused = isinstance(problem, ServerError) and problem.answer.status == LIST_REFUSED
+        if situation.harvester_known or not refused or not held:
+            return situation
+        found = await self._writes.look(situation.match.expected_name)
+        return situation if found is None else by_name(situation, found)
 
     def _look_at_harvester(self, _old: object, _new: object) -> None:
         if self.not_recognised:
@@ -271,7 +286,8 @@ class ServiceController:
         """Send what a step comes to; return whether anything was, and what its brakes hold back."""
         service = self._services.get(situation.service.metadata.key)
         named = None if isinstance(step, ChangeService | TouchEndpoints) else step.name
-        load_balancer = self._load_balancers.get(f"{self._cluster.namespace}/{named}")
+        seen = next((one for one in situation.load_balancers if one.metadata.name == named), None)
+        load_balancer = self._load_balancers.get(f"{self._cluster.namespace}/{named}") or seen
         request = request_for(step, situation, service, load_balancer)
         if request is None:
             return False, ()

@@ -208,6 +208,8 @@ class Situation:
     harvester_known: bool = True
     """Whether Harvester's load balancers have been listed; before that, none found means nothing."""
     harvester_problem: CCMError | None = None
+    listed: bool = True
+    """Whether that was a list; else only the one of the Service's own name was looked at."""
     recognition: Recognition = RECOGNISED
     """What Harvester shows of this cluster; looked at while the Service has no load balancer."""
     wall_time: str = ""
@@ -302,6 +304,18 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         harvester_known=store.load_balancers.synced,
         harvester_problem=store.load_balancers.problem,
         recognition=RECOGNISED if match.lb is not None else store.recognition(cluster),
+    )
+
+
+def by_name(situation: Situation, found: tuple[LoadBalancer, ...]) -> Situation:
+    """Return what is known while the list of load balancers is refused: the one of the Service's name, or that it is
+    not there.
+    """
+    service, cluster = situation.service, situation.cluster
+    match = match_load_balancer(found, service, cluster)
+    scope = scope_of(service, cluster, owned=match.lb is not None)
+    return replace(
+        situation, load_balancers=found, match=match, scope=scope, holders=(), harvester_known=True, listed=False
     )
 
 
