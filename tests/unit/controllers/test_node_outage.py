@@ -216,6 +216,7 @@ async def _suffer(scene: NodeWorld, outage: Outage, vms: list[Machine], *, begun
     scene.boot(LATE, "10.0.0.99")
     await initialised(scene, [LATE.name], 300)
     await until(lambda: "InternalIP 10.9.9.9" in scene.addresses("w0"), seconds=300, what="refresh after the outage")
+    await until(lambda: "InternalIPChanged" in scene.told("w0"), seconds=300, what="the Event about it")
 
 
 @jumping_time
