@@ -278,8 +278,11 @@ class ServiceController:
             sent, held = await self._send(step, situation, state)
             holds += held
             is_older = is_older or (sent and not isinstance(step, DeleteLoadBalancer))
-        if not brakes.are_used(_now()):
+        quiet_in = brakes.quiet_in(_now())
+        if not quiet_in:
             state.emitted &= emitted
+        elif state.emitted - emitted:
+            self.runner.enqueue_after(key, quiet_in)
         return await self._waiting(situation, plan.outcome, holds) if holds else plan.outcome
 
     async def _send(self, step: WriteStep, situation: Situation, state: ServiceState) -> tuple[bool, tuple[Hold, ...]]:

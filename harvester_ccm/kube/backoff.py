@@ -50,6 +50,6 @@ class Allowance:
         """Use one."""
         self._whole_at = max(now, self._whole_at) + self._pause
 
-    def is_whole(self, now: float) -> bool:
-        """Return whether nothing of it is used."""
-        return self._whole_at <= now
+    def whole_in(self, now: float) -> float:
+        """Return the seconds until nothing of it is used any more; 0 when nothing is."""
+        return max(self._whole_at - now, 0.0)

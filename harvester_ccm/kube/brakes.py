@@ -171,7 +171,7 @@ class Brakes:
         after = fields_of(answer)
         for group, written in release.parts:
             brake = self._brakes[group]
-            if brake.allowance.is_whole(now):
+            if not brake.allowance.whole_in(now):
                 brake.told = False
             if brake.counts_all or brake.undone(written, release.before):
                 brake.allowance.take(now)
@@ -181,9 +181,12 @@ class Brakes:
                 self._brakes[Group.OBJECT].left.clear()
             brake.left |= {path: (after or written).get(path) for path in written}
 
-    def are_used(self, now: float) -> bool:
-        """Return whether a write was undone of late: what holds may stop holding and hold again, time after time."""
-        return not all(one.allowance.is_whole(now) for one in self._brakes.values() if not one.counts_all)
+    def quiet_in(self, now: float) -> float:
+        """Return the seconds until no write was undone of late; 0 when none was.
+
+        Until then what holds may stop holding and hold again, time after time.
+        """
+        return max(one.allowance.whole_in(now) for one in self._brakes.values() if not one.counts_all)
 
     def is_told(self, hold: Hold) -> bool:
         """Return whether the user knows, since there was quiet the last time."""
