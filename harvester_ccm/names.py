@@ -343,6 +343,8 @@ class Reason(StrEnum):
     """Normal: a load balancer made before (another cluster name, an earlier Service) goes on serving."""
     DELETION_PENDING = "DeletionPending"
     """Warning: the Service cannot be let go yet; the message says what it waits for."""
+    ANNOTATION_RESTORED = "AnnotationRestored"
+    """Warning: somebody took annotations for kube-vip off a Service that is served; they are set again."""
     CONTESTED = "FieldContested"
     """Warning: somebody else keeps undoing what is written; the message says who and what, where that is known."""
     MADE_TOO_OFTEN = "LoadBalancerMadeTooOften"

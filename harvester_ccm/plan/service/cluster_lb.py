@@ -20,6 +20,7 @@ from harvester_ccm.plan.service.kube_vip import (
     edited,
     hold_and_withdraw,
     hold_or_leave_requested,
+    stripped,
     virtual_ip_ingress,
     withdraw,
 )
@@ -134,6 +135,7 @@ def _plan_pool(situation: Situation, load_balancer: LoadBalancer, device: Device
     change = load_balancer_change(load_balancer, service, situation.cluster, address=address)
     steps: tuple[Step, ...] = (
         *emit(device_note(service, address, device), difference, unreachable, edited(service, address)),
+        *emit(stripped(service, address)),
         *change_service(service, wanted),
         # Before the load balancer is written: that write often meets Harvester's own, and the next plan finds the
         # address in the status already.

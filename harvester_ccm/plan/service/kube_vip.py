@@ -366,6 +366,26 @@ def edited(service: Service, address: str) -> EventMessage | None:
     return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, text)
 
 
+def stripped(service: Service, address: str) -> EventMessage | None:
+    """Return what to tell when somebody took our annotations off a Service that is served, as a replacement does.
+
+    ``address`` is the one that kube-vip is to announce; empty where Harvester announces it.
+    """
+    found = Announcement.of(service)
+    served = bool(found.status) and service.metadata.has_finalizer(SERVICE_FINALIZER)
+    if not served or found.address is not None or found.ignored or found.specified == address != "":
+        return None
+    if address and found.status != (address,):
+        return None
+    effect = "without it kube-vip stops announcing the address" if address else "kube-vip announces the address as well"
+    names = KUBE_VIP_ADDRESSES if address else f"{KUBE_VIP_ADDRESSES} and {KUBE_VIP_IGNORE}"
+    text = (
+        f"Somebody took {names} off the annotations of the Service; that is set again: {effect}. Whatever replaces the "
+        "Service has to keep its annotations"
+    )
+    return EventMessage("Warning", Reason.ANNOTATION_RESTORED, text)
+
+
 def stays_up(service: Service) -> bool:
     """Return whether kube-vip goes on announcing an address because the Service has another type now."""
     found = Announcement.of(service)

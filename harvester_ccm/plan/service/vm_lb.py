@@ -9,7 +9,7 @@ from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import LB_TOUCH, MOVING, Reason
 from harvester_ccm.plan.service.cluster_lb import address_event, is_being_answered, wait_for_address, without_address
 from harvester_ccm.plan.service.ignored import not_as_requested
-from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
+from harvester_ccm.plan.service.kube_vip import stripped, virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import (
     Document,
     LoadBalancerChange,
@@ -78,6 +78,7 @@ def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
     served = ServiceChange(annotations={MOVING: None}, ingress=virtual_ip_ingress(address, service))
     steps: tuple[Step, ...] = (
         *emit(health, not_as_requested(service, situation.request, load_balancer, address)),
+        *emit(stripped(service, "")),
         *kept,
         *change_service(service, served),
         *emit(address_event(service, load_balancer, address)),

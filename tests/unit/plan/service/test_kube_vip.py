@@ -19,6 +19,7 @@ from harvester_ccm.plan.service.kube_vip import (
     hold,
     hold_and_withdraw,
     hold_or_leave_requested,
+    stripped,
     withdraw,
 )
 from tests.worlds.builders import ADDRESS, service
@@ -175,3 +176,24 @@ def test_who_let_an_address_go_waits_for_the_endpoints(
 ) -> None:
     written = announce(service(annotations=annotations, address=address), ADDRESS)
     assert written.get(ANNOUNCE_AGAIN) == late
+
+
+@pytest.mark.parametrize(
+    ("found", "address", "words"),
+    [
+        pytest.param(service(ours=True, address=ADDRESS), ADDRESS, "stops announcing", id="taken off"),
+        pytest.param(service(ours=True, address=ADDRESS), "", "announces the address as well", id="of a VM LB"),
+        pytest.param(service(ours=True, address=ADDRESS, annotations=IGNORED), ADDRESS, "", id="kube-vip is kept away"),
+        pytest.param(service(ours=True, address=ADDRESS, annotations=SILENT), "", "", id="still there"),
+        pytest.param(service(ours=True, address=OTHER), ADDRESS, "", id="the address changes"),
+        pytest.param(service(ours=True), ADDRESS, "", id="not served yet"),
+        pytest.param(service(address=ADDRESS), ADDRESS, "", id="not ours yet"),
+        pytest.param(
+            service(ours=True, address=ADDRESS, spec={"loadBalancerIP": ADDRESS}), ADDRESS, "", id="never written"
+        ),
+    ],
+)
+def test_annotations_that_were_taken_off_are_told(found: Service, address: str, words: str) -> None:
+    event = stripped(found, address)
+    assert (event is not None) == bool(words)
+    assert event is None or words in event.message
