@@ -431,6 +431,28 @@ MUTANTS: Final = (
         "preconditions: dict[str, str] = {}",
         "plan/node/test_lifecycle.py controllers/test_node_lifecycle.py",
     ),
+    # How often something is written again.
+    Mutant(
+        "what somebody undoes is put right without end",
+        "kube/brakes.py",
+        "return Hold(group, seconds, undone) if seconds and (undone or brake.counts_all) else None",
+        "return Hold(group, seconds, undone) if seconds and brake.counts_all else None",
+        "kube/test_brakes.py",
+    ),
+    Mutant(
+        "a Service in a fight is not let go",
+        "kube/brakes.py",
+        "if any(path[:-1] == _FINALIZERS and fields[path] is None",
+        "if any(path[:-1] == () and fields[path] is None",
+        "kube/test_brakes.py",
+    ),
+    Mutant(
+        "a load balancer is deleted although its announcement could not be withdrawn",
+        "controllers/service.py",
+        "if isinstance(step, DeleteLoadBalancer | CreateLoadBalancer) and holds:",
+        "if isinstance(step, CreateLoadBalancer) and holds:",
+        "test_fights.py",
+    ),
 )
 
 

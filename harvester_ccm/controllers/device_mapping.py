@@ -16,6 +16,7 @@ import structlog
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
@@ -43,6 +44,7 @@ class NetworkMapping:
         self._config_maps = config_maps
         self._remembered: Mapping[str, Devices] = {}
         self._unknown: tuple[str, ...] = ()
+        self._brakes = Brakes()
         self._forbidden_until: float | None = None
         """Loop time before which nothing is written; None while nothing was refused."""
         self.runner = Runner("network mapping", self.reconcile, workers=1)
@@ -75,13 +77,23 @@ class NetworkMapping:
         now = asyncio.get_running_loop().time()
         if self._forbidden_until is not None and now < self._forbidden_until:
             return Wait("grant", self._forbidden_until - now)
+        outcome = await self._put(plan.value, now)
+        if isinstance(outcome, Done):
+            log.info("network mapping written", config_map=key, mapping=dict(plan.mapping))
+        return outcome
+
+    async def _put(self, value: str, now: float) -> Outcome:
+        """Write the value, unless somebody keeps undoing that or it is not granted."""
+        release = self._brakes.release("PATCH", KEY, {"data": {NAD_MAPPING_KEY: value}}, self._document(), now)
+        if release.holds:
+            return self._say_undone(release.holds[0])
         try:
-            await self._write(plan.value)
+            await self._write(value)
         except Forbidden as error:
             self._say_forbidden(error)
             return Wait("grant", FORBIDDEN_PAUSE)
+        self._brakes.sent(release, self._document(), now)
         self._forbidden_until = None
-        log.info("network mapping written", config_map=key, mapping=dict(plan.mapping))
         return Done()
 
     async def _write(self, value: str) -> None:
@@ -103,6 +115,21 @@ class NetworkMapping:
             # Somebody was faster; what they wrote is looked at in a moment.
             raise Conflict(error.answer) from error
         self._config_maps.observe(created)
+
+    def _document(self) -> dict[str, object]:
+        """Return of the ConfigMap what is written there."""
+        found = self._config_maps.get(KEY)
+        return {"data": found.data} if found is not None else {}
+
+    def _say_undone(self, hold: Hold) -> Wait:
+        if not self._brakes.is_told(hold):
+            self._brakes.set_told(hold)
+            log.warning(
+                "somebody else keeps undoing the network mapping, it is put right seldom until that ends",
+                config_map=KEY,
+                found={path[-1]: value for path, value in hold.undone.items()},
+            )
+        return Wait("undone", hold.seconds)
 
     def _say_forbidden(self, error: Forbidden) -> None:
         said = self._forbidden_until is not None

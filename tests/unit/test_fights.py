@@ -67,6 +67,9 @@ def test_a_fight_is_damped_and_told_once(fight: Fight) -> None:
         assert max(len(changes(calls)) for calls in minutes) <= MOST, [len(changes(calls)) for calls in minutes]
         requests = [len([one for one in calls if one.is_write or placed(one.path).name]) for calls in minutes]
         assert max(requests[1:]) <= MOST, requests
+        if not fight.about:
+            assert told == []
+            return
         ((count, text),) = told
         assert count == 1
         assert fight.field in text
@@ -158,3 +161,18 @@ async def test_many_services_and_many_edits_are_not_held_up() -> None:
             (shown,) = arena.guest.of(SERVICES)[SERVICE]["status"]["loadBalancer"]["ingress"]
             assert [one["port"] for one in shown["ports"]] == [80 + number % 2]
         assert [one for one in arena.guest.events() if one["type"] == "Warning"] == []
+
+
+@jumping_time
+async def test_no_load_balancer_goes_while_its_address_cannot_be_withdrawn() -> None:
+    arena = Arena()
+    async with arena.at_rest():
+        fight = asyncio.create_task(calls_per_minute(arena, BY_ANNOTATION, 5))
+        await asyncio.sleep(MINUTE)
+        arena.guest.change(SERVICES, SERVICE, {"spec": {"type": "ClusterIP"}})
+        await asyncio.sleep(10)
+        assert arena.address_annotation()
+        assert arena.load_balancer() is not None
+        # The next withdrawal is due two minutes after the last write.
+        await fight
+        assert arena.load_balancer() is None

@@ -10,9 +10,16 @@ from typing import Final
 
 from devenv.harvester.machines import Machine, instance_document, machine_document
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
-from harvester_ccm.model.core import NODES, SERVICES
+from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
-from harvester_ccm.names import LB_SELECT_CLUSTER, LB_SERVICE_NAME, UNINITIALIZED_TAINT, ZONE
+from harvester_ccm.names import (
+    LB_SELECT_CLUSTER,
+    LB_SERVICE_NAME,
+    NAD_MAPPING_NAME,
+    NAD_MAPPING_NAMESPACE,
+    UNINITIALIZED_TAINT,
+    ZONE,
+)
 from tests.worlds.background import running
 from tests.worlds.builders import CLUSTER
 from tests.worlds.memory_server import Call, Document, MemoryServer, Where
@@ -113,7 +120,7 @@ class Fight:
     """Seconds."""
     attack: Callable[[Arena], None]
     about: str
-    """Name of the object that the Warning is on."""
+    """Name of the object that the Warning is on; empty where only the log tells."""
     field: str
     """What the Warning names."""
     manager: str = ""
@@ -150,6 +157,12 @@ def _node(patch: Document, manager: str) -> Callable[[Arena], None]:
     return lambda arena: arena.overwrite(arena.guest, NODES, NODE, patch, manager)
 
 
+def _prune_mapping(arena: Arena) -> None:
+    key = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
+    if key in arena.guest.of(CONFIG_MAPS):
+        arena.guest.remove(CONFIG_MAPS, key)
+
+
 _KUBELET: Final = {
     "status": {
         "addresses": [{"type": "InternalIP", "address": NODE_ADDRESSES[0]}, {"type": "Hostname", "address": NODE}]
@@ -182,6 +195,7 @@ FIGHTS: Final = {
         f"label {ZONE} is 'rack-7'",
         "labeller",
     ),
+    "GitOps prunes the network mapping, 0.2 s": Fight(0.2, _prune_mapping, "", ""),
     "a kubelet writes its own addresses, 50 ms": Fight(0.05, _node(_KUBELET, "kubelet"), NODE, "addresses", "kubelet"),
     "a kubelet writes its own addresses, 10 s": Fight(10.0, _node(_KUBELET, "kubelet"), NODE, "addresses", "kubelet"),
 }
