@@ -71,7 +71,7 @@ MUTANTS: Final = (
     Mutant(
         "a Service that has only our finalizer left wakes nobody",
         "plan/service/selection.py",
-        "return asks or service.metadata.has_finalizer(SERVICE_FINALIZER) or Announcement.of(service).held",
+        "return asks or marked or service.metadata.has_finalizer(SERVICE_FINALIZER)",
         "return asks",
         "plan/service/test_selection.py",
     ),
