@@ -50,9 +50,39 @@ class Mutant:
 
 SERVICE_TESTS: Final = "controllers/test_service.py"
 SHARING_TESTS: Final = "plan/service/test_shared_address.py"
+NOT_BOOKED_TESTS: Final = "test_addresses_not_booked.py"
 OWNERSHIP_TESTS: Final = "plan/service/test_ownership.py"
 
 MUTANTS: Final = (
+    # Addresses that no load balancer of the Service holds.
+    Mutant(
+        "an address that its user gave is withdrawn where no pool fits",
+        "plan/service/cluster_lb.py",
+        "    if situation.kept:\n        return ServiceChange(",
+        "    if not situation.service:\n        return ServiceChange(",
+        NOT_BOOKED_TESTS,
+    ),
+    Mutant(
+        "an address that its user gave is replaced by the one that Harvester gives",
+        "plan/service/cluster_lb.py",
+        "if address != DHCP_ADDRESS and situation.kept:",
+        "if address == DHCP_ADDRESS and situation.kept:",
+        NOT_BOOKED_TESTS,
+    ),
+    Mutant(
+        "an address that another load balancer has got stays with the Service that lost it",
+        "plan/service/decision.py",
+        "if situation.unbooked and (taken",
+        "if not situation.unbooked and (taken",
+        NOT_BOOKED_TESTS,
+    ),
+    Mutant(
+        "a new Service keeps the address that it asked kube-vip for",
+        "plan/service/situation.py",
+        "if not said or not self.found_served or",
+        "if not said or",
+        NOT_BOOKED_TESTS,
+    ),
     # What the Service controller does.
     Mutant(
         "a load balancer is made for a Service that is gone",
