@@ -17,7 +17,7 @@ from devenv.helm import CHART, NAMESPACE, RELEASE, run_helm
 from devenv.stage import VM_NAMESPACE, Scene, Stage, until
 from devenv.watch import Document, annotations_of, documents
 from harvester_ccm.model.core import LEASES, SERVICES
-from harvester_ccm.names import IPAM
+from harvester_ccm.names import IP_POOL, IPAM, REQUESTED_ADDRESS, Reason
 from tests.deploy.published import write_published_chart
 from tests.e2e.observing import caught_up, writes
 
@@ -253,6 +253,35 @@ async def test_swap_from_the_go_provider_and_back(stage: Stage) -> None:
     await asyncio.to_thread(helm, stage.scene, "rollback", RELEASE, "1")
     assert stage.kube_vip.transitions == transitions, "an address went up or down"
     assert (await balancers(stage)).keys() == before.keys()
+
+
+ASKED_FOR: Final[Mapping[str, Document]] = {
+    "field": {"spec": {"loadBalancerIP": "127.77.9.8"}},
+    "annotated": {"metadata": {"annotations": {ADDRESS: "127.77.9.9"}}},
+}
+
+
+async def test_addresses_that_harvester_did_not_give_survive_the_swap(stage: Stage) -> None:
+    for name, asked in ASKED_FOR.items():
+        # No pool fits; the Go provider leaves such a Service to kube-vip.
+        await put_service(stage, Left(name), {IP_POOL: "none"})
+        await stage.guest.merge_patch(SERVICES, name, asked, namespace="default")
+    before = {one.metadata.name: one.addresses for one in await stage.served(*ASKED_FOR)}
+    assert before == {"field": ("127.77.9.8",), "annotated": ("127.77.9.9",)}
+    transitions = list(stage.kube_vip.transitions)
+
+    run = stage.run(proxied=True)
+    await stage.logged(run, "became leader", within=30)
+    for name in ASKED_FOR:
+        told = await stage.hears(name, Reason.ADDRESS_NOT_BOOKED)
+        assert f"Address {before[name][0]}" in told.message
+        await stage.hears(name, Reason.ADDRESS_PENDING)
+    await caught_up(stage)
+    assert {one.metadata.name: one.addresses for one in await stage.served(*ASKED_FOR)} == before
+    assert stage.kube_vip.transitions == transitions, "an address went up or down"
+    annotated = annotations_of(await stage.service_document("annotated"))
+    assert annotated[ADDRESS] == annotated[REQUESTED_ADDRESS] == "127.77.9.9"
+    assert ADDRESS not in annotations_of(await stage.service_document("field"))
 
 
 def only_marks_added(before: Document, after: Document) -> bool:
