@@ -6,12 +6,14 @@ between loses the booking for good. So a deletion waits for the finalizer, for a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import (
+    DHCP_ADDRESS,
     LB_CONTROLLER_FINALIZER,
     MOVING,
     PRIMARY_SERVICE_LABEL,
@@ -19,10 +21,11 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.kube_vip import (
+    RESTART,
     Annotations,
     Announcement,
     release,
-    still_announced,
+    stays_up,
     withdraw,
 )
 from harvester_ccm.plan.service.load_balancer import network_of
@@ -69,10 +72,28 @@ def plan_cleanup(situation: Situation) -> ServicePlan:
         *deletion(own),
         # Before the Service is let go: it is gone then, and has no Events any more.
         *emit(_DELETED if own else None),
-        *emit(still_announced(service, allocated_addresses(own))),
+        *emit(_still_announced(service, allocated_addresses(own))),
         ChangeService(_letting_go(situation, own, announced_by_us=announced_by_us)),
     )
     return ServicePlan(steps, Done())
+
+
+def _still_announced(service: Service, allocated: Iterable[str]) -> EventMessage | None:
+    """Return what to tell of an address that kube-vip does not take down, as it looks at no Service of another type.
+
+    ``allocated`` are the addresses that Harvester gave for it: the API server empties the status with the change of
+    the type.
+    """
+    found = Announcement.of(service)
+    if not stays_up(service):
+        return None
+    addresses = {*allocated, *found.status, found.address or ""} - {"", DHCP_ADDRESS}
+    text = (
+        "kube-vip does not take an address down when a Service is no longer of type LoadBalancer: "
+        f"{', '.join(sorted(addresses)) or 'its address'} may stay up on node {found.node} until kube-vip restarts "
+        f"there, while Harvester may give it to another Service. {RESTART}"
+    )
+    return EventMessage("Warning", Reason.STILL_ANNOUNCED, text)
 
 
 def users_of_address(situation: Situation, own: tuple[LoadBalancer, ...]) -> list[str]:

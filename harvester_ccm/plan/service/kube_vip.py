@@ -53,7 +53,7 @@ TOUCHED: Final[Mapping[str, str | None]] = {ANNOUNCE_AGAIN: None}
 
 _PREFIX: Final = "kube-vip.io/"
 _NOT_NOTES: Final = frozenset({KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE})
-_RESTART: Final = "Restart it, for example by: kubectl --namespace kube-system rollout restart daemonset kube-vip"
+RESTART: Final = "Restart it, for example by: kubectl --namespace kube-system rollout restart daemonset kube-vip"
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,7 @@ def device_note(service: Service, address: str, device: Device) -> EventMessage 
     text = (
         f"The device of the network is {device.name}, and kube-vip was told to announce the address on {now}. It does "
         f"not look at that again before it restarts, and until then may announce the address where it cannot be "
-        f"reached. {_RESTART}"
+        f"reached. {RESTART}"
     )
     return EventMessage("Warning", Reason.DEVICE_CHANGED, text)
 
@@ -391,24 +391,6 @@ def stays_up(service: Service) -> bool:
     found = Announcement.of(service)
     other_type = not service.metadata.deleting and service.spec.type != "LoadBalancer"
     return other_type and not found.ignored and found.node is not None
-
-
-def still_announced(service: Service, allocated: Iterable[str]) -> EventMessage | None:
-    """Return what to tell of an address that kube-vip does not take down, as it looks at no Service of another type.
-
-    ``allocated`` are the addresses that Harvester gave for it: the API server empties the status with the change of
-    the type.
-    """
-    found = Announcement.of(service)
-    if not stays_up(service):
-        return None
-    addresses = {*allocated, *found.status, found.address or ""} - {"", DHCP_ADDRESS}
-    text = (
-        "kube-vip does not take an address down when a Service is no longer of type LoadBalancer: "
-        f"{', '.join(sorted(addresses)) or 'its address'} may stay up on node {found.node} until kube-vip restarts "
-        f"there, while Harvester may give it to another Service. {_RESTART}"
-    )
-    return EventMessage("Warning", Reason.STILL_ANNOUNCED, text)
 
 
 def same_but_for_notes(old: Service, new: Service) -> bool:
