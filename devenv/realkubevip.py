@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn
 
+from devenv.announcement import ADDRESS_ANNOTATION
 from devenv.binaries import require
 from devenv.gotool import GoTool
 from devenv.logfile import logs_to
@@ -43,6 +44,7 @@ NODE_ADDRESS: Final = "10.9.0.1"
 POOL: Final = "10.9.100.0/24"
 LATER_POOL: Final = "10.9.102.0/24"
 PINNED: Final = "10.9.101.7"
+OTHER: Final = "10.9.103.7"
 SETTINGS: Final = {
     "vip_interface": DEVICE,
     "vip_arp": "true",
@@ -132,13 +134,17 @@ class Place:
         await self._stays(lambda: addresses <= _on_node(), f"{', '.join(names)} went down again")
         return addresses
 
-    async def silent(self, *addresses: str) -> None:
-        """Return when the addresses are gone from the node for some time. Raises TimeoutError."""
+    async def gone(self, *addresses: str) -> None:
+        """Return when the addresses are gone from the node. Raises TimeoutError."""
 
         async def gone() -> bool:
             return _on_node().isdisjoint(addresses)
 
         await until(gone, within=UP_SECONDS, what=f"end of the announcement of {', '.join(addresses)}")
+
+    async def silent(self, *addresses: str) -> None:
+        """Return when the addresses are gone from the node for some time. Raises TimeoutError."""
+        await self.gone(*addresses)
         await self._stays(lambda: _on_node().isdisjoint(addresses), f"{', '.join(addresses)} came up")
 
     async def _stays(self, condition: Callable[[], bool], otherwise: str) -> None:
@@ -210,7 +216,7 @@ async def mended_mistake(place: Place) -> None:
 
 
 async def hosted(place: Place) -> None:
-    """A VM load balancer: Harvester announces it, until it is switched to the other kind, and then again"""
+    """A VM load balancer: Harvester announces it, until it is switched to the other kind, and then again, and back"""
     await place.create("hosted", annotations={HEALTH_CHECK_PORT: "80"})
     (service,) = await place.stage.served("hosted")
     await place.silent(*service.addresses)
@@ -219,6 +225,18 @@ async def hosted(place: Place) -> None:
     await place.annotate("hosted", WORKLOAD_TYPE, "vm")
     await place.stage.hears("hosted", Reason.SWITCHING)
     await place.silent(*service.addresses)
+    await place.annotate("hosted", WORKLOAD_TYPE, "cluster")
+    await place.announces("hosted")
+
+
+async def exchanged_address(place: Place) -> None:
+    """An address that somebody writes over: kube-vip lets go of it, and is given it back"""
+    await place.create("over")
+    addresses = await place.announces("over")
+    await place.annotate("over", ADDRESS_ANNOTATION, OTHER)
+    await place.gone(*addresses)
+    await place.announces("over")
+    await place.silent(OTHER)
 
 
 async def deleted(place: Place) -> None:
@@ -244,7 +262,7 @@ async def other_type(place: Place) -> None:
 
 CASES: Final[Sequence[Case]] = (
     one_after_the_other, many_at_once, late_addresses, late_endpoints, granted_wish, shared_address, mended_mistake,
-    hosted, deleted, other_type,
+    hosted, exchanged_address, deleted, other_type,
 )  # fmt: skip
 
 

@@ -254,6 +254,27 @@ MUTANTS: Final = (
         "",
         "plan/service/test_kube_vip.py plan/service/test_cluster_lb.py",
     ),
+    Mutant(
+        "kube-vip stays silent about an address that it has let go of",
+        "plan/service/steps.py",
+        "touch = () if situation.touched else ",
+        "touch = () if True else ",
+        "plan/service/test_cluster_lb.py controllers/test_service_endpoints.py",
+    ),
+    Mutant(
+        "endpoints are touched for ever",
+        "plan/service/steps.py",
+        "touch = () if situation.touched else ",
+        "touch = () if False else ",
+        "controllers/test_service_endpoints.py",
+    ),
+    Mutant(
+        "an address is announced before its device is known",
+        "plan/service/kube_vip.py",
+        "return found.told != address and (device.unread or",
+        "return False and (device.unread or",
+        "plan/service/test_network_device.py controllers/test_service_wakes.py",
+    ),
     # Load balancers without a Service.
     Mutant(
         "one is deleted the moment it looks left over",
