@@ -167,7 +167,7 @@ OTHER_VERBS = [
 REFUSED = [
     *OTHER_NAMES,
     *OTHER_VERBS,
-    "list endpointslices discovery.k8s.io",
+    "list endpoints",
     "get secrets - kube-system",
     "get configmaps - kube-system",
     "get configmaps - default harvester-nad-mapping",
