@@ -56,6 +56,10 @@ REQUEST_TIMEOUT: Final = 10.0
 """Seconds for one request, connection included."""
 PAGE_SIZE: Final = 500
 """Objects asked for in one page of a list."""
+LIST_LIMIT: Final = 64 * 1024 * 1024
+"""Largest page of a list that is accepted, in bytes."""
+OBJECT_LIMIT: Final = 8 * 1024 * 1024
+"""Largest other answer; etcd holds objects of 1.5 MiB."""
 ERROR_LIMIT: Final = 64 * 1024
 """So much of a refusal is read, in bytes."""
 
@@ -258,6 +262,7 @@ class ApiClient:
     async def _exchange(
         self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None, content_type: str
     ) -> bytes:
+        is_list = params is not None and "limit" in params
         request_id = _next_request_id()
         try:
             async with (
@@ -266,9 +271,22 @@ class ApiClient:
                     method, path, params, data, request_id=request_id, content_type=content_type
                 ) as response,
             ):
-                return await response.read()
+                return await self._body(response, f"{method} {path}", LIST_LIMIT if is_list else OBJECT_LIMIT)
         except (aiohttp.ClientError, ConnectionError, ssl.SSLError, TimeoutError) as error:
             raise self._unreachable(f"{method} {path}", error, request_id) from error
+
+    async def _body(self, response: aiohttp.ClientResponse, request: str, limit: int) -> bytes:
+        """Return a body; what never ends must not fill the memory."""
+        body = bytearray()
+        async for piece in response.content.iter_any():
+            body += piece
+            if len(body) > limit:
+                response.close()
+                raise UnexpectedAnswer(
+                    f"{self._credentials.server}: the answer is larger than {limit // 2**20} MiB ({request}); "
+                    "check the server address and what stands in between"
+                )
+        return bytes(body)
 
     async def _send(
         self,

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -276,6 +277,29 @@ async def test_server_without_tls_and_proxy_that_refuses(client: ApiClient) -> N
 
     with pytest.raises(Unreachable, match="connection to the proxy failed: Connection refused"):
         await client.get(NAMESPACES, "default")
+
+
+async def test_answer_that_never_ends_is_given_up(client: ApiClient) -> None:
+    sent = 0
+
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b"100000\r\n" + bytes(2**20) + b"\r\n")
+                await writer.drain()
+                sent += 1
+
+    async with await asyncio.start_server(pour, "127.0.0.1", 0) as server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        await client.use(replace(client.credentials, server=address, tls=None))
+        with pytest.raises(UnexpectedAnswer, match=r"larger than 8 MiB \(GET /api/v1/namespaces/default\)"):
+            await client.get(NAMESPACES, "default")
+        with pytest.raises(UnexpectedAnswer, match=r"larger than 64 MiB \(GET /api/v1/namespaces\)"):
+            await client.list(NAMESPACES)
+    assert sent < 100
 
 
 async def test_proxy_that_nobody_vouches_for_gets_no_token(client: ApiClient, tmp_path: Path) -> None:
