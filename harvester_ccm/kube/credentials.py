@@ -22,8 +22,9 @@ import yaml
 
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.credential_files import load_certificate, read_text, readable_by_all
+from harvester_ccm.kube.plugin import ExecToken
 from harvester_ccm.kube.proxy import proxy_for
-from harvester_ccm.kube.tokens import ExecToken, FileToken, FixedToken, Section, TokenSource, checked_token
+from harvester_ccm.kube.tokens import FileToken, FixedToken, Section, TokenSource, checked_token
 from harvester_ccm.redaction import redact_text
 
 _IDENTITIES: Final = (

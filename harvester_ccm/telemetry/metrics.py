@@ -218,7 +218,7 @@ def _reader(things: Iterable[N], value: Callable[[N], float]) -> Read:
 
 
 def _expiry(token: TokenSource) -> float | None:
-    if token.blocking:
+    if token.renewed:
         return None
     try:
         end = token_end(token.get())

@@ -20,7 +20,9 @@ from devenv.restclient import Json
 from harvester_ccm.errors import CredentialError, Unauthorized, Unreachable
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
+from harvester_ccm.kube.plugin import ExecToken
 from harvester_ccm.model.core import NAMESPACES
+from tests.worlds.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 
@@ -102,7 +104,6 @@ async def test_plugin_is_asked_once_and_again_when_its_token_is_refused(
     good, first = printing({"token": token_of(admin_kubeconfig)}), printing({"token": "expired"})
     path = plugin(f"if [ $(wc -l < {tmp_path / 'calls'}) = 1 ]; then\n{first}\nelse\n{good}\nfi")
     credentials = load_kubeconfig(path)
-    assert credentials.token.blocking
     async with ApiClient(credentials, cluster="guest") as client:
         with pytest.raises(Unauthorized):
             await client.get(NAMESPACES, "default")
@@ -130,7 +131,9 @@ async def test_certificate_of_a_plugin_is_shown_and_renewed_when_it_is_refused(
     assert calls(tmp_path) == 2
 
 
-def test_plugin_is_told_about_the_cluster(plugin: Callable[..., Path], guest: ControlPlane, tmp_path: Path) -> None:
+async def test_plugin_is_told_about_the_cluster(
+    plugin: Callable[..., Path], guest: ControlPlane, tmp_path: Path
+) -> None:
     path = plugin(
         f'echo "$KUBERNETES_EXEC_INFO" > {tmp_path / "info"}; echo "$1 $EXTRA" > {tmp_path / "arguments"}\n'
         + printing({"token": "a"}),
@@ -139,20 +142,20 @@ def test_plugin_is_told_about_the_cluster(plugin: Callable[..., Path], guest: Co
         provideClusterInfo=True,
     )
 
-    assert load_kubeconfig(path).token.get() == "a"
+    assert await load_kubeconfig(path).token.fetch() == "a"
 
     assert json.loads((tmp_path / "info").read_text())["spec"]["cluster"]["server"] == guest.url
     assert (tmp_path / "arguments").read_text() == "get-token more\n"
 
 
 @pytest.mark.parametrize(("left", "times_asked"), [(timedelta(hours=1), 1), (timedelta(seconds=5), 2)])
-def test_plugin_is_asked_again_a_little_before_its_token_expires(
+async def test_plugin_is_asked_again_a_little_before_its_token_expires(
     plugin: Callable[..., Path], tmp_path: Path, left: timedelta, times_asked: int
 ) -> None:
     expiry = (datetime.now(UTC) + left).strftime("%Y-%m-%dT%H:%M:%SZ")
     credentials = load_kubeconfig(plugin(printing({"token": "a", "expirationTimestamp": expiry})))
 
-    assert [credentials.token.get(), credentials.token.get()] == ["a", "a"]
+    assert [await credentials.token.fetch(), await credentials.token.fetch()] == ["a", "a"]
     assert calls(tmp_path) == times_asked
 
 
@@ -167,32 +170,70 @@ def test_plugin_is_asked_again_a_little_before_its_token_expires(
         (printing("secret"), "it printed neither a token nor a client certificate"),
     ],
 )
-def test_plugin_that_fails_is_explained(plugin: Callable[..., Path], tmp_path: Path, script: str, why: str) -> None:
+async def test_plugin_that_fails_is_explained(
+    plugin: Callable[..., Path], tmp_path: Path, script: str, why: str
+) -> None:
     path = plugin(script)
 
     with pytest.raises(CredentialError) as caught:
-        load_kubeconfig(path).token.get()
+        await load_kubeconfig(path).token.fetch()
 
     assert str(caught.value) == f"{path}: credential plugin '{tmp_path / 'plugin.sh'}' failed: {why}"
 
 
-def test_plugin_that_is_absent_is_explained(plugin: Callable[..., Path]) -> None:
+async def test_plugin_that_is_absent_is_explained(plugin: Callable[..., Path]) -> None:
     path = plugin("", command="/no/such/plugin")
 
     with pytest.raises(CredentialError, match="credential plugin '/no/such/plugin' failed: No such file or directory"):
-        load_kubeconfig(path).token.get()
+        await load_kubeconfig(path).token.fetch()
 
 
-def test_plugin_that_does_not_end_is_killed(plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harvester_ccm.kube.tokens.PLUGIN_SECONDS", 0.3)
+def running(command: str, tmp_path: Path, *, seconds: float = 30) -> ExecToken:
+    """A plugin that is a shell script."""
+    spec = {"apiVersion": API_VERSION, "command": "sh", "args": ["-c", command]}
+    return ExecToken(tmp_path / "kubeconfig", spec, {}, seconds=seconds)
 
-    with pytest.raises(CredentialError, match=r"failed: it did not end within 0\.3 s"):
-        load_kubeconfig(plugin("exec sleep 600")).token.get()
+
+def alive(pid_file: Path) -> bool:
+    """Return whether the process whose ID is in a file runs."""
+    pid = pid_file.read_text().strip()
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
 
 
-def test_plugin_that_wants_a_terminal_is_not_run(plugin: Callable[..., Path], tmp_path: Path) -> None:
+async def test_plugin_that_does_not_end_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    child.touch()
+    with pytest.raises(CredentialError, match=r"failed: it did not end within 0\.5 s"):
+        await running(f"sleep 600 & echo $! > {child}; wait", tmp_path, seconds=0.5).fetch()
+    await wait_for(lambda: not alive(child))
+
+
+async def test_output_that_is_held_open_by_a_child_is_not_waited_for(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    token = running(f"sleep 600 & echo $! > {child}\n{printing({'token': 'a'})}", tmp_path)
+    assert await token.fetch() == "a"
+    await wait_for(lambda: not alive(child))
+
+
+async def test_plugin_that_prints_without_end_is_killed(tmp_path: Path) -> None:
+    with pytest.raises(CredentialError, match="failed: it printed more than 1024 KiB"):
+        await running("exec yes", tmp_path).fetch()
+
+
+async def test_all_who_wait_wait_for_the_same_run(tmp_path: Path) -> None:
+    token = running(f"echo run >> {tmp_path / 'calls'}; sleep 0.1; exit 3", tmp_path)
+    failures = await asyncio.gather(*(token.fetch() for _ in range(20)), return_exceptions=True)
+    assert all(isinstance(one, CredentialError) for one in failures)
+    assert calls(tmp_path) == 1
+
+
+async def test_plugin_that_wants_a_terminal_is_not_run(plugin: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(CredentialError, match=r"failed: it wants a terminal \(interactiveMode is Always\)"):
-        load_kubeconfig(plugin("exit 0", interactiveMode="Always")).token.get()
+        await load_kubeconfig(plugin("exit 0", interactiveMode="Always")).token.fetch()
 
     assert not (tmp_path / "calls").exists()
 

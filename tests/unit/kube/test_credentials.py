@@ -81,7 +81,7 @@ def test_kubeconfig_that_is_in_order(document: Document, path: Path) -> None:
     assert found.tls is not None
     assert found.tls.verify_mode is ssl.CERT_REQUIRED
     assert not found.tls.verify_flags & ssl.VERIFY_X509_STRICT
-    assert (found.token.blocking, found.proxy, found.tls_server_name) == (False, None, None)
+    assert (found.token.renewed, found.proxy, found.tls_server_name) == (False, None, None)
     assert "secret" not in repr(found)
 
 

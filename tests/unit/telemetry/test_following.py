@@ -68,7 +68,7 @@ async def test_expiry_is_shown_where_it_is_known() -> None:
             raise CredentialError("/token: no such file")
 
     class Plugin(FixedToken):
-        blocking = True
+        renewed = True
 
     expiring = json_web_token({"exp": 1800000000})
     telemetry = Telemetry("1")
