@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import LOAD_BALANCER_CLASS
 from tests.worlds.builders import service
 from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Document
+from tests.worlds.memory_server import Document, refused
 from tests.worlds.program_world import Harvester, Program, guest_server
 
 CONTENDED = (
@@ -88,3 +89,39 @@ async def test_who_is_left_to_another_controller_hears_it_once_and_how_to_be_ser
         program.guest.change(SERVICES, "shop/web", {"metadata": removed})
         await asyncio.sleep(10)
         assert program.address("web")
+
+
+FAULTS = {
+    "the credential is not accepted": refused(401, "Unauthorized", "Unauthorized"),
+    "Harvester is away": Unreachable("no route"),
+}
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["while the program runs", "at start"])
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+@jumping_time
+async def test_a_fault_of_the_whole_cluster_is_told_to_those_who_wait(fault: CCMError, running: bool) -> None:
+    harvester = Harvester()
+    program = Program(guest_server(), harvester, "demo")
+    program.create("changed", "going", *(f"served-{number}" for number in range(15)))
+    async with program.live():
+        await asyncio.sleep(10)
+        if running:
+            await disturb(program, harvester, fault)
+    if not running:
+        again = Program(program.guest, harvester, "demo")
+        harvester.fault = lambda _call: fault
+        async with again.live():
+            await disturb(again, harvester, fault)
+    assert set(program.told()) == {f"{name}: HarvesterUnavailable" for name in ("changed", "going", "new")}
+
+
+async def disturb(program: Program, harvester: Harvester, fault: CCMError) -> None:
+    """Have Harvester refuse everything for ten minutes, in which three Services need it."""
+    harvester.fault = lambda _call: fault
+    harvester.break_watches(fault)
+    await asyncio.sleep(1)
+    program.create("new")
+    program.guest.change(SERVICES, "shop/changed", {"spec": {"type": "ClusterIP"}})
+    program.guest.delete(SERVICES, "shop/going")
+    await asyncio.sleep(600)

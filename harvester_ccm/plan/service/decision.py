@@ -34,7 +34,7 @@ from harvester_ccm.plan.service.ownership import (
 )
 from harvester_ccm.plan.service.pending import UNAVAILABLE_PATIENCE, harvester_unavailable
 from harvester_ccm.plan.service.request import unsupported
-from harvester_ccm.plan.service.selection import Sight, primary_reference, was_secondary
+from harvester_ccm.plan.service.selection import Sight, is_served, primary_reference, was_secondary
 from harvester_ccm.plan.service.shared_address import plan_leaving, plan_secondary
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
@@ -125,8 +125,20 @@ def _plan_unavailable(situation: Situation) -> ServicePlan:
         waiting = hold(service)
     if situation.harvester_problem is None and situation.waited < UNAVAILABLE_PATIENCE:
         return ServicePlan(waiting, Wait(WaitReason.HARVESTER_UNAVAILABLE, UNAVAILABLE_PATIENCE - situation.waited))
-    told = emit(harvester_unavailable(situation.harvester_problem, service))
+    told = emit(harvester_unavailable(situation.harvester_problem, service)) if _needs_harvester(situation) else ()
     return ServicePlan((*told, *waiting), Wait(WaitReason.HARVESTER_UNAVAILABLE))
+
+
+def _needs_harvester(situation: Situation) -> bool:
+    """Return whether the Service waits for something that only Harvester gives, as far as that can be told without it.
+
+    A fault of the whole cluster is no news for everybody who is served: health checks and metrics tell it.
+    """
+    service = situation.service
+    asked = {(port.protocol, port.port) for port in service.spec.ports}
+    shown = {(port.protocol, port.port) for entry in service.status.load_balancer.ingress for port in entry.ports}
+    changed = bool(shown) and shown != asked
+    return situation.scope.leaving or changed or not is_served(service)
 
 
 def _plan_own(situation: Situation) -> ServicePlan:

@@ -11,9 +11,12 @@ from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.outcome import Wait
 from harvester_ccm.names import IPAM, Reason
 from tests.unit.plan.service.plans import outline, plan, said, writes
-from tests.worlds.builders import served, service
+from tests.worlds.builders import ADDRESS, served, service
 
 HELD = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
+
+SHOWN = {"ingress": [{"ip": ADDRESS, "ipMode": "VIP", "ports": [{"port": 80, "protocol": "TCP"}]}]}
+CHANGED = served(ports=[{"port": 81, "protocol": "TCP"}], address=None, status=SHOWN)
 
 HARVESTER_AWAY = {
     "just started": (None, 1.0, [], Wait("harvester_unavailable", 4.0)),
@@ -29,11 +32,17 @@ HARVESTER_AWAY = {
 
 
 @pytest.mark.parametrize(("problem", "waited", "steps", "outcome"), HARVESTER_AWAY.values(), ids=HARVESTER_AWAY.keys())
-@pytest.mark.parametrize("asked", [served(), served(deleting=True), served(kind="ClusterIP")], ids=str)
+@pytest.mark.parametrize("asked", [CHANGED, served(deleting=True), served(kind="ClusterIP")], ids=str)
 def test_nothing_is_done_while_harvester_is_unknown(
     asked: Any, problem: Any, waited: float, steps: list[object], outcome: Wait
 ) -> None:
     assert outline(asked, harvester_known=False, harvester_problem=problem, waited=waited) == (steps, outcome)
+
+
+@pytest.mark.parametrize("problem", [problem for problem, *_ in HARVESTER_AWAY.values()], ids=HARVESTER_AWAY.keys())
+def test_who_is_served_is_not_told_that_harvester_is_away(problem: Any) -> None:
+    steps, outcome = outline(served(), harvester_known=False, harvester_problem=problem, waited=60.0)
+    assert (steps, outcome) == ([], Wait("harvester_unavailable"))
 
 
 def test_a_new_service_does_not_stall_kube_vip_while_harvester_is_away() -> None:
