@@ -366,6 +366,10 @@ class ServiceController:
         except NotFound as error:
             # That it is gone is for the watch to say.
             raise Conflict(error.answer) from error
+        except Invalid as error:
+            if "metadata.uid" in str(error):
+                raise Conflict(error.answer) from error
+            raise
         self._services.observe(written)
         return written
 

@@ -116,6 +116,25 @@ async def test_write_on_something_else_than_was_read_is_a_conflict(
         await client.delete(CONFIG_MAPS, "cm", namespace=namespace, uid="another")
 
 
+async def test_write_for_another_object_of_the_name_changes_nothing(
+    client: ApiClient, namespace: str, put_config_map: Put
+) -> None:
+    """The same name in another cluster, where a name or an address leads to that one: the UIDs differ."""
+    put_config_map("cm")
+    stored = await client.get(CONFIG_MAPS, "cm", namespace=namespace)
+    other = {"uid": "8c2d7b1e-0000-4000-8000-000000000000"}
+    body = {
+        **config_map("cm"),
+        "metadata": {"name": "cm", "resourceVersion": stored.metadata.resource_version, **other},
+    }
+
+    with pytest.raises(Conflict, match="UID"):
+        await client.replace(CONFIG_MAPS, "cm", body, namespace=namespace)
+    with pytest.raises(Invalid, match=r"metadata\.uid"):
+        await client.merge_patch(CONFIG_MAPS, "cm", {"metadata": other, "data": {"b": "2"}}, namespace=namespace)
+    assert await client.get(CONFIG_MAPS, "cm", namespace=namespace) == stored
+
+
 async def test_object_against_its_schema_is_invalid(client: ApiClient, namespace: str) -> None:
     body = {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 0}]}}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import msgspec
 
@@ -241,7 +241,10 @@ def request_for(
     namespace = situation.cluster.namespace
     match step:
         case ChangeService(change=change) if service is not None and (patch := service_patch(service, change)):
-            return ServiceRequest("PATCH", SERVICES, service.metadata.namespace, service.metadata.name, patch)
+            meta = service.metadata
+            # A Service of this name may be another one by now, or another cluster's where a name leads elsewhere.
+            body = _with_metadata(patch, {"uid": meta.uid}) if meta.uid else patch
+            return ServiceRequest("PATCH", SERVICES, meta.namespace, meta.name, body)
         case CreateLoadBalancer(name=name, body=body) if _is_held(service, situation.service.metadata.uid):
             new = described(body, situation.service, situation.cluster)
             return ServiceRequest("POST", load_balancers_in(str(body["apiVersion"])), namespace, name, new)
@@ -255,6 +258,11 @@ def request_for(
             body = {"metadata": {"annotations": kube_vip.touch(service)}}
             return ServiceRequest("PATCH", ENDPOINT_SLICES, service.metadata.namespace, service.metadata.name, body)
     return None
+
+
+def _with_metadata(patch: Document, more: Document) -> Document:
+    """Return the patch with more in its ``metadata``."""
+    return {**patch, "metadata": {**more, **cast("Document", patch.get("metadata") or {})}}
 
 
 def _is_held(service: Service | None, uid: str) -> bool:

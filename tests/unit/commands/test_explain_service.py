@@ -85,7 +85,7 @@ def test_each_write_is_made_on_what_the_one_before_leaves(run: Runner, case: Wri
     kinds = [next(iter(one)) for one in document["steps"]]
     assert kinds.index("loadBalancer") > kinds.index("service")
     first, last = (one["service"]["patch"] for one in document["steps"] if "service" in one)
-    assert first == {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}
+    assert first == {"metadata": {"uid": going["metadata"]["uid"], "annotations": {KUBE_VIP_ADDRESSES: ""}}}
     assert last["metadata"]["finalizers"] == ["other/finalizer"]
     assert last["metadata"]["resourceVersion"] == "(of the answer to the write before)"
     assert last["status"] == {"loadBalancer": {"ingress": None}}
@@ -133,7 +133,8 @@ def test_of_a_renamed_or_copied_cluster_both_remedies_are_named(run: Runner, cas
     assert told["event"]["reason"] == "ForeignLoadBalancer"
     (condition,) = shown["service"]["patch"].pop("status")["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "OtherClusterName")
-    assert shown["service"]["patch"] == {}, "nothing else of it is touched"
+    only = {"metadata": {"uid": objects.service()["metadata"]["uid"]}}
+    assert shown["service"]["patch"] == only, "nothing else of it is touched"
     assert document["outcome"]["reason"] == "other_cluster_name"
 
 

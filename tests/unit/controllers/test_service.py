@@ -260,6 +260,18 @@ async def test_a_finalizer_is_not_written_over_another_controllers() -> None:
     assert stage.guest.of(SERVICES)[KEY]["metadata"]["finalizers"] == ["example.com/keep"]
 
 
+async def test_another_service_of_the_name_is_not_written() -> None:
+    """One made anew, or that of another cluster which a name leads to for a moment."""
+    stage = await stage_with(served(), balancers=(marked(ip="10.0.0.77", pool="lan"),))
+    stage.guest.lagging = True
+    stage.guest.put(SERVICES, served(uid="another"))
+    before = stage.guest.of(SERVICES)[KEY]
+    with pytest.raises(Conflict):
+        await stage.reconcile(KEY)
+    assert stage.guest.of(SERVICES)[KEY] == before
+    assert "Warning SyncLoadBalancerFailed" not in str(stage.told())
+
+
 async def test_nothing_is_written_to_harvester_before_it_was_read() -> None:
     stage = ServiceControllerWorld()
     stage.guest.put(SERVICES, served(deleting=True))
