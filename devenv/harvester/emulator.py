@@ -80,16 +80,20 @@ class HarvesterEmulator:
         client: ApiClient,
         *,
         qps: float | None = None,
-        burst: int = REAL_BURST,
+        burst: int | None = None,
         webhook: bool = True,
         data_path: DataPath | None = None,
     ) -> None:
         """``qps`` None means as fast as the API server goes; ``REAL_QPS`` is the speed of the real controller.
 
+        ``burst`` is how much it writes at once after a pause; at most what the real one does, and less where it is
+        slower.
         Services and EndpointSlices have buckets of the same size, each its own.
         """
         self._client = client
         self._made: list[str] = []
+        if burst is None:
+            burst = REAL_BURST if qps is None else min(REAL_BURST, max(1, int(qps * REAL_BURST / REAL_QPS)))
         bucket = TokenBucket(qps, burst)
         self.balancers = Records(client, LOAD_BALANCERS, bucket=bucket)
         self.pools = Records(client, POOLS, bucket=bucket)

@@ -22,6 +22,7 @@ from devenv.harvester.pools import (
     allocated_address,
     booked,
     choose_address,
+    given_back,
     released,
     select_pool,
 )
@@ -191,10 +192,10 @@ class LoadBalancerController:
         return allocated_address(pool, address)
 
     async def _release(self, owner: str, allocated: Document) -> None:
-        name, address = allocated["ipPool"], allocated["ip"]
+        name, address = allocated["ipPool"], allocated.get("ip") or ""
         try:
             document = self._allocator(name)
-            free = released(document, address, owner)
+            free = given_back(document, owner)
             if free is not document:
                 await self._pools.put(free)
         except (Problem, CCMError) as error:

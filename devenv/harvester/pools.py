@@ -286,6 +286,12 @@ def released(document: Document, address: str, owner: str) -> Document:
     return _with_books(document, allocated, history)
 
 
+def given_back(document: Document, owner: str) -> Document:
+    """Return the pool's document without the owner's booking, whatever address that is of."""
+    allocated = (document.get("status") or {}).get("allocated") or {}
+    return next((released(document, ip, owner) for ip, name in allocated.items() if name == owner), document)
+
+
 def counted(document: Document) -> Document:
     """Return the pool's document with counts that fit its ranges, and without history outside of them."""
     pool = Pool.of(document)
