@@ -143,6 +143,11 @@ LB_TOUCH: Final = catalogued(
     meaning="The load balancer replaced one of the same name; it is written once more some seconds later, because "
     "Harvester's clean-up of the old one may take parts of the new one with it.",
 )  # fmt: skip
+LB_ASKED_AGAIN: Final = catalogued(
+    PREFIX + "asked-again", "LoadBalancer", "annotation", "both", value="`true`",
+    meaning="The load balancer has no address and is to be deleted; what Harvester says of it since then shows that no "
+    "address is booked for it, which a deletion would lose.",
+)  # fmt: skip
 LB_CLUSTER: Final = catalogued(
     PREFIX + "cluster", "LoadBalancer", "label", "both", value="cluster name",
     meaning="Guest cluster the load balancer belongs to; Harvester cleans up by it.",

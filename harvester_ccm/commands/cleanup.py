@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,20 +29,23 @@ from harvester_ccm.commands.call import (
 from harvester_ccm.commands.clusters import ask_all, read_load_balancers, unusable_cloud_config
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.render import Document
-from harvester_ccm.errors import CCMError, CredentialError, NotFound
+from harvester_ccm.errors import CCMError, Conflict, CredentialError, NotFound
 from harvester_ccm.flags.cluster_name import read_cluster_name
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, LoadBalancer, VirtualMachine, load_balancers_in
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.vms import Membership
-from harvester_ccm.plan.service.cleanup import safe_to_delete
+from harvester_ccm.plan.service.cleanup import before_deletion
+from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.ownership import service_key
 
 GONE_SECONDS: Final = 30.0
 """Time that Harvester gets to give the addresses back and let the load balancers go."""
 LOOK_SECONDS: Final = 0.5
 """Pause between two looks whether they are gone."""
+ANSWER_SECONDS: Final = 10.0
+"""Time that Harvester gets to say whether it is booking an address for one that it has refused one before."""
 
 _STILL_BOOKING: Final = (
     "Harvester has not finished booking its address, which a deletion now would lose; try again in a moment, and check "
@@ -109,7 +113,8 @@ def judge_leftovers(
 ) -> Leftovers:
     """Return what is left over, and why not to delete it; ``vms`` None means that they could not be read."""
     doubts = tuple(_doubts(cluster, namespace, load_balancers, vms))
-    unsafe = (one for one in load_balancers if not one.metadata.deleting and not safe_to_delete(one))
+    alive = (one for one in load_balancers if not one.metadata.deleting)
+    unsafe = (one for one in alive if before_deletion(one) is None)
     return Leftovers(cluster, namespace, load_balancers, doubts, tuple(one.metadata.name for one in unsafe))
 
 
@@ -142,8 +147,7 @@ async def _delete(harvester: ApiClient, leftovers: Leftovers) -> CleanupResult:
         if meta.name in leftovers.unsafe:
             continue
         try:
-            resource = load_balancers_in(one.api_version)
-            await harvester.delete(resource, meta.name, namespace=meta.namespace, uid=meta.uid)
+            await _end(harvester, one)
         except NotFound:
             result.deleted.append(meta.name)
         except CCMError as error:
@@ -153,6 +157,25 @@ async def _delete(harvester: ApiClient, leftovers: Leftovers) -> CleanupResult:
     result.going = await _await_end(harvester, leftovers.namespace, asked)
     result.deleted += [name for name in asked if name not in result.going]
     return result
+
+
+async def _end(harvester: ApiClient, load_balancer: LoadBalancer) -> None:
+    """Delete a load balancer; one that was refused an address is closed first. Raises CCMError."""
+    resource, meta = load_balancers_in(load_balancer.api_version), load_balancer.metadata
+    deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
+    while not load_balancer.metadata.deleting:
+        first = before_deletion(load_balancer)
+        if first is not None and first.empty:
+            break
+        if asyncio.get_running_loop().time() >= deadline:
+            raise CCMError(_STILL_BOOKING)
+        if first is not None:
+            document = changed_document(load_balancer, first)
+            with suppress(Conflict):
+                await harvester.replace(resource, meta.name, document, namespace=meta.namespace)
+        await asyncio.sleep(LOOK_SECONDS)
+        load_balancer = await harvester.get(resource, meta.name, namespace=meta.namespace)
+    await harvester.delete(resource, meta.name, namespace=meta.namespace, uid=meta.uid)
 
 
 async def _await_end(harvester: ApiClient, namespace: str, asked: dict[str, str]) -> list[str]:
@@ -210,7 +233,7 @@ MANUAL: Final = Manual(
     meaning="""
         Lists the load balancers that a guest cluster left in Harvester, and with --yes deletes them, so that their
         addresses can be used again. For clusters that no longer exist: the running program deletes its own.
-        --cloud-config is any kubeconfig for Harvester that may list and delete load balancers and list VMs.
+        --cloud-config is any kubeconfig for Harvester that may list, update and delete load balancers and list VMs.
 
         Exit codes: 0 listed, deleted, or none found, 1 doubts or a failure left some in place, 2 the command line
         cannot be used.

@@ -28,6 +28,7 @@ from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.names import LB_SERVICE_UID
+from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.orphans import (
     DELETION_WINDOW,
     DELETIONS_AT_ONCE,
@@ -143,6 +144,10 @@ class OrphanCollector:
             self._tell_of_brake(plan)
         if not plan.delete:
             return Wait("orphan", plan.look_again or later)
+        if not plan.first.empty:
+            document = changed_document(load_balancer, plan.first)
+            await self._writes.replace(load_balancer.metadata.name, document, plan.first)
+            return Wait("orphan", later)
         await self._delete(load_balancer)
         return Done()
 

@@ -178,6 +178,11 @@ class LoadBalancer(_SourcelessLoadBalancer, frozen=True, kw_only=True):
         return self.capabilities.has_ip_pools and not self.allocated_ip
 
     @property
+    def is_closed(self) -> bool:
+        """Whether a pool is named in the place of an address: Harvester books none any more."""
+        return bool(self.allocated_pool) and not self.allocated_ip
+
+    @property
     def backends(self) -> tuple[str, ...]:
         """The addresses that Harvester sends traffic to."""
         return (self.status.backend_servers if self.status else None) or ()

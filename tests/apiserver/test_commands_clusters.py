@@ -427,6 +427,22 @@ async def test_cleanup_after_a_cluster_that_is_gone(field: Field, emulator: Harv
     assert not field.guest_proxy.requests
 
 
+async def test_cleanup_asks_harvester_again_about_one_that_it_refused_an_address(
+    field: Field, emulator: HarvesterEmulator
+) -> None:
+    field.balancer("demo-a", service="a", status={})
+
+    def refused() -> bool:
+        stored = field.stored("demo-a")
+        return bool(stored and stored["metadata"].get("finalizers"))
+
+    await wait_for(refused, what="a refusal, as there is no pool")
+    done = await field.run("cleanup", "--cluster=demo", "--yes", "--output=json")
+    assert (done.code, done.document["deleted"]) == (0, ["demo-a"]), done.document
+    assert [method for method, _ in field.writes()] == ["PUT", "DELETE"]
+    assert field.stored("demo-a") is None
+
+
 async def test_cleanup_leaves_a_cluster_that_lives(field: Field, joined: Callable[..., Machine]) -> None:
     field.balancer("demo-a", service="a")
     joined(f"{field.vm_namespace}-alive", "10.0.0.9")

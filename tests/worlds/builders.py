@@ -90,10 +90,14 @@ def load_balancer(
     pool: str = "",
     address: str = "",
     message: str | None = None,
+    closed: str = "",
     finalizer: bool = True,
     deleting: bool = False,
 ) -> LoadBalancer:
-    """Return a LoadBalancer; ``message`` makes it not Ready, ``ip`` Ready with that allocation."""
+    """Return a LoadBalancer; ``message`` makes it not Ready, ``ip`` Ready with that allocation.
+
+    ``closed`` is a pool that is named in the place of an address.
+    """
     document: dict[str, Any] = {
         "metadata": {
             "name": name,
@@ -108,6 +112,8 @@ def load_balancer(
         "status": {"allocatedAddress": {}},
     }
     status = document["status"]
+    if closed:
+        status["allocatedAddress"] = {"ipPool": closed}
     if ip:
         status["allocatedAddress"] = {"ip": ip, **({"ipPool": pool} if pool else {})}
         status["conditions"] = [{"type": "Ready", "status": "True"}]

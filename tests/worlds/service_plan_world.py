@@ -1,8 +1,9 @@
 """A tiny world for Service plans: Services in a guest, and a Harvester that books, records, holds and gives back.
 
 Everything happens in small steps that a test orders as it likes. Harvester books an address in the pool first, writes
-it to the load balancer next and adds its finalizer last; a load balancer deleted before that loses its booking. Both
-clusters are servers in memory that are called without a loop: no time passes but that of the test.
+it to the load balancer next and adds its finalizer last; a load balancer deleted before that loses its booking, also
+one that was refused before. Both clusters are servers in memory that are called without a loop: no time passes but that
+of the test.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class ServicePlanWorld:
     """Address to name of the load balancer it is booked for."""
     history: dict[str, str] = field(default_factory=dict)
     """Name of a load balancer to the address it had."""
+    attempts: dict[str, str] = field(default_factory=dict)
+    """Name of a load balancer that an address was booked for to the version of it that the address is written to."""
     given_up: set[str] = field(default_factory=set)
     """Addresses that went back to the pool because somebody else deleted the load balancer."""
     leases: dict[str, str] = field(default_factory=dict)
@@ -180,38 +183,44 @@ class ServicePlanWorld:
         """Let Harvester take its next step for a load balancer; return whether there was one."""
         document = self.load_balancers[name]
         meta, status = document["metadata"], document.get("status") or {}
-        address = status.get("allocatedAddress", {}).get("ip")
+        allocated = status.get("allocatedAddress", {})
         if "deletionTimestamp" in meta:
-            if self.booked.get(address) == name:
-                del self.booked[address]
-                self.history[name] = address
+            if allocated.get("ipPool"):
+                self._give_back(name)
             self.states.saw(self.balancer(name), self.now)
             return self._written(name, finalizers=[])
-        dhcp = document["spec"]["ipam"] == "dhcp"
-        mine = [self._leased(name)] if dhcp else [ip for ip, owner in self.booked.items() if owner == name]
-        if not address:
-            return self._written(name, **_allocated(DHCP_ADDRESS)) if dhcp else self._allocate(name, mine)
+        if not allocated:
+            dhcp = document["spec"]["ipam"] == "dhcp"
+            return self._written(name, **_allocated(DHCP_ADDRESS)) if dhcp else self._allocate(name, meta)
         if LB_CONTROLLER_FINALIZER not in meta["finalizers"]:
             return self._written(name, finalizers=[LB_CONTROLLER_FINALIZER])
-        return document["spec"]["workloadType"] == "vm" and self._written(name, address=mine[0])
+        if "ip" not in allocated:
+            return self._written(name, conditions=[{"type": "Ready", "status": "True"}])
+        address = self._leased(name) if allocated["ip"] == DHCP_ADDRESS else allocated["ip"]
+        return document["spec"]["workloadType"] == "vm" and self._written(name, address=address)
 
-    def _allocate(self, name: str, mine: list[str]) -> bool:
-        """Book an address, or write down one that is booked.
+    def _give_back(self, name: str) -> None:
+        """Release whatever is booked for a load balancer."""
+        for ip in [ip for ip, owner in self.booked.items() if owner == name]:
+            del self.booked[ip]
+            self.history[name] = ip
 
-        After a refusal both come at once: in the moment between them nobody could tell that a deletion is too early.
-        """
-        refused = bool(self.load_balancers[name].get("status"))
+    def _allocate(self, name: str, meta: Document) -> bool:
+        """Book an address, or write down the one that is booked; where that conflicts, Harvester starts anew."""
+        mine = [ip for ip, owner in self.booked.items() if owner == name]
         free = [ip for ip in POOL if ip not in self.booked]
-        if not mine and not free:
+        if mine:
+            if self.attempts.pop(name) == meta["resourceVersion"]:
+                return self._written(name, **_allocated(mine[0], ipPool="lan"))
+            self._give_back(name)
+        elif free:
+            old = self.history.get(name)
+            self.booked[old if old in free and old is not None else free[0]] = name
+            self.attempts[name] = meta["resourceVersion"]
+        else:
             conditions = [{"type": "Ready", "status": "False", "message": EXHAUSTED}]
             return self._written(name, finalizers=[LB_CONTROLLER_FINALIZER], conditions=conditions)
-        if not mine:
-            old = self.history.get(name)
-            mine = [old if old in free and old is not None else free[0]]
-            self.booked[mine[0]] = name
-            if not refused:
-                return True
-        return self._written(name, **_allocated(mine[0], ipPool="lan"))
+        return True
 
     def _written(self, name: str, *, finalizers: list[str] | None = None, **status: Any) -> bool:
         """Have Harvester write its finalizers and status; return whether that is a change."""

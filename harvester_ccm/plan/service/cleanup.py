@@ -1,7 +1,8 @@
 """The way out: stop announcing, delete the load balancer, clear the status, let the Service go.
 
 Harvester books an address first, records it on the load balancer next and puts its finalizer on it last; a deletion in
-between loses the booking for good. So a deletion waits for the finalizer, for a bounded time.
+between loses the booking for good. So a deletion waits for the finalizer, for a bounded time. After a refusal Harvester
+tries again whenever it likes: a load balancer that was refused is closed before it is deleted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import (
     DHCP_ADDRESS,
+    LB_ASKED_AGAIN,
     LB_CONTROLLER_FINALIZER,
     MOVING,
     PRIMARY_SERVICE_LABEL,
@@ -28,10 +30,10 @@ from harvester_ccm.plan.service.kube_vip import (
     stays_up,
     withdraw,
 )
-from harvester_ccm.plan.service.load_balancer import network_of
+from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, network_of, searches_elsewhere
 from harvester_ccm.plan.service.network_device import device_for
 from harvester_ccm.plan.service.ownership import allocated_addresses
-from harvester_ccm.plan.service.pending import pending_cause
+from harvester_ccm.plan.service.pending import pending_cause, pool_of_last_attempt
 from harvester_ccm.plan.service.selection import of_other_class, primary_label
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
@@ -40,6 +42,7 @@ from harvester_ccm.plan.service.steps import (
     ServiceChange,
     ServicePlan,
     Step,
+    change_load_balancer,
     change_service,
     emit,
 )
@@ -148,17 +151,18 @@ def withdrawal(service: Service) -> tuple[ChangeService, ...]:
 
 def wait_for_booking(situation: Situation, own: tuple[LoadBalancer, ...]) -> ServicePlan | None:
     """Return what is waited for before load balancers are deleted, with its Event; None when they may be deleted."""
-    alive = (one for one in own if not one.metadata.deleting)
-    if all(map(safe_to_delete, alive)) or situation.waited >= DELETION_PATIENCE:
+    firsts = [(one, before_deletion(one)) for one in own if not one.metadata.deleting]
+    if all(first is not None and first.empty for _, first in firsts) or situation.waited >= DELETION_PATIENCE:
         return None
+    closed = tuple(step for one, first in firsts if first is not None for step in change_load_balancer(one, first))
     if situation.waited < TELL_DELETION_AFTER:
-        return ServicePlan((), Wait(WaitReason.BOOKING, TELL_DELETION_AFTER - situation.waited))
+        return ServicePlan(closed, Wait(WaitReason.BOOKING, TELL_DELETION_AFTER - situation.waited))
     text = (
         "Harvester has not finished booking the address of the load balancer; deleting it now would lose the address. "
         "Check that harvester-load-balancer in namespace harvester-system runs. It is deleted in any case after "
         f"{DELETION_PATIENCE:.0f} s"
     )
-    return ServicePlan(_pending(text), Wait(WaitReason.BOOKING, DELETION_PATIENCE - situation.waited))
+    return ServicePlan((*_pending(text), *closed), Wait(WaitReason.BOOKING, DELETION_PATIENCE - situation.waited))
 
 
 def deletion(own: tuple[LoadBalancer, ...]) -> tuple[Step, ...]:
@@ -171,14 +175,46 @@ def _pending(text: str) -> tuple[Step, ...]:
     return emit(EventMessage("Warning", Reason.DELETION_PENDING, text))
 
 
-def safe_to_delete(load_balancer: LoadBalancer) -> bool:
-    """Return whether Harvester gives the address back when the load balancer is deleted now.
+def before_deletion(load_balancer: LoadBalancer) -> LoadBalancerChange | None:
+    """Return what is written before a load balancer is deleted; empty where nothing is, None while nothing can be.
 
-    A refused allocation has booked nothing. Before 1.2 Harvester booked nothing on the load balancer: what kube-vip has
-    given goes with the Service that Harvester made.
+    Deleted while Harvester is booking an address for it, the address is lost. After a refusal it may do so at any
+    moment. With the pool named in the status it books nothing more, fails to record what it is booking just now, and
+    gives that back on deletion. A pool that does not exist must not be named: Harvester would never let the load
+    balancer go. Where it has found no pool it is asked once more, since its answer was made after the question. Before
+    1.2 it booked nothing on the load balancer: what kube-vip has given goes with the Service that Harvester made.
     """
     if not load_balancer.capabilities.has_ip_pools:
-        return True
+        return LoadBalancerChange()
     if not load_balancer.metadata.has_finalizer(LB_CONTROLLER_FINALIZER):
-        return False
-    return bool(load_balancer.allocated_ip) or pending_cause(load_balancer).note is not None
+        return None
+    if load_balancer.allocated_ip or load_balancer.is_closed:
+        return LoadBalancerChange()
+    pool = pool_of_last_attempt(load_balancer)
+    if pool:
+        return LoadBalancerChange(closing_pool=pool)
+    if pending_cause(load_balancer).note is None:
+        return None
+    asked = load_balancer.metadata.annotation(LB_ASKED_AGAIN) is not None
+    return LoadBalancerChange() if asked else LoadBalancerChange(annotations={LB_ASKED_AGAIN: "true"}, ask_again=True)
+
+
+def ending(load_balancer: LoadBalancer) -> tuple[Step, ...]:
+    """Return the deletion of a load balancer or what has to come before it; nothing while Harvester may be booking."""
+    first = before_deletion(load_balancer)
+    if first is None:
+        return ()
+    deleted = DeleteLoadBalancer(load_balancer.metadata.name, load_balancer.metadata.uid)
+    return change_load_balancer(load_balancer, first) or (deleted,)
+
+
+def keep_or_remake(situation: Situation, load_balancer: LoadBalancer, change: LoadBalancerChange) -> tuple[Step, ...]:
+    """Return the steps that keep a load balancer right, by this change.
+
+    One that was refused an address where the Service does not ask for one any more is deleted, and made anew when it is
+    gone: Harvester forgets what it has booked in one pool when it finds another one named.
+    """
+    elsewhere = searches_elsewhere(load_balancer, situation.service) and situation.pending.note is not None
+    return (
+        ending(load_balancer) if elsewhere or load_balancer.is_closed else change_load_balancer(load_balancer, change)
+    )

@@ -8,6 +8,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import DHCP_ADDRESS, MOVING, Reason
+from harvester_ccm.plan.service.cleanup import keep_or_remake
 from harvester_ccm.plan.service.ignored import not_as_requested, out_of_reach
 from harvester_ccm.plan.service.kube_vip import (
     WITHDRAWN,
@@ -65,11 +66,11 @@ def _plan_pending(situation: Situation, load_balancer: LoadBalancer) -> ServiceP
     """Return what to do while Harvester has not given an address: keep the object right, and say why it takes time."""
     service = situation.service
     annotations = hold_or_leave_requested(service) if _is_due(situation) else hold_and_withdraw(service)
-    change = load_balancer_change(load_balancer, service, situation.cluster, as_made=is_being_answered(situation))
+    change = load_balancer_change(load_balancer, service, situation.cluster)
     waiting = wait_for_address(situation)
     steps: tuple[Step, ...] = (
         *change_service(service, without_address(situation, annotations)),
-        *change_load_balancer(load_balancer, change),
+        *keep_or_remake(situation, load_balancer, change),
         *waiting.steps,
     )
     return ServicePlan(steps, waiting.outcome)
@@ -101,16 +102,7 @@ def wait_for_address(situation: Situation) -> ServicePlan:
 
 def _is_due(situation: Situation) -> bool:
     """Return whether an address may come in the time that Harvester usually takes."""
-    return is_being_answered(situation) and situation.waited < situation.pending.patience
-
-
-def is_being_answered(situation: Situation) -> bool:
-    """Return whether Harvester may be booking an address for the load balancer now.
-
-    Its pool and network stay as they were made until it has refused: a booking in one pool is lost for good when
-    Harvester finds another one named before it has written the address down.
-    """
-    return situation.pending.note is None
+    return situation.pending.note is None and situation.waited < situation.pending.patience
 
 
 def _plan_without_device(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:

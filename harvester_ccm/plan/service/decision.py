@@ -21,7 +21,7 @@ from harvester_ccm.model.core import Condition
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import DHCP_ADDRESS, LOAD_BALANCER_READY, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
-from harvester_ccm.plan.service.cleanup import plan_cleanup, safe_to_delete
+from harvester_ccm.plan.service.cleanup import ending, plan_cleanup
 from harvester_ccm.plan.service.cluster_lb import plan_cluster
 from harvester_ccm.plan.service.create import plan_creation, plan_replacement, plan_unrecognised, read_replaced
 from harvester_ccm.plan.service.ignored import converted, ignored_settings, refused_changes
@@ -162,11 +162,7 @@ def _plan_own(situation: Situation) -> ServicePlan:
         plan = plan_unrecognised(situation)
     else:
         plan = plan_creation(situation)
-    left_over = [
-        DeleteLoadBalancer(one.metadata.name, one.metadata.uid)
-        for one in match.duplicates
-        if not one.metadata.deleting and safe_to_delete(one)
-    ]
+    left_over = [step for one in match.duplicates if not one.metadata.deleting for step in ending(one)]
     return ServicePlan((*emit(*notes), *plan.steps, *left_over), plan.outcome)
 
 

@@ -24,6 +24,7 @@ from harvester_ccm.names import (
     DESCRIPTION,
     EXCLUDE_NODE_LABEL,
     IP_POOL,
+    LB_ASKED_AGAIN,
     LB_CLUSTER,
     LB_MANAGEMENT_NETWORK,
     LB_OWNER,
@@ -65,11 +66,16 @@ class LoadBalancerChange:
     spec: Mapping[str, object] = field(default_factory=dict)
     address: str | None = None
     """New ``status.address``; None leaves it."""
+    closing_pool: str = ""
+    """Pool to be named in the place of an address: Harvester books none any more then, and gives back what it has
+    booked there when the load balancer is deleted."""
+    ask_again: bool = False
+    """Whether what Harvester said of an address is dropped, so that it looks for one once more."""
 
     @property
     def empty(self) -> bool:
         """Whether nothing has to be written."""
-        return not self.labels and not self.annotations and not self.spec and self.address is None
+        return self == LoadBalancerChange()
 
 
 @dataclass(frozen=True)
@@ -155,21 +161,17 @@ def load_balancer_change(
     *,
     address: str | None = None,
     spec: Mapping[str, object] | None = None,
-    as_made: bool = False,
 ) -> LoadBalancerChange:
     """Return what differs between an existing load balancer and what the Service needs.
 
     ``address`` is the address in use, or None while it is not known (then the old one stays). ``spec`` holds the
-    fields that must have these values; None among them means absent. ``as_made``: pool and network stay, although
-    there is no address yet.
+    fields that must have these values; None among them means absent.
     """
     meta = current.metadata
     annotations = _kept_annotations(service, cluster)
+    if not searches_elsewhere(current, service):
+        annotations[LB_ASKED_AGAIN] = None
     wanted = current.capabilities.encode_spec({**_description(service), **(spec or {})})
-    as_made = as_made or service.metadata.annotation(MOVING) is not None
-    if not as_made and current.awaits_allocation:
-        annotations |= _network_annotations(current, service)
-        wanted |= _pool(current, service)
     present = cast("Document", current.document().get("spec") or {}) if wanted else {}
     return LoadBalancerChange(
         labels={k: v for k, v in load_balancer_labels(service, cluster).items() if meta.label(k) != v},
@@ -179,22 +181,18 @@ def load_balancer_change(
     )
 
 
-def _network_annotations(current: LoadBalancer, service: Service) -> dict[str, str | None]:
-    """Return the annotations by which a load balancer without an address follows a corrected network.
+def searches_elsewhere(current: LoadBalancer, service: Service) -> bool:
+    """Return whether Harvester looks for an address in another pool or network than the Service asks for now.
 
-    One made by a provider before 0.2.7 does not say which network was asked for, and keeps the one it has.
+    One made by a provider before 0.2.7 does not say which network was asked for. One that takes the place of another
+    looks where that one had its address.
     """
-    network = service.metadata.annotation(NETWORK) or ""
-    if current.metadata.annotation(LB_REQUESTED_NETWORK) in (None, network):
-        return {}
-    return {LB_SELECT_NETWORK: normal_network(network), LB_REQUESTED_NETWORK: network}
-
-
-def _pool(current: LoadBalancer, service: Service) -> Document:
-    """Return the field by which a load balancer without an address follows a corrected pool."""
-    if current.spec.ipam != "pool":
-        return {}
-    return {"ipPool": (service.metadata.annotation(IP_POOL) or "").strip() or None}
+    meta = service.metadata
+    if not current.awaits_allocation or meta.annotation(MOVING) is not None:
+        return False
+    pool = (meta.annotation(IP_POOL) or "").strip() if current.spec.ipam == "pool" else current.spec.ip_pool
+    network = current.metadata.annotation(LB_REQUESTED_NETWORK)
+    return current.spec.ip_pool != pool or network not in (None, meta.annotation(NETWORK) or "")
 
 
 def _agrees(key: str, present: object, wanted: object) -> bool:
@@ -227,14 +225,11 @@ def changed_document(current: LoadBalancer, change: LoadBalancerChange) -> Docum
     status = cast("Document", document.get("status") or {})
     if change.address is not None:
         document["status"] = {**status, "address": change.address}
-    elif current.awaits_allocation and _moves_search(change):
+    elif change.closing_pool:
+        document["status"] = {**status, "allocatedAddress": {"ipPool": change.closing_pool}}
+    elif current.awaits_allocation and (change.ask_again or not _POOL_CHOICE.isdisjoint(change.annotations)):
         document["status"] = {key: value for key, value in status.items() if key != "conditions"}
     return document
-
-
-def _moves_search(change: LoadBalancerChange) -> bool:
-    """Return whether Harvester looks for an address in other pools after the change."""
-    return "ipPool" in change.spec or not _POOL_CHOICE.isdisjoint(change.annotations)
 
 
 def load_balancer_labels(service: Service, cluster: ClusterIdentity) -> dict[str, str]:

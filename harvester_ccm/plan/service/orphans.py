@@ -9,7 +9,7 @@ brake for all of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -26,7 +26,8 @@ from harvester_ccm.names import (
     LB_SERVICE_UID,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.plan.service.cleanup import safe_to_delete
+from harvester_ccm.plan.service.cleanup import before_deletion
+from harvester_ccm.plan.service.load_balancer import LoadBalancerChange
 from harvester_ccm.plan.service.ownership import goes_by, service_uuid, shows_address
 from harvester_ccm.plan.service.selection import scope_of
 
@@ -84,6 +85,8 @@ class OrphanPlan:
     """Whether it is not deleted only because so many others were."""
     look_again: float | None = None
     """Seconds."""
+    first: LoadBalancerChange = field(default_factory=LoadBalancerChange)
+    """What is written in the place of a deletion, so that the next look may delete."""
 
 
 def plan_orphan(
@@ -119,7 +122,10 @@ def plan_orphan(
     if delete and suspicion.turn_in > 0:
         late = f"not deleted yet, because {DELETIONS_AT_ONCE} were in the last {DELETION_WINDOW:.0f} s"
         return OrphanPlan(suspicious=True, because=late, report=report, braked=True, look_again=suspicion.turn_in)
-    return OrphanPlan(suspicious=True, delete=delete, because=because, report=report)
+    first = before_deletion(load_balancer) if delete else None
+    return OrphanPlan(
+        suspicious=True, delete=delete, because=because, report=report, first=first or LoadBalancerChange()
+    )
 
 
 def deletion_turn(deletions: Sequence[float], now: float) -> float:
@@ -167,6 +173,6 @@ def _unsafe(load_balancer: LoadBalancer, suspicion: Suspicion) -> str:
         return "not deleted while one of the clusters cannot be read"
     if any(shows_address(service, load_balancer) for service in suspicion.services):
         return "not deleted while a Service shows its address"
-    if not safe_to_delete(load_balancer):
+    if before_deletion(load_balancer) is None:
         return "not deleted until Harvester has booked or refused its address"
     return ""

@@ -58,6 +58,7 @@ _REQUIREMENT = re.compile(
     r"Namespace:(?P<namespace>.*?) Cluster:(?P<cluster>.*?)\}"
 )
 _POOL = re.compile(r"from pool (?P<pool>\S+), error")
+_BOOKED_IN = re.compile(r"^fail to get ip from pool (?P<pool>\S+), error: ")
 _RESERVING: Final = "fail to reserve"
 _TRANSIENT: Final = (_RESERVING, "duplicate allocation")
 _ANNOUNCING: Final = ("service is not existing", "waiting for external IP")
@@ -101,6 +102,13 @@ def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
         text = _unwritable(message) if _RESERVING in message else _SLOW
         return PendingCause(WaitReason.ALLOCATING, None, _pending(text, message or "(nothing)"))
     return _refused_address(load_balancer, message)
+
+
+def pool_of_last_attempt(load_balancer: LoadBalancer) -> str:
+    """Return the pool in which Harvester tried to book an address last; empty when it does not say, or found none."""
+    condition = load_balancer.ready
+    found = _BOOKED_IN.match(condition.message) if condition else None
+    return found["pool"] if found else ""
 
 
 def _refused_address(load_balancer: LoadBalancer, message: str) -> PendingCause:

@@ -417,6 +417,9 @@ class ServiceStates:
         lb = situation.match.lb
         if lb is not None and (lb.allocated_ip or lb.address):
             state.former, state.given = former_of(lb), allocated_addresses((lb,))
+        elif lb is not None and lb.awaits_allocation and lb.ready is not None:
+            # What took its place has got no address there, and is not made there again.
+            state.former = None
         return state
 
     def saw(self, load_balancer: LoadBalancer, now: float) -> None:

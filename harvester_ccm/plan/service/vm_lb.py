@@ -7,7 +7,8 @@ from typing import Final
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import LB_TOUCH, MOVING, Reason
-from harvester_ccm.plan.service.cluster_lb import address_event, is_being_answered, wait_for_address, without_address
+from harvester_ccm.plan.service.cleanup import keep_or_remake
+from harvester_ccm.plan.service.cluster_lb import address_event, wait_for_address, without_address
 from harvester_ccm.plan.service.ignored import not_as_requested
 from harvester_ccm.plan.service.kube_vip import stripped, virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import (
@@ -24,7 +25,6 @@ from harvester_ccm.plan.service.steps import (
     ServiceChange,
     ServicePlan,
     Step,
-    change_load_balancer,
     change_service,
     emit,
     hand_to_harvester,
@@ -65,11 +65,10 @@ def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
         service,
         situation.cluster,
         spec=wanted_spec(situation),
-        as_made=is_being_answered(situation),
     )
     change, touch_in = _touch(load_balancer, change, situation.waited)
     told = emit(_strangers(situation))
-    kept: tuple[Step, ...] = (*told, *hand_to_harvester(service), *change_load_balancer(load_balancer, change))
+    kept: tuple[Step, ...] = (*told, *hand_to_harvester(service), *keep_or_remake(situation, load_balancer, change))
     if not address:
         waiting = wait_for_address(situation)
         prepared = change_service(service, without_address(situation, {}))

@@ -71,7 +71,7 @@ class OrphanWorld:
     def put_balancer(self, **more: Any) -> None:
         """Store the load balancer of Service shop/web."""
         document: Document = allocated(**more).document()
-        self.harvester.put(BALANCER, document)
+        self.harvester.put(BALANCER, {"apiVersion": LOAD_BALANCERS.api_version, **document})
 
     def remove_service(self) -> None:
         """Let shop/web go without anybody having waited for its finalizer."""
@@ -287,6 +287,28 @@ async def test_kept_until_harvester_has_booked_its_address() -> None:
         world.put_balancer()
         await asyncio.sleep(ORPHAN_GRACE + 1)
     assert world.left == set()
+
+
+@pytest.mark.parametrize("seen", [False, True], ids=["found", "seen to go"])
+def test_one_that_was_refused_is_closed_before_it_is_deleted(seen: bool) -> None:
+    @jumping_time
+    async def scenario() -> None:
+        world = OrphanWorld()
+        if seen:
+            world.guest.put(SERVICE, service_document())
+        refusal = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
+        world.put_balancer(ip="", address="", message=refusal)
+        async with world.live():
+            await asyncio.sleep(1)
+            if seen:
+                world.remove_service()
+            await asyncio.sleep(ORPHAN_GRACE + 1)
+        assert world.left == set()
+        writes = [call for call in world.harvester.calls if call.is_write]
+        assert [call.verb for call in writes] == ["PUT", "DELETE"]
+        assert writes[0].body["status"]["allocatedAddress"] == {"ipPool": "lan"}
+
+    scenario()
 
 
 @jumping_time

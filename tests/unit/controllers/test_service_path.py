@@ -56,13 +56,14 @@ async def world_with(asked: Any, *balancers: Any, others: tuple[Any, ...] = ()) 
 PRIMARY = served("main", uid="main-uid")
 SECONDARY = service(annotations={PRIMARY_SERVICE: "shop/main"}, ports=[{"port": 443}], ours=True)
 REFUSED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
+NO_POOL = "no matched IPPool with requirement"
 LOOKS: dict[str, tuple[Any, list[Any], tuple[Any, ...], int, int]] = {
     "served": (served(), [allocated()], (), 0, 1),
     "pending": (service(ours=True), [marked(message=REFUSED)], (), 1, 1),
     "secondary": (SECONDARY, [allocated(PRIMARY, "lb-main", uid="lb-main-uid")], (PRIMARY,), 0, 1),
     # The second one is after the withdrawal, before the load balancer is deleted.
     "leaving": (served(deleting=True), [allocated()], (), 0, 2),
-    "leaving while pending": (service(ours=True, deleting=True), [marked(message=REFUSED)], (), 1, 1),
+    "leaving while pending": (service(ours=True, deleting=True), [marked(message=NO_POOL)], (), 1, 1),
 }
 
 

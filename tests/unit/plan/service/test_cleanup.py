@@ -15,6 +15,7 @@ from harvester_ccm.kube_vip_names import (
 )
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import (
+    LB_ASKED_AGAIN,
     LB_REQUESTED_NETWORK,
     LOAD_BALANCER_CLASS,
     NETWORK,
@@ -23,7 +24,8 @@ from harvester_ccm.names import (
     REQUESTED_ADDRESS,
     Reason,
 )
-from harvester_ccm.plan.service.cleanup import safe_to_delete
+from harvester_ccm.plan.service.cleanup import before_deletion
+from harvester_ccm.plan.service.load_balancer import LoadBalancerChange
 from tests.unit.plan.service.plans import outline, plan, said
 from tests.worlds.builders import ADDRESS, LB_NAME, allocated, marked, served, service
 
@@ -32,6 +34,12 @@ LET_GO: dict[str, object] = {"finalizers": []}
 DELETE = ["Normal DeletingLoadBalancer", {"delete": LB_NAME}, "Normal DeletedLoadBalancer"]
 HANDS_OFF = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
+NO_POOL = "no matched IPPool with requirement &{Network: Project: Namespace:vms Cluster:demo}"
+NO_ALLOCATOR = "fail to get allocator lan"
+NAME_POOL = {"write": LB_NAME, "closing_pool": "lan"}
+ASKED = {LB_ASKED_AGAIN: "true"}
+ASK_AGAIN = {"write": LB_NAME, "annotations": ASKED, "ask_again": True}
+TOLD: list[object] = ["Warning DeletionPending"]
 RESERVING = "fail to get ip from pool lan, error: fail to reserve 10.0.0.1 into lan"
 KEPT = "example.com/keep"
 
@@ -114,7 +122,13 @@ DELETIONS: dict[str, tuple[Any, Any, float, list[object], object]] = {
         [],
         Wait("booking", 29.0),
     ),
-    "Harvester has a conflict in the pool": (pending(), marked(message=RESERVING), 1.0, [], Wait("booking", 29.0)),
+    "Harvester has a conflict in the pool": (
+        pending(),
+        marked(message=RESERVING),
+        1.0,
+        [NAME_POOL],
+        Wait("booking", 29.0),
+    ),
     "waiting for the booking for long": (
         pending(),
         marked(finalizer=False),
@@ -123,7 +137,32 @@ DELETIONS: dict[str, tuple[Any, Any, float, list[object], object]] = {
         Wait("booking", 269.0),
     ),
     "waited long enough": (pending(), marked(finalizer=False), 300.0, [*DELETE, {"service": LET_GO}], Done()),
-    "never had an address": (pending(), marked(message=EXHAUSTED), 0.0, [*DELETE, {"service": LET_GO}], Done()),
+    "a pool has none left": (pending(), marked(message=EXHAUSTED), 0.0, [NAME_POOL], Wait("booking", 30.0)),
+    "its pool is named": (pending(), marked(closed="lan"), 0.0, [*DELETE, {"service": LET_GO}], Done()),
+    "refused by a pool, not held": (
+        pending(),
+        marked(message=EXHAUSTED, finalizer=False),
+        0.0,
+        [],
+        Wait("booking", 30.0),
+    ),
+    "no pool fits": (pending(), marked(message=NO_POOL), 0.0, [ASK_AGAIN], Wait("booking", 30.0)),
+    "its pool does not exist": (pending(), marked(message=NO_ALLOCATOR), 0.0, [ASK_AGAIN], Wait("booking", 30.0)),
+    "asked again, not answered": (pending(), marked(annotations=ASKED), 31.0, TOLD, Wait("booking", 269.0)),
+    "asked again, no pool fits": (
+        pending(),
+        marked(message=NO_POOL, annotations=ASKED),
+        0.0,
+        [*DELETE, {"service": LET_GO}],
+        Done(),
+    ),
+    "asked again, a pool has none left": (
+        pending(),
+        marked(message=EXHAUSTED, annotations=ASKED),
+        31.0,
+        [*TOLD, NAME_POOL],
+        Wait("booking", 269.0),
+    ),
 }
 
 
@@ -343,16 +382,20 @@ def test_a_broken_primary_annotation_does_not_hold_a_deletion() -> None:
     assert outline(asked, allocated())[1] == Done()
 
 
-SAFE = {
-    "booked and held": (allocated(), True),
-    "dhcp": (marked(ip="0.0.0.0"), True),
-    "refused": (marked(message=EXHAUSTED), True),
-    "booked, not held": (allocated(finalizer=False), False),
-    "being booked": (marked(message=RESERVING), False),
-    "held, not looked at": (marked(), False),
+FIRST: dict[str, tuple[Any, LoadBalancerChange | None]] = {
+    "booked and held": (allocated(), LoadBalancerChange()),
+    "dhcp": (marked(ip="0.0.0.0"), LoadBalancerChange()),
+    "refused by a pool": (marked(message=EXHAUSTED, annotations=ASKED), LoadBalancerChange(closing_pool="lan")),
+    "being booked": (marked(message=RESERVING), LoadBalancerChange(closing_pool="lan")),
+    "closed": (marked(closed="lan"), LoadBalancerChange()),
+    "refused for want of a pool": (marked(message=NO_POOL), LoadBalancerChange(annotations=ASKED, ask_again=True)),
+    "refused again for want of a pool": (marked(message=NO_POOL, annotations=ASKED), LoadBalancerChange()),
+    "booked, not held": (allocated(finalizer=False), None),
+    "held, not looked at": (marked(), None),
+    "refused, not held": (marked(message=EXHAUSTED, finalizer=False), None),
 }
 
 
-@pytest.mark.parametrize(("found", "safe"), SAFE.values(), ids=SAFE.keys())
-def test_when_a_deletion_loses_nothing(found: Any, safe: bool) -> None:
-    assert safe_to_delete(found) is safe
+@pytest.mark.parametrize(("found", "first"), FIRST.values(), ids=FIRST.keys())
+def test_what_comes_before_a_deletion_that_loses_nothing(found: Any, first: LoadBalancerChange | None) -> None:
+    assert before_deletion(found) == first

@@ -17,6 +17,7 @@ from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
     IP_POOL,
     IPAM,
+    LB_ASKED_AGAIN,
     LB_REQUESTED_NETWORK,
     LB_SERVICE_NAME,
     LB_SERVICE_UID,
@@ -217,18 +218,38 @@ def test_waiting_for_an_address(made_of: dict[str, Any], waited: float, steps: l
     assert outline(waiting(), marked(**made_of), waited=waited) == (steps, outcome)
 
 
+ASKED = {LB_ASKED_AGAIN: "true"}
 ANSWERS: dict[str, tuple[Any, list[object]]] = {
     "Harvester has not looked": (marked(), []),
     "Harvester is about to book": (marked(message="fail to get ip from pool lan, error: fail to reserve 10.0.0.1"), []),
     "Harvester has refused": (
         marked(message=EXHAUSTED),
-        [{"write": LB_NAME, "spec": {"ipPool": "dmz"}}, "Warning AddressPending"],
+        [{"write": LB_NAME, "closing_pool": "lan"}, "Warning AddressPending"],
     ),
+    "Harvester has found none to refuse it": (
+        marked(message="no matched IPPool"),
+        [{"write": LB_NAME, "annotations": ASKED, "ask_again": True}, "Warning AddressPending"],
+    ),
+    "Harvester was asked again": (marked(annotations=ASKED), []),
+    "Harvester has refused again": (
+        marked(message="no matched IPPool", annotations=ASKED),
+        [{"delete": LB_NAME}, "Warning AddressPending"],
+    ),
+    "Harvester has given an address meanwhile": (
+        marked(ip=ADDRESS, pool="lan", annotations=ASKED),
+        [
+            "Warning ChangeRefused",
+            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [STATUS]}},
+            "Normal EnsuredLoadBalancer",
+            {"write": LB_NAME, "annotations": {LB_ASKED_AGAIN: None}, "address": ADDRESS},
+        ],
+    ),
+    "it is closed": (marked(closed="lan"), [{"delete": LB_NAME}]),
 }
 
 
 @pytest.mark.parametrize(("found", "steps"), ANSWERS.values(), ids=ANSWERS.keys())
-def test_another_pool_is_named_only_when_harvester_books_in_none(found: Any, steps: list[object]) -> None:
+def test_it_is_made_anew_for_another_pool_once_harvester_books_in_none(found: Any, steps: list[object]) -> None:
     corrected = service(annotations={**HELD, IP_POOL: "dmz"}, ours=True)
     assert outline(corrected, found)[0] == steps
 

@@ -93,7 +93,7 @@ def test_its_pool_stays_until_harvester_refuses_it() -> None:
         assert [step for step in outline(asked, again(), former=ADOPTED)[0] if step != adopted] == []
     steps, outcome = outline(served(), again(message=EXHAUSTED), former=ADOPTED)
     assert [step for step in steps if isinstance(step, dict) and "write" in step] == [
-        {"write": OLD_NAME, "spec": {"ipPool": None}}
+        {"write": OLD_NAME, "closing_pool": "vlan100"}
     ]
     assert outcome == Wait("pool_exhausted")
 

@@ -28,7 +28,7 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.cleanup import safe_to_delete
+from harvester_ccm.plan.service.cleanup import before_deletion
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, backend_addresses, changed_document
 from harvester_ccm.plan.service.orphans import Orphan, orphan_state
 from harvester_ccm.plan.service.ownership import Owner, owner_of
@@ -360,7 +360,7 @@ def test_one_of_today_is_not_told_to_be_old() -> None:
 
 def test_deletion_has_no_booking_to_wait_for() -> None:
     fresh = old(address="", finalizer=False)
-    assert safe_to_delete(fresh)
+    assert before_deletion(fresh) == LoadBalancerChange()
     leaving = hosted(deleting=True)
     assert outline(leaving, fresh, **OLD)[0] == [
         "Normal DeletingLoadBalancer",

@@ -119,6 +119,20 @@ class ServiceLife(RuleBasedStateMachine):
             self.reconcile_wholly(key)
             self._harvest_all(1)
 
+    @rule(first=key_of, second=key_of, rush=st.integers(0, 2))
+    def delete_refused_in_a_rush(self, first: str, second: str, rush: int) -> None:
+        """There are more Services than addresses; one goes, and another one just when it may get the address."""
+        for key in KEYS:
+            self.create(key, None, None, 8443)
+        self.let_all_work()
+        self.delete(first)
+        self.reconcile_wholly(first)
+        self._harvest_all(rush)
+        self.delete(second)
+        for _ in range(2):
+            self.reconcile_wholly(second)
+            self._harvest_all(1)
+
     def _harvest_all(self, rounds: int) -> None:
         for _ in range(rounds):
             for name in list(self.world.load_balancers):

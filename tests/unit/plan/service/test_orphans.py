@@ -9,7 +9,15 @@ import pytest
 
 from harvester_ccm.config import OrphanPolicy
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, SERVICE_FINALIZER
+from harvester_ccm.names import (
+    DEFAULT_CLUSTER_NAME,
+    LB_ASKED_AGAIN,
+    LB_CLUSTER,
+    LB_OWNER,
+    LB_SERVICE_NAME,
+    SERVICE_FINALIZER,
+)
+from harvester_ccm.plan.service.load_balancer import LoadBalancerChange
 from harvester_ccm.plan.service.orphans import (
     DELETION_WINDOW,
     DELETIONS_AT_ONCE,
@@ -43,9 +51,30 @@ def test_deleted_when_its_service_is_gone() -> None:
     assert plan_orphan(allocated(), None, CLUSTER, CERTAIN) == DELETED
 
 
-def test_refused_address_is_no_reason_to_keep_it() -> None:
-    found = marked(message="no matched IPPool with requirement")
-    assert plan_orphan(found, None, CLUSTER, CERTAIN) == DELETED
+NO_POOL = "no matched IPPool with requirement"
+ASKED = {LB_ASKED_AGAIN: "true"}
+ASK_AGAIN = LoadBalancerChange(annotations=ASKED, ask_again=True)
+EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
+
+
+REFUSED: dict[str, tuple[Any, LoadBalancerChange]] = {
+    "no pool fits": (marked(message=NO_POOL), ASK_AGAIN),
+    "still no pool fits": (marked(message=NO_POOL, annotations=ASKED), LoadBalancerChange()),
+    "a pool has none left": (marked(message=EXHAUSTED), LoadBalancerChange(closing_pool="lan")),
+    "its pool is named": (marked(closed="lan"), LoadBalancerChange()),
+}
+
+
+@pytest.mark.parametrize(("found", "first"), REFUSED.values(), ids=REFUSED.keys())
+def test_refused_address_is_no_reason_to_keep_it(found: Any, first: LoadBalancerChange) -> None:
+    assert plan_orphan(found, None, CLUSTER, CERTAIN) == replace(DELETED, first=first)
+    reported = plan_orphan(found, None, CLUSTER, CERTAIN, OrphanPolicy.REPORT)
+    assert reported == replace(DELETED, delete=False), "nothing is written of one that is not deleted"
+
+
+def test_one_that_was_asked_again_is_kept_until_harvester_answers() -> None:
+    plan = plan_orphan(marked(annotations=ASKED), None, CLUSTER, CERTAIN)
+    assert (plan.delete, plan.first) == (False, LoadBalancerChange())
 
 
 NOT_LEFT_OVER: dict[str, tuple[Any, Any, ClusterIdentity]] = {
@@ -162,7 +191,7 @@ SEEN: dict[str, tuple[Any, Any, bool]] = {
         service(uid="another", spec={"loadBalancerClass": "example.com/other"}),
         True,
     ),
-    "address refused": (marked(message="no matched IPPool with requirement"), None, True),
+    "address refused": (marked(closed="lan"), None, True),
     "a new one takes it over": (allocated(), service(uid="another"), False),
     "a new one is being cleaned up": (
         allocated(),

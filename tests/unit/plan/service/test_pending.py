@@ -11,13 +11,20 @@ from harvester_ccm.model.outcome import Refused
 from harvester_ccm.names import (
     IP_POOL,
     IPAM,
+    LB_ASKED_AGAIN,
+    LB_CLUSTER,
+    LB_OWNER,
     LB_REQUESTED_NETWORK,
+    LB_SELECT_CLUSTER,
     LB_SELECT_NETWORK,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    LB_SERVICE_UID,
     MOVING,
     NETWORK,
 )
 from tests.unit.plan.service.plans import outline, plan, told, writes
-from tests.worlds.builders import ADDRESS, LB_NAME, allocated, marked, service
+from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, allocated, load_balancer, marked, service
 
 NO_SUCH_POOL = "fail to get allocator lab"
 
@@ -32,32 +39,35 @@ def pending(pool: str = "", network: str = "", **more: Any) -> Any:
     )
 
 
-CORRECTED: dict[str, tuple[dict[str, str], Any, dict[str, object]]] = {
-    "another pool": ({IP_POOL: "lan"}, pending("lab"), {"spec": {"ipPool": "lan"}}),
-    "no pool": ({}, pending("lab"), {"spec": {"ipPool": None}}),
-    "a pool at last": ({IP_POOL: "lan"}, pending(), {"spec": {"ipPool": "lan"}}),
-    "another network": (
-        {NETWORK: "vlan2"},
-        pending(network="infra/vlan1"),
-        {"annotations": {LB_SELECT_NETWORK: "default/vlan2", LB_REQUESTED_NETWORK: "vlan2"}},
+def unnamed_network() -> Any:
+    """Return one of a provider that did not write which network was asked for."""
+    marks = {LB_OWNER: CLUSTER.uid, LB_SERVICE_UID: service().metadata.uid, LB_SELECT_CLUSTER: CLUSTER.name}
+    labels = {LB_CLUSTER: CLUSTER.name, LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "web"}
+    return load_balancer(labels=labels, annotations={**marks, LB_SELECT_NETWORK: "infra/vlan1"}, message=NO_SUCH_POOL)
+
+
+WISHES: dict[str, tuple[dict[str, str], Any, bool]] = {
+    "another pool": ({IP_POOL: "lan"}, pending("lab"), True),
+    "no pool": ({}, pending("lab"), True),
+    "a pool at last": ({IP_POOL: "lan"}, pending(), True),
+    "another network": ({NETWORK: "vlan2"}, pending(network="infra/vlan1"), True),
+    "no network": ({}, pending(network="infra/vlan1"), True),
+    "as before": ({IP_POOL: "lab", NETWORK: "infra/vlan1"}, pending("lab", "infra/vlan1"), False),
+    "a network, of a provider that did not write it": ({NETWORK: "vlan2"}, unnamed_network(), False),
+    "a pool, which DHCP has none of": (
+        {IPAM: "dhcp", IP_POOL: "lan"},
+        marked(spec={"ipam": "dhcp"}, message=NO_SUCH_POOL),
+        False,
     ),
-    "no network": (
-        {},
-        pending(network="infra/vlan1"),
-        {"annotations": {LB_SELECT_NETWORK: "", LB_REQUESTED_NETWORK: ""}},
-    ),
-    "as before": ({IP_POOL: "lab", NETWORK: "infra/vlan1"}, pending("lab", "infra/vlan1"), {}),
 }
 
 
-@pytest.mark.parametrize(("wishes", "found", "change"), CORRECTED.values(), ids=CORRECTED.keys())
-def test_pool_and_network_follow_while_there_is_no_address(
-    wishes: dict[str, str], found: Any, change: dict[str, object]
-) -> None:
+@pytest.mark.parametrize(("wishes", "found", "corrected"), WISHES.values(), ids=WISHES.keys())
+def test_pool_and_network_follow_while_there_is_no_address(wishes: dict[str, str], found: Any, corrected: bool) -> None:
     asked = service(annotations={**wishes, KUBE_VIP_ADDRESSES: ""}, ours=True)
     steps, _ = outline(asked, found)
-    changes = [step for step in steps if isinstance(step, dict)]
-    assert changes == ([{"write": LB_NAME, **change}] if change else [])
+    ask_again = {"write": LB_NAME, "annotations": {LB_ASKED_AGAIN: "true"}, "ask_again": True}
+    assert [step for step in steps if isinstance(step, dict)] == ([ask_again] if corrected else [])
     assert "Warning ChangeRefused" not in steps
 
 

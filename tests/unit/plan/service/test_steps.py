@@ -18,7 +18,7 @@ from harvester_ccm.names import (
     LB_TOUCH,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.plan.service.cleanup import safe_to_delete
+from harvester_ccm.plan.service.cleanup import before_deletion
 from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, changed_document, load_balancer_change
 from harvester_ccm.plan.service.pending import pending_cause
@@ -217,8 +217,7 @@ def test_a_put_without_an_address_leaves_the_status_as_it_was() -> None:
 
 
 SEARCHES: dict[str, LoadBalancerChange] = {
-    "another pool": LoadBalancerChange(spec={"ipPool": "lan"}),
-    "any pool": LoadBalancerChange(spec={"ipPool": None}),
+    "asked again": LoadBalancerChange(ask_again=True),
     "another network": LoadBalancerChange(annotations={LB_SELECT_NETWORK: "infra/vlan9"}),
     "another cluster name": LoadBalancerChange(annotations={LB_SELECT_CLUSTER: "other"}),
 }
@@ -230,7 +229,14 @@ def test_a_refusal_of_one_pool_says_nothing_of_another(change: LoadBalancerChang
     assert pending_cause(refused).reason == "no_such_pool"
     document: Any = changed_document(refused, change)
     assert document["status"] == {"allocatedAddress": {}}
-    assert not safe_to_delete(LOAD_BALANCERS.decode(msgspec.json.encode(document)))
+    assert before_deletion(LOAD_BALANCERS.decode(msgspec.json.encode(document))) is None
+
+
+def test_a_pool_is_named_in_the_place_of_an_address() -> None:
+    refused = marked(message="fail to get ip from pool lan, error: no IP addresses available")
+    document: Any = changed_document(refused, LoadBalancerChange(closing_pool="lan"))
+    assert document["status"] == {**refused.document()["status"], "allocatedAddress": {"ipPool": "lan"}}  # type: ignore[dict-item]  # an object
+    assert before_deletion(LOAD_BALANCERS.decode(msgspec.json.encode(document))) == LoadBalancerChange()
 
 
 @pytest.mark.parametrize("change", SEARCHES.values(), ids=SEARCHES.keys())
