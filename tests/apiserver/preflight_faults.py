@@ -185,7 +185,7 @@ FAULTS: Final = (
     Fault(
         "A token file that does not exist",
         _changed(user_token=None, user_tokenFile="token"),
-        "credential",
+        "cloud-config",
         "no such file",
     ),
     Fault("Nobody listens at the address", _refused, "server", "Connection refused"),
@@ -209,7 +209,7 @@ FAULTS: Final = (
         "does not accept the credential of cloud-config: Unauthorized",
     ),
     Fault("The token has expired", _changed(user_token=expired_token()), "credential", "the token expired on"),
-    Fault("There is no token", _changed(user_token=None), "credential", "does not accept the credential"),
+    Fault("There is no token", _changed(user_token=None), "cloud-config", "has no credential"),
     Fault("It leads to the guest cluster itself", _other_cluster, "API versions", "is not served"),
     Fault(
         "It leads to the right server, in the wrong namespace",
@@ -226,7 +226,7 @@ FAULTS: Final = (
     ),
     Fault(
         "The certificate is not verified",
-        _changed(cluster_insecure_skip_tls_verify=True),
+        _changed(cluster_insecure_skip_tls_verify=True, cluster_certificate_authority_data=None),
         "TLS",
         "not verified",
         "warning",

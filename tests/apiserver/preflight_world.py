@@ -223,6 +223,7 @@ def edited(source: Path, target: Path, **changes: Any) -> Path:
             section.pop(key.replace("_", "-"), None)
         else:
             section[key.replace("_", "-")] = value
+    target.touch(mode=0o600)
     target.write_text(yaml.safe_dump(document))
     return target
 
