@@ -41,6 +41,16 @@ def unmapped(address: IPAddress) -> IPAddress:
     return mapped or address
 
 
+def unmapped_range(network: IPNetwork) -> IPNetwork:
+    """Return a range of IPv4-mapped IPv6 addresses as the IPv4 range that it carries, any other as it is.
+
+    >>> unmapped_range(ipaddress.ip_network("::ffff:10.44.0.0/112"))
+    IPv4Network('10.44.0.0/16')
+    """
+    address = unmapped(network.network_address)
+    return _network(address, network.prefixlen - network.max_prefixlen + address.max_prefixlen)
+
+
 def parse_prefix(text: str) -> tuple[IPAddress, IPNetwork]:
     """Return the address before the slash as it was written, and the range it stands for. Raises ValueError.
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags.values import go_quote
-from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, unmapped
+from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, unmapped, unmapped_range
 
 _BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
 _LOCAL_MULTICAST: Final = ipaddress.IPv4Network("224.0.0.0/24")
@@ -44,8 +44,8 @@ def parse_node_ip_cidr(value: str) -> tuple[IPNetwork, ...]:
         except ValueError:
             problems.append(f"invalid configuration for --node-ip-cidr: invalid CIDR or IP format {go_quote(entry)}")
             continue
-        networks.append(network)
-        fault = _fault(address)
+        networks.append(unmapped_range(network))
+        fault = _fault(address) or _split(address, networks[-1])
         if fault:
             problems.append(f"invalid configuration for --node-ip-cidr ({go_quote(entry)}): {fault}")
     families = Counter(network.version for network in networks)
@@ -65,7 +65,7 @@ def parse_exclude_ranges(values: Sequence[str]) -> tuple[IPNetwork, ...]:
     networks: list[IPNetwork] = []
     for entry in _entries(values):
         try:
-            networks.append(parse_range(entry)[1])
+            networks.append(unmapped_range(parse_range(entry)[1]))
         except ValueError:
             quoted = go_quote(entry)
             problems.append(
@@ -93,6 +93,13 @@ def _fault(address: IPAddress) -> str | None:
     if address == _BROADCAST:
         return "broadcast address not allowed"
     return None
+
+
+def _split(address: IPAddress, network: IPNetwork) -> str | None:
+    """Say that a range is IPv4-mapped only in part: addresses are read as IPv4, so none could ever be inside."""
+    if unmapped(address).version == network.version:
+        return None
+    return "the prefix of an IPv4-mapped range must be 96 or longer; write the IPv4 range"
 
 
 def _is_link_local_multicast(address: IPAddress) -> bool:

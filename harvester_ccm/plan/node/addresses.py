@@ -35,7 +35,7 @@ from harvester_ccm.model.core import Node, NodeAddress
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, NODE_NETWORK_RECORD, PROVIDED_NODE_IP
-from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, plain_address
+from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, plain_address, unmapped_range
 from harvester_ccm.plan.node import events
 from harvester_ccm.plan.node.interfaces import (
     DroppedAddress,
@@ -216,7 +216,7 @@ def _additional_internal_ips(value: str) -> tuple[tuple[IPNetwork, ...], str]:
     bad: list[str] = []
     for text in texts:
         try:
-            ranges.append(parse_range(str(text).strip())[1])
+            ranges.append(unmapped_range(parse_range(str(text).strip())[1]))
         except ValueError:
             bad.append(str(text))
     return tuple(ranges), f"no IP addresses: {', '.join(bad)}" if bad else ""

@@ -35,7 +35,10 @@ def test_management_network(value: str, expected: str | None) -> None:
         (" , ,", ()),
         ("10.0.0.5", (IPv4Network("10.0.0.5/32"),)),
         (" 10.1.2.3/8 ,\u00a0FD00::1 ", (IPv4Network("10.0.0.0/8"), IPv6Network("fd00::1/128"))),
-        ("::ffff:10.0.0.1/104, 10.0.0.0/8", (IPv6Network("::ffff:a00:0/104"), IPv4Network("10.0.0.0/8"))),
+        ("::ffff:10.0.0.1/104, fd00::1", (IPv4Network("10.0.0.0/8"), IPv6Network("fd00::1/128"))),
+        ("::ffff:10.44.0.0/112", (IPv4Network("10.44.0.0/16"),)),
+        ("::ffff:10.44.0.7", (IPv4Network("10.44.0.7/32"),)),
+        ("::ffff:0.0.0.0/96", (IPv4Network("0.0.0.0/0"),)),
         ("2001:db8::1%eth0", (IPv6Network("2001:db8::1/128"),)),
         ("126.0.0.0/7", (IPv4Network("126.0.0.0/7"),)),
         ("240.0.0.1", (IPv4Network("240.0.0.1/32"),)),
@@ -74,7 +77,22 @@ def test_refused_address_spellings(entry: str) -> None:
 )
 def test_addresses_that_no_node_has(entry: str, fault: str) -> None:
     assert problems(parse_node_ip_cidr, entry) == (f'invalid configuration for --node-ip-cidr ("{entry}"): {fault}',)
-    assert parse_exclude_ranges([entry]) == (ip_network(entry.partition("%")[0], strict=False),)
+    excluded = entry.partition("%")[0].removeprefix("::ffff:")
+    assert parse_exclude_ranges([entry]) == (ip_network(excluded, strict=False),)
+
+
+@pytest.mark.parametrize("entry", ["::ffff:10.44.0.7/95", "::ffff:10.44.0.7/64"])
+def test_a_range_that_is_ipv4_mapped_in_part_is_refused(entry: str) -> None:
+    fault = "the prefix of an IPv4-mapped range must be 96 or longer; write the IPv4 range"
+    assert problems(parse_node_ip_cidr, entry) == (f'invalid configuration for --node-ip-cidr ("{entry}"): {fault}',)
+
+
+def test_an_ipv4_mapped_range_counts_as_ipv4() -> None:
+    value = "::ffff:10.0.0.1/104, 10.0.0.0/8"
+    assert problems(parse_node_ip_cidr, value) == (
+        f'invalid configuration for --node-ip-cidr: multiple IPv4 entries in "{value}"',
+    )
+    assert parse_exclude_ranges(["::ffff:10.44.0.0/112"]) == (IPv4Network("10.44.0.0/16"),)
 
 
 def test_exclude_ranges_are_trimmed_and_empty_ones_skipped() -> None:

@@ -208,9 +208,9 @@ def test_flags_without_effect_are_passed_on() -> None:
             id="two IPv4 ranges",
         ),
         pytest.param(
-            ["--node-ip-cidr=::ffff:10.0.0.1,fd00::1"],
-            'invalid configuration for --node-ip-cidr: multiple IPv6 entries in "::ffff:10.0.0.1,fd00::1"',
-            id="mapped counts as IPv6",
+            ["--node-ip-cidr=::ffff:10.0.0.1,10.1.0.0/16"],
+            'invalid configuration for --node-ip-cidr: multiple IPv4 entries in "::ffff:10.0.0.1,10.1.0.0/16"',
+            id="mapped counts as IPv4",
         ),
         pytest.param(
             ["--cloud-config="],

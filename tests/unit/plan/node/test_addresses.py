@@ -185,6 +185,9 @@ def test_provided_node_ip_where_go_leaves_the_node_stuck(
             id="one bad entry",
         ),
         pytest.param(
+            '["::ffff:10.0.0.2"]', policy(), "I 10.0.0.1, I fd00::1, H w1", [], id="written as an IPv4-mapped one"
+        ),
+        pytest.param(
             '["10.0.0.2"]',
             policy(cidr="10.0.0.1"),
             "I 10.0.0.1, E 10.0.0.2, E fd00::1, H w1",
