@@ -253,7 +253,7 @@ class Application:
     def _start_nodes(self, group: asyncio.TaskGroup) -> None:
         caches, vm_cache, settings = self._caches, self._vms, self._settings.nodes
         if NODE_CONTROLLER in self._settings.controllers:
-            hostnames = GuestHostnames(self._harvester, vm_cache) if settings.vmi_controller else None
+            hostnames = GuestHostnames(self._harvester, vm_cache) if settings.asks_guests else None
             node_controller = NodeController(
                 self._guest,
                 vm_cache,
@@ -265,6 +265,7 @@ class Application:
             self._start_controller(group, node_controller, NODE_CONTROLLER)
             if hostnames is not None:
                 self._start_controller(group, hostnames)
+            if settings.vmi_controller:
                 self._start_controller(group, NetworkMapping(self._guest, vm_cache, caches.config_maps))
         if LIFECYCLE_CONTROLLER in self._settings.controllers:
             lifecycle = NodeLifecycleController(

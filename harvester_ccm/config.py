@@ -107,6 +107,13 @@ class NodeSettings:
     """Fraction of all nodes whose VM may be gone at the same time; above it no Node is deleted."""
     vmi_controller: bool
     """Follow VM instances: topology labels and the network to device ConfigMap."""
+    hostname_lookup: bool
+    """Find a VM by the host name of its guest, where nothing else tells which one a Node is."""
+
+    @property
+    def asks_guests(self) -> bool:
+        """Whether guest agents may be asked for host names."""
+        return self.vmi_controller and self.hostname_lookup
 
     @property
     def confirmation_spacing(self) -> float:

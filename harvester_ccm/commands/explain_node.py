@@ -71,7 +71,7 @@ async def _from_clusters(call: Call, name: str) -> NodeReport:
 async def report_live(node: Node, inventory: Inventory, clusters: Clusters, settings: Settings) -> NodeReport:
     """Return the explanation of a Node out of what was read, and of what Harvester has to be asked for besides."""
     store = ListedNodes(inventory, ClusterIdentity.of(settings, clusters.harvester.namespace))
-    if wants_hostname(node, match_vm(store, node)):
+    if settings.nodes.asks_guests and wants_hostname(node, match_vm(store, node)):
         store = ListedNodes(await _with_hostnames(store, clusters), store.cluster)
     return report_node(node, store, settings, live_get=await _get_vm(node, store, clusters))
 

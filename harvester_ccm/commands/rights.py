@@ -37,6 +37,8 @@ ORPHANS: Final = "orphans"
 """Load balancers without a Service are deleted."""
 MAPPING: Final = "mapping"
 """The network to device ConfigMap is kept."""
+GUESTS: Final = "guests"
+"""Guest agents are asked for host names."""
 METRICS: Final = "metrics"
 ELECTION: Final = "election"
 
@@ -47,6 +49,7 @@ def _parts_in_use(settings: Settings) -> frozenset[str]:
     switched = {
         ORPHANS: SERVICE_CONTROLLER in controllers and settings.services.orphan_lbs is OrphanPolicy.DELETE,
         MAPPING: NODE_CONTROLLER in controllers and settings.nodes.vmi_controller,
+        GUESTS: NODE_CONTROLLER in controllers and settings.nodes.asks_guests,
         METRICS: settings.server.port != 0,
         ELECTION: settings.leader_election.enabled,
     }
@@ -192,7 +195,7 @@ _HARVESTER_COLLECTIONS: Final[tuple[Collection, ...]] = (
     _of(INSTANCES, *_watched("VM instances, and with them the addresses of Nodes,")),
     _of(
         GUEST_OS_INFO,
-        _should("get", "a Node is found only if its VM has the Node's name or system UUID", MAPPING),
+        _should("get", "a Node is found only if its VM has the Node's name or system UUID", GUESTS),
         subresource="guestosinfo",
     ),
 )

@@ -108,6 +108,13 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
         f"Ignore the node annotations {PROVIDED_NODE_IP} and {ADDITIONAL_INTERNAL_IPS}.",
     ),
     Flag(
+        "disable-hostname-lookup",
+        Kind.BOOL,
+        "false",
+        Group.NODES,
+        "Never ask guest agents for host names: a new Node's VM must have its name or its system UUID.",
+    ),
+    Flag(
         "node-deletion-confirmations",
         Kind.INT,
         "3",

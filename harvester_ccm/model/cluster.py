@@ -24,6 +24,8 @@ class ClusterIdentity:
     """Names that this cluster had before: what was made under them is ours too."""
     class_only: bool = False
     """Whether only Services that ask for our load balancer class are served."""
+    asks_guests: bool = True
+    """Whether guest agents are asked for host names, so that a VM may have another name than its Node."""
     new_harvester: bool = False
     """Whether the operator says that a Harvester which shows nothing of this cluster is the right one."""
 
@@ -36,6 +38,7 @@ class ClusterIdentity:
             uid=uid,
             former_names=settings.harvester.former_names,
             management_network=settings.nodes.management_network or "",
+            asks_guests=settings.nodes.asks_guests,
             class_only=settings.services.class_only,
             new_harvester=settings.services.accept_new_harvester,
         )

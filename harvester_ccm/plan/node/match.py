@@ -254,11 +254,15 @@ def _not_found(node: Node, index: VMIndex) -> EventMessage:
     # What ``may_be_asked`` lets a guest agent be asked for.
     cluster = index.cluster
     label = f"{VM_CLUSTER}={cluster.name}" if cluster.named else f"{VM_CREATOR}={NODE_DRIVER}"
+    if cluster.asks_guests:
+        other_name = f"must run qemu-guest-agent and have the label {label}"
+    else:
+        other_name = "must have its system UUID, because guests are not asked for host names"
     return warning(
         NodeReason.VM_NOT_FOUND,
         f"No VM of that name in namespace {cluster.namespace} of Harvester, and none with this Node's provider "
         f"ID, system UUID or guest host name {node.metadata.name}. Check the namespace in the cloud-config; a VM with "
-        f"another name than its Node must run qemu-guest-agent and have the label {label}",
+        f"another name than its Node {other_name}",
     )
 
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from devenv.ccm import CcmProcess
+from devenv.harvester.guestagent import GuestAgentApi
 from devenv.harvester.machines import REGION, ZONE, Machine
 from devenv.kubelets import Kubelet
-from devenv.stage import Stage, until
+from devenv.stage import VM_NAMESPACE, Stage, until
 from tests.e2e.nodes.cluster import Cluster, addresses_of, label_of, single_reads
 from tests.e2e.observing import writes
 
@@ -126,6 +127,22 @@ async def test_restart_of_the_program_writes_nothing(stage: Stage, cluster: Clus
     await cluster.join(late)
     await cluster.initialised("late")
     assert {one.path for one in writes(stage.guest_proxy)} == {"/api/v1/nodes/late", "/api/v1/nodes/late/status"}
+
+
+@pytest.mark.parametrize("flags", [{"disable-hostname-lookup": "true", "node-monitor-period": "500ms"}])
+async def test_without_the_host_names_of_guests(stage: Stage, cluster: Cluster, flags: Mapping[str, str]) -> None:
+    assert flags
+    vm = Machine("w2")
+    async with GuestAgentApi(stage.host) as agents:
+        agents.hostnames[f"{VM_NAMESPACE}/pool1-abc"] = "w1"
+        await cluster.boot(Machine("pool1-abc"), "10.0.0.1")
+        await cluster.boot(vm, "10.0.0.2")
+        await cluster.kubelets.register(Kubelet("w1"))
+        await cluster.join(vm)
+        await cluster.initialised("w2")
+        assert "guests are not asked" in await cluster.hears("w1", "VMNotFound")
+        assert stage.harvester_proxy.matching(path="guestosinfo") == []
+        await until(cluster.mapping, within=20, what="the devices of networks")
 
 
 @pytest.mark.parametrize("flags", [{"disable-vmi-controller": "true"}])

@@ -70,6 +70,7 @@ def world_of(dice: Dice) -> NodeWorld:
     """Return servers with a Node ``w1`` and what may or may not be its VM."""
     settings = node_settings(
         vmi_controller=dice.maybe(0.8),
+        hostname_lookup=dice.maybe(0.8),
         use_provided_node_ip=dice.maybe(0.8),
         node_ip_cidrs=dice.one((), (), (parse_range("10.0.0.0/24")[1],)),
         exclude_ranges=dice.one((), (), (parse_range("10.0.0.2")[1],)),
@@ -172,7 +173,7 @@ async def filled_caches(world: NodeWorld) -> AsyncIterator[None]:
     informers = (world.nodes, world.machines, world.instances, world.services, world.load_balancers)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one.run()) for one in informers]
-        if world.settings.vmi_controller:
+        if world.settings.asks_guests:
             tasks.append(group.create_task(world.hostnames.run()))
         await until(lambda: all(one.synced or one.problem is not None for one in informers))
         yield

@@ -45,6 +45,7 @@ DEFAULTS = Settings(
         deletion_confirmations=3,
         deletion_max_share=0.34,
         vmi_controller=True,
+        hostname_lookup=True,
     ),
     leader_election=LeaderElectionSettings(
         enabled=True,
@@ -89,7 +90,8 @@ def test_every_flag_reaches_its_setting() -> None:
         "--management-network=vlan10 --node-ip-cidr=10.1.2.3/8 "
         "--node-exclude-ip-ranges=10.9.0.0/16 --disable-annotation-alpha-provided-ip-addr --concurrent-node-syncs=3 "
         "--node-monitor-period=1s --node-status-update-frequency=1m --node-deletion-confirmations=5 "
-        "--node-deletion-max-share=50% --disable-vmi-controller --leader-elect=false --leader-elect-lease-duration=60s "
+        "--node-deletion-max-share=50% --disable-vmi-controller --disable-hostname-lookup --leader-elect=false "
+        "--leader-elect-lease-duration=60s "
         "--leader-elect-renew-deadline=40s --leader-elect-retry-period=5s --leader-elect-resource-name=lock "
         "--leader-elect-resource-namespace=infra --bind-address=:: --secure-port=0 --tls-cert-file=/crt "
         "--tls-private-key-file=/key --tls-min-version=VersionTLS13 "
@@ -119,6 +121,7 @@ def test_every_flag_reaches_its_setting() -> None:
             deletion_confirmations=5,
             deletion_max_share=0.5,
             vmi_controller=False,
+            hostname_lookup=False,
         ),
         leader_election=LeaderElectionSettings(
             enabled=False, lease_duration=60.0, renew_deadline=40.0, retry_period=5.0, name="lock", namespace="infra"

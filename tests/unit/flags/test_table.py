@@ -40,6 +40,7 @@ GO_DEFAULTS: dict[str, FlagValue] = {
     "controller-start-interval": 0.0,
     "controllers": ("*",),
     "disable-annotation-alpha-provided-ip-addr": False,
+    "disable-hostname-lookup": False,
     "disable-http2-serving": False,
     "disable-vmi-controller": False,
     "enable-leader-migration": False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from uuid import UUID, uuid5
 
 import pytest
@@ -184,6 +185,9 @@ def test_missing_vm_is_told_with_what_its_agent_needs(cluster: str, label: dict[
         "guest host name w7. Check the namespace in the cloud-config; a VM with another name than its Node must run "
         f"qemu-guest-agent and have the label {key}={value}"
     )
+    silent = find_vm(node("w7"), index([vm("w1")], cluster=replace(guest, asks_guests=False))).problem
+    assert silent is not None
+    assert silent.message.endswith("must have its system UUID, because guests are not asked for host names")
     labelled = index([vm("w1", labels=label)], [instance("w1", labels=label)], cluster=guest)
     assert may_be_asked(labelled.by_name["w1"], labelled)
 
