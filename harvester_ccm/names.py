@@ -257,6 +257,11 @@ MACHINE_RECORD: Final = catalogued(
     meaning="VM whose UID is in the provider ID: the one that Harvester is asked for before the Node is deleted. A "
     "Node of a VM in another namespace is left alone. The name alone, from an earlier version, is read too.",
 )  # fmt: skip
+GO_MACHINE_RECORD: Final = catalogued(
+    PREFIX + "vm-name-of-guest-cluster-node", "Node", "annotation", "read", value="name of the VM",
+    meaning="What the Go provider from v0.2.9 on has recorded; read where the Node has no `virtual-machine`.",
+    writer="Go provider",
+)  # fmt: skip
 REPLACEMENT_RECORD: Final = catalogued(
     PREFIX + "replacement-vm", "Node", "annotation", "both", value="UID of a VM",
     meaning="VM that has taken the place of the one in the provider ID, which is gone and cannot be changed.",

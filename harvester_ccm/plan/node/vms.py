@@ -18,7 +18,7 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import InstanceSpec, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.model.lister import Lister
-from harvester_ccm.names import MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR
+from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR
 
 _HOSTNAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -189,9 +189,11 @@ def claims_of(nodes: Iterable[Node]) -> dict[str, str]:
 def recorded_vm(node: Node) -> tuple[str, str]:
     """Return namespace and name of the VM that the Node is recorded to be.
 
-    The namespace is empty where an earlier version wrote the name alone; both are where nothing usable is written.
+    The namespace is empty where an earlier version, or the Go provider, wrote the name alone; both are where nothing
+    usable is written.
     """
-    namespace, _, name = (node.metadata.annotation(MACHINE_RECORD) or "").rpartition("/")
+    record = node.metadata.annotation(MACHINE_RECORD) or node.metadata.annotation(GO_MACHINE_RECORD) or ""
+    namespace, _, name = record.rpartition("/")
     usable = _OBJECT_NAME.fullmatch(name) and (not namespace or _OBJECT_NAME.fullmatch(namespace))
     return (namespace, name) if usable else ("", "")
 

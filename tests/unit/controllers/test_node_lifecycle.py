@@ -8,7 +8,7 @@ import copy
 import pytest
 
 from devenv.harvester.machines import Machine
-from harvester_ccm.names import MACHINE_RECORD
+from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD
 from harvester_ccm.plan.node.lifecycle import CONTRADICTION_SECONDS, DELETION_WINDOW
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import refused
@@ -327,6 +327,21 @@ async def test_node_whose_vm_has_another_name_outlives_a_restart_while_the_vm_ca
         await asyncio.sleep(60)
         assert not scene.vms.vms.unread | scene.vms.vmis.unread
         assert "w9" in scene.names()
+
+
+@jumping_time
+async def test_node_that_the_go_provider_recorded_goes_with_its_vm_that_was_never_seen() -> None:
+    before = NodeWorld()
+    async with before.live():
+        vm, *_ = await joined(before, 4)
+    before.destroy(vm)
+    records = {MACHINE_RECORD: None, GO_MACHINE_RECORD: "w0"}
+    before.guest_server.change(NODE, "w0", {"metadata": {"annotations": records}})
+    before.say_ready("w0", "Unknown")
+    scene = NodeWorld(after=before)
+    async with scene.live():
+        await until(lambda: "w0" not in scene.names())
+    assert len(scene.asked("/virtualmachines/w0")) == DEFAULTS.deletion_confirmations
 
 
 @jumping_time

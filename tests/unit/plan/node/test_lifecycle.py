@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import Node
-from harvester_ccm.names import MACHINE_RECORD
+from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD
 from harvester_ccm.plan.node.existence import (
     ClusterCheck,
     Existence,
@@ -275,8 +275,9 @@ def test_record_of_an_earlier_process_is_enough_for_the_share(
     plan = plan_lifecycle(view(recorded, survey=survey, deletions=deletions, now=now))
     assert (plan.note.subject if plan.note else "") == held
     assert (plan.request is None) == bool(held)
-    nameless = node(provider_id=OURS, ready="Unknown", annotations={MACHINE_RECORD: "w1"})
-    assert plan_lifecycle(view(nameless, survey=survey, deletions=deletions, now=now)).request is None
+    for record in (MACHINE_RECORD, GO_MACHINE_RECORD):
+        nameless = node(provider_id=OURS, ready="Unknown", annotations={record: "w1"})
+        assert plan_lifecycle(view(nameless, survey=survey, deletions=deletions, now=now)).request is None
 
 
 @pytest.mark.parametrize(
