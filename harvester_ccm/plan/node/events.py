@@ -81,12 +81,15 @@ def not_running(vm: VM) -> EventMessage:
 
 def no_network(vmi: VirtualMachineInstance, network: str | None) -> EventMessage:
     """Return the note for a VM without an interface that counts."""
-    attached = ", ".join(vmi.spec.multus_networks.values()) or "none but the pod network"
-    name = vmi.metadata.key
-    if network:
+    name, attached = vmi.metadata.key, ", ".join(vmi.spec.multus_networks.values())
+    if attached:
         text = f"VM {name} has no interface in --management-network {network}; its networks: {attached}"
     else:
-        text = f"VM {name} has no interface in a VM network; its networks: {attached}"
+        wanted = f"VM network {network}, which --management-network names," if network else "a VM network"
+        text = (
+            f"VM {name} is only in Harvester's management (pod) network, whose addresses change. Give it {wanted} as "
+            "first or second network; --management-network never means Harvester's management network"
+        )
     return warning(NodeReason.NO_MANAGEMENT_NETWORK, text, subject=network or "")
 
 

@@ -270,6 +270,40 @@ def test_odd_reports_that_go_handles_badly(ips: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("network", "nics", "message"),
+    [
+        pytest.param(
+            None,
+            [("default", "")],
+            "VM prod/w1 is only in Harvester's management (pod) network, whose addresses change. Give it a VM network "
+            "as first or second network; --management-network never means Harvester's management network",
+            id="pod network only",
+        ),
+        pytest.param(
+            "prod/b",
+            [("default", "")],
+            "VM prod/w1 is only in Harvester's management (pod) network, whose addresses change. Give it VM network "
+            "prod/b, which --management-network names, as first or second network; --management-network never means "
+            "Harvester's management network",
+            id="pod network only, with the flag",
+        ),
+        pytest.param(
+            "prod/b",
+            [("default", ""), ("nic-1", "prod/a")],
+            "VM prod/w1 has no interface in --management-network prod/b; its networks: prod/a",
+            id="another VM network",
+        ),
+    ],
+)
+def test_vm_without_an_interface_that_counts(network: str | None, nics: list[tuple[str, str]], message: str) -> None:
+    machine = instance(networks=nics, interfaces=[{"name": "default", "ipAddress": "10.52.0.9"}])
+    plan = plan_addresses(node(taints=[UNINITIALIZED]), machine, settings=policy(network=network))
+    assert plan.addresses == ()
+    assert plan.problem is not None
+    assert plan.problem.message == message
+
+
+@pytest.mark.parametrize(
     ("network", "nics", "expected", "told"),
     [
         pytest.param(

@@ -189,7 +189,7 @@ WAITS: Mapping[str, tuple[VMIndex, str, str]] = {
         "VM prod/w1 is not running (status Stopped)",
     ),
     "no agent": (machines(instance(ips=[], agent=False)), "NO_ADDRESS", "is qemu-guest-agent installed"),
-    "pod network": (machines(instance(networks=[("default", "")])), "NO_MANAGEMENT_NETWORK", "has no interface"),
+    "pod network": (machines(instance(networks=[("default", "")])), "NO_MANAGEMENT_NETWORK", "(pod) network"),
     "lists not complete": (index([], synced=False), "HARVESTER_UNAVAILABLE", "have not been read completely"),
 }
 
