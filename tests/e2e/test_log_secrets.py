@@ -33,7 +33,6 @@ from tests.e2e.connectproxy import ConnectProxy
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
 
-PASSWORD: Final = "hunter2-kubeconfig-password"
 PROXY_PASSWORD: Final = "open5esame"
 PLUGIN_SECRET: Final = "plugin5ecret-in-environment"
 WORDS: Final = "7f3a91-not-a-secret"
@@ -42,7 +41,7 @@ WORDS: Final = "7f3a91-not-a-secret"
 def secrets_of(kubeconfig: Path) -> set[str]:
     """Return every word of a kubeconfig that nobody else may see."""
     user: Json = yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]
-    found = {str(user[key]) for key in ("token", "password", "client-key-data") if key in user}
+    found = {str(user[key]) for key in ("token", "client-key-data") if key in user}
     if "client-key-data" in user:
         found |= set(base64.b64decode(user["client-key-data"]).decode().splitlines()[1:-1])
     # The signature alone would do for somebody who has the rest.
@@ -50,10 +49,10 @@ def secrets_of(kubeconfig: Path) -> set[str]:
 
 
 def with_all_secrets(source: Path, target: Path, pair: tuple[Path, Path], *, server: str | None = None) -> Path:
-    """Write a kubeconfig that also has a password, a client key and, if wanted, another server."""
+    """Write a kubeconfig that also has a client key and, if wanted, another server."""
     document = yaml.safe_load(source.read_text())
     certificate, key = (base64.b64encode(path.read_bytes()).decode() for path in pair)
-    secret = {"username": "admin", "password": PASSWORD, "client-certificate-data": certificate, "client-key-data": key}
+    secret = {"client-certificate-data": certificate, "client-key-data": key}
     document["users"][0]["user"].update(secret)
     if server:
         cluster = document["clusters"][0]["cluster"]

@@ -35,7 +35,9 @@ async def test_pool_service_gets_its_address_in_kube_vips_shape(stage: Stage) ->
     service = await stage.service_document("web")
     ports = [{"port": 8443, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]
     ingress = [{"ip": "127.77.0.2", "ipMode": "VIP", "ports": ports}]
-    assert service["status"] == {"loadBalancer": {"ingress": ingress}}
+    assert service["status"]["loadBalancer"] == {"ingress": ingress}
+    (condition,) = service["status"]["conditions"]
+    assert (condition["type"], condition["status"]) == (f"{OURS}/LoadBalancerReady", "True")
     assert service["metadata"]["finalizers"] == [FINALIZER]
     assert service["metadata"]["annotations"]["kube-vip.io/loadbalancerIPs"] == "127.77.0.2"
     assert stage.kube_vip.transitions == [Transition("announce", "127.77.0.2", "default/web")]
@@ -102,7 +104,9 @@ async def test_dhcp_service_takes_the_lease_of_kube_vip(stage: Stage) -> None:
     service = await stage.service_document("wiki")
     ports = [{"port": 8443, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]
     ingress = [{"ip": "127.78.0.10", "ipMode": "VIP", "ports": ports}]
-    assert service["status"] == {"loadBalancer": {"ingress": ingress}}
+    assert service["status"]["loadBalancer"] == {"ingress": ingress}
+    (condition,) = service["status"]["conditions"]
+    assert (condition["type"], condition["status"]) == (f"{OURS}/LoadBalancerReady", "True")
     annotations = service["metadata"]["annotations"]
     assert annotations["kube-vip.io/loadbalancerIPs"] == "0.0.0.0"
     assert annotations["kube-vip.io/requestedIP"] == "127.78.0.10"

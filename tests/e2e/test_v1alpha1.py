@@ -156,7 +156,7 @@ async def test_whole_load_balancer_and_service(stage: Stage, nodes: GuestNodes, 
     assert IPv4Address(POOL[0]) <= IPv4Address(address) <= IPv4Address(POOL[1])
     written = await stage.service_document("web")
     ports = [{"port": 8080, "protocol": "TCP"}]
-    assert written["status"] == {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP", "ports": ports}]}}
+    assert written["status"]["loadBalancer"] == {"ingress": [{"ip": address, "ipMode": "VIP", "ports": ports}]}
     assert written["metadata"]["annotations"]["kube-vip.io/ignore"] == "true"
     assert written["metadata"]["annotations"]["kube-vip.io/loadbalancerIPs"] == ""
     await answer(address, 1, 2)

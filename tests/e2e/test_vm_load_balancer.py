@@ -108,7 +108,9 @@ async def test_whole_load_balancer_and_service(stage: Stage) -> None:
     service = await stage.service_document("web")
     ports = [{"port": 8080, "protocol": "TCP"}, {"port": 5353, "protocol": "UDP"}]
     ingress = [{"ip": "127.77.0.2", "ipMode": "VIP", "ports": ports}]
-    assert service["status"] == {"loadBalancer": {"ingress": ingress}}
+    assert service["status"]["loadBalancer"] == {"ingress": ingress}
+    (condition,) = service["status"]["conditions"]
+    assert (condition["type"], condition["status"]) == (f"{OURS}/LoadBalancerReady", "True")
     assert service["metadata"]["finalizers"] == ["service.kubernetes.io/load-balancer-cleanup"]
     assert service["metadata"]["annotations"] == {
         **annotations, "kube-vip.io/ignore": "true", "kube-vip.io/loadbalancerIPs": "",

@@ -103,7 +103,7 @@ PARTS: dict[str, tuple[Callable[[Document, dict[str, str]], None], str]] = {
     "user of no mapping": (lambda d, _: d.update(users=[{"name": "me", "user": "x"}]), "no credential"),
     "no server": (cluster(server=""), "has server ''"),
     "server without scheme": (cluster(server="192.0.2.1:6443"), "expected https://host:port"),
-    "server with a login": (cluster(server="https://me:pw@192.0.2.1"), "has a login in its server address"),
+    "server with a login": (cluster(server="https://me:hunter2@192.0.2.1"), "has a login in its server address"),
     "proxy that is none": (cluster(proxy_url="socks5://proxy"), "is not an http:// or https:// address"),
     "authority of no base64": (cluster(certificate_authority_data="%%"), "is not valid base64"),
     "authority of no PEM": (cluster(certificate_authority_data="aGVsbG8="), "is not a PEM certificate"),
@@ -120,7 +120,7 @@ PARTS: dict[str, tuple[Callable[[Document, dict[str, str]], None], str]] = {
     "token with a control character": (user(token="one\x00two"), "no single word of ASCII characters"),
     "token beyond ASCII": (user(token="t\u00f6ken"), "no single word of ASCII characters"),
     "token file that is away": (user(tokenFile="token"), "no such file"),
-    "password": (user(token="good", username="me", password="pw"), "has username, which is not supported"),
+    "password": (user(token="good", username="me", password="hunter2"), "has username, which is not supported"),
     "old plugin": (user(**{"auth-provider": {"name": "gcp"}}), "has auth-provider, which is not supported"),
     "somebody else": (user(token="good", **{"as": "admin"}), "has as, which is not supported"),
     "groups of somebody else": (user(token="good", **{"as-groups": ["a"]}), "has as-groups, which is not supported"),
@@ -156,6 +156,7 @@ def test_start_is_refused_with_one_line(broken: tuple[str, str], tmp_path: Path)
         load_kubeconfig(path).token.get()
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert "hunter2" not in str(caught.value)
 
 
 async def test_running_program_keeps_what_it_has(broken: tuple[str, str], tmp_path: Path) -> None:
