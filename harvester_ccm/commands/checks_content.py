@@ -12,6 +12,7 @@ from harvester_ccm.commands.checks_connection import BOTH, Check, Result
 from harvester_ccm.commands.clusters import ask
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.rights import GUEST, HARVESTER, Collection, Reviewed
+from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.versions import served_versions
@@ -19,12 +20,15 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import LEASES, NODES, SERVICES
 from harvester_ccm.model.harvester import (
     GUEST_OS_INFO,
+    INSTANCES,
     LOAD_BALANCERS,
     LOAD_BALANCERS_V1ALPHA1,
     VIRTUAL_MACHINES,
 )
 from harvester_ccm.model.meta import Resource
-from harvester_ccm.names import IP_POOL, LB_CLUSTER, LB_OWNER, VM_CLUSTER
+from harvester_ccm.names import IP_POOL, LB_CLUSTER, LB_OWNER, VM_CLUSTER, NodeReason
+from harvester_ccm.plan.node.decision import observe as observe_node
+from harvester_ccm.plan.node.decision import plan_node
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.vms import VMIndex
 from harvester_ccm.plan.service.ownership import allocated_addresses, goes_by
@@ -244,6 +248,31 @@ def kept_addresses_check(inventory: Inventory, cluster: ClusterIdentity) -> Chec
         f"{len(kept)} Services ask for an address that no load balancer of Harvester gave: {_listed(kept)}",
         "They keep it, and it stays announced, but Harvester may give it to somebody else. To have one booked, make an "
         f"IP pool with that single address and name it in annotation {IP_POOL}",
+    )
+
+
+def node_addresses_check(inventory: Inventory, cluster: ClusterIdentity, settings: NodeSettings) -> Check | None:
+    """Return the check that names initialised Nodes which would get another InternalIP; None when there is none."""
+    if _why_unread(inventory, NODES, VIRTUAL_MACHINES, INSTANCES, SERVICES, LOAD_BALANCERS):
+        return None
+    store = ListedNodes(inventory, cluster)
+    views = (observe_node(store, one, virtual_ips=store.virtual_ips, settings=settings) for one in inventory.nodes)
+    told = {view.node.metadata.name: [one for patch in plan_node(view).patches for one in patch.told] for view in views}
+    changed = sorted(
+        f"{name}: {event.message}"
+        for name, events in told.items()
+        for event in events
+        if event.reason is NodeReason.INTERNAL_IP_CHANGED
+    )
+    if not changed:
+        return None
+    return Check(
+        BOTH,
+        "node addresses",
+        Result.WARNING,
+        f"{len(changed)} Nodes would get another InternalIP: {_listed(changed)}",
+        "What talks to them by the old address is cut off. See 'explain node NAME'; --management-network and "
+        "--node-ip-cidr choose the address",
     )
 
 

@@ -28,6 +28,7 @@ from harvester_ccm.commands.checks_content import (
     kept_addresses_check,
     load_balancer_check,
     name_check,
+    node_addresses_check,
     node_check,
     rights_check,
     vm_check,
@@ -36,7 +37,7 @@ from harvester_ccm.commands.clusters import in_both, read_guest, read_harvester
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Output, hanging, table_row
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of, review
-from harvester_ccm.config import Settings
+from harvester_ccm.config import NODE_CONTROLLER, Settings
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
@@ -77,8 +78,12 @@ async def _preflight(call: Call) -> int:
     cluster = ClusterIdentity.of(settings, harvester.namespace, inventory.cluster_uid)
     for look in (node_check, name_check, load_balancer_check):
         printer.show(look(inventory, cluster))
-    if (kept := kept_addresses_check(inventory, cluster)) is not None:
-        printer.show(kept)
+    remarks = [kept_addresses_check(inventory, cluster)]
+    if NODE_CONTROLLER in settings.controllers:
+        remarks.append(node_addresses_check(inventory, cluster, settings.nodes))
+    for remark in remarks:
+        if remark is not None:
+            printer.show(remark)
     printer.close()
     return EXIT_PROBLEMS if any(one.result is Result.FAILED for one in printer.shown) else EXIT_OK
 

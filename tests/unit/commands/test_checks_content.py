@@ -14,6 +14,7 @@ from harvester_ccm.commands.checks_content import (
     kept_addresses_check,
     load_balancer_check,
     name_check,
+    node_addresses_check,
     node_check,
     vm_check,
 )
@@ -25,6 +26,7 @@ from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import LB_OWNER, SERVICE_FINALIZER, VM_CLUSTER
 from tests.unit.commands import objects
+from tests.worlds.node_objects import node_settings
 
 DEMO = ClusterIdentity("demo", objects.VMS)
 
@@ -146,6 +148,26 @@ def test_services_that_keep_an_address_of_before_are_named() -> None:
     assert check.detail.endswith("that no load balancer of Harvester gave: shop/wished (192.168.1.50)")
     assert kept_addresses_check(replace(found, services=found.services[1:]), DEMO) is None
     assert kept_addresses_check(replace(found, problems={SERVICES.plural: Unreachable("away")}), DEMO) is None
+
+
+def test_nodes_that_would_get_another_internal_ip_are_named() -> None:
+    found = contents(("w1", "demo"), ("w2", "demo"), ("w3", "demo"))
+    nodes = []
+    for name, address, taints in (("w1", "10.0.0.1", []), ("w2", "10.9.9.9", []), ("w3", "10.9.9.9", None)):
+        document = objects.node(name, providerID=f"harvester://uid-of-vm-{name}")
+        document["status"]["addresses"] = [{"type": "InternalIP", "address": address}]
+        document["spec"]["taints"] = document["spec"]["taints"] if taints is None else taints
+        nodes.append(NODES.decode(msgspec.json.encode(document)))
+    found = replace(found, nodes=tuple(nodes))
+    check = node_addresses_check(found, DEMO, node_settings())
+    assert check is not None
+    assert check.result is Result.WARNING
+    assert check.detail.startswith(
+        "1 Nodes would get another InternalIP: w2: InternalIP changed from 10.9.9.9 to 10.0.0.1 ("
+    )
+    assert node_addresses_check(replace(found, nodes=found.nodes[::2]), DEMO, node_settings()) is None
+    unread = replace(found, problems={INSTANCES.plural: Unreachable("away")})
+    assert node_addresses_check(unread, DEMO, node_settings()) is None
 
 
 def test_what_cannot_be_read_is_skipped() -> None:
