@@ -436,7 +436,7 @@ async def test_cleanup_asks_harvester_again_about_one_that_it_refused_an_address
 
     def refused() -> bool:
         stored = field.stored("demo-a")
-        return bool(stored and stored["metadata"].get("finalizers"))
+        return bool(stored and stored["metadata"].get("finalizers") and stored["status"].get("conditions"))
 
     await wait_for(refused, what="a refusal, as there is no pool")
     done = await field.run("cleanup", "--cluster=demo", "--yes", "--output=json")
