@@ -256,7 +256,8 @@ def node_addresses_check(inventory: Inventory, cluster: ClusterIdentity, setting
     if _why_unread(inventory, NODES, VIRTUAL_MACHINES, INSTANCES, SERVICES, LOAD_BALANCERS):
         return None
     store = ListedNodes(inventory, cluster)
-    views = (observe_node(store, one, virtual_ips=store.virtual_ips, settings=settings) for one in inventory.nodes)
+    having = (one for one in inventory.nodes if any(entry.type == "InternalIP" for entry in one.status.addresses))
+    views = (observe_node(store, one, virtual_ips=store.virtual_ips, settings=settings) for one in having)
     told = {view.node.metadata.name: [one for patch in plan_node(view).patches for one in patch.told] for view in views}
     changed = sorted(
         f"{name}: {event.message}"
