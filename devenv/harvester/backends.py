@@ -82,7 +82,7 @@ class Backends:
     async def ensure(self, balancer: Document, status: Document) -> None:
         """Bring Service, endpoints and probes up to date and fill in ``status``. Raises Problem."""
         key = key_of(balancer)
-        service = await self._ensure_service(key, balancer, status["allocatedAddress"]["ip"])
+        service = await self._ensure_service(key, balancer, status["allocatedAddress"].get("ip", ""))
         address = external_address(service)
         if not address:
             status.pop("address", None)
