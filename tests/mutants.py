@@ -79,8 +79,8 @@ MUTANTS: Final = (
     Mutant(
         "a new Service keeps the address that it asked kube-vip for",
         "plan/service/situation.py",
-        "if not said or not self.found_served or",
-        "if not said or",
+        "if condition is not None and condition.reason != Reason.ADDRESS_NOT_BOOKED:",
+        "if condition is not None and not condition.reason:",
         NOT_BOOKED_TESTS,
     ),
     # What the Service controller does.

@@ -172,6 +172,73 @@ async def test_of_a_new_service_harvester_decides(asked: Document) -> None:
 
 
 @jumping_time
+@asked_for
+async def test_of_a_new_service_harvester_decides_also_when_the_program_restarts_meanwhile(asked: Document) -> None:
+    harvester = Stocked("10.0.0.7")
+    harvester.fault = lambda call: refused(503, "ServiceUnavailable", "not now") if call.verb == "POST" else None
+    program = Program(guest_server(), harvester, "demo")
+    async with program.live():
+        await asyncio.sleep(1)
+        program.put(service(**asked))
+        await asyncio.sleep(0.03)
+        announced_by_kube_vip(program)
+        await asyncio.sleep(1)
+        assert program.address("web") == WISH
+    harvester.fault = None
+    async with program.live():
+        await asyncio.sleep(60)
+        assert program.address("web") == "10.0.0.7"
+    assert not_booked(program) == []
+
+
+@jumping_time
+async def test_wish_that_kube_vip_follows_while_we_are_away_is_not_kept_where_a_load_balancer_gave_an_address() -> None:
+    harvester = Stocked("10.0.0.1", "10.0.0.7")
+    program = Program(guest_server(), harvester, "demo")
+    program.create("web")
+    async with program.live():
+        await asyncio.sleep(10)
+        assert program.address("web") == "10.0.0.1"
+    (name,) = by_name(harvester, LOAD_BALANCERS)
+    harvester.delete(LOAD_BALANCERS, f"vms/{name}")
+    program.guest.change(SERVICES, "shop/web", {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: WISH}}})
+    announced_by_kube_vip(program)
+    async with program.live():
+        await asyncio.sleep(60)
+        assert program.address("web") == "10.0.0.7"
+    assert "web: AddressChanged" in program.told()
+    assert not_booked(program) == []
+
+
+def announced_by_kube_vip(program: Program) -> None:
+    """Have kube-vip write the wish into the status of the Service."""
+    program.guest.change(SERVICES, "shop/web", {"status": {"loadBalancer": {"ingress": [{"ip": WISH}]}}})
+
+
+@jumping_time
+async def test_address_after_one_that_another_load_balancer_got_is_told_as_a_change() -> None:
+    harvester = Stocked("10.0.0.1")
+    program = Program(guest_server(), harvester, "demo")
+    program.create("web")
+    async with program.live():
+        await asyncio.sleep(10)
+        (name,) = by_name(harvester, LOAD_BALANCERS)
+        harvester.fault = deny_creation_of("web")
+        harvester.delete(LOAD_BALANCERS, f"vms/{name}")
+        await asyncio.sleep(10)
+        harvester.free = ["10.0.0.1", "10.0.0.2"]
+        program.create("api")
+        await asyncio.sleep(10)
+        assert (program.address("web"), program.address("api")) == ("", "10.0.0.1")
+        harvester.fault = None
+        await asyncio.sleep(HOUR)
+        assert program.address("web") == "10.0.0.2"
+    assert program.told().count("web: AddressChanged") == 1
+    texts = [one["message"] for one in program.guest.events() if one["reason"] == "AddressChanged"]
+    assert texts == ["The address changed from 10.0.0.1 to 10.0.0.2"]
+
+
+@jumping_time
 async def test_address_that_harvester_books_twice_is_told_on_both_and_nothing_is_deleted() -> None:
     harvester = Stocked("10.0.0.1", "10.0.0.2", "10.0.0.3")
     program = Program(guest_server(), harvester, "demo")

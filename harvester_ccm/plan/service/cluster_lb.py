@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import DHCP_ADDRESS, MOVING, Reason
@@ -131,7 +130,7 @@ def _plan_pool(situation: Situation, load_balancer: LoadBalancer, device: Device
         *change_service(service, wanted),
         # Before the load balancer is written: that write often meets Harvester's own, and the next plan finds the
         # address in the status already.
-        *emit(address_event(service, load_balancer, address)),
+        *emit(address_event(situation, load_balancer, address)),
         *change_load_balancer(load_balancer, change),
     )
     return ServicePlan(steps, Done())
@@ -149,11 +148,13 @@ def _plan_kept(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan
     return ServicePlan(steps, Done())
 
 
-def address_event(service: Service, load_balancer: LoadBalancer, address: str) -> EventMessage | None:
+def address_event(situation: Situation, load_balancer: LoadBalancer, address: str) -> EventMessage | None:
     """Return the Event about a new address, a changed one, or the end of a change of the workload type."""
-    before, kind = service.addresses, load_balancer.spec.workload_type
-    if before and before != (address,):
-        text = f"The address changed from {before[0]} to {address}"
+    service, kind = situation.service, load_balancer.spec.workload_type
+    before = service.addresses
+    shown = before or ((situation.lost,) if situation.lost else ())
+    if shown and shown != (address,):
+        text = f"The address changed from {shown[0]} to {address}"
         return EventMessage("Warning", Reason.ADDRESS_CHANGED, text)
     if service.metadata.annotation(MOVING) is not None:
         text = f"The load balancer is one of workload type {kind} now, address {address}"

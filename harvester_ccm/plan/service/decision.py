@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from harvester_ccm.model.core import Condition
+from harvester_ccm.model.core import Condition, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import DHCP_ADDRESS, LOAD_BALANCER_READY, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
@@ -25,6 +25,7 @@ from harvester_ccm.plan.service.cleanup import ending, plan_cleanup
 from harvester_ccm.plan.service.cluster_lb import plan_cluster
 from harvester_ccm.plan.service.create import plan_creation, plan_replacement, plan_unrecognised, read_replaced
 from harvester_ccm.plan.service.ignored import converted, ignored_settings, refused_changes
+from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import (
     adoption_note,
     allocated_addresses,
@@ -50,7 +51,7 @@ from harvester_ccm.plan.service.steps import (
     emit,
     hold,
 )
-from harvester_ccm.plan.service.unbooked import booked_twice, plan_taken
+from harvester_ccm.plan.service.unbooked import booked_twice, keeping_note, plan_taken
 from harvester_ccm.plan.service.vm_lb import plan_vm, wanted_spec
 
 NOTHING: Final = ServicePlan()
@@ -234,12 +235,14 @@ def with_condition(plan: ServicePlan, situation: Situation) -> ServicePlan:
     if not patches:
         # A Service that was served before there were conditions gets one with its next patch.
         due = wanted.status == "False" or not situation.found_served or situation.service.condition(LOAD_BALANCER_READY)
-        alone = change_service(situation.service, ServiceChange(condition=wanted)) if due else ()
+        alone = change_service(situation.service, ServiceChange(condition=wanted)) if due or situation.kept else ()
         return ServicePlan((*plan.steps, *alone), plan.outcome)
     steps: list[Step] = list(plan.steps)
-    last = steps[patches[-1]]
-    if isinstance(last, ChangeService):
-        steps[patches[-1]] = ChangeService(replace(last.change, condition=wanted))
+    # What the Service has is true after the last patch. What it waits for comes with our finalizer.
+    at = patches[0 if wanted.status == "False" else -1]
+    step = steps[at]
+    if isinstance(step, ChangeService):
+        steps[at] = ChangeService(replace(step.change, condition=wanted))
     return ServicePlan(tuple(steps), plan.outcome)
 
 
@@ -270,9 +273,21 @@ def _condition(plan: ServicePlan, situation: Situation) -> Condition | None:
     addresses = [one.ip for one in given[-1] if one.ip] if given else [*situation.service.addresses]
     served = isinstance(outcome, Done) or (isinstance(outcome, Wait) and outcome.reason in _WHILE_SERVED)
     if served and addresses:
-        text = f"The load balancer has address {', '.join(addresses)}"
+        keeps = keeping_note(situation) if situation.kept else None
+        text = f"The load balancer has address {', '.join(addresses)}" if keeps is None else keeps.message
         return _condition_of(situation, "True", str(Reason.ENSURED), text)
+    if isinstance(outcome, Wait) and _may_be_announced(situation.service):
+        return _condition_of(situation, "False", _camel(outcome.reason), "Harvester is asked for an address")
     return None
+
+
+def _may_be_announced(service: Service) -> bool:
+    """Return whether kube-vip may announce the wish of a Service that is new to us.
+
+    Without a word of ours it would look, at the next start, like one that another provider served before us.
+    """
+    found = Announcement.of(service)
+    return not service.metadata.has_finalizer(SERVICE_FINALIZER) and bool(found.wished or found.status)
 
 
 def _obstacle(plan: ServicePlan) -> EventMessage | None:
@@ -286,10 +301,11 @@ def _obstacle(plan: ServicePlan) -> EventMessage | None:
 
 
 def _condition_of(situation: Situation, status: str, reason: str, message: str) -> Condition:
+    """Return our condition; by its reason the next start knows that the Service keeps an address of the user."""
     return Condition(
         type=LOAD_BALANCER_READY,
         status=status,
-        reason=reason,
+        reason=str(Reason.ADDRESS_NOT_BOOKED) if situation.kept else reason,
         message=message,
         observed_generation=situation.service.metadata.generation,
         last_transition_time=situation.wall_time,

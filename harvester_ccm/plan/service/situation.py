@@ -19,7 +19,7 @@ from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer,
 from harvester_ccm.model.lister import Listed, Lister
 from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+from harvester_ccm.names import DHCP_ADDRESS, LOAD_BALANCER_READY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.load_balancer import Former, backend_addresses, backend_names, former_of, takes_traffic
 from harvester_ccm.plan.service.ownership import (
@@ -36,6 +36,7 @@ from harvester_ccm.plan.service.selection import (
     RECOGNISED,
     Recognition,
     Scope,
+    Sight,
     is_served,
     primaries_of,
     primary_reference,
@@ -222,6 +223,8 @@ class Situation:
     """The last load balancer of the Service that had an address, if it was seen."""
     given: frozenset[str] = frozenset()
     """The addresses of that one."""
+    lost: str = ""
+    """The address that the Service showed until another load balancer got it; empty once it shows another one."""
     found_served: bool = False
     """Whether the Service had its address before anybody looked, so that who gave it may not be known."""
     emitted: frozenset[EventMessage] = frozenset()
@@ -246,9 +249,16 @@ class Situation:
         """That address, if it stays: its user asks for it, and no load balancer of ours gave it. Empty if it does not.
 
         Only where the Service was found with it: of a new one kube-vip may announce the wish before we come, and then
-        Harvester decides. What kube-vip alone is told may be our own word, when somebody else has the address.
+        Harvester decides. A condition of ours says that this program has served the Service before; if not with such an
+        address, it is none. What kube-vip alone is told may be our own word, when somebody else has the address.
         """
         address, said = self.unbooked, asked_in(self.service, self.unbooked)
+        condition = self.service.condition(LOAD_BALANCER_READY)
+        if condition is not None and condition.reason != Reason.ADDRESS_NOT_BOOKED:
+            return ""
+        # Of what Harvester does not show, or shows of another cluster, nobody can say that it gave no address.
+        if not (self.harvester_known and self.listed) or self.recognition.sight is not Sight.OURS or self.scope.leaving:
+            return ""
         if not said or not self.found_served or address in self.given or Announcement.of(self.service).ignored:
             return ""
         ours = said == (SAID_TO_KUBE_VIP,) and self.booked_for_others(address)
@@ -363,6 +373,8 @@ class ServiceState:
     """Its last load balancer that had an address."""
     given: frozenset[str] = frozenset()
     """The addresses of that one."""
+    lost: str = ""
+    """The address that it showed until another load balancer got it."""
     found_served: bool = False
     """Whether it had our finalizer and an address at the start."""
     emitted: set[EventMessage] = field(default_factory=set)
@@ -377,6 +389,7 @@ class ServiceState:
             since_vm_lb=None if self.vm_lb_seen is None else now - self.vm_lb_seen,
             former=self.former,
             given=self.given,
+            lost=self.lost,
             found_served=self.found_served,
             emitted=frozenset(self.emitted),
             touched=self.touched,
@@ -414,6 +427,8 @@ class ServiceStates:
             self._states[meta.key] = state
         elif state.phase != situation.phase:
             state.phase, state.since, state.touched = situation.phase, now, False
+        if situation.service.addresses or situation.scope.leaving:
+            state.lost = situation.unbooked if situation.booked_for_others(situation.unbooked) else ""
         lb = situation.match.lb
         if lb is not None and (lb.allocated_ip or lb.address):
             state.former, state.given = former_of(lb), allocated_addresses((lb,))

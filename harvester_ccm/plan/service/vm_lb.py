@@ -80,7 +80,7 @@ def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
         *emit(stripped(service, "")),
         *kept,
         *change_service(service, served),
-        *emit(address_event(service, load_balancer, address)),
+        *emit(address_event(situation, load_balancer, address)),
     )
     waits = [(WaitReason.TOUCH, touch_in), (WaitReason.BACKENDS, check_in)]
     due = min(((reason, seconds) for reason, seconds in waits if seconds is not None), key=lambda w: w[1], default=None)
