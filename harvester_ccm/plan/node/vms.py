@@ -151,7 +151,7 @@ def join_one(vm: VirtualMachine, vmi: VirtualMachineInstance | None, hostname: s
     mark = joined.cluster_label
     if not cluster.named or not mark:
         return joined
-    return replace(joined, membership=Membership.OWN if mark == cluster.name else Membership.FOREIGN)
+    return replace(joined, membership=Membership.OWN if mark in cluster.names else Membership.FOREIGN)
 
 
 def with_vms(index: VMIndex, changes: Mapping[str, VM | None]) -> VMIndex:
