@@ -277,6 +277,9 @@ class ServiceController:
                 break
             sent, held = await self._send(step, situation, state)
             holds += held
+            if held and isinstance(step, DeleteLoadBalancer | CreateLoadBalancer):
+                # What comes after goes by that it was done: a Service is not let go while its load balancer stays.
+                break
             is_older = is_older or (sent and not isinstance(step, DeleteLoadBalancer))
         quiet_in = brakes.quiet_in(_now())
         if not quiet_in:
