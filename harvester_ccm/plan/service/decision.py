@@ -53,8 +53,11 @@ from harvester_ccm.plan.service.steps import (
 )
 from harvester_ccm.plan.service.unbooked import booked_twice, keeping_note, plan_taken
 from harvester_ccm.plan.service.vm_lb import plan_vm, wanted_spec
+from harvester_ccm.redaction import one_line, redact_text
 
 NOTHING: Final = ServicePlan()
+CONDITION_LENGTH: Final = 1024
+"""Letters of the condition's message, as many as an Event's."""
 GONE_PATIENCE: Final = 30.0
 """Seconds a load balancer may take to go before we tell that it is being waited for."""
 
@@ -276,9 +279,19 @@ def _condition(plan: ServicePlan, situation: Situation) -> Condition | None:
         keeps = keeping_note(situation) if situation.kept else None
         text = f"The load balancer has address {', '.join(addresses)}" if keeps is None else keeps.message
         return _condition_of(situation, "True", str(Reason.ENSURED), text)
-    if isinstance(outcome, Wait) and _may_be_announced(situation.service):
-        return _condition_of(situation, "False", _camel(outcome.reason), "Harvester is asked for an address")
+    lacks = _lacks(situation.service, addresses)
+    if isinstance(outcome, Wait) and lacks:
+        return _condition_of(situation, "False", _camel(outcome.reason), lacks)
     return None
+
+
+def _lacks(service: Service, addresses: list[str]) -> str:
+    """Return what a Service that waits in silence lacks; empty where nothing has to be said of it yet."""
+    if _may_be_announced(service):
+        return "Harvester is asked for an address"
+    present = service.condition(LOAD_BALANCER_READY)
+    was_ready = present is not None and present.status == "True"
+    return "The Service has no address at the moment" if was_ready and not addresses else ""
 
 
 def _may_be_announced(service: Service) -> bool:
@@ -306,7 +319,7 @@ def _condition_of(situation: Situation, status: str, reason: str, message: str) 
         type=LOAD_BALANCER_READY,
         status=status,
         reason=str(Reason.ADDRESS_NOT_BOOKED) if situation.kept else reason,
-        message=message,
+        message=one_line(redact_text(message))[:CONDITION_LENGTH],
         observed_generation=situation.service.metadata.generation,
         last_transition_time=situation.wall_time,
     )

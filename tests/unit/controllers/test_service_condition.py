@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
+from harvester_ccm.names import LOAD_BALANCER_READY, PRIMARY_SERVICE, SERVICE_FINALIZER
 from tests.worlds.builders import ADDRESS, LB_NAME, allocated, marked, served, service
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, MemoryServer, refused
@@ -209,3 +211,42 @@ async def test_a_hundred_at_once_cost_what_they_did() -> None:
         stored = [program.service(f"web-{number}")["status"]["conditions"][0] for number in range(100)]
         assert {one["status"] for one in stored} == {"True"}
         assert len(guest.writes("/services/")) == 200
+
+
+@jumping_time
+async def test_it_is_not_true_of_a_service_whose_address_was_withdrawn() -> None:
+    primary = served("p", uid="u-p")
+    secondary = service(
+        ports=({"port": 81, "protocol": "TCP", "nodePort": 30081},), annotations={PRIMARY_SERVICE: "shop/p"}
+    )
+    stage = ServiceControllerWorld()
+    for one in (primary, secondary):
+        stage.guest.put(SERVICES, one)
+    stage.harvester.put(LOAD_BALANCERS, allocated(primary, "demo-shop-p-x"))
+    await stage.start()
+    for _ in range(2):
+        await stage.reconcile(KEY)
+    assert said(stage) == [("True", "EnsuredLoadBalancer")]
+    stage.guest.change(SERVICES, KEY, {"metadata": {"annotations": {PRIMARY_SERVICE: None}}})
+    await stage.reconcile(KEY)
+    assert stage.guest.of(SERVICES)[KEY]["status"]["loadBalancer"] in ({}, {"ingress": []}, None)
+    assert [status for status, _ in said(stage)] == ["False"]
+
+
+@jumping_time
+async def test_its_message_is_as_harmless_as_an_events() -> None:
+    hostile = "no\n\x1b[31m password=hunter2" + " and more" * 500
+    stage = await stage_with(service())
+    stage.harvester.fault = lambda call: refused(403, "Forbidden", hostile) if call.verb == "POST" else None
+    for _ in range(3):
+        with suppress(CCMError):
+            await stage.reconcile(KEY)
+    (condition,) = stage.guest.of(SERVICES)[KEY]["status"]["conditions"]
+    assert condition["message"].isprintable()
+    assert "hunter2" not in condition["message"]
+    assert len(condition["message"]) <= 1024
+
+
+def said(stage: ServiceControllerWorld) -> list[tuple[str, str]]:
+    """Return status and reason of the conditions of the Service."""
+    return [(one["status"], one["reason"]) for one in stage.guest.of(SERVICES)[KEY]["status"].get("conditions", [])]
