@@ -198,7 +198,7 @@ class Informer(Generic[ObjectT]):
 
     def list_again(self) -> None:
         """Have the collection listed now, instead of being followed from where it is."""
-        if self._following is not None:
+        if self._following is not None and not self._following.expired():
             self._following.reschedule(asyncio.get_running_loop().time())
 
     async def run(self) -> None:

@@ -141,6 +141,20 @@ async def test_list_that_contradicts_what_was_seen_before_it_is_of_another_past(
 
 
 @jumping_time
+async def test_two_who_ask_for_a_list_at_the_same_moment_get_one() -> None:
+    server = MemoryServer()
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        await asyncio.sleep(1)
+        for _ in range(3):
+            informer.list_again()
+            await asyncio.sleep(0)
+        await asyncio.sleep(1)
+    assert lists(server) == 2
+
+
+@jumping_time
 async def test_collection_is_listed_now_and_then_whatever_the_watch_says() -> None:
     server = MemoryServer()
     informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
