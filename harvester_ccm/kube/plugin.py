@@ -120,7 +120,10 @@ class ExecToken(TokenSource):
 
     async def _output(self, api_version: str) -> bytes:
         """Run the plugin and return what it prints."""
-        output, into = os.pipe()
+        try:
+            output, into = os.pipe()
+        except OSError as error:
+            raise self._failure(error.strerror or error.__class__.__name__) from None
         with FileIO(output) as pipe:
             try:
                 process = await asyncio.create_subprocess_exec(  # the kubeconfig's author chose the program

@@ -65,6 +65,9 @@ class Door:
             task.cancel()
         if shaking:
             await asyncio.wait(shaking)
+            # Their connections are closed by the loop, a moment later.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
 
     def _accept(self) -> None:
         for _ in range(_AT_ONCE):
@@ -109,7 +112,13 @@ class Door:
         self._certificate.refresh()
         task = self._loop.create_task(self._shake_hands(accepted), name="handshake")
         self._shaking[task] = None
-        task.add_done_callback(lambda ended: self._shaking.pop(ended, None))
+        task.add_done_callback(lambda ended: self._end(ended, accepted))
+
+    def _end(self, task: asyncio.Task[None], accepted: socket.socket) -> None:
+        self._shaking.pop(task, None)
+        if task.cancelled():
+            # It may not even have begun.
+            accepted.close()
 
     async def _shake_hands(self, accepted: socket.socket) -> None:
         try:

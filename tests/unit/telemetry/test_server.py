@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
@@ -236,6 +237,8 @@ async def test_sockets_that_never_agree_on_tls_are_counted(scene: RunningServer,
             assert await ended(reader)
     for _, writer in opened:
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def test_malformed_requests_cost_one_log_line(scene: RunningServer) -> None:
@@ -276,6 +279,7 @@ async def speak_1_2(port: int, directory: Path, suites: str) -> str:
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=HOST)
     cipher = writer.get_extra_info("cipher")
     writer.close()
+    await writer.wait_closed()
     return str(cipher[0])
 
 
