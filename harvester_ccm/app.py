@@ -14,7 +14,7 @@ import signal
 import socket
 import uuid
 from collections.abc import Coroutine, Mapping, Sequence
-from functools import partial
+from itertools import permutations
 from typing import Any, Final, Protocol
 
 import structlog
@@ -150,12 +150,14 @@ class Application:
         self._guest_identity = GuestIdentity(guest)
         for reloader in reloaders:
             reloader.on_reload = self._guest_identity.doubt
-        for followed in (self._caches.services, self._vms.nodes):
-            followed.on_rewind(self._guest_identity.doubt)
-        for caches in ((*self._guest_caches, self._caches.config_maps), self._harvester_caches):
-            for cache in caches:
+        for cache in self._guest_caches:
+            cache.on_rewind(self._guest_identity.doubt)
+        of_guest: list[Informer[Any]] = [*self._guest_caches, self._caches.config_maps]
+        of_harvester: list[Informer[Any]] = [*self._harvester_caches]
+        for caches in (of_guest, of_harvester):
+            for noticing, other in permutations(caches, 2):
                 # A server that was restored is so for all that is read from it, also where no version tells.
-                cache.on_rewind(partial(_list_again, *(other for other in caches if other is not cache)))
+                noticing.on_rewind(other.list_again)
         self._runners: list[Runner] = []
         self._observe()
 
@@ -335,11 +337,6 @@ class Application:
         reference = ObjectReference.of(LEASES, lease)
         message = f"{self._elector.identity} {verb}"
         self._recorder.record(reference, "Normal", Reason.LEADER, message, component="cloud-controller-manager")
-
-
-def _list_again(*caches: Informer[Any]) -> None:
-    for cache in caches:
-        cache.list_again()
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

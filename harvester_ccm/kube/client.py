@@ -201,8 +201,7 @@ class ApiClient:
     ) -> T:
         """Change only the named fields, and of lists that belong to many only the named entries; of built-in types."""
         path = resource.path(namespace, name, subresource)
-        answer = await self.request("PATCH", path, body=body, content_type=STRATEGIC_PATCH)
-        return self._read(resource.decode, answer, f"PATCH {path}")
+        return await self._ask(resource, "PATCH", path, body, content_type=STRATEGIC_PATCH)
 
     async def delete(
         self, resource: Resource[T], name: str, *, namespace: str | None = None, uid: str | None = None
@@ -234,9 +233,16 @@ class ApiClient:
                 raise self._unreachable(f"WATCH {path}", error, request_id) from error
 
     async def _ask(
-        self, resource: Resource[T], method: str, path: str, body: object = None, *, fenced: bool = True
+        self,
+        resource: Resource[T],
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        fenced: bool = True,
+        content_type: str = "",
     ) -> T:
-        answer = await self.request(method, path, body=body, fenced=fenced)
+        answer = await self.request(method, path, body=body, fenced=fenced, content_type=content_type)
         return self._read(resource.decode, answer, f"{method} {path}")
 
     async def request(

@@ -110,12 +110,11 @@ class EventRecorder:
         """Have an Event about an object written soon, and log it; returns at once, and what ``record`` does."""
         reference = ObjectReference.of(resource, item)
         later = self.record(reference, event.type, event.reason, event.message, component=component)
-        if later:
-            return later
-        level = log.warning if event.type == "Warning" else log.debug
-        about = {resource.kind.lower(): item.metadata.key}
-        level("told the user", **about, reason=str(event.reason), message=event.message)
-        return 0.0
+        if not later:
+            level = log.warning if event.type == "Warning" else log.debug
+            about = {resource.kind.lower(): item.metadata.key}
+            level("told the user", **about, reason=str(event.reason), message=event.message)
+        return later
 
     async def run(self) -> None:
         """Write queued Events until cancelled."""
