@@ -15,9 +15,9 @@ from harvester_ccm.kube.brakes import (
     MAPS,
     UNDONE_PAUSE,
     Fields,
-    Group,
     Hold,
     Path,
+    WriteGroup,
 )
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NodeReason, Reason
@@ -36,30 +36,30 @@ class _Words:
     advice: str
 
 
-_OF_SERVICES: Final[Mapping[Group, _Words]] = {
-    Group.STATUS: _Words(
+_OF_SERVICES: Final[Mapping[WriteGroup, _Words]] = {
+    WriteGroup.STATUS: _Words(
         "status of this Service",
         "Is another load balancer controller on (K3s ServiceLB, MetalLB, Cilium), or another cloud controller manager? "
         "Switch it off, or give the Service to one of them with loadBalancerClass",
     ),
-    Group.METADATA: _Words(
+    WriteGroup.METADATA: _Words(
         "Service", "Take it out of what is applied again and again (in GitOps: have this difference ignored)"
     ),
-    Group.OBJECT: _Words(
+    WriteGroup.OBJECT: _Words(
         "load balancer in Harvester",
         "Is there another cluster of this name, or a copy of this one? Give each its own --cluster-name",
     ),
-    Group.EXISTENCE: _Words(
+    WriteGroup.EXISTENCE: _Words(
         "namespace of the VMs in Harvester", "Look for whoever deletes load balancers there, also in another cluster"
     ),
 }
-_OF_NODES: Final[Mapping[Group, _Words]] = {
-    Group.STATUS: _Words(
+_OF_NODES: Final[Mapping[WriteGroup, _Words]] = {
+    WriteGroup.STATUS: _Words(
         "addresses of this Node",
         "Is the kubelet run without --cloud-provider=external, or is another cloud controller manager on, such as the "
         "one of K3s (--disable-cloud-controller switches it off)?",
     ),
-    Group.METADATA: _Words(
+    WriteGroup.METADATA: _Words(
         "Node", "Is there another cloud controller manager, or something else that labels or taints Nodes?"
     ),
 }
@@ -67,7 +67,7 @@ _OF_NODES: Final[Mapping[Group, _Words]] = {
 
 def service_event(hold: Hold, writers: Sequence[str]) -> EventMessage:
     """Return what to tell of a write for a Service that is held back."""
-    if hold.group is not Group.MAKING:
+    if hold.group is not WriteGroup.MAKING:
         return EventMessage("Warning", Reason.CONTESTED, _text(hold, _OF_SERVICES[hold.group], writers))
     text = (
         f"Load balancers of this Service were created and deleted {MADE_AT_ONCE} times in a row, so each further "

@@ -22,7 +22,7 @@ from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden, Invalid, NotFound, ServerError
-from harvester_ccm.kube.brakes import Brakes, Group, Hold, soonest
+from harvester_ccm.kube.brakes import Brakes, Hold, WriteGroup, soonest
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, wall_time
 from harvester_ccm.kube.informer import Informer
@@ -343,9 +343,9 @@ class ServiceController:
     async def _writers(self, situation: Situation, hold: Hold) -> tuple[str, ...]:
         """Return who writes what is undone, where that can be known: not of what is gone."""
         own = situation.match.lb
-        if hold.group is Group.OBJECT and own is not None:
+        if hold.group is WriteGroup.OBJECT and own is not None:
             return await ask_writers(self._harvester, self._load_balancers.resource, own.metadata, hold.path)
-        if hold.group in (Group.STATUS, Group.METADATA):
+        if hold.group in (WriteGroup.STATUS, WriteGroup.METADATA):
             return await ask_writers(self._guest, SERVICES, situation.service.metadata, hold.path)
         return ()
 

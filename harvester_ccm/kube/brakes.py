@@ -76,7 +76,7 @@ def written_fields(body: Document, present: Fields, *, whole: bool = False) -> F
     return {path: value for path, value in wanted.items() if present.get(path) != value} | removed
 
 
-class Group(Enum):
+class WriteGroup(Enum):
     """What is braked by itself: whoever rewrites one of these keeps no other from being right."""
 
     STATUS = "status"
@@ -90,14 +90,14 @@ class Group(Enum):
     """Creations and deletions, undone or not."""
 
 
-_ALLOWANCES: Final = {Group.EXISTENCE: (GONE_AT_ONCE, UNDONE_PAUSE), Group.MAKING: (MADE_AT_ONCE, MADE_PAUSE)}
+_ALLOWANCES: Final = {WriteGroup.EXISTENCE: (GONE_AT_ONCE, UNDONE_PAUSE), WriteGroup.MAKING: (MADE_AT_ONCE, MADE_PAUSE)}
 
 
 @dataclass(frozen=True)
 class Hold:
     """A write that has to wait."""
 
-    group: Group
+    group: WriteGroup
     seconds: float
     undone: Fields
     """What somebody else keeps writing, as it is now; nothing where the writes alone were too many."""
@@ -113,7 +113,7 @@ class Release:
     """What may be sent of a request now."""
 
     body: Document
-    parts: tuple[tuple[Group, Fields], ...]
+    parts: tuple[tuple[WriteGroup, Fields], ...]
     """What it writes."""
     before: Fields
     holds: tuple[Hold, ...]
@@ -128,8 +128,8 @@ class Release:
 class _Brake:
     """What is remembered of the writes of one group."""
 
-    def __init__(self, group: Group) -> None:
-        self.counts_all = group is Group.MAKING
+    def __init__(self, group: WriteGroup) -> None:
+        self.counts_all = group is WriteGroup.MAKING
         self.allowance = Allowance(*_ALLOWANCES.get(group, (UNDONE_AT_ONCE, UNDONE_PAUSE)))
         self.told = False
         self.wished: dict[Path, object] = {}
@@ -148,7 +148,7 @@ class Brakes:
     """The brakes of one object of a user, and of what is made for it."""
 
     def __init__(self) -> None:
-        self._brakes = {group: _Brake(group) for group in Group}
+        self._brakes = {group: _Brake(group) for group in WriteGroup}
 
     def release(self, method: str, name: str, body: Document, present: Document, now: float) -> Release:
         """Return what may be sent of a request; ``present`` is the object that it is about, as it is."""
@@ -176,9 +176,9 @@ class Brakes:
             if brake.counts_all or brake.undone(written, release.before):
                 brake.allowance.take(now)
             brake.wished |= written
-            if group is Group.EXISTENCE:
+            if group is WriteGroup.EXISTENCE:
                 # Another object has the name now, or none.
-                self._brakes[Group.OBJECT].left.clear()
+                self._brakes[WriteGroup.OBJECT].left.clear()
             brake.left |= {path: (after or written).get(path) for path in written}
 
     def quiet_in(self, now: float) -> float:
@@ -196,29 +196,29 @@ class Brakes:
         """Take note that the user knows."""
         self._brakes[hold.group].told = True
 
-    def _hold(self, group: Group, written: Fields, present: Fields, now: float) -> Hold | None:
+    def _hold(self, group: WriteGroup, written: Fields, present: Fields, now: float) -> Hold | None:
         brake = self._brakes[group]
         undone, seconds = brake.undone(written, present), brake.allowance.turn_in(now)
         return Hold(group, seconds, undone) if seconds and (undone or brake.counts_all) else None
 
 
-def _written(method: str, name: str, body: Document, before: Fields) -> Iterator[tuple[Group, Fields]]:
+def _written(method: str, name: str, body: Document, before: Fields) -> Iterator[tuple[WriteGroup, Fields]]:
     match method:
         case "PATCH":
-            for group in (Group.STATUS, Group.METADATA):
+            for group in (WriteGroup.STATUS, WriteGroup.METADATA):
                 content = {part: one for part, one in body.items() if _group_of(part) is group}
                 written = written_fields(content, before)
                 if written:
                     yield group, written
         case "PUT":
-            yield Group.OBJECT, written_fields(body, before, whole=True)
+            yield WriteGroup.OBJECT, written_fields(body, before, whole=True)
         case _:
-            yield Group.EXISTENCE, {(name,): "there" if method == "POST" else None}
-            yield Group.MAKING, {}
+            yield WriteGroup.EXISTENCE, {(name,): "there" if method == "POST" else None}
+            yield WriteGroup.MAKING, {}
 
 
-def _group_of(part: str) -> Group:
-    return Group.STATUS if part == "status" else Group.METADATA
+def _group_of(part: str) -> WriteGroup:
+    return WriteGroup.STATUS if part == "status" else WriteGroup.METADATA
 
 
 def soonest(seconds: Iterable[float | None]) -> float | None:

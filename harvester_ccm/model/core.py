@@ -58,7 +58,7 @@ class LoadBalancerStatus(Model, frozen=True, kw_only=True):
     ingress: tuple[Ingress, ...] = ()
 
 
-class Condition(Model, frozen=True, kw_only=True):
+class ServiceCondition(Model, frozen=True, kw_only=True):
     """Entry of ``status.conditions``; there is one of each type."""
 
     type: str = ""
@@ -73,7 +73,7 @@ class ServiceStatus(Model, frozen=True, kw_only=True):
     """``status`` of a Service."""
 
     load_balancer: LoadBalancerStatus = LoadBalancerStatus()
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ServiceCondition, ...] = ()
 
 
 class Service(Object, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class Service(Object, frozen=True, kw_only=True):
         """The addresses in the status, in order."""
         return tuple(entry.ip for entry in self.status.load_balancer.ingress if entry.ip)
 
-    def condition(self, type_: str) -> Condition | None:
+    def condition(self, type_: str) -> ServiceCondition | None:
         """Return the condition of a type, or None."""
         return next((one for one in self.status.conditions if one.type == type_), None)
 

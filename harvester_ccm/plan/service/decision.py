@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from harvester_ccm.model.core import Condition, Service
+from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import DHCP_ADDRESS, LOAD_BALANCER_READY, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
@@ -260,7 +260,7 @@ def _lacks_nothing(situation: Situation, event: EventMessage) -> bool:
     return event.reason in _OF_ALL and bool(situation.service.addresses) and not situation.scope.leaving
 
 
-def _condition(plan: ServicePlan, situation: Situation) -> Condition | None:
+def _condition(plan: ServicePlan, situation: Situation) -> ServiceCondition | None:
     """Return what the condition should say after a plan; None for what it says now."""
     changes = [step.change for step in plan.steps if isinstance(step, ChangeService)]
     if any(change.finalizer is False for change in changes):
@@ -313,9 +313,9 @@ def _obstacle(plan: ServicePlan) -> EventMessage | None:
     return next((one for one in reversed(warnings) if one.reason not in beside), None)
 
 
-def _condition_of(situation: Situation, status: str, reason: str, message: str) -> Condition:
+def _condition_of(situation: Situation, status: str, reason: str, message: str) -> ServiceCondition:
     """Return our condition; by its reason the next start knows that the Service keeps an address of the user."""
-    return Condition(
+    return ServiceCondition(
         type=LOAD_BALANCER_READY,
         status=status,
         reason=str(Reason.ADDRESS_NOT_BOOKED) if situation.kept else reason,

@@ -13,7 +13,7 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES, Condition, EndpointSlice, Ingress, Service
+from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES, EndpointSlice, Ingress, Service, ServiceCondition
 from harvester_ccm.model.harvester import LoadBalancer, load_balancers_in
 from harvester_ccm.model.meta import Resource
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
@@ -36,11 +36,11 @@ class ServiceChange:
     """True: ours must be there; False: it must not; None: leave it."""
     ingress: tuple[Ingress, ...] | None = None
     """The whole ``status.loadBalancer.ingress``; None: leave it."""
-    condition: Condition | None = None
+    condition: ServiceCondition | None = None
     """What our condition should say; ``REMOVED``: it must not be there; None: leave it."""
 
 
-REMOVED: Final = Condition(type=LOAD_BALANCER_READY)
+REMOVED: Final = ServiceCondition(type=LOAD_BALANCER_READY)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def strategic(body: Mapping[str, object]) -> dict[str, object]:
     return {**body, "metadata": {**metadata, "$deleteFromPrimitiveList/finalizers": [SERVICE_FINALIZER]}}
 
 
-def _condition_patch(current: Condition | None, wanted: Condition | None) -> dict[str, object] | None:
+def _condition_patch(current: ServiceCondition | None, wanted: ServiceCondition | None) -> dict[str, object] | None:
     """Return the entry of the list of conditions that changes ours; None when it is that way already."""
     if wanted is None or wanted == REMOVED:
         return {"$patch": "delete", "type": REMOVED.type} if wanted is not None and current is not None else None

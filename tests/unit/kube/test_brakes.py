@@ -14,8 +14,8 @@ from harvester_ccm.kube.brakes import (
     UNDONE_PAUSE,
     Brakes,
     Fields,
-    Group,
     Hold,
+    WriteGroup,
     fields_of,
     written_fields,
 )
@@ -42,7 +42,7 @@ def test_a_write_that_is_undone_is_repeated_some_times_and_then_waits() -> None:
         False,
     ]
     (hold,) = brakes.release("PATCH", "x", OURS, THEIRS, 1.0).holds
-    assert hold == Hold(Group.STATUS, UNDONE_PAUSE - 1, {("status", "addresses"): ["b"]})
+    assert hold == Hold(WriteGroup.STATUS, UNDONE_PAUSE - 1, {("status", "addresses"): ["b"]})
     assert send(brakes, UNDONE_PAUSE, OURS, THEIRS, OURS)
     assert not send(brakes, UNDONE_PAUSE, OURS, THEIRS, OURS)
 
@@ -81,9 +81,9 @@ def test_only_the_group_that_is_undone_waits() -> None:
     for _ in range(UNDONE_AT_ONCE + 1):
         send(brakes, 0.0, body, there, body)
     release = brakes.release("PATCH", "x", body, {**there, **THEIRS}, 0.0)
-    assert [hold.group for hold in release.holds] == [Group.METADATA]
+    assert [hold.group for hold in release.holds] == [WriteGroup.METADATA]
     assert release.body == OURS
-    assert [group for group, _ in release.parts] == [Group.STATUS]
+    assert [group for group, _ in release.parts] == [WriteGroup.STATUS]
     assert brakes.release("PATCH", "x", body, there, 0.0).empty
 
 
@@ -109,7 +109,7 @@ def test_what_vanished_is_made_again_some_times_and_then_waits() -> None:
     sent = [send(brakes, 0.0, {}, {}, {}, "POST") for _ in range(9)]
     assert sent.count(True) == 1 + GONE_AT_ONCE
     (hold,) = brakes.release("POST", "x", {}, {}, 0.0).holds
-    assert (hold.group, hold.undone) == (Group.EXISTENCE, {("x",): None})
+    assert (hold.group, hold.undone) == (WriteGroup.EXISTENCE, {("x",): None})
 
 
 def test_what_is_made_and_deleted_by_our_own_wish_has_an_allowance() -> None:
@@ -117,7 +117,7 @@ def test_what_is_made_and_deleted_by_our_own_wish_has_an_allowance() -> None:
     sent = [send(brakes, 0.0, {}, {}, {}, method) for method in ("POST", "DELETE") * 5]
     assert sent.count(True) == MADE_AT_ONCE
     (hold,) = brakes.release("DELETE", "x", {}, {}, 2.0).holds
-    assert hold == Hold(Group.MAKING, MADE_PAUSE - 2, {})
+    assert hold == Hold(WriteGroup.MAKING, MADE_PAUSE - 2, {})
 
 
 def test_of_another_object_of_the_name_nothing_is_known() -> None:
