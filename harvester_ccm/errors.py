@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 MAX_MESSAGE = 1024
 """Longest server message that is kept, in characters."""
@@ -43,11 +44,51 @@ class CredentialError(CCMError):
 
 
 class Unreachable(CCMError):
-    """Raised when an API server gave no HTTP answer: refused, timed out, name or TLS failure."""
+    """Raised when an API server gave no HTTP answer: timed out, broken, or for the reason of a class below."""
+
+    meaning: ClassVar[str] = "cannot be reached"
+    """What is the matter; goes on after the name of the server."""
+    remedy: ClassVar[str] = (
+        "Check firewalls and routes from the nodes to the address of Harvester's API, and that the server in the "
+        "cloud-config is that address"
+    )
+    """What to do about it where the server is Harvester."""
+
+
+class HostUnknown(Unreachable):
+    """Raised when the name of an API server's host has no address."""
+
+    meaning = "cannot be reached, because the name of its host has no address"
+    remedy = "Check the name in the cloud-config and the DNS servers of the nodes, or put Harvester's VIP in its place"
+
+
+class ConnectionRefused(Unreachable):
+    """Raised when an API server's host says that nobody listens on that port."""
+
+    meaning = "cannot be reached, because nobody listens at its address"
+    remedy = (
+        "Check that Harvester is up, and that address and port of the server in the cloud-config are those of its API "
+        "(usually https://HARVESTER-VIP:6443)"
+    )
+
+
+class NotTrusted(Unreachable):
+    """Raised when a server answered and TLS with it failed: another certificate than the credential is for."""
+
+    meaning = "answers with a certificate that does not fit the cloud-config"
+    remedy = (
+        "Either the address is not Harvester's, or the cloud-config is old: make it again with generate_addon.sh "
+        "--server https://HARVESTER-VIP:6443"
+    )
 
 
 class UnexpectedAnswer(Unreachable):
     """Raised when the answer is not what a Kubernetes API server sends, a login page for example."""
+
+    meaning = "gives an answer that is not that of a Kubernetes API server"
+    remedy = (
+        "Check that the server in the cloud-config is Harvester's API, and what stands in between (a proxy, a login)"
+    )
 
 
 class WatchSilent(Unreachable):

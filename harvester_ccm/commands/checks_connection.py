@@ -12,7 +12,6 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 
 from harvester_ccm.commands.clusters import Asked, ask
@@ -20,9 +19,12 @@ from harvester_ccm.commands.rights import GUEST, HARVESTER, who_am_i
 from harvester_ccm.errors import (
     ApiError,
     CCMError,
+    ConnectionRefused,
     CredentialError,
     Forbidden,
+    HostUnknown,
     NotServed,
+    NotTrusted,
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
@@ -168,9 +170,7 @@ def _server_checks(credentials: Credentials, where: str, asked: Asked[Version]) 
         case UnexpectedAnswer():
             advice = "Check the address, and what stands in between: a proxy or a login page"
             return [row(Result.FAILED, f"{server}: {text}", advice)]
-        case Unreachable(
-            __cause__=aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError()
-        ):
+        case NotTrusted():
             advice = (
                 "The certificate of this server does not fit certificate-authority-data or the host name in "
                 f"{credentials.origin}. Check that the address leads to the right cluster; then take over the "
@@ -178,17 +178,24 @@ def _server_checks(credentials: Credentials, where: str, asked: Asked[Version]) 
             )
             return [row(Result.OK, f"{server} answers"), tls(Result.FAILED, text, advice)]
         case Unreachable():
-            advice = (
-                "Check the address, DNS, firewalls and routes from the nodes to this server"
-                if credentials.proxy is None
-                else "The connection goes through a proxy (proxy-url or HTTPS_PROXY); check it, and NO_PROXY"
-            )
+            advice = _UNREACHED.get(type(asked.error), _UNREACHED[Unreachable])
+            if credentials.proxy is not None:
+                advice = "The connection goes through a proxy (proxy-url or HTTPS_PROXY); check it, and NO_PROXY"
             return [row(Result.FAILED, text if server in text else f"{server}: {text}", advice)]
         case ApiError(answer=answer) if not isinstance(asked.error, Unauthorized | Forbidden):
             advice = "Check that the address is that of a Kubernetes API server, and that it is well"
             return [row(Result.FAILED, f"{server} answers with HTTP status {answer.status}: {text}", advice)]
     version = f", Kubernetes {asked.answer.git_version}" if asked.answer else ""
     return [row(Result.OK, f"{server} answers{version}"), tls(*_tls_verdict(credentials))]
+
+
+_UNREACHED: Final[Mapping[type[Unreachable], str]] = {
+    HostUnknown: "Check the name in the kubeconfig and the DNS servers of the nodes, or put an IP address in its place",
+    ConnectionRefused: "The host is there and nobody listens on that port. Check address and port, and that the API "
+    "server runs",
+    Unreachable: "Check the address, firewalls and routes from the nodes to this server",
+}
+"""What to do about a server that gives no answer."""
 
 
 def _tls_verdict(credentials: Credentials) -> tuple[Result, str, str]:

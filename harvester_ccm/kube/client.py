@@ -46,7 +46,7 @@ from harvester_ccm.kube.collection import (
 )
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.fence import WriteFence
-from harvester_ccm.kube.session import Session, describe_connection_error
+from harvester_ccm.kube.session import Session, connection_fault, describe_connection_error
 from harvester_ccm.model.meta import Resource
 
 T = TypeVar("T")
@@ -389,7 +389,7 @@ class ApiClient:
     def _unreachable(self, request: str, error: Exception, request_id: str) -> Unreachable:
         detail = describe_connection_error(error, limit=self._patience)
         log.debug("request failed", cluster=self.cluster, request=request, detail=detail, request_id=request_id)
-        unreachable = Unreachable(f"{self._credentials.server}: {detail} ({request})")
+        unreachable = connection_fault(error)(f"{self._credentials.server}: {detail} ({request})")
         unreachable.request_id = request_id
         return unreachable
 

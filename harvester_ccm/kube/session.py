@@ -13,6 +13,7 @@ from typing import Final
 import aiohttp
 
 from harvester_ccm import __version__
+from harvester_ccm.errors import ConnectionRefused, HostUnknown, NotTrusted, Unreachable
 
 AGENT: Final = "harvester-ccm"
 """Name of this program in requests; API servers keep it as the manager of the fields that it writes."""
@@ -65,6 +66,21 @@ class Session:
 
     def _left(self) -> list[socket.socket]:
         return [one for one in self._sockets if one.fileno() >= 0]
+
+
+def connection_fault(error: BaseException) -> type[Unreachable]:
+    """Return the class of a failed connection: each has another remedy."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError():
+            return NotTrusted
+        case aiohttp.ClientProxyConnectionError():
+            # What is wrong with the proxy says nothing about the server.
+            return Unreachable
+        case aiohttp.ClientConnectorDNSError():
+            return HostUnknown
+        case aiohttp.ClientConnectorError() if isinstance(error.os_error, ConnectionRefusedError):
+            return ConnectionRefused
+    return Unreachable
 
 
 def describe_connection_error(error: BaseException, *, limit: float) -> str:

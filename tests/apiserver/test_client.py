@@ -23,9 +23,12 @@ from harvester_ccm.errors import (
     ApiError,
     CCMError,
     Conflict,
+    ConnectionRefused,
     Forbidden,
+    HostUnknown,
     Invalid,
     NotFound,
+    NotTrusted,
     ServerError,
     Throttled,
     Unauthorized,
@@ -209,7 +212,7 @@ async def test_answer_of_something_else_than_an_api_server_is_said_to_be_that(
 async def test_connection_that_is_refused(client: ApiClient, guest_proxy: FaultProxy) -> None:
     await guest_proxy.down()
 
-    with pytest.raises(Unreachable) as caught:
+    with pytest.raises(ConnectionRefused) as caught:
         await client.get(NAMESPACES, "default")
 
     assert str(caught.value) == (
@@ -275,7 +278,7 @@ async def test_certificate_that_is_not_trusted(
         if trusted:
             credentials = replace(credentials, tls=ssl.create_default_context(cafile=authority.ca_file))
         async with ApiClient(credentials, cluster="guest") as client:
-            with pytest.raises(Unreachable, match=f"the server's certificate is not trusted: ({message})"):
+            with pytest.raises(NotTrusted, match=f"the server's certificate is not trusted: ({message})"):
                 await client.get(NAMESPACES, "default")
 
 
@@ -288,13 +291,20 @@ async def test_server_without_tls_and_proxy_that_refuses(client: ApiClient) -> N
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         await client.use(replace(client.credentials, server=f"https://{address}"))
-        with pytest.raises(Unreachable, match="connection failed: no TLS with this server: wrong version number"):
+        with pytest.raises(NotTrusted, match="connection failed: no TLS with this server: wrong version number"):
             await client.get(NAMESPACES, "default")
         await client.use(replace(client.credentials, proxy=f"http://{address}"))
         with pytest.raises(Unreachable, match="the proxy refused the connection: HTTP status 400"):
             await client.get(NAMESPACES, "default")
 
-    with pytest.raises(Unreachable, match="connection to the proxy failed: Connection refused"):
+    with pytest.raises(Unreachable, match="connection to the proxy failed: Connection refused") as caught:
+        await client.get(NAMESPACES, "default")
+    assert not isinstance(caught.value, ConnectionRefused)
+
+
+async def test_host_without_an_address(client: ApiClient) -> None:
+    await client.use(replace(client.credentials, server="https://harvester.invalid:6443"))
+    with pytest.raises(HostUnknown, match="the host name cannot be resolved"):
         await client.get(NAMESPACES, "default")
 
 

@@ -62,7 +62,7 @@ def harvester_note(error: CCMError, *, action: str, namespace: str) -> EventMess
         case Unauthorized() | CredentialError():
             text, subject = f"does not accept the credential in the cloud-config; renew it: {error}", "credential"
         case Unreachable():
-            text, subject = f"cannot be reached; trying again: {error}", "unreachable"
+            text, subject = f"{error.meaning}; this is tried again by itself. {error.remedy}: {error}", "unreachable"
         case NotServed():
             text, subject = f"does not know how to {action}; is the cloud-config's server a Harvester? {error}", "kind"
         case _:

@@ -218,7 +218,11 @@ def _unavailable_text(error: CCMError | None) -> str:
         case None:
             return "Harvester has not answered yet"
         case Unauthorized():
-            return "Harvester does not accept the credential in the cloud-config; renew it"
+            return (
+                "Harvester does not accept the token in the cloud-config (401). Make a new one (generate_addon.sh "
+                "--rotate, run against Harvester) and put it in the place of the old one, in Secret "
+                "kube-system/cloud-config or the file; no restart is needed, and addresses that are there keep working"
+            )
         case Forbidden():
             return (
                 f"The credential in the cloud-config lacks a right in Harvester: {error}. Bind the ClusterRole "
@@ -237,10 +241,7 @@ def _fault(error: CCMError) -> str:
     """Return what a fault means that may pass by itself, and where to look if it does not."""
     match error:
         case Unreachable():
-            return (
-                "Harvester cannot be reached; this is tried again by itself. Check that the nodes reach the address of "
-                "Harvester's API, and that the server in the cloud-config is that address"
-            )
+            return f"Harvester {error.meaning}; this is tried again by itself. {error.remedy}"
         case CredentialError():
             return "Harvester cannot be reached"
         case NotFound():

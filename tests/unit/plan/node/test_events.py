@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harvester_ccm.errors import CCMError, CredentialError, Unreachable
+from harvester_ccm.errors import CCMError, ConnectionRefused, CredentialError, HostUnknown, NotTrusted, Unreachable
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NodeReason
 from harvester_ccm.plan.node.events import harvester_note, new_events
@@ -51,6 +51,9 @@ def test_told_again_when_it_comes_back() -> None:
         pytest.param(answered(401, "Unauthorized"), "HARVESTER_UNAVAILABLE", "renew it", id="401"),
         pytest.param(CredentialError("no token"), "HARVESTER_UNAVAILABLE", "credential", id="credential unusable"),
         pytest.param(Unreachable("timed out"), "HARVESTER_UNAVAILABLE", "cannot be reached", id="time-out"),
+        pytest.param(HostUnknown("x"), "HARVESTER_UNAVAILABLE", "the DNS servers of the nodes", id="DNS"),
+        pytest.param(ConnectionRefused("x"), "HARVESTER_UNAVAILABLE", "address and port of the server", id="refused"),
+        pytest.param(NotTrusted("x"), "HARVESTER_UNAVAILABLE", "or the cloud-config is old", id="TLS"),
         pytest.param(answered(404, "no such kind"), "HARVESTER_UNAVAILABLE", "is the cloud-config's server", id="404"),
         pytest.param(answered(500, "boom"), "HARVESTER_UNAVAILABLE", "failed to list VirtualMachines", id="500"),
     ],
