@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Final
 
 import structlog
@@ -34,11 +34,8 @@ from harvester_ccm.flags import (
     wants_full_help,
 )
 from harvester_ccm.logs import configure_logging
+from harvester_ccm.names import PROGRAM, PROGRAM_NAMES
 from harvester_ccm.redaction import one_line
-
-PROGRAM: Final = "harvester-ccm"
-PROGRAM_NAMES: Final = (PROGRAM, "harvester-cloud-provider")
-"""Names the program is installed under; the second is the one that existing charts call."""
 
 EXIT_OK: Final = 0
 EXIT_FAILURE: Final = 1
@@ -54,6 +51,7 @@ def main(
     environment: Mapping[str, str] | None = None,
     *,
     commands: Sequence[Command] = COMMANDS,
+    proc: Path = Path("/proc"),
 ) -> int:
     """Run the program and return its exit code. ``argv`` includes the program's name."""
     program, *words = sys.argv if argv is None else argv
@@ -63,6 +61,7 @@ def main(
         program=name if name in PROGRAM_NAMES else PROGRAM,
         words=tuple(words[1:] if command else words),
         environment=os.environ if environment is None else environment,
+        proc=proc,
     )
     try:
         return command.run(invocation) if command else _run(invocation, commands)

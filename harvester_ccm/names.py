@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
+PROGRAM: Final = "harvester-ccm"
+PROGRAM_NAMES: Final = (PROGRAM, "harvester-cloud-provider")
+"""Names the program is installed under; the second is the one that existing charts call."""
 PREFIX: Final = "cloudprovider.harvesterhci.io/"
 """Prefix of the keys by which users talk to this program."""
 

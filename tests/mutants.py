@@ -83,6 +83,21 @@ MUTANTS: Final = (
         "if condition is not None and not condition.reason:",
         NOT_BOOKED_TESTS,
     ),
+    # What commands go by.
+    Mutant(
+        "a command goes by the flags of a program in another container",
+        "commands/beside.py",
+        "_program(first) if not (home and there) or home == there else None",
+        "_program(first)",
+        "commands/test_beside.py",
+    ),
+    Mutant(
+        "a command chooses between two running programs",
+        "commands/beside.py",
+        "return programs[0] if len(programs) == 1 else None",
+        "return programs[0] if programs else None",
+        "commands/test_beside.py",
+    ),
     # What the Service controller does.
     Mutant(
         "a load balancer is made for a Service that is gone",

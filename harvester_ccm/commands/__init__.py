@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 EXIT_OK: Final = 0
@@ -29,6 +30,8 @@ class Invocation:
     words: tuple[str, ...]
     """Arguments, without a command's name."""
     environment: Mapping[str, str]
+    proc: Path = Path("/proc")
+    """Where the processes are seen among which the running program may be."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import structlog
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE, Invocation
+from harvester_ccm.commands.beside import RunningProgram, find_program, with_defaults
 from harvester_ccm.commands.render import Output
 from harvester_ccm.config import LoggingSettings, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError
@@ -29,9 +30,9 @@ from harvester_ccm.flags import (
     parse_command_line,
 )
 from harvester_ccm.logs import DEBUG_VERBOSITY, configure_logging
+from harvester_ccm.names import PROGRAM
 from harvester_ccm.redaction import one_line, redact_text
 
-PROGRAM: Final = "harvester-ccm"
 EXIT_INTERRUPTED: Final = 130
 """What shells report for a program that was ended with Ctrl-C."""
 
@@ -89,6 +90,8 @@ class Call:
     settings: Settings
     environment: Mapping[str, str]
     output: Output
+    beside: RunningProgram | None = None
+    """The running program in whose container the command was called."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +120,12 @@ def perform(invocation: Invocation, manual: Manual) -> int:
             sys.stdout.write(_help(invocation, manual))
             return EXIT_OK
         as_json = _as_json(flags, manual.scripted(flags))
+        beside = find_program(invocation.environment, invocation.proc)
+        flags = with_defaults(flags, beside)
         settings = build_settings(flags, invocation.environment, offline=manual.offline(flags))
         _quiet(settings.logging)
         output = Output(sys.stdout, as_json=as_json)
-        code = manual.action(Call(flags.arguments, flags, settings, invocation.environment, output))
+        code = manual.action(Call(flags.arguments, flags, settings, invocation.environment, output, beside))
         return code if isinstance(code, int) else asyncio.run(code)
     except ConfigurationError as error:
         _report(error.problems)

@@ -37,7 +37,11 @@ def command_help(
     if own:
         entries = "\n".join(_entry(_title(flag), _help_meaning(flag), width) for flag in own)
         blocks.append(f"Flags of this command:\n{entries}")
-    blocks.append(_wrap(f"All flags of the program are accepted too; {program} --help lists them.", width, ""))
+    beside = (
+        f"All flags of the program are accepted too; {program} --help lists them. In the pod of the program, those "
+        "that it runs with are the defaults."
+    )
+    blocks.append(_wrap(beside, width, ""))
     return "\n\n".join(blocks) + "\n"
 
 

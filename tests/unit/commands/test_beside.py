@@ -1,0 +1,141 @@
+"""Commands go by the flags of the program in whose container they are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harvester_ccm.cli import main
+from harvester_ccm.commands.beside import find_program, with_defaults
+from harvester_ccm.flags import FLAGS, Grammar, parse_command_line
+from harvester_ccm.plan.service.ownership import load_balancer_name
+from tests.unit.commands import objects
+from tests.unit.commands.conftest import Writer
+
+PROGRAM = ("/opt/harvester-ccm/bin/python3", "/usr/bin/harvester-cloud-provider")
+POD = {"KUBERNETES_SERVICE_HOST": "10.53.0.1"}
+HERE, ELSEWHERE = "mnt:[4026531841]", "mnt:[4026532999]"
+ARGUMENTS = Grammar(FLAGS, takes_arguments=True)
+
+
+class Proc:
+    """A directory like /proc."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.process("self", "harvester-ccm", "explain")
+
+    def process(self, name: str, *words: str, mount: str = HERE) -> None:
+        """Add a process; ``mount`` names its mount namespace, empty for one that may not be looked at."""
+        directory = self.root / name
+        (directory / "ns").mkdir(parents=True)
+        (directory / "cmdline").write_bytes(b"".join(f"{word}\0".encode() for word in words))
+        if mount:
+            (directory / "ns" / "mnt").symlink_to(mount)
+
+    def cluster(self, **environment: str) -> str | None:
+        """Return the --cluster-name of the program that is found; None when none is."""
+        found = find_program(environment, self.root)
+        return found.flags.text("cluster-name") if found else None
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    """A directory like /proc, with this command in it."""
+    return Proc(tmp_path / "proc")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        (*PROGRAM, "--cluster-name=demo"),
+        ("python3", "-m", "harvester_ccm", "--cluster-name", "demo"),
+        ("python3.13", "-u", "/usr/local/bin/harvester-ccm", "--v=5", "--cluster-name=demo"),
+        ("harvester-cloud-provider", "--cluster-name=demo", "--former-cluster-name="),
+    ],
+)
+def test_process_1_is_the_program(proc: Proc, line: tuple[str, ...]) -> None:
+    proc.process("1", *line)
+    assert proc.cluster() == "demo"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("",),
+        (),
+        ("/pause",),
+        ("/bin/sh", "-c", "harvester-cloud-provider --cluster-name=demo"),
+        ("tini", "--", "harvester-cloud-provider", "--cluster-name=demo"),
+        ("harvester-cloud-controller-manager", "--cluster-name=demo"),
+        ("vi", "harvester-ccm", "--cluster-name=demo"),
+        ("python3", "-m", "harvester_ccm.telemetry.issuer"),
+        (*PROGRAM, "preflight", "--cluster-name=demo"),
+        (*PROGRAM, "--no-such-flag", "--cluster-name=demo"),
+    ],
+)
+def test_process_1_is_something_else(proc: Proc, line: tuple[str, ...]) -> None:
+    proc.process("1", *line)
+    assert proc.cluster() is None
+
+
+def test_process_1_that_is_gone_is_none(proc: Proc) -> None:
+    assert proc.cluster() is None
+
+
+def test_the_first_process_of_another_container_is_not_ours(proc: Proc) -> None:
+    proc.process("1", *PROGRAM, "--cluster-name=demo", mount=ELSEWHERE)
+    assert proc.cluster(**POD) is None
+
+
+def test_namespaces_that_may_not_be_seen_do_not_hide_process_1(proc: Proc) -> None:
+    proc.process("1", *PROGRAM, "--cluster-name=demo", mount="")
+    assert proc.cluster() == "demo"
+
+
+@pytest.mark.parametrize("first", [("/pause",), ("/bin/sh", "/start.sh"), ("tini", "--", *PROGRAM)])
+def test_behind_another_process_1_the_program_of_our_container_is_found_in_a_pod(
+    proc: Proc, first: tuple[str, ...]
+) -> None:
+    """A shared process namespace shows all containers of the pod, --pid=host all of the node."""
+    proc.process("1", *first, mount=ELSEWHERE)
+    proc.process("7", *PROGRAM, "--cluster-name=demo")
+    proc.process("8", "harvester-ccm", "explain", "service", "shop/web")
+    proc.process("9", *PROGRAM, "--cluster-name=another", mount=ELSEWHERE)
+    assert proc.cluster(**POD) == "demo"
+    assert proc.cluster() is None  # not in a pod, where programs may run for several clusters
+
+
+def test_there_is_no_choice_between_two_programs(proc: Proc) -> None:
+    proc.process("1", "/pause")
+    proc.process("7", *PROGRAM, "--cluster-name=demo")
+    proc.process("8", *PROGRAM, "--cluster-name=other")
+    assert proc.cluster(**POD) is None
+
+
+def test_the_command_line_comes_first_and_the_log_is_the_commands_own(proc: Proc, tmp_path: Path) -> None:
+    given = ("--cluster-name=demo", "--former-cluster-name=old", "--management-network=default/lan", "--v=5")
+    proc.process("1", *PROGRAM, *given, "--cloud-config=/from/the/program", "--logging-format=json")
+    flags = parse_command_line(("service", "--cluster-name=other", "--former-cluster-name=older"), ARGUMENTS)
+    taken = with_defaults(flags, find_program({}, proc.root), tmp_path / "cloud-config")
+    assert taken.arguments == ("service",)
+    assert (taken.text("cluster-name"), taken.words("former-cluster-name")) == ("other", ("older",))
+    assert (taken.text("management-network"), taken.text("cloud-config")) == ("default/lan", "/from/the/program")
+    assert (taken.read("v", int), taken.text("logging-format")) == (flags.read("v", int), "text")
+
+
+def test_the_usual_cloud_config_is_taken_where_nothing_names_one(tmp_path: Path) -> None:
+    usual, flags = tmp_path / "cloud-config", parse_command_line(("service",), ARGUMENTS)
+    assert with_defaults(flags, None, usual).text("cloud-config") == ""
+    usual.write_text("")
+    assert with_defaults(flags, None, usual).text("cloud-config") == str(usual)
+    named = parse_command_line(("--cloud-config=/mine",), ARGUMENTS)
+    assert with_defaults(named, None, usual).text("cloud-config") == "/mine"
+
+
+def test_a_command_needs_no_flags_in_the_pod(proc: Proc, case: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    proc.process("1", *PROGRAM, "--cloud-config=/etc/kubernetes/cloud-config", "--cluster-name=demo")
+    file = case(objects.service(), objects.home())
+    assert main(["harvester-ccm", "explain", "service", "-f", file, "-o", "text"], {}, proc=proc.root) == 0
+    assert load_balancer_name("demo", "shop", "web", objects.UID) in capsys.readouterr().out
