@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,11 +13,13 @@ from devenv.apiserver import ControlPlane
 from devenv.binaries import require
 from devenv.helm import CHART, NAMESPACE, RELEASE, render_chart, run_helm
 from devenv.manifests import CLUSTER_NAME, MANIFESTS, profiles
+from devenv.process import DevenvError
 from devenv.restclient import Json, RestClient
+from harvester_ccm import __version__
 from harvester_ccm.commands.rights import GUEST, VERBS, collections_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import build_settings, parse_command_line
-from tests.deploy.published import write_published_chart
+from tests.deploy.published import GENERATIONS, NEWEST, Generation, write_published_chart
 
 pytestmark = pytest.mark.apiserver
 
@@ -38,8 +40,8 @@ def apply_strictly(plane: ControlPlane, text: str) -> list[str]:
     return names.split()
 
 
-def install(plane: ControlPlane, chart: Path, *settings: str) -> str:
-    arguments = [argument for setting in settings for argument in ("--set", setting)]
+def install(plane: ControlPlane, chart: Path, *settings: str, options: Sequence[str] = ()) -> str:
+    arguments = [*options, *(argument for setting in settings for argument in ("--set", setting))]
     command: list[str | Path] = ["upgrade", "--install", RELEASE, chart, "--namespace", NAMESPACE, *arguments]
     return run_helm(*command, kubeconfig=plane.admin_kubeconfig)
 
@@ -72,11 +74,6 @@ def test_alerts_for_the_operator_are_accepted(guest: ControlPlane) -> None:
     remove(guest, text)
 
 
-@pytest.fixture
-def published_chart(tmp_path: Path) -> Path:
-    return write_published_chart(tmp_path)
-
-
 def remove(plane: ControlPlane, text: str) -> None:
     for one in yaml.safe_load_all(text):
         collection = plane.admin.collection_path(
@@ -85,29 +82,45 @@ def remove(plane: ControlPlane, text: str) -> None:
         plane.admin.request("DELETE", f"{collection}/{one['metadata']['name']}")
 
 
-def test_upgrade_from_the_published_chart_keeps_every_object(release: ControlPlane, published_chart: Path) -> None:
-    install(release, published_chart)
+@pytest.mark.parametrize("generation", [GENERATIONS[2], NEWEST], ids=lambda one: one.chart)
+def test_upgrade_from_a_published_chart_keeps_every_object(
+    release: ControlPlane, tmp_path: Path, generation: Generation
+) -> None:
+    install(release, write_published_chart(tmp_path, generation), "global.cattle.clusterName=prod")
     before = {path: release.admin.request("GET", path) for path in (DEPLOYMENT, DAEMON_SET)}
-    secret_role = f"{ROLES}/namespaces/{NAMESPACE}/roles/kube-vip"
-    assert release.admin.get_or_none(secret_role) is not None
+    original = before[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]["image"]
 
-    install(release, CHART, "global.cattle.clusterName=prod")
+    with pytest.raises(DevenvError, match=r"is the Go provider's.*Upgrade with --reset-then-reuse-values"):
+        install(release, CHART, options=["--reuse-values"])
+    install(release, CHART, options=["--reset-then-reuse-values"])
 
     after = {path: release.admin.request("GET", path) for path in before}
     for path, old in before.items():
         assert after[path]["metadata"]["uid"] == old["metadata"]["uid"]
     assert after[DEPLOYMENT]["metadata"]["generation"] == 2
-    # No new generation: the announced addresses stay up.
-    assert after[DAEMON_SET]["metadata"]["generation"] == before[DAEMON_SET]["metadata"]["generation"]
+    # Without a new generation kube-vip is not restarted, and the announced addresses stay up.
+    restarted = after[DAEMON_SET]["metadata"]["generation"] != before[DAEMON_SET]["metadata"]["generation"]
+    assert restarted is (generation is not NEWEST)
     pod = after[DEPLOYMENT]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == f"harvester/harvester-ccm:v{__version__}-ccm"
     assert pod["containers"][0]["args"] == ["--cloud-config=/etc/kubernetes/cloud-config", "--cluster-name=prod"]
     assert after[DEPLOYMENT]["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
     assert pod["tolerations"][0]["operator"] == "Exists"
-    assert release.admin.get_or_none(secret_role) is None
+    assert release.admin.get_or_none(f"{ROLES}/namespaces/{NAMESPACE}/roles/kube-vip") is None
 
     run_helm("rollback", RELEASE, "1", "--namespace", NAMESPACE, kubeconfig=release.admin_kubeconfig)
     back = release.admin.request("GET", DEPLOYMENT)
-    assert back["spec"]["template"]["spec"]["containers"][0]["image"] == "rancher/harvester-cloud-provider:v0.2.8"
+    assert back["spec"]["template"]["spec"]["containers"][0]["image"] == original
+
+
+def test_values_that_name_the_go_image_are_taken_out_in_the_same_upgrade(release: ControlPlane, tmp_path: Path) -> None:
+    mirror = "image.repository=reg.example.org/rancher/harvester-cloud-provider"
+    install(release, write_published_chart(tmp_path, GENERATIONS[1]), mirror, "image.tag=v0.1.5")
+    with pytest.raises(DevenvError, match=r"--set image\.repository=null"):
+        install(release, CHART, options=["--reset-then-reuse-values"])
+    install(release, CHART, "image.repository=null", "image.tag=null", options=["--reset-then-reuse-values"])
+    pod = release.admin.request("GET", DEPLOYMENT)["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == f"harvester/harvester-ccm:v{__version__}-ccm"
 
 
 def test_changed_secret_rolls_the_pod_at_the_next_upgrade(release: ControlPlane) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
 
-from devenv.helm import CHART, render_chart, run_helm
+from devenv.helm import CHART, NAMESPACE, RELEASE, render_chart, run_helm
 from devenv.manifests import CLUSTER_NAME, MANIFESTS, profiles, render_manifest
 from devenv.process import DevenvError
 from devenv.restclient import Json
+from harvester_ccm import __version__
+from tests.deploy.published import GENERATIONS, NEWEST, Generation, write_published_chart
 
 HERE = Path(__file__).parent
 CASES = sorted(file.stem for file in (HERE / "values").glob("*.yaml"))
@@ -21,9 +24,13 @@ RENEW = "HARVESTER_CCM_RENEW_SNAPSHOTS"
 HOST_FILE = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
 
 
+@cache
+def rendered(*settings: str, case: str = "default") -> str:
+    return render_chart(values=[HERE / "values" / f"{case}.yaml"], settings=settings)
+
+
 def render(*settings: str, case: str = "default") -> list[Json]:
-    text = render_chart(values=[HERE / "values" / f"{case}.yaml"], settings=settings)
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml.safe_load_all(rendered(*settings, case=case)) if document]
 
 
 def the(objects: list[Json], kind: str, name: str = "harvester-cloud-provider") -> Json:
@@ -51,10 +58,10 @@ def images(objects: list[Json]) -> Iterator[str]:
 @pytest.mark.parametrize("case", CASES)
 def test_rendering_matches_snapshot(case: str) -> None:
     snapshot = HERE / "snapshots" / f"{case}.yaml"
-    rendered = render_chart(values=[HERE / "values" / f"{case}.yaml"])
+    text = rendered(case=case)
     if os.environ.get(RENEW):
-        snapshot.write_text(rendered)
-    assert rendered == snapshot.read_text(), f"look at the difference, then run the tests once with {RENEW}=1"
+        snapshot.write_text(text)
+    assert text == snapshot.read_text(), f"look at the difference, then run the tests once with {RENEW}=1"
 
 
 def test_helm_finds_no_fault() -> None:
@@ -172,15 +179,108 @@ def test_without_a_source_the_message_says_what_to_set() -> None:
         ("image.digest=latest", "/image/digest"),
         ("kube-vip.runOn=some", "runOn"),
         ("extraArgs=--v=4", "/extraArgs"),
-        ("extraArgs={v=4}", "/extraArgs/0"),
-        ("extraArgs={--v,4}", "/extraArgs/1"),
+        ("extraArgs[0]=5", "/extraArgs/0"),
         ("image.tag=110", "/image/tag"),
         ("image.tag=a b", "/image/tag"),
+        ("image.repository=https://reg.example.org/ccm", "/image/repository"),
+        ("image.repository=example/ccm:v1", "/image/repository"),
+        ("global.systemDefaultRegistry=https://reg.example.org", "/global/systemDefaultRegistry"),
+        ("global.cattle.systemDefaultRegistry=http://reg.example.org", "/global/cattle/systemDefaultRegistry"),
+        ("cloudConfig.secretName=My Secret", "/cloudConfig/secretName"),
+        ("cloudConfig.secretName=kube-system/cloud-config", "/cloudConfig/secretName"),
+        ("serviceAccount.name=my_account", "/serviceAccount/name"),
+        ("controllers={loadbalancer}", "/controllers/0"),
+        ("nodeIPCIDR=192.0.2.0/99", "/nodeIPCIDR"),
+        ("kube-vip.tolerations.key=x", "/kube-vip/tolerations"),
+        ("kube-vip.image.repository=ghcr.io/kube-vip/kube-vip:v1", "/kube-vip/image/repository"),
     ],
 )
 def test_schema_names_the_wrong_value(setting: str, message: str) -> None:
     with pytest.raises(DevenvError, match=re.escape(message)):
         render(setting)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("extraArgs={v=4}", '"v=4" is no flag and follows none that waits for a value: write --name=value'),
+        ("extraArgs={--v=4,x}", '"x" is no flag'),
+        ("extraArgs={--v=4 --leader-elect=false}", "has more than one flag: write one per item"),
+    ],
+)
+def test_words_that_are_no_flags_are_named(setting: str, message: str) -> None:
+    with pytest.raises(DevenvError, match=re.escape(message)):
+        render(setting)
+
+
+def test_flags_are_taken_in_every_form_that_the_program_reads() -> None:
+    args = ["-v=5", "-v", "five", "--secure-port", "1030x", " --leader-elect=false ", "--controllers=-a,*"]
+    escaped = ",".join(arg.replace(",", "\\,") for arg in args)
+    objects = render(f"extraArgs={{{escaped}}}")
+    assert arguments(objects)[1:] == [arg.strip() for arg in args]
+    assert pod(objects)["containers"][0]["ports"][0]["containerPort"] == "1030x"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("image.pullPolicy=",),
+        ("global.cattle.systemDefaultRegistry=reg.example.org:5000/mirror/",),
+        ("image.repository=reg.example.org:5000/team/ccm", "image.tag=v1.0.0"),
+        ("nodeIPCIDR=192.0.2.7\\, 2001:db8::/64",),
+        ("controllers={*,-node-route-controller}",),
+        ("serviceAccount.create=true", "podAnnotations.checked=true", "deploymentAnnotations.number=7"),
+    ],
+)
+def test_values_of_the_published_chart_are_taken(settings: tuple[str, ...]) -> None:
+    assert pod(render(*settings))
+
+
+def test_annotations_are_text() -> None:
+    template = the(render("podAnnotations.checked=true"), "Deployment")["spec"]["template"]
+    assert template["metadata"]["annotations"]["checked"] == "true"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("image.tag=v0.2.7",),
+        ("image.repository=rancher/harvester-cloud-provider",),
+        ("image.repository=rancher/harvester-cloud-provider", "image.tag=v0.2.9-rc1"),
+        ("image.repository=reg.example.org:5000/rancher/harvester-cloud-provider", "image.tag=v0.1.0"),
+        ("image.repository=rancher/harvester-cloud-provider", "image.tag=master-head"),
+    ],
+)
+def test_image_of_the_go_provider_is_refused(settings: tuple[str, ...]) -> None:
+    """Its values come with ``helm upgrade --reuse-values``; it would run with rights that are not enough for it."""
+    with pytest.raises(DevenvError, match=r"is the Go provider's.*--reset-then-reuse-values"):
+        render(*settings)
+
+
+@pytest.mark.parametrize("tag", ["v0.1.0-ccm", "own"])
+def test_mirror_under_the_name_of_the_go_provider_is_taken(tag: str) -> None:
+    objects = render("image.repository=reg.example.org/rancher/harvester-cloud-provider", f"image.tag={tag}")
+    assert pod(objects)["containers"][0]["image"].endswith(f"/harvester-cloud-provider:{tag}")
+
+
+def test_tags_are_never_those_of_the_go_provider() -> None:
+    assert pod(render())["containers"][0]["image"] == f"harvester/harvester-ccm:v{__version__}-ccm"
+
+
+@pytest.mark.parametrize("generation", GENERATIONS, ids=lambda one: one.chart)
+def test_published_charts_are_upgraded_in_place(generation: Generation, tmp_path: Path) -> None:
+    """What cannot be changed in place is the same, and kube-vip is restarted where the page says so."""
+    chart = write_published_chart(tmp_path, generation)
+    text = run_helm("template", RELEASE, chart, "--namespace", NAMESPACE)
+    published, ours = [one for one in yaml.safe_load_all(text) if one], render()
+    assert the(published, "Deployment")["spec"]["selector"] == the(ours, "Deployment")["spec"]["selector"]
+    if generation.kube_vip:
+        old, new = (the(objects, "DaemonSet", "kube-vip")["spec"] for objects in (published, ours))
+        assert old["selector"] == new["selector"]
+        assert (old["template"] == new["template"]) is (generation is NEWEST)
+    upstream = f"0.2.{int(NEWEST.chart.rpartition('.')[2]) // 100}"
+    for page in (CHART / "README.md", CHART.parents[2] / "docs" / "migration.md"):
+        assert f"from {upstream} ({NEWEST.chart} in RKE2)" in " ".join(page.read_text().split())
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ OTHER_PROGRAMS = {
     *("--namespace", "--set", "--from-file", "--tail", "--field-selector", "--subresource", "--type"),  # helm, kubectl
     *("--keep", "--quick", "--nodes", "--rounds"),  # the benchmarks
     "--provider-id",  # kubelet
+    *("--reset-then-reuse-values", "--reuse-values"),  # helm
     "--build-arg",  # docker
     "--flag",  # stands for any
 }

@@ -12,7 +12,7 @@ from devenv.restclient import Json
 from harvester_ccm import __version__
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-IMAGE = f"harvester/harvester-ccm:v{__version__}"
+IMAGE = f"harvester/harvester-ccm:v{__version__}-ccm"
 
 
 def documents(name: str) -> list[Json]:

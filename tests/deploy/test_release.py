@@ -40,7 +40,7 @@ def script() -> str:
         pytest.param(
             "harvester/harvester-ccm",
             "v99.0.0",
-            "deploy/manifests/k3s.yaml does not name harvester/harvester-ccm:v99.0.0: run make generate",
+            "deploy/manifests/k3s.yaml does not name harvester/harvester-ccm:v99.0.0-ccm: run make generate",
             id="another version",
         ),
     ],

@@ -24,19 +24,34 @@
 {{- if not (or (kindIs "invalid" .Values.logLevel) (eq (toString .Values.logLevel) "")) }}
 - {{ printf "--v=%v" .Values.logLevel | quote }}
 {{- end }}
+{{- $open := false }}
 {{- range .Values.extraArgs | default list | compact }}
-- {{ . | quote }}
+{{- $word := trim . }}
+{{- if and (not $open) (not (hasPrefix "-" $word)) }}
+{{- fail (printf "extraArgs: %q is no flag and follows none that waits for a value: write --name=value" $word) }}
+{{- end }}
+{{- if regexMatch "^-[^=\\s]*(=\\S*)?\\s+-" $word }}
+{{- fail (printf "extraArgs: %q has more than one flag: write one per item" $word) }}
+{{- end }}
+{{- $open = regexMatch "^--?[^=]+$" $word }}
+- {{ $word | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* The value that extraArgs gives a flag, or its default: the arguments are the root scope, the name, the default. */}}
+{{/* The value that extraArgs gives a flag, in one item or in two, or its default: the arguments are the root scope, the
+name, the default. */}}
 {{- define "hccm.flag" -}}
-{{- $prefix := printf "--%s=" (index . 1) -}}
+{{- $flag := printf "--%s" (index . 1) -}}
 {{- $value := index . 2 -}}
-{{- range (index . 0).Values.extraArgs | default list -}}
-{{- if hasPrefix $prefix (toString .) -}}
-{{- $value = trimPrefix $prefix (toString .) -}}
+{{- $before := "" -}}
+{{- range (index . 0).Values.extraArgs | default list | compact -}}
+{{- $word := trim . -}}
+{{- if eq $before $flag -}}
+{{- $value = $word -}}
+{{- else if hasPrefix (printf "%s=" $flag) $word -}}
+{{- $value = trimPrefix (printf "%s=" $flag) $word -}}
 {{- end -}}
+{{- $before = $word -}}
 {{- end -}}
 {{- $value -}}
 {{- end -}}

@@ -18,7 +18,7 @@
 that somebody cleared with null is the default. */}}
 {{- define "hccm.isOn" -}}
 {{- $value := get ((index . 0) | default dict) (index . 1) -}}
-{{- if or (kindIs "invalid" $value) (eq (toString $value) "") $value }}yes{{ end -}}
+{{- if ne (toString $value) "false" }}yes{{ end -}}
 {{- end -}}
 
 {{- define "hccm.selectorLabels" -}}
@@ -31,4 +31,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ include "hccm.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{/* Annotations as YAML. Kubernetes takes text only, so a number or a switch becomes its text. */}}
+{{- define "hccm.annotations" -}}
+{{- range $name, $value := . }}
+{{ $name }}: {{ $value | quote }}
+{{- end -}}
 {{- end -}}
