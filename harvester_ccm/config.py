@@ -116,6 +116,12 @@ class NodeSettings:
         return self.vmi_controller and self.hostname_lookup
 
     @property
+    def address_patience(self) -> float:
+        """Seconds for which an address that a VM does not report for the moment is waited for: that of its kubelet, and
+        the InternalIP of its Node. Guest agents are asked every ten seconds, and a renewed lease takes a while."""
+        return 6 * self.monitor_period
+
+    @property
     def confirmation_spacing(self) -> float:
         """Seconds between two confirmations that a VM is gone: two looks lie in it, so that what Harvester says has
         had time to become true."""

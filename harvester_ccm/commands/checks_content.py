@@ -256,6 +256,8 @@ def node_addresses_check(inventory: Inventory, cluster: ClusterIdentity, setting
     if _why_unread(inventory, NODES, VIRTUAL_MACHINES, INSTANCES, SERVICES, LOAD_BALANCERS):
         return None
     store = ListedNodes(inventory, cluster)
+    # What it comes to when nothing is waited for any more.
+    settings = replace(settings, monitor_period=0.0)
     having = (one for one in inventory.nodes if any(entry.type == "InternalIP" for entry in one.status.addresses))
     views = (observe_node(store, one, virtual_ips=store.virtual_ips, settings=settings) for one in having)
     told = {view.node.metadata.name: [one for patch in plan_node(view).patches for one in patch.told] for view in views}

@@ -55,6 +55,8 @@ class _Memory:
     logged: object = None
     """What the last look found odd, for the debug log."""
     brakes: Brakes = field(default_factory=Brakes)
+    awaited: dict[IPAddress, float] = field(default_factory=dict)
+    """Since when, in loop time, each address is awaited."""
 
 
 class NodeController:
@@ -100,10 +102,12 @@ class NodeController:
             self._memories.forget(name)
             self._on_unmatched(name, False)
             return Done()
-        known = self._virtual_addresses.current()
-        view = observe(self._vms, node, virtual_ips=known, settings=self._settings)
-        plan = plan_node(view)
+        known, now = self._virtual_addresses.current(), asyncio.get_running_loop().time()
         memory = self._memories.of(node)
+        waited = {address: now - since for address, since in memory.awaited.items()}
+        view = observe(self._vms, node, virtual_ips=known, settings=self._settings, waited=waited)
+        plan = plan_node(view)
+        memory.awaited = {address: now - seconds for address, seconds in plan.awaited.items()}
         due = self._emit_due(node, (*plan.notes, *memory.refused), memory)
         if plan.left_alone:
             return Wait("load balancers", due)
@@ -113,7 +117,7 @@ class NodeController:
             held = await self._apply(node, plan, memory)
         finally:
             untold = self._tell(node, memory)
-        due = soonest((due, held, untold))
+        due = soonest((due, held, untold, plan.recheck_after))
         reason = str(plan.waiting.reason) if plan.waiting else "note"
         return Wait(reason, due) if plan.waiting or due is not None else Done()
 

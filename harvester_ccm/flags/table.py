@@ -151,7 +151,7 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
         "5s",
         Group.NODES,
         "Time between two looks at the VM of a node that is not ready, and time for which a node must miss something "
-        "before an Event says so.",
+        "before an Event says so. An address that a VM does not report any more is waited for six times as long.",
     ),
     Flag(
         "node-status-update-frequency",

@@ -131,6 +131,17 @@ class NodeWorld:
         status = {"interfaces": interfaces_of(vm, *addresses), "conditions": conditions_of(agent=bool(addresses))}
         self.harvester_server.change(VMI, f"{NAMESPACE}/{vm.name}", {"status": status})
 
+    def report_lists(self, vm: Machine, *of_interfaces: Sequence[str]) -> None:
+        """Have the guest agent report several addresses for each interface."""
+        status = {
+            "interfaces": [
+                {**entry, "ipAddresses": list(addresses)}
+                for entry, addresses in zip(interfaces_of(vm), of_interfaces, strict=True)
+            ],
+            "conditions": conditions_of(agent=True),
+        }
+        self.harvester_server.change(VMI, f"{NAMESPACE}/{vm.name}", {"status": status})
+
     def destroy(self, vm: Machine) -> None:
         """Delete a VM and its instance."""
         self.harvester_server.remove(VMI, f"{NAMESPACE}/{vm.name}")

@@ -7,19 +7,22 @@ annotation of the kubelet's address as the cloud-provider framework does. Differ
   (``interfaces.management_nic``). Go takes the first interface. ExternalIPs that an initialised Node has of other
   interfaces stay, without that flag, for as long as the VM has them.
 * Nothing is published that has no InternalIP. The Go provider then replaces all addresses by the host name.
-* A known InternalIP stays while the report has no address of its family that may replace it, as long as the
-  VM does not have it in another of its networks: guest agents report nothing, or IPv6 only, for moments.
+* A known InternalIP stays while the report has no address of its family that may replace it, and for
+  ``NodeSettings.address_patience`` more (``awaited``): guest agents report nothing, IPv6 only, or a virtual IP only,
+  for moments. With ``--management-network`` it does not stay when the VM has it in another of its networks.
 * On an initialised Node the present InternalIP is kept while it is among the candidates, and addresses keep their
   order. On a new Node the order of the report decides, as in Go.
 * The annotation ``alpha.kubernetes.io/provided-node-ip`` is compared as addresses, may be a pair, and is passed over
-  with a note where it is unreadable or the VM does not have the address; Go then leaves the Node without an InternalIP
-  and never initialises it. One that the VM has in another network than the one that counts stops everything: a new
-  Node waits, and an initialised one keeps its addresses. While the VM of a new Node reports no address at all, the
-  annotation's address is used.
+  with a note where it is unreadable. An address in it that the VM does not report is waited for as long, and then used
+  all the same: a kubelet only names what its host has. Go waits without end. Until then a new Node waits, and no
+  other address of the family becomes the InternalIP; one that is the InternalIP already, and reported, stays. An
+  address that the VM has in another network than the one that counts stops everything: a new Node waits, and an
+  initialised one keeps its addresses. A VM in the pod network alone has what the kubelet was given.
 * ``--node-exclude-ip-ranges`` hides ExternalIPs in every mode, in Go only together with ``--node-ip-cidr``. An
   InternalIP that a range or the annotation chose is never hidden (as in Go). Where just the first address of a family
   would be taken, an excluded one is passed over, and is taken with a note when the VM has no other of that family.
-* Addresses of load balancers are no addresses of the Node, but for the kubelet's and the last InternalIP of a family.
+* Addresses of load balancers are no addresses of the Node, but for the kubelet's, the last InternalIP of a family, and
+  an InternalIP that was chosen here, and so before any load balancer had it.
 * ``additional-internal-ips`` may hold ranges, and is compared as addresses.
 """
 
@@ -37,6 +40,7 @@ from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, NODE_NETWORK_RECORD, PROVIDED_NODE_IP
 from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, plain_address, unmapped_range
 from harvester_ccm.plan.node import events
+from harvester_ccm.plan.node.awaited import Awaited, awaited_addresses
 from harvester_ccm.plan.node.interfaces import (
     DroppedAddress,
     DropReason,
@@ -84,6 +88,11 @@ class AddressPlan:
     """Every address that is published or reported, on any interface; the published ones first, in their order."""
     nic: Nic | None = None
     """The interface that they are read from; None: the VM has none that counts."""
+    awaited: Mapping[IPAddress, float] = field(default_factory=dict)
+    """Addresses that the VM should report and does not, each with the seconds for which that matters already: they are
+    ``waited`` of the next plan."""
+    chosen: bool = False
+    """Whether an InternalIP was chosen among several addresses."""
 
 
 def plan_addresses(
@@ -92,59 +101,109 @@ def plan_addresses(
     *,
     settings: NodeSettings,
     virtual_ips: Mapping[IPAddress, str] = MappingProxyType({}),
+    waited: Mapping[IPAddress, float] = MappingProxyType({}),
 ) -> AddressPlan:
     """Return what to publish as the Node's addresses.
 
-    ``virtual_ips`` are the addresses of load balancers, each with what has it; all of them must be known.
+    ``virtual_ips`` are the addresses of load balancers, each with what has it; all of them must be known. ``waited``
+    has the seconds for which the plans before this one awaited an address.
     """
     provided, notes = _provided(node, settings)
     present = tuple(sorted(_present_internal_ips(node), key=lambda address: address in virtual_ips))
     recorded = node.metadata.annotation(NODE_NETWORK_RECORD) or ""
     evidence = NetworkEvidence(settings.management_network, provided, present, recorded)
     nic = management_nic(vmi, evidence)
-    if nic is None:
+    if nic is None and (evidence.asked or not provided):
         plan = AddressPlan(problem=events.no_network(vmi, settings.management_network), notes=tuple(notes))
     else:
-        plan = _plan_on(nic, node, vmi, evidence, settings=settings, virtual_ips=virtual_ips)
-        plan = replace(plan, notes=(*([events.guessed_network(nic)] if nic.guessed_among else ()), *notes, *plan.notes))
+        plan = _plan_on(nic, _Seen(node, vmi, evidence, settings, virtual_ips, waited))
+        guessed = [events.guessed_network(nic)] if nic is not None and nic.guessed_among else []
+        plan = replace(plan, notes=(*guessed, *notes, *plan.notes))
     return replace(plan, nic=nic, verdicts=_verdicts(vmi, nic, plan))
 
 
-def _plan_on(
-    nic: Nic,
-    node: Node,
-    vmi: VirtualMachineInstance,
-    evidence: NetworkEvidence,
-    *,
-    settings: NodeSettings,
-    virtual_ips: Mapping[IPAddress, str],
-) -> AddressPlan:
-    texts, provided = reported_addresses(vmi, nic), evidence.provided
-    spared = _spared(texts, provided, evidence.present, virtual_ips)
-    virtual_ips = {address: holder for address, holder in virtual_ips.items() if address not in spared}
+@dataclass(frozen=True)
+class _Seen:
+    """What addresses are chosen from."""
+
+    node: Node
+    vmi: VirtualMachineInstance
+    evidence: NetworkEvidence
+    settings: NodeSettings
+    virtual_ips: Mapping[IPAddress, str]
+    waited: Mapping[IPAddress, float]
+
+
+def _plan_on(nic: Nic | None, seen: _Seen) -> AddressPlan:
+    """``nic`` None: the VM is in no network that it could report of."""
+    node, vmi, settings, provided = seen.node, seen.vmi, seen.settings, seen.evidence.provided
+    texts = reported_addresses(vmi, nic) if nic else ()
+    spared = _spared(seen, texts)
+    virtual_ips = {address: holder for address, holder in seen.virtual_ips.items() if address not in spared}
     reported, dropped = read_addresses(texts, virtual_ips)
-    elsewhere = addresses_elsewhere(vmi, nic)
+    elsewhere = addresses_elsewhere(vmi, nic) if nic else {}
     misplaced = [address for address in provided if address in elsewhere and address not in reported]
-    if misplaced:
+    if nic and misplaced:
         return AddressPlan((), dropped, events.provided_elsewhere(misplaced, elsewhere, nic))
-    present = tuple(address for address in evidence.present if address not in virtual_ips)
-    # What is not reported now and may become the InternalIP nevertheless where no reported one can.
-    spare = present if was_initialised(node) or reported else read_addresses(map(str, provided), virtual_ips)[0]
-    stand_ins = tuple(address for address in spare if address not in reported and address not in elsewhere)
-    candidates = Candidates(reported, stand_ins, nic.name)
-    if not reported and (was_initialised(node) or not candidates.stand_ins):
-        problem = events.no_address(vmi, nic, dropped)
-        return AddressPlan((), dropped, problem)
-    rules = InternalIPRules(provided, settings.node_ip_cidrs, settings.exclude_ranges, frozenset(present))
+    present = tuple(address for address in seen.evidence.present if address not in virtual_ips)
+    evidence, patience = replace(seen.evidence, present=present), settings.address_patience
+    awaited = awaited_addresses(evidence, reported, elsewhere, waited=seen.waited, patience=patience)
+    undecided = AddressPlan((), dropped, awaited=awaited.seconds)
+    if awaited.pending and not present:
+        return replace(undecided, problem=events.provided_awaited(awaited.pending, vmi, nic, reported))
+    if nic and not reported and (present or not awaited.trusted):
+        return replace(undecided, problem=events.no_address(vmi, nic, dropped))
+    candidates = Candidates(reported, awaited.kept, (*awaited.stand_ins, *awaited.trusted), nic.name if nic else "")
+    reserved = frozenset(address.version for address in awaited.pending)
+    rules = InternalIPRules(provided, settings.node_ip_cidrs, settings.exclude_ranges, frozenset(present), reserved)
     choice = choose_internal_ips(candidates, rules)
     if not choice.internal:
-        return AddressPlan((), dropped, events.no_internal_ip(nic, reported, settings.node_ip_cidrs))
-    notes = events.choice_notes(choice, provided, reported=reported, nic=nic)
+        return replace(undecided, problem=_no_internal_ip(nic, vmi, reported, settings))
+    notes = _choice_notes(choice, awaited, provided, vmi=vmi, nic=nic, reported=reported)
     notes += [events.claimed(address, holder) for address, holder in spared.items() if address in choice.internal]
     hidden, hidden_notes = _hidden(node, settings, choice)
     others = {} if settings.management_network else _published_elsewhere(node, elsewhere, virtual_ips)
     plan = _publish(node, candidates, choice, hidden, others)
-    return replace(plan, dropped=(*dropped, *plan.dropped), notes=(*notes, *hidden_notes))
+    families = {address.version for address in choice.internal}
+    return replace(
+        plan,
+        dropped=(*dropped, *plan.dropped),
+        notes=(*notes, *hidden_notes),
+        awaited=awaited.seconds,
+        chosen=any(address not in choice.internal and address.version in families for address in reported),
+    )
+
+
+def _no_internal_ip(
+    nic: Nic | None, vmi: VirtualMachineInstance, reported: Sequence[IPAddress], settings: NodeSettings
+) -> EventMessage:
+    if nic is None:
+        return events.no_network(vmi, settings.management_network)
+    return events.no_internal_ip(nic, reported, settings.node_ip_cidrs)
+
+
+def _choice_notes(
+    choice: Choice,
+    awaited: Awaited,
+    provided: Sequence[IPAddress],
+    *,
+    vmi: VirtualMachineInstance,
+    nic: Nic | None,
+    reported: Sequence[IPAddress],
+) -> list[EventMessage]:
+    """Return what the owner of the Node should know about the choice."""
+    notes = []
+    passed_over = [one for one in provided if one not in choice.internal and one not in awaited.pending]
+    if awaited.pending:
+        notes.append(events.provided_awaited(awaited.pending, vmi, nic, reported))
+    if passed_over:
+        notes.append(events.provided_missing(passed_over, reported, nic))
+    trusted = [address for address in awaited.trusted if address in choice.internal]
+    if trusted:
+        notes.append(events.provided_trusted(trusted, vmi, nic, reported))
+    if choice.despite_exclusion:
+        notes.append(events.excluded_used(choice.despite_exclusion))
+    return notes
 
 
 def _provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress, ...], list[EventMessage]]:
@@ -157,19 +216,17 @@ def _provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress, ...]
         return (), [events.invalid_provided(value, str(error))]
 
 
-def _spared(
-    texts: Sequence[str],
-    provided: Sequence[IPAddress],
-    present: Sequence[IPAddress],
-    virtual_ips: Mapping[IPAddress, str],
-) -> dict[IPAddress, str]:
+def _spared(seen: _Seen, texts: Sequence[str]) -> dict[IPAddress, str]:
     """Return the virtual IPs that are the Node's own nevertheless, each with what claims it.
 
-    They are the kubelet's address, and an InternalIP in whose place the VM has no other address of the family.
+    They are the kubelet's address, an InternalIP in whose place the VM has no other address of the family, and one that
+    was chosen here: then no load balancer had it.
     """
+    evidence, virtual_ips = seen.evidence, seen.virtual_ips
     families = {address.version for address in read_addresses(texts, virtual_ips)[0]}
-    last = (address for address in present if address.version not in families)
-    return {address: virtual_ips[address] for address in (*provided, *last) if address in virtual_ips}
+    chosen_here = seen.node.metadata.annotation(NODE_NETWORK_RECORD) is not None
+    first = (address for address in evidence.present if chosen_here or address.version not in families)
+    return {address: virtual_ips[address] for address in (*evidence.provided, *first) if address in virtual_ips}
 
 
 def _present_internal_ips(node: Node) -> tuple[IPAddress, ...]:
@@ -228,7 +285,8 @@ def _publish(
     published: list[NodeAddress] = []
     dropped: list[DroppedAddress] = []
     reasons = {str(address): because for address, because in choice.reasons.items()}
-    kept = tuple(address for address in candidates.stand_ins if address in choice.internal)
+    unreported = (*candidates.awaited, *candidates.stand_ins)
+    kept = tuple(address for address in unreported if address in choice.internal)
     for address in dict.fromkeys((*candidates.reported, *kept, *others)):
         if address in choice.internal:
             published.append(NodeAddress(type="InternalIP", address=str(address)))

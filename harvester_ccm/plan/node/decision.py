@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from harvester_ccm.config import NodeSettings
@@ -69,6 +70,9 @@ _RECORDED_BY: Final[Mapping[str, str]] = {
 """Guesses, and the annotation that each is recorded in. They are told when that is written: once for each Node."""
 
 
+_TOLD_WITH_THE_INITIALISATION: Final = frozenset({NodeReason.PROVIDED_IP_TRUSTED})
+
+
 @dataclass(frozen=True)
 class VirtualIPs:
     """The addresses of load balancers: they appear on the VMs' interfaces and are no node addresses."""
@@ -93,6 +97,8 @@ class NodeView:
     virtual_ips: VirtualIPs = VirtualIPs()
     unreadable: EventMessage | None = None
     """Why VMs or VMIs cannot be read at the moment; what was read before may be known nevertheless."""
+    waited: Mapping[IPAddress, float] = field(default_factory=dict)
+    """Seconds for which the plans before this one awaited each address."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,10 @@ class NodePlan:
     """Addresses that are not published and why, for the log at ``--v=4``."""
     left_alone: str = ""
     """Why nothing at all is decided; empty when it is."""
+    awaited: Mapping[IPAddress, float] = field(default_factory=dict)
+    """Addresses that are awaited, with the seconds so far: their counting goes on until the next plan."""
+    recheck_after: float | None = None
+    """Seconds after which one of them was awaited for long enough."""
 
 
 def virtual_ips_of(
@@ -130,9 +140,16 @@ def virtual_ips_of(
     return VirtualIPs(addresses, complete, source, unread.get(source))
 
 
-def observe(store: NodeStore, node: Node, *, virtual_ips: VirtualIPs, settings: NodeSettings) -> NodeView:
+def observe(
+    store: NodeStore,
+    node: Node,
+    *,
+    virtual_ips: VirtualIPs,
+    settings: NodeSettings,
+    waited: Mapping[IPAddress, float] = MappingProxyType({}),
+) -> NodeView:
     """Return what is known about a Node."""
-    return NodeView(node, match_vm(store, node), settings, virtual_ips, unreadable(store))
+    return NodeView(node, match_vm(store, node), settings, virtual_ips, unreadable(store), waited)
 
 
 def plan_node(view: NodeView) -> NodePlan:
@@ -150,7 +167,13 @@ def plan_node(view: NodeView) -> NodePlan:
     addresses = (
         AddressPlan(problem=events.not_running(vm))
         if vm.vmi is None
-        else plan_addresses(view.node, vm.vmi, settings=view.settings, virtual_ips=view.virtual_ips.addresses)
+        else plan_addresses(
+            view.node,
+            vm.vmi,
+            settings=view.settings,
+            virtual_ips=view.virtual_ips.addresses,
+            waited=view.waited,
+        )
     )
     if uninitialized_taints(view.node) and not addresses.addresses and not was_initialised(view.node):
         return _waiting(view, addresses)
@@ -188,6 +211,7 @@ def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
     known = view.virtual_ips
     if tainted and known.problem is not None:
         told = (*told, events.virtual_ips_unread(known.source, known.problem))
+    told = (*told, *(note for note in notes if tainted and note.reason in _TOLD_WITH_THE_INITIALISATION))
     patches = (
         addresses_patch(node, addresses.addresses, told=_internal_ip_change(node, addresses))
         if addresses.addresses
@@ -224,28 +248,42 @@ def _telling(view: NodeView, notes: Sequence[EventMessage], addresses: AddressPl
     """Return a plan that writes nothing, with what is emitted and what is only logged."""
     node = view.node
     reachable = view.match.stranger or _internal_ips(node.status.addresses)
-    held = [note for note in notes if note.reason not in _RECORDED_BY]
+    held = [note for note in notes if note.reason not in {*_RECORDED_BY, *_TOLD_WITH_THE_INITIALISATION}]
     everything = uninitialized_taints(node) or not reachable
     emitted = tuple(note for note in held if everything or note.reason in _EMITTED_AFTER_INIT)
     remarks = tuple(note for note in notes if note not in emitted)
-    return NodePlan(notes=emitted, remarks=remarks, dropped=addresses.dropped)
+    patience = view.settings.address_patience
+    left = [patience - seconds for seconds in addresses.awaited.values() if seconds < patience]
+    return NodePlan(
+        notes=emitted,
+        remarks=remarks,
+        dropped=addresses.dropped,
+        awaited=addresses.awaited,
+        recheck_after=min(left, default=None),
+    )
 
 
 def _with_records(view: NodeView, vm: VM, addresses: AddressPlan, change: MetadataChange) -> MetadataChange:
     """Return the change together with the records of the VM and of the network, where they are due.
 
     They come with what is written anyway. What was guessed is worth a write of its own: a VM in the place of another
-    one, and the network of a VM with several. While the guest agent is silent about that, nothing else tells that the
-    addresses of another one are not the Node's.
+    one, the network of a VM with several, and an InternalIP among several addresses. While the guest agent is silent
+    about that, nothing else tells that the addresses of another one are not the Node's. The network also says that the
+    InternalIP was nobody else's when it was chosen, so it is not written where it is not known or not so.
     """
-    node = view.node
+    node, known = view.node, view.virtual_ips
     written = uninitialized_taints(node) or change.labels or change.annotations
     records = {}
     if written and (not node.spec.provider_id or parse_provider_id(node.spec.provider_id) == vm.uid):
         records[MACHINE_RECORD] = vm.object.metadata.key
     if view.match.note is not None:
         records[REPLACEMENT_RECORD] = vm.uid
-    if addresses.addresses and addresses.nic is not None and (written or addresses.nic.guessed_among):
-        records[NODE_NETWORK_RECORD] = addresses.nic.network
+    nic, doubtful = (
+        addresses.nic,
+        not known.complete or any(n.reason is NodeReason.ADDRESS_CLAIMED for n in addresses.notes),
+    )
+    first = node.metadata.annotation(NODE_NETWORK_RECORD) is None
+    if addresses.addresses and nic and not (first and doubtful) and (written or nic.guessed_among or addresses.chosen):
+        records[NODE_NETWORK_RECORD] = nic.network
     due = {key: value for key, value in records.items() if node.metadata.annotation(key) != value}
     return replace(change, annotations={**change.annotations, **due})

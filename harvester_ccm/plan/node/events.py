@@ -14,7 +14,6 @@ from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, NodeReason
 from harvester_ccm.netip import IPAddress, IPNetwork
 from harvester_ccm.plan.node.interfaces import DroppedAddress, Nic
-from harvester_ccm.plan.node.internal_ip import Choice
 from harvester_ccm.plan.node.vms import VM, agent_connected
 
 
@@ -181,37 +180,53 @@ def provided_elsewhere(misplaced: Sequence[IPAddress], elsewhere: Mapping[IPAddr
     )
 
 
-def choice_notes(
-    choice: Choice,
-    provided: Sequence[IPAddress],
-    *,
-    reported: Sequence[IPAddress],
-    nic: Nic,
-) -> list[EventMessage]:
-    """Return what the owner of the Node should know about the choice."""
-    notes = []
-    missing = [address for address in provided if address not in choice.internal]
-    if missing:
-        notes.append(_provided_missing(missing, reported, nic))
-    if not reported:
-        used = ", ".join(str(address) for address in provided if address in choice.internal)
-        text = (
-            f"The VM reports no address on network {nic.network}, so {used} from annotation {PROVIDED_NODE_IP} is the "
-            "InternalIP for now. Is qemu-guest-agent installed and running in the guest?"
-        )
-        notes.append(warning(NodeReason.PROVIDED_IP_TRUSTED, text, subject=used))
-    if choice.despite_exclusion:
-        used = ", ".join(map(str, choice.despite_exclusion))
-        text = f"{used} is in --node-exclude-ip-ranges, and the InternalIP because the VM has no other of its family"
-        notes.append(warning(NodeReason.EXCLUDED_ADDRESS_USED, f"{text}. Correct the flag", subject=used))
-    return notes
+def provided_awaited(
+    awaited: Sequence[IPAddress], vmi: VirtualMachineInstance, nic: Nic | None, reported: Sequence[IPAddress]
+) -> EventMessage:
+    """Return the note for a kubelet's address that the VM does not report yet."""
+    names = ", ".join(map(str, awaited))
+    text = (
+        f"Annotation {PROVIDED_NODE_IP} names {names}, which {_unseen(vmi, nic, reported)}. It is waited for, and "
+        "then becomes the InternalIP all the same. Correct the kubelet's --node-ip if the VM does not have it"
+    )
+    return warning(NodeReason.PROVIDED_IP_NOT_FOUND, text, subject=f"awaited {names}")
 
 
-def _provided_missing(missing: Sequence[IPAddress], reported: Sequence[IPAddress], nic: Nic) -> EventMessage:
+def provided_missing(missing: Sequence[IPAddress], reported: Sequence[IPAddress], nic: Nic | None) -> EventMessage:
+    """Return the note for a kubelet's address in whose place another one stays or was chosen."""
     names, seen = ", ".join(map(str, missing)), ", ".join(map(str, reported))
+    where = f" on network {nic.network} (it has {seen})" if nic else ""
     return warning(
         NodeReason.PROVIDED_IP_NOT_FOUND,
-        f"Annotation {PROVIDED_NODE_IP} names {names}, which the VM does not have on network {nic.network} "
-        f"(it has {seen}); another address was chosen. Correct the kubelet's --node-ip or the address of the VM",
+        f"Annotation {PROVIDED_NODE_IP} names {names}, which the VM does not have{where}; another address is used. "
+        "Correct the kubelet's --node-ip or the address of the VM",
         subject=names,
     )
+
+
+def provided_trusted(
+    trusted: Sequence[IPAddress], vmi: VirtualMachineInstance, nic: Nic | None, reported: Sequence[IPAddress]
+) -> EventMessage:
+    """Return the note for a kubelet's address that is used although the VM does not report it."""
+    names = ", ".join(map(str, trusted))
+    text = (
+        f"{names} is the InternalIP because annotation {PROVIDED_NODE_IP} names it. It {_unseen(vmi, nic, reported)}; "
+        "correct the kubelet's --node-ip if the VM does not have it"
+    )
+    return warning(NodeReason.PROVIDED_IP_TRUSTED, text, subject=names)
+
+
+def _unseen(vmi: VirtualMachineInstance, nic: Nic | None, reported: Sequence[IPAddress]) -> str:
+    """Return how an address is not known from the VM: goes on after "which"."""
+    if nic is None:
+        return "cannot be reported, because the VM is only in Harvester's management (pod) network"
+    seen = ", ".join(map(str, reported)) or "none"
+    text = f"is not among the addresses that the VM reports on network {nic.network} ({seen})"
+    return text if agent_connected(vmi) else f"{text}: is qemu-guest-agent installed and running in the guest?"
+
+
+def excluded_used(addresses: Sequence[IPAddress]) -> EventMessage:
+    """Return the note for an excluded address that is the InternalIP nevertheless."""
+    used = ", ".join(map(str, addresses))
+    text = f"{used} is in --node-exclude-ip-ranges, and the InternalIP because the VM has no other of its family"
+    return warning(NodeReason.EXCLUDED_ADDRESS_USED, f"{text}. Correct the flag", subject=used)

@@ -19,6 +19,8 @@ class Candidates:
 
     reported: tuple[IPAddress, ...]
     """What Harvester reports now; all of them are published."""
+    awaited: tuple[IPAddress, ...] = ()
+    """InternalIPs of now that are not reported, and may be any moment: they count as if they were."""
     stand_ins: tuple[IPAddress, ...] = ()
     """What may become the InternalIP of a family for which nothing suitable is reported."""
     interface: str = ""
@@ -37,6 +39,8 @@ class InternalIPRules:
     """Ranges passed over where the first address would be taken and the VM has another of its family."""
     present: frozenset[IPAddress] = frozenset()
     """The InternalIPs of now, preferred among equally good candidates."""
+    reserved: frozenset[int] = frozenset()
+    """Families whose provided address is waited for: no other becomes their InternalIP."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,9 @@ class Choice:
 def choose_internal_ips(candidates: Candidates, rules: InternalIPRules) -> Choice:
     """Return the InternalIPs: the provided addresses, else those in the ranges, else the first of each family.
 
-    A provided family whose address the VM does not have gets its InternalIP by the later rules.
+    A provided family whose address the VM does not have keeps its InternalIP, or gets it by the later rules.
     """
-    known = {*candidates.reported, *candidates.stand_ins}
+    known = {*candidates.reported, *candidates.awaited, *candidates.stand_ins}
     found = {address: _named(address, candidates, rules) for address in rules.provided if address in known}
     missing = {address.version for address in rules.provided} - {address.version for address in found}
     families = sorted(missing) if found else _FAMILIES
@@ -75,11 +79,11 @@ def _named(address: IPAddress, candidates: Candidates, rules: InternalIPRules) -
     named = f"annotation {PROVIDED_NODE_IP} names it"
     if address in candidates.reported:
         return named
-    return _KEPT if address in rules.present else f"{named}, and the VM reports no address for the moment"
+    return _KEPT if address in rules.present else f"{named}, and the VM has not reported it for a while"
 
 
 def _in_ranges(family: int, candidates: Candidates, rules: InternalIPRules) -> tuple[IPAddress, str] | None:
-    pools = (candidates.reported, candidates.stand_ins)
+    pools = _pools(family, candidates, rules)
     address = _pick(family, [[a for a in pool if _inside(a, rules.cidrs)] for pool in pools], rules)
     if address is None:
         return None
@@ -88,7 +92,7 @@ def _in_ranges(family: int, candidates: Candidates, rules: InternalIPRules) -> t
 
 
 def _first(family: int, candidates: Candidates, rules: InternalIPRules) -> tuple[IPAddress, str] | None:
-    pools = (candidates.reported, candidates.stand_ins)
+    pools = _pools(family, candidates, rules)
     allowed = [[a for a in pool if not _inside(a, rules.excluded)] for pool in pools]
     address = _pick(family, [*allowed, *pools], rules)
     if address is None:
@@ -102,6 +106,14 @@ def _first(family: int, candidates: Candidates, rules: InternalIPRules) -> tuple
         return address, f"{first}; --node-exclude-ip-ranges has it, and the VM has no other"
     passed = any(entry.version == family for entry in rules.excluded)
     return address, f"{first} that is not excluded" if passed else first
+
+
+def _pools(family: int, candidates: Candidates, rules: InternalIPRules) -> tuple[tuple[IPAddress, ...], ...]:
+    """Return the candidates, the better ones first."""
+    pools = (*candidates.reported, *candidates.awaited), candidates.stand_ins
+    if family not in rules.reserved:
+        return pools
+    return tuple(tuple(address for address in pool if address in rules.present) for pool in pools)
 
 
 def _pick(family: int, pools: Iterable[Sequence[IPAddress]], rules: InternalIPRules) -> IPAddress | None:

@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from harvester_ccm.model.core import Node, NodeAddress, Taint, parse_provider_id
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import UNINITIALIZED_TAINT
+from harvester_ccm.names import MACHINE_RECORD, NODE_NETWORK_RECORD, REPLACEMENT_RECORD, UNINITIALIZED_TAINT
+
+_RECORDS: Final = (MACHINE_RECORD, NODE_NETWORK_RECORD, REPLACEMENT_RECORD)
 
 
 @dataclass(frozen=True)
@@ -99,12 +101,16 @@ def uninitialized_taints(node: Node) -> tuple[Taint, ...]:
 def was_initialised(node: Node) -> bool:
     """Return whether the Node's addresses come from a finished initialisation and not from the kubelet's start.
 
-    Besides a Node without the taint this is one of ours that only has it with the effect ``PreferNoSchedule``: the
-    mark by which the Go provider asks for a second initialisation. A kubelet registers with ``NoSchedule``.
+    Besides a Node without the taint this is one with an InternalIP that got the taint again: it bears a record that is
+    only written when the taint goes or is gone, or it is ours and has the taint with the effect ``PreferNoSchedule``
+    alone, by which the Go provider asks for a second initialisation. A kubelet registers with ``NoSchedule``.
     """
     taints = uninitialized_taints(node)
+    if not taints or not any(address.type == "InternalIP" for address in node.status.addresses):
+        return not taints
     ours = parse_provider_id(node.spec.provider_id) is not None
-    return not taints or (ours and all(taint.effect == "PreferNoSchedule" for taint in taints))
+    again = ours and all(taint.effect == "PreferNoSchedule" for taint in taints)
+    return again or any(node.metadata.annotation(record) is not None for record in _RECORDS)
 
 
 def taints_body(node: Node, taints: Iterable[Taint]) -> dict[str, dict[str, object]]:

@@ -13,7 +13,11 @@ from tests.e2e.nodes.cluster import Cluster
 from tests.e2e.observing import writes
 from tests.e2e.test_fights import insisting
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("program")]
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.usefixtures("program"),
+    pytest.mark.parametrize("flags", [{"node-monitor-period": "100ms"}], ids=["fast"]),
+]
 
 
 async def test_another_labeller_insists_on_the_zone(stage: Stage, cluster: Cluster) -> None:
@@ -32,5 +36,5 @@ async def test_another_labeller_insists_on_the_zone(stage: Stage, cluster: Clust
     assert f"label {ZONE} is 'rack-7'" in told
     patches = [one.path for one in writes(stage.guest_proxy)]
     assert patches.count("/api/v1/nodes/w1") <= UNDONE_AT_ONCE
-    assert patches.count("/api/v1/nodes/w1/status") == 1
+    assert patches.count("/api/v1/nodes/w1/status") == 2
     assert (await cluster.told("w1")).count(NodeReason.CONTESTED) == 1

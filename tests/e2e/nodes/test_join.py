@@ -85,12 +85,30 @@ async def test_many_nodes_at_once(
     assert reads == 0
 
 
-async def test_kubelets_address_is_used_while_the_vm_reports_none(cluster: Cluster) -> None:
-    vm = Machine("w1")
-    await cluster.boot(vm)
+@pytest.mark.parametrize("flags", [{"node-monitor-period": "200ms"}], ids=["fast"])
+@pytest.mark.parametrize(
+    ("networks", "reported", "external"),
+    [
+        pytest.param(("default/vlan1",), (), (), id="no agent"),
+        pytest.param(("default/vlan1",), ("fd00::8",), ("ExternalIP fd00::8",), id="other family first"),
+        pytest.param((), (), (), id="pod network only"),
+    ],
+)
+async def test_kubelets_address_is_waited_for_and_then_used(
+    cluster: Cluster,
+    flags: Mapping[str, str],
+    networks: tuple[str, ...],
+    reported: tuple[str, ...],
+    external: tuple[str, ...],
+) -> None:
+    assert flags
+    vm = Machine("w1", networks=networks)
+    await cluster.boot(vm, *reported)
     await cluster.kubelets.register(Kubelet("w1", system_uuid=vm.system_uuid, node_ip="10.0.0.8"))
-    await cluster.initialised("w1", within=5)
-    await cluster.shows("w1", "InternalIP 10.0.0.8", "Hostname w1")
+    assert "names 10.0.0.8" in await cluster.hears("w1", "ProvidedNodeIPNotFound")
+    await cluster.initialised("w1")
+    await cluster.shows("w1", "InternalIP 10.0.0.8", *external, "Hostname w1")
+    await cluster.hears("w1", "ProvidedNodeIPTrusted")
 
 
 async def test_deleted_node_that_joins_again_is_initialised_again(cluster: Cluster) -> None:

@@ -132,8 +132,8 @@ async def test_changes_of_the_vm_reach_the_node_at_once_and_only_they_are_writte
         await asyncio.sleep(1)
         scene.guest_server.calls.clear()
 
-        scene.report(ZONED, "10.0.0.2")
-        assert await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1")) < 0.2
+        scene.report_lists(ZONED, ["10.0.0.1", "10.0.0.2"])
+        assert await until(lambda: "ExternalIP 10.0.0.2" in scene.addresses("w1")) < 0.2
         key = f"{NAMESPACE}/w1"
         scene.harvester_server.change(VMI, key, {"status": {"migrationState": {"completed": False}}})
         scene.harvester_server.change(VMI, key, {"metadata": {"annotations": {ZONE: "zone-b"}}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -33,10 +34,11 @@ def policy(*, cidr: str = "", exclude: str = "", network: str | None = None, ann
 def planned(
     ips: str, flags: NodeSettings | None = None, *, provided: str | None = None, additional: str | None = None
 ) -> AddressPlan:
+    """Return the plan for a new Node when nothing is waited for any more."""
     annotations = {PROVIDED: provided, ADDITIONAL: additional}
     new = node(taints=[UNINITIALIZED], annotations={k: v for k, v in annotations.items() if v is not None})
     machine = instance(ips=[ip for ip in ips.split(", ") if ip])
-    return plan_addresses(new, machine, settings=flags or node_settings())
+    return plan_addresses(new, machine, settings=replace(flags or node_settings(), monitor_period=0.0))
 
 
 THREE = "10.0.0.1, 10.0.0.2, fd00::1"
@@ -109,23 +111,30 @@ def test_provided_node_ip_same_as_go(ips: str, provided: str, flags: NodeSetting
         pytest.param(
             "10.0.0.9",
             policy(),
-            "I 10.0.0.1, E 10.0.0.2, I fd00::1, H w1",
-            ["PROVIDED_IP_NOT_FOUND"],
+            "I 10.0.0.9, E 10.0.0.1, E 10.0.0.2, E fd00::1, H w1",
+            ["PROVIDED_IP_TRUSTED"],
             id="not an address of the VM",
         ),
         pytest.param(
             "10.0.0.9",
             policy(cidr="10.0.0.2"),
-            "E 10.0.0.1, I 10.0.0.2, E fd00::1, H w1",
-            ["PROVIDED_IP_NOT_FOUND"],
-            id="not an address of the VM, then the range",
+            "I 10.0.0.9, E 10.0.0.1, E 10.0.0.2, E fd00::1, H w1",
+            ["PROVIDED_IP_TRUSTED"],
+            id="not an address of the VM, before the range",
         ),
         pytest.param(
             "10.0.0.2,fd00::9",
             policy(),
-            "E 10.0.0.1, I 10.0.0.2, I fd00::1, H w1",
-            ["PROVIDED_IP_NOT_FOUND"],
+            "I 10.0.0.2, I fd00::9, E 10.0.0.1, E fd00::1, H w1",
+            ["PROVIDED_IP_TRUSTED"],
             id="half of a pair",
+        ),
+        pytest.param(
+            "169.254.1.1",
+            policy(),
+            "I 10.0.0.1, E 10.0.0.2, I fd00::1, H w1",
+            ["PROVIDED_IP_NOT_FOUND"],
+            id="no address for a Node",
         ),
         pytest.param(
             "invalid-ip",

@@ -1,6 +1,11 @@
-"""Addresses of a Node that is initialised: what is known stays until something certain replaces it."""
+"""Addresses of a Node that is initialised: what is known stays until something certain replaces it.
+
+Here nothing is waited for any more; ``test_awaited`` has what comes before.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
@@ -31,7 +36,8 @@ def replanned(
     )
     virtual = {plain_address(ip): "Service shop/web" for ip in vips.split(", ") if ip}
     machine = instance(ips=[ip for ip in ips.split(", ") if ip])
-    return plan_addresses(known, machine, settings=flags or node_settings(), virtual_ips=virtual)
+    settings = replace(flags or node_settings(), monitor_period=0.0)
+    return plan_addresses(known, machine, settings=settings, virtual_ips=virtual)
 
 
 DUAL = "I 10.0.0.1, E 10.0.0.2, I fd00::1, H w1"

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import NODE_NETWORK_RECORD, PROVIDED_NODE_IP, NodeReason
@@ -33,7 +34,7 @@ from tests.worlds.node_objects import (
 A, B = "prod/a", "prod/b"
 NICS = (("nic-1", A), ("nic-2", B))
 IP1, IP2, V61, V62 = "10.1.0.1", "10.2.0.1", "fd01::1", "fd02::1"
-GUESSED, NOT_FOUND, NONE = "NETWORK_GUESSED", "PROVIDED_IP_NOT_FOUND", "NO_ADDRESS"
+GUESSED, NOT_FOUND, TRUSTED = "NETWORK_GUESSED", "PROVIDED_IP_NOT_FOUND", "PROVIDED_IP_TRUSTED"
 
 
 def two_nics(first: Sequence[str] = (IP1,), second: Sequence[str] = (IP2,)) -> VirtualMachineInstance:
@@ -52,10 +53,15 @@ def known(present: str = "", *, provided: str | None = None, recorded: str | Non
     )
 
 
+def patient(flag: str | None) -> NodeSettings:
+    """Return settings by which nothing is waited for any more; ``test_awaited`` has what comes before."""
+    return node_settings(management_network=flag, monitor_period=0.0)
+
+
 def look(target: Node, running: VirtualMachineInstance, flag: str | None = None) -> tuple[NodePlan, Node]:
     """Return the plan for a Node, and the Node after it."""
     match = find_vm(target, index([vm(labels=OWN)], [running]))
-    plan = plan_node(NodeView(target, match, node_settings(management_network=flag)))
+    plan = plan_node(NodeView(target, match, patient(flag)))
     for patch in plan.patches:
         request = patch_request(target, patch)
         target = patched(target, request.body) if request else target
@@ -69,7 +75,7 @@ def look(target: Node, running: VirtualMachineInstance, flag: str | None = None)
         pytest.param(None, IP1, None, "I 10.1.0.1, H w1", [], id="provided on the first"),
         pytest.param(None, IP2, None, "I 10.2.0.1, H w1", [], id="provided on the second"),
         pytest.param(None, IP2, A, "I 10.2.0.1, H w1", [], id="provided before recorded"),
-        pytest.param(None, "10.9.0.1", None, "I 10.1.0.1, H w1", [GUESSED, NOT_FOUND], id="provided nowhere"),
+        pytest.param(None, "10.9.0.1", None, "I 10.9.0.1, E 10.1.0.1, H w1", [GUESSED, TRUSTED], id="provided nowhere"),
         pytest.param(None, None, B, "I 10.2.0.1, H w1", [GUESSED], id="recorded"),
         pytest.param(None, None, "prod/gone", "I 10.1.0.1, H w1", [GUESSED], id="recorded network that is gone"),
         pytest.param(None, f"{IP1},{V62}", None, "", [NOT_FOUND], id="pair on two interfaces"),
@@ -77,7 +83,7 @@ def look(target: Node, running: VirtualMachineInstance, flag: str | None = None)
         pytest.param(B, None, None, "I 10.2.0.1, H w1", [], id="flag names the second"),
         pytest.param(B, IP2, None, "I 10.2.0.1, H w1", [], id="flag and provided agree"),
         pytest.param(A, IP2, None, "", [NOT_FOUND], id="flag and provided contradict"),
-        pytest.param(A, "10.9.0.1", None, "I 10.1.0.1, H w1", [NOT_FOUND], id="flag, provided nowhere"),
+        pytest.param(A, "10.9.0.1", None, "I 10.9.0.1, E 10.1.0.1, H w1", [TRUSTED], id="flag, provided nowhere"),
     ],
 )
 def test_new_node(flag: str | None, provided: str | None, recorded: str | None, expected: str, told: list[str]) -> None:
@@ -85,7 +91,7 @@ def test_new_node(flag: str | None, provided: str | None, recorded: str | None, 
     plan = plan_addresses(
         known(provided=provided, recorded=recorded),
         two_nics(second=second),
-        settings=node_settings(management_network=flag),
+        settings=patient(flag),
     )
     assert (shown(plan.addresses), reasons(plan)) == (expected, told)
 
@@ -109,7 +115,7 @@ def test_initialised_node(
     flag: str | None, provided: str | None, present: str, recorded: str | None, expected: str, told: list[str]
 ) -> None:
     target = known(f"I {present}, H w1", provided=provided, recorded=recorded)
-    plan = plan_addresses(target, two_nics(), settings=node_settings(management_network=flag))
+    plan = plan_addresses(target, two_nics(), settings=patient(flag))
     assert (shown(plan.addresses), reasons(plan)) == (expected, told)
 
 
@@ -131,14 +137,14 @@ DUAL = f"I {IP2}, I {V62}, H w1"
 def test_dual_stack_on_the_second_interface(
     first: Sequence[str], second: Sequence[str], recorded: str | None, expected: str
 ) -> None:
-    plan = plan_addresses(known(DUAL, recorded=recorded), two_nics(first, second), settings=node_settings())
+    plan = plan_addresses(known(DUAL, recorded=recorded), two_nics(first, second), settings=patient(None))
     assert shown(plan.addresses) == expected
 
 
 def test_one_interface_follows_a_new_lease_whatever_is_recorded() -> None:
     for recorded in (None, "prod/mgmt", "prod/gone"):
         plan = plan_addresses(
-            known("I 10.0.0.1, H w1", recorded=recorded), instance(ips=["10.0.0.7"]), settings=node_settings()
+            known("I 10.0.0.1, H w1", recorded=recorded), instance(ips=["10.0.0.7"]), settings=patient(None)
         )
         assert (shown(plan.addresses), reasons(plan)) == ("I 10.0.0.7, H w1", [])
 
@@ -157,14 +163,14 @@ def test_external_ip_of_another_interface_stays_while_the_vm_has_it_and_no_flag_
     target = known(f"E {IP1}, I {IP2}, H w1", provided=IP2)
     plan, _ = look(target, two_nics())
     assert plan.patches == ()
-    gone = plan_addresses(target, two_nics(first=()), settings=node_settings())
+    gone = plan_addresses(target, two_nics(first=()), settings=patient(None))
     flagged = plan_addresses(target, two_nics(), settings=node_settings(management_network=B))
     assert [shown(plan.addresses) for plan in (gone, flagged)] == [f"I {IP2}, H w1"] * 2
 
 
 def test_address_on_a_bridge_that_the_guest_made_is_kept() -> None:
     running = instance(ips=["fd00::1"], interfaces=[{"interfaceName": "br0", "ipAddresses": ["10.0.0.1"]}])
-    plan = plan_addresses(known("I 10.0.0.1, I fd00::1, H w1"), running, settings=node_settings())
+    plan = plan_addresses(known("I 10.0.0.1, I fd00::1, H w1"), running, settings=patient(None))
     assert shown(plan.addresses) == "I 10.0.0.1, I fd00::1, H w1"
 
 
@@ -245,7 +251,7 @@ def test_every_combination(nics: int, *, dual: bool) -> None:
         (None, *networks), (None, IP1, IP2, "10.9.0.1"), (None, IP1, IP2), (None, A, B, "prod/gone")
     ):
         target = known(f"I {present}, H w1" if present else "", provided=provided, recorded=recorded)
-        plan = plan_addresses(target, running, settings=node_settings(management_network=flag))
+        plan = plan_addresses(target, running, settings=patient(flag))
         asked, told = flag, where[provided]
         wanted = asked or told or where[present] or (recorded if recorded in networks else A)
         assert plan.nic is not None
@@ -255,7 +261,7 @@ def test_every_combination(nics: int, *, dual: bool) -> None:
             assert (plan.addresses, reasons(plan)) == ((), [NOT_FOUND]), case
             continue
         published = [one.address for one in plan.addresses if one.type == "InternalIP"]
-        # One that the kubelet was given and that the Node has stays, though the VM does not report it.
-        unreported = provided is not None and provided == present and told is None
-        expected = [provided] if unreported else [ips[wanted][0], *(() if told else ips[wanted][1:])]
+        # What the kubelet was given is used though the VM does not report it, unless it reports the InternalIP.
+        trusted = provided is not None and told is None and (provided == present or where[present] != wanted)
+        expected = [provided] if trusted else [ips[wanted][0], *(() if told else ips[wanted][1:])]
         assert published == expected, case

@@ -1,0 +1,62 @@
+"""Which addresses a VM should have and does not report, and what becomes of them meanwhile.
+
+A guest agent leaves out an address for moments: while its lease is renewed, after a restart, or before the second
+family is configured. So what the kubelet was given, and the InternalIP that a Node has, is waited for before anything
+else takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harvester_ccm.netip import IPAddress
+from harvester_ccm.plan.node.interfaces import NetworkEvidence, read_addresses
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """Addresses that are not reported."""
+
+    pending: tuple[IPAddress, ...]
+    """The kubelet's that are waited for: no other becomes the InternalIP of their family."""
+    trusted: tuple[IPAddress, ...]
+    """The kubelet's that were waited for long enough. A kubelet only names what it has found on its host."""
+    kept: tuple[IPAddress, ...]
+    """InternalIPs of now in whose place no other may come yet."""
+    stand_ins: tuple[IPAddress, ...]
+    """The other InternalIPs of now: they stay where there is no other of their family."""
+    seconds: Mapping[IPAddress, float]
+    """For how long each is waited for already, where something would take its place."""
+
+
+def awaited_addresses(
+    evidence: NetworkEvidence,
+    reported: Sequence[IPAddress],
+    elsewhere: Mapping[IPAddress, str],
+    *,
+    waited: Mapping[IPAddress, float],
+    patience: float,
+) -> Awaited:
+    """Return what is waited for. ``elsewhere`` has the addresses on other interfaces, ``waited`` the seconds so far.
+
+    A provided address is not looked for where the InternalIP of its family is reported: that one stays.
+    """
+    settled = {address.version for address in evidence.present if address in reported}
+    named = (a for a in evidence.provided if a not in (*reported, *evidence.present) and a.version not in settled)
+    sought = read_addresses(map(str, named), {})[0]
+    pending = tuple(address for address in sought if waited.get(address, 0.0) < patience)
+    families = {address.version for address in pending}
+    absent = [address for address in evidence.present if address not in reported]
+    # Where no flag names a network, the VM has one on another interface as well as one on that which counts.
+    held = () if evidence.asked else tuple(address for address in absent if address in elsewhere)
+    silent = [address for address in absent if address not in elsewhere]
+    kept = tuple(a for a in silent if waited.get(a, 0.0) < patience or a.version in families)
+    replaceable = [address for address in silent if any(other.version == address.version for other in reported)]
+    return Awaited(
+        pending=pending,
+        trusted=tuple(address for address in sought if address not in pending),
+        kept=(*held, *kept),
+        stand_ins=tuple(address for address in silent if address not in kept),
+        seconds={address: waited.get(address, 0.0) for address in (*sought, *replaceable)},
+    )
