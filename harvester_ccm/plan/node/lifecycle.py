@@ -19,9 +19,12 @@ that an earlier process saw the VM in our namespace, as the Node's record says; 
 
 The Go framework deletes at the first 404, also Nodes whose VM was never known and Nodes without a Ready condition.
 
-The shutdown taint follows the power of the VM and not its Ready flag: a VM that is starting, paused or migrating is
-not shut down, and a Node that is still not ready loses the taint when its VM runs again. Where the power is not
-certain the taint stays as it is, also where only its name or its guest's says that the VM is the Node's.
+A ready Node is not shut down, whosever it is: it loses the taint, as with the lifecycle controller of every other cloud
+provider. It may be left from one that no longer runs here, and then nobody else takes it away.
+
+Otherwise the shutdown taint follows the power of the VM and not its Ready flag: a VM that is starting, paused or
+migrating is not shut down, and a Node that is still not ready loses the taint when its VM runs again. Where the power
+is not certain the taint stays as it is, also where only its name or its guest's says that the VM is the Node's.
 """
 
 from __future__ import annotations
@@ -136,10 +139,12 @@ def observe_lifecycle(
 def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
     """Return what to do with the Node now."""
     node = view.node
-    if node.metadata.deleting or view.existence.stranger:
+    if node.metadata.deleting:
         return LifecyclePlan()
     if node.ready == "True":
         return LifecyclePlan(_untainted(node))
+    if view.existence.stranger:
+        return LifecyclePlan()
     match view.existence.existence:
         case Existence.PRESENT:
             vm = view.existence.vm

@@ -133,11 +133,20 @@ def test_shutdown_taint_follows_the_power(
 
 
 @pytest.mark.parametrize("taint", [SHUTDOWN, {**SHUTDOWN, "value": "x"}], ids=["as we set it", "with a value"])
-def test_ready_node_loses_the_taint_whatever_harvester_says(taint: dict[str, str]) -> None:
+@pytest.mark.parametrize("stranger", [False, True])
+def test_ready_node_loses_the_taint_whatever_harvester_says_and_whosever_it_is(
+    taint: dict[str, str], stranger: bool
+) -> None:
     target = node(taints=[taint])
-    plan = plan_lifecycle(view(target, UNSURE))
+    plan = plan_lifecycle(view(target, replace(UNSURE, stranger=stranger)))
     assert plan.request is not None
     assert plan.request.body["spec"] == {"taints": None}
+
+
+@pytest.mark.parametrize("ready", ["False", "Unknown", None])
+def test_stranger_that_is_not_ready_keeps_the_taint(ready: str | None) -> None:
+    target = node(taints=[SHUTDOWN], ready=ready)
+    assert plan_lifecycle(view(target, VMExistence(Existence.UNKNOWN, stranger=True))) == LifecyclePlan()
 
 
 @pytest.mark.parametrize(
