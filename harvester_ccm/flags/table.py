@@ -146,6 +146,15 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
         "internal address of the node.",
     ),
     Flag(
+        "node-label-prefix",
+        Kind.TEXT,
+        "",
+        Group.NODES,
+        "Domain whose labels and annotations (such as rack.example.com/row) are copied from a VM to its Node, and "
+        "taken away with it. Whoever may label VMs in Harvester can then label Nodes with them. Domains of Kubernetes, "
+        "Harvester, Rancher and kube-vip are refused.",
+    ),
+    Flag(
         "node-monitor-period",
         Kind.DURATION,
         "5s",

@@ -41,6 +41,7 @@ from harvester_ccm.plan.node.patch import (
     was_initialised,
 )
 from harvester_ccm.plan.node.topology import plan_topology
+from harvester_ccm.plan.node.vm_labels import plan_vm_labels
 from harvester_ccm.plan.node.vms import VM, NodeStore
 
 _EMITTED_AFTER_INIT: Final = frozenset(
@@ -58,6 +59,7 @@ _EMITTED_AFTER_INIT: Final = frozenset(
         NodeReason.ADDITIONAL_IPS_INVALID,
         NodeReason.ADDRESS_CLAIMED,
         NodeReason.TOPOLOGY_INVALID,
+        NodeReason.VM_LABEL_LEFT_OUT,
     }
 )
 """What somebody has to correct. The rest (no VM, no address for a moment, Harvester away) happens to Nodes that are
@@ -204,9 +206,14 @@ def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
     node = view.node
     tainted = bool(uninitialized_taints(node))
     topology = plan_topology(node, vm.vmi, follow=view.settings.vmi_controller)
-    notes = (*_notes(view, addresses), *topology.notes)
+    copied = plan_vm_labels(node, vm, view.settings.label_prefix)
+    notes = (*_notes(view, addresses), *topology.notes, *copied.notes)
     provider_id = format_provider_id(vm.uid) if tainted and not node.spec.provider_id else None
-    change = _with_records(view, vm, addresses, topology.change)
+    change = MetadataChange(
+        {**topology.change.labels, **copied.change.labels},
+        {**topology.change.annotations, **copied.change.annotations},
+    )
+    change = _with_records(view, vm, addresses, change)
     told = tuple(note for note in notes if _RECORDED_BY.get(note.reason, "") in change.annotations)
     known = view.virtual_ips
     if tainted and known.problem is not None:
