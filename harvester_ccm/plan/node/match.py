@@ -10,7 +10,9 @@ the Go provider, which knows host name and name only and keeps the host names in
 * A Node with another provider's ID has no VM, whatever else it shows; nor has one that is recorded as a VM of another
   namespace.
 * Where the VM in the provider ID is not there, another one takes its place only if something shows that this is the
-  Node's namespace: its record, the VMs of most Nodes, or the UUID. Else namesakes in a wrong namespace would be taken.
+  Node's namespace: its record, the VMs of most Nodes, the UUID, or the VM of any Node together with the InternalIP.
+  Else namesakes in a wrong namespace would be taken. A copy of the whole cluster shows names, addresses, labels and
+  UUIDs made from names like one that was restored as a whole: only the UID of a VM that is left tells them apart.
 * A host name may be a full domain name where the Node's name is short, and the other way round.
 * Two VMs that claim one Node are an error that names both; Go takes the one seen last.
 """
@@ -160,7 +162,14 @@ def _is_right_namespace(node: Node, match: Match, index: VMIndex) -> bool:
     recorded = recorded_vm(node) == (index.cluster.namespace, vm.name)
     known = node.metadata.annotation(REPLACEMENT_RECORD) == vm.uid
     same_uuid = match.by is MatchedBy.SYSTEM_UUID and not vm.uuid_is_made_from_name
-    return recorded or known or same_uuid or 2 * _vms_of_nodes(index) > len(index.claims)
+    left = _vms_of_nodes(index)
+    return recorded or known or same_uuid or 2 * left > len(index.claims) or (left > 0 and _has_internal_ip(vm, node))
+
+
+def _has_internal_ip(vm: VM, node: Node) -> bool:
+    """Return whether the VM reports an InternalIP of the Node in one of its VM networks."""
+    shown = {address.address for address in node.status.addresses if address.type == "InternalIP"}
+    return any(not shown.isdisjoint(addresses) for _, addresses in addresses_on_networks(vm))
 
 
 def _vms_of_nodes(index: VMIndex) -> int:
@@ -300,12 +309,14 @@ def _elsewhere(node: Node, index: VMIndex) -> EventMessage:
 
 
 def _doubtful(node: Node, vm: VM, index: VMIndex) -> EventMessage:
+    record = f"{MACHINE_RECORD}={index.cluster.namespace}/{vm.name}"
     return warning(
         NodeReason.VM_OF_OTHER_MACHINE,
         f"VM {index.cluster.namespace}/{vm.name} looks like this Node's, but the VM in the provider ID "
         f"{node.spec.provider_id} is not there, nor are those of most Nodes. Nothing is changed on the Node. Check "
-        "the namespace and the server in the cloud-config. If the VMs were made anew, delete the Node and restart its "
-        "kubelet",
+        "the namespace and the server in the cloud-config. If the VM was made anew, for example restored from a "
+        f"backup, say so: kubectl annotate node {node.metadata.name} --overwrite {record}; or delete the Node and "
+        "restart its kubelet",
         subject=vm.uid,
     )
 

@@ -11,6 +11,7 @@ import pytest
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
+from harvester_ccm.names import MACHINE_RECORD
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.vms import (
     VMIndex,
@@ -157,6 +158,32 @@ def test_restored_vm_is_found_and_said() -> None:
     assert match.vm is not None
     assert match.note is not None
     assert (match.note.reason.name, match.note.subject) == ("VM_REPLACED", "after")
+
+
+@pytest.mark.parametrize(
+    ("left", "addresses", "found"),
+    [
+        pytest.param(1, ["10.0.0.1"], True, id="a VM of another Node is left, and the address is the Node's"),
+        pytest.param(1, ["10.0.0.7", "10.0.0.1"], True, id="the same, beside another address"),
+        pytest.param(1, ["10.0.0.7"], False, id="another address"),
+        pytest.param(1, [], False, id="no address"),
+        pytest.param(0, ["10.0.0.1"], False, id="no VM is left: it may be a copy of the whole cluster"),
+    ],
+)
+def test_restored_vm_among_few_that_are_left(left: int, addresses: list[str], found: bool) -> None:
+    nodes = [node(f"w{n}", provider_id=f"harvester://before-{n}", addresses=[("InternalIP", f"10.0.0.{n}")]) for n in
+             (1, 2, 3, 4)]  # fmt: skip
+    vms = [vm(f"w{n}", uid=f"before-{n}" if n > 4 - left else f"after-{n}", labels=OWN) for n in (1, 2, 3, 4)]
+    machines = index(vms, [instance("w1", ips=addresses, labels=OWN)], nodes=nodes)
+    match = find_vm(nodes[0], machines)
+    assert (match.vm is not None) == found
+    assert found == (match.note is not None)
+    if match.problem is not None:
+        # The command in the message is what it takes.
+        command = "kubectl annotate node w1 --overwrite cloudprovider.harvesterhci.io/virtual-machine=prod/w1;"
+        assert command in match.problem.message
+    told = node("w1", provider_id="harvester://before-1", annotations={MACHINE_RECORD: "prod/w1"})
+    assert find_vm(told, machines).vm is not None
 
 
 def test_nothing_is_concluded_from_half_a_list() -> None:
