@@ -8,7 +8,7 @@ from functools import partial
 from harvester_ccm.config import GuestSettings, HarvesterSettings, Settings
 from harvester_ccm.errors import ConfigurationError, CredentialError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import SERVICE_ACCOUNT, Credentials, load_in_cluster, load_kubeconfig
+from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
 from harvester_ccm.kube.reload import CredentialReloader
 
 
@@ -16,13 +16,13 @@ def harvester_credentials(settings: HarvesterSettings, environment: Mapping[str,
     """Return the credentials of --cloud-config. Raises CredentialError."""
     if settings.cloud_config is None:
         raise CredentialError("--cloud-config is not set; expected the path of a kubeconfig for Harvester")
-    return load_kubeconfig(settings.cloud_config, environment)
+    return load_kubeconfig(settings.cloud_config, environment, context=settings.context)
 
 
 def guest_credentials(settings: GuestSettings, environment: Mapping[str, str]) -> Credentials:
     """Return the credentials for the guest: --kubeconfig, KUBECONFIG or the pod's. Raises CredentialError."""
-    if settings.kubeconfig is not None:
-        return load_kubeconfig(settings.kubeconfig, environment, master=settings.master)
+    if settings.kubeconfigs:
+        return load_kubeconfig(settings.kubeconfigs, environment, master=settings.master, context=settings.context)
     return load_in_cluster(environment, master=settings.master)
 
 
@@ -52,16 +52,10 @@ def credential_reloaders(
     settings: Settings, environment: Mapping[str, str], *, guest: ApiClient, harvester: ApiClient
 ) -> list[CredentialReloader]:
     """Return what keeps the credentials of the two clients as their files have them."""
-    reloaders = []
-    if settings.harvester.cloud_config is not None:
-        load = partial(load_kubeconfig, environment=environment)
+    return [
         # Load balancers and VMs are looked for in one namespace; of the guest's, no use is made.
-        reloaders.append(
-            CredentialReloader(harvester, settings.harvester.cloud_config, load=load, fixed_namespace=True)
-        )
-    # In a pod, the authority of the API server may be rotated; its token is read anew anyway.
-    followed = settings.guest.kubeconfig or SERVICE_ACCOUNT / "ca.crt"
-    reloaders.append(
-        CredentialReloader(guest, followed, load=lambda _path: guest_credentials(settings.guest, environment))
-    )
-    return reloaders
+        CredentialReloader(
+            harvester, partial(harvester_credentials, settings.harvester, environment), fixed_namespace=True
+        ),
+        CredentialReloader(guest, partial(guest_credentials, settings.guest, environment)),
+    ]

@@ -56,16 +56,20 @@ class HarvesterSettings:
     """Name of this cluster, trimmed; part of load balancer names and labels."""
     former_names: tuple[str, ...] = ()
     """Names that this cluster had before; load balancers made under them are taken over."""
+    context: str = ""
+    """Context of the kubeconfig; empty means its current one."""
 
 
 @dataclass(frozen=True)
 class GuestSettings:
     """The cluster that we run in."""
 
-    kubeconfig: Path | None
-    """From ``--kubeconfig``, else ``$KUBECONFIG``; None means the service account of the pod."""
+    kubeconfigs: tuple[Path, ...]
+    """The file of ``--kubeconfig``, else those of ``$KUBECONFIG``; none means the service account of the pod."""
     master: str
     """API server URL that replaces the one of the kubeconfig; empty leaves it."""
+    context: str = ""
+    """Context of the kubeconfig; empty means its current one."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -62,7 +63,7 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
         harvester=_harvester(check, flags, name, offline=offline),
         nodes=_nodes(check, flags),
         services=_services(check, flags),
-        guest=_guest(flags, environment),
+        guest=_guest(check, flags, environment),
         leader_election=_leader_election(check, flags),
         server=_server(check, flags),
         logging=LoggingSettings(check.choice(flags, "logging-format", LogFormat), verbosity=flags.read("v", int)),
@@ -134,13 +135,23 @@ def _harvester(check: _Check, flags: FlagValues, cluster_name: str, *, offline: 
         "" not in former, "--former-cluster-name has an empty entry; expected names that this cluster had before"
     )
     former.pop(cluster_name, None)
-    return HarvesterSettings(cloud_config=cloud_config, cluster_name=cluster_name, former_names=tuple(former))
+    return HarvesterSettings(
+        cloud_config=cloud_config,
+        cluster_name=cluster_name,
+        former_names=tuple(former),
+        context=flags.text("cloud-config-context"),
+    )
 
 
-def _guest(flags: FlagValues, environment: Mapping[str, str]) -> GuestSettings:
-    from_environment = environment.get("KUBECONFIG")
-    kubeconfig = flags.path("kubeconfig") or (Path(from_environment) if from_environment else None)
-    return GuestSettings(kubeconfig=kubeconfig, master=flags.text("master"))
+def _guest(check: _Check, flags: FlagValues, environment: Mapping[str, str]) -> GuestSettings:
+    explicit, context = flags.path("kubeconfig"), flags.text("context")
+    listed = environment.get("KUBECONFIG", "").split(os.pathsep)
+    kubeconfigs = (explicit,) if explicit else tuple(dict.fromkeys(Path(name) for name in listed if name))
+    check.require(
+        not context or bool(kubeconfigs),
+        f"--context is {go_quote(context)}, and there is no kubeconfig; set --kubeconfig or KUBECONFIG, too",
+    )
+    return GuestSettings(kubeconfigs=kubeconfigs, master=flags.text("master"), context=context)
 
 
 def _services(check: _Check, flags: FlagValues) -> ServiceSettings:

@@ -21,6 +21,13 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
         "balancers of this cluster. Required.",
     ),
     Flag(
+        "cloud-config-context",
+        Kind.TEXT,
+        "",
+        Group.HARVESTER,
+        "Context of --cloud-config to use in place of its current one.",
+    ),
+    Flag(
         "cluster-name",
         Kind.TEXT,
         "kubernetes",
@@ -174,8 +181,15 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
         Kind.TEXT,
         "",
         Group.GUEST,
-        "Kubeconfig file for this cluster. Empty: the file in the environment variable KUBECONFIG, else the service "
-        "account of the pod.",
+        "Kubeconfig file for this cluster. Empty: the files in the environment variable KUBECONFIG, read as one as "
+        "kubectl does, else the service account of the pod.",
+    ),
+    Flag(
+        "context",
+        Kind.TEXT,
+        "",
+        Group.GUEST,
+        "Context of this cluster's kubeconfig to use in place of its current one.",
     ),
     Flag(
         "master",

@@ -30,6 +30,17 @@ def read_text(path: Path) -> str:
         raise CredentialError(f"{path}: cannot be read: {error.__class__.__name__}") from error
 
 
+def is_missing_or_empty(path: Path) -> bool:
+    """Return whether there is no such file, or nothing in it; one that cannot be looked at counts as there."""
+    try:
+        status = path.stat()
+        return stat.S_ISREG(status.st_mode) and status.st_size == 0
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
 def fingerprint(*paths: Path) -> tuple[Fingerprint, ...]:
     """Return what changes when one of the files, or what a link points to, is written, replaced or mounted anew.
 

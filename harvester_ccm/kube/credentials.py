@@ -1,6 +1,6 @@
 """Where an API server is and how we prove who we are: kubeconfig files and the in-cluster service account.
 
-A kubeconfig is read here rather than by the ``kubernetes`` package, which costs 20 MiB of memory and hides which
+A kubeconfig is read by us rather than by the ``kubernetes`` package, which costs 20 MiB of memory and hides which
 part of the file is wrong. Every problem is a CredentialError with a sentence that names the file and what to change.
 What is not supported is refused by name: left out, it would make another identity of the one that is written there.
 Nothing read here is ever logged.
@@ -11,17 +11,16 @@ from __future__ import annotations
 import base64
 import binascii
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, cast
 from urllib.parse import urlsplit
 
-import yaml
-
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.credential_files import load_certificate, read_text, readable_by_all
+from harvester_ccm.kube.kubeconfig import Entry, read_kubeconfig
 from harvester_ccm.kube.plugin import ExecToken
 from harvester_ccm.kube.proxy import proxy_for
 from harvester_ccm.kube.tokens import FileToken, FixedToken, Section, TokenSource, checked_token
@@ -59,7 +58,7 @@ class Credentials:
     origin: str = ""
     """The file this came from, for messages."""
     files: tuple[Path, ...] = ()
-    """The other files that were read once: certificates and keys that a kubeconfig names."""
+    """Files to read anew when one of them changes: kubeconfigs, and the certificates and keys that they name."""
 
     readable_by_all: bool = False
     """Whether every user of the host may read the file."""
@@ -78,45 +77,50 @@ class Credentials:
 
 
 def load_kubeconfig(
-    path: Path, environment: Mapping[str, str] = MappingProxyType({}), *, master: str = ""
+    paths: Path | Sequence[Path],
+    environment: Mapping[str, str] = MappingProxyType({}),
+    *,
+    master: str = "",
+    context: str = "",
 ) -> Credentials:
-    """Return the credentials of the file's current context. Raises CredentialError.
+    """Return the credentials of a context of one file or several, the current one unless told. Raises CredentialError.
 
     ``environment`` names the proxy where the file does not. ``master`` is the URL of a server in place of the file's.
     """
-    document = _read_document(path)
-    context_name = _text(document, "current-context")
-    if not context_name:
-        raise CredentialError(f"{path}: no current-context is set; name the context to use in it")
-    context = _entry(path, document, "contexts", context_name)
-    cluster_name, user_name = _text(context, "cluster"), _text(context, "user")
-    cluster = _entry(path, document, "clusters", cluster_name)
-    user = _entry(path, document, "users", user_name) if user_name else {}
-    _refuse_unsupported(path, user_name, user, cluster)
-    server = (master or _text(cluster, "server")).rstrip("/")
+    listed = (paths,) if isinstance(paths, Path) else tuple(paths)
+    choice = read_kubeconfig(listed, context)
+    cluster, user = choice.cluster, choice.user
+    _refuse_unsupported(user, cluster)
+    server = (master or cluster.text("server")).rstrip("/")
     if not _is_web_address(server):
         shown = redact_text(server)
-        raise CredentialError(f"{path}: cluster {cluster_name!r} has server {shown!r}; expected https://host:port")
+        raise CredentialError(
+            f"{cluster.path}: cluster {cluster.name!r} has server {shown!r}; expected https://host:port"
+        )
     if "@" in urlsplit(server).netloc:
-        raise CredentialError(f"{path}: cluster {cluster_name!r} has a login in its server address; put it under users")
-    proxy = _text(cluster, "proxy-url") or proxy_for(server, environment)
+        raise CredentialError(
+            f"{cluster.path}: cluster {cluster.name!r} has a login in its server address; put it under users"
+        )
+    proxy = cluster.text("proxy-url") or proxy_for(server, environment)
     if proxy and not _is_web_address(proxy):
-        raise CredentialError(f"{path}: the proxy for {server} is not an http:// or https:// address with a host")
-    tls = _tls(path, cluster, user) if urlsplit(server).scheme == "https" else None
+        raise CredentialError(
+            f"{cluster.path}: the proxy for {server} is not an http:// or https:// address with a host"
+        )
+    tls = _tls(cluster, user) if urlsplit(server).scheme == "https" else None
     if tls is not None and not _proves_identity(user):
         raise CredentialError(
-            f"{path}: user {user_name!r} has no credential; expected one of: {', '.join(_IDENTITIES)}"
+            f"{user.path}: user {user.name!r} has no credential; expected one of: {', '.join(_IDENTITIES)}"
         )
     return Credentials(
         server=server,
-        namespace=_text(context, "namespace"),
+        namespace=choice.namespace,
         tls=tls,
-        token=_token_source(path, user, cluster, tls),
-        tls_server_name=_text(cluster, "tls-server-name") or None,
+        token=_token_source(user, cluster, tls),
+        tls_server_name=cluster.text("tls-server-name") or None,
         proxy=proxy,
-        origin=str(path),
-        files=_material_files(path, cluster, user),
-        readable_by_all=readable_by_all(path),
+        origin=str(user.path),
+        files=(*listed, *_material_files(cluster, user)),
+        readable_by_all=readable_by_all(user.path),
     )
 
 
@@ -134,16 +138,18 @@ def load_in_cluster(
             "set --kubeconfig or KUBECONFIG to the kubeconfig of the guest cluster"
         )
     namespace_file = directory / "namespace"
+    authority = directory / "ca.crt"
     token = FileToken(directory / "token")
     token.get()
     server = master.rstrip("/") or (f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}")
     return Credentials(
         server=server,
         namespace=read_text(namespace_file).strip() if namespace_file.exists() else "",
-        tls=_trusting(read_text(directory / "ca.crt"), f"{directory / 'ca.crt'}: the file"),
+        tls=_trusting(read_text(authority), f"{authority}: the file"),
         token=token,
         proxy=proxy_for(server, environment),
         origin=str(directory),
+        files=(authority,),
     )
 
 
@@ -155,105 +161,63 @@ def _is_web_address(url: str) -> bool:
         return False
 
 
-def _read_document(path: Path) -> Section:
-    text = read_text(path)
-    if not text.strip():
-        raise CredentialError(f"{path}: the file is empty; expected a kubeconfig")
-    try:
-        document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # The library makes dates and numbers of what looks like one, and fails in its own way where there is none.
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}" if mark else ""
-        raise CredentialError(f"{path}: not valid YAML{where}; expected a kubeconfig") from None
-    if isinstance(document, str):
-        raise CredentialError(f"{path}: {_describe_text(document)}")
-    if not isinstance(document, dict):
-        raise CredentialError(f"{path}: not a kubeconfig; expected a document with clusters, contexts and users")
-    kind = document.get("kind", "Config")
-    if kind != "Config":
-        raise CredentialError(f"{path}: the file holds a {kind}, not a kubeconfig (kind Config)")
-    return cast("Section", document)
-
-
-def _describe_text(text: str) -> str:
-    try:
-        decoded = base64.b64decode(text, validate=False)
-    except (binascii.Error, ValueError):
-        decoded = b""
-    if b"clusters:" in decoded or b'"clusters"' in decoded:
-        return "the kubeconfig is base64-encoded once too often; store the decoded text"
-    return "plain text, not a kubeconfig; expected a document with clusters, contexts and users"
-
-
-def _text(section: Section, key: str) -> str:
-    value = section.get(key)
-    return value.strip() if isinstance(value, str) else ""
-
-
-def _entry(path: Path, document: Section, kind: str, name: str) -> Section:
-    entries = document.get(kind)
-    named = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
-    for entry in named:
-        if entry.get("name") == name:
-            value = entry.get(kind.removesuffix("s"))
-            return cast("Section", value) if isinstance(value, dict) else {}
-    known = ", ".join(sorted(str(e.get("name")) for e in named)) or "none"
-    raise CredentialError(f"{path}: {kind.removesuffix('s')} {name!r} is not in the file; it has: {known}")
-
-
-def _material(path: Path, section: Section, key: str) -> bytes | None:
+def _material(entry: Entry, key: str) -> bytes | None:
     """Return the bytes of ``<key>-data``, or of the file that ``<key>`` names, or None."""
-    data = _text(section, f"{key}-data")
+    data = entry.text(f"{key}-data")
     if data:
         try:
             return base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError):
-            raise CredentialError(f"{path}: {key}-data is not valid base64") from None
-    name = _text(section, key)
-    return read_text(path.parent / name).encode() if name else None
+            raise CredentialError(f"{entry.path}: {key}-data is not valid base64") from None
+    name = entry.text(key)
+    return read_text(entry.path.parent / name).encode() if name else None
 
 
-def _material_files(path: Path, cluster: Section, user: Section) -> tuple[Path, ...]:
+def _material_files(cluster: Entry, user: Entry) -> tuple[Path, ...]:
     pairs = ((cluster, "certificate-authority"), (user, "client-certificate"), (user, "client-key"))
-    named = (_text(section, key) for section, key in pairs if not _text(section, f"{key}-data"))
-    return tuple(path.parent / name for name in named if name)
+    named = ((entry, entry.text(key)) for entry, key in pairs if not entry.text(f"{key}-data"))
+    return tuple(entry.path.parent / name for entry, name in named if name)
 
 
-def _refuse_unsupported(path: Path, name: str, user: Section, cluster: Section) -> None:
+def _refuse_unsupported(user: Entry, cluster: Entry) -> None:
+    which = f"{user.path}: user {user.name!r}"
     for key, instead in _UNSUPPORTED.items():
-        if user.get(key):
-            raise CredentialError(f"{path}: user {name!r} has {key}, which is not supported; {instead}")
-    token = user.get("token")
+        if user.section.get(key):
+            raise CredentialError(f"{which} has {key}, which is not supported; {instead}")
+    token = user.section.get("token")
     if token is not None and not isinstance(token, str):
-        raise CredentialError(f"{path}: user {name!r} has a token that is no text; put it in quotes")
+        raise CredentialError(f"{which} has a token that is no text; put it in quotes")
     if token is not None and not token.strip() and not _proves_identity(user):
-        raise CredentialError(f"{path}: user {name!r} has an empty token")
+        raise CredentialError(f"{which} has an empty token")
     authorities = ("certificate-authority", "certificate-authority-data")
-    if cluster.get("insecure-skip-tls-verify") is True and any(cluster.get(key) for key in authorities):
+    if _skips_verification(cluster) and any(cluster.section.get(key) for key in authorities):
         raise CredentialError(
-            f"{path}: the cluster has insecure-skip-tls-verify and a certificate-authority; remove one of them"
+            f"{cluster.path}: the cluster has insecure-skip-tls-verify and a certificate-authority; remove one of them"
         )
 
 
-def _proves_identity(user: Section) -> bool:
-    values = (user.get(key) for key in _IDENTITIES)
+def _skips_verification(cluster: Entry) -> bool:
+    return cluster.section.get("insecure-skip-tls-verify") is True
+
+
+def _proves_identity(user: Entry) -> bool:
+    values = (user.section.get(key) for key in _IDENTITIES)
     return any(value.strip() if isinstance(value, str) else value for value in values)
 
 
-def _tls(path: Path, cluster: Section, user: Section) -> ssl.SSLContext:
-    authority = _material(path, cluster, "certificate-authority")
+def _tls(cluster: Entry, user: Entry) -> ssl.SSLContext:
+    authority = _material(cluster, "certificate-authority")
     text = None if authority is None else authority.decode("utf-8", "replace")
-    context = _trusting(text, f"{path}: certificate-authority")
-    if cluster.get("insecure-skip-tls-verify") is True:
+    context = _trusting(text, f"{cluster.path}: certificate-authority")
+    if _skips_verification(cluster):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    certificate, key = _material(path, user, "client-certificate"), _material(path, user, "client-key")
+    certificate, key = _material(user, "client-certificate"), _material(user, "client-key")
     if (certificate is None) != (key is None):
         missing = "client-key" if key is None else "client-certificate"
-        raise CredentialError(f"{path}: {missing} is missing; client-certificate and client-key come as a pair")
+        raise CredentialError(f"{user.path}: {missing} is missing; client-certificate and client-key come as a pair")
     if certificate and key:
-        _load_client_certificate(path, context, certificate + b"\n" + key)
+        _load_client_certificate(user.path, context, certificate + b"\n" + key)
     return context
 
 
@@ -278,12 +242,12 @@ def _load_client_certificate(path: Path, context: ssl.SSLContext, pem: bytes) ->
         raise CredentialError(f"{path}: client-certificate and client-key do not form a valid PEM pair{why}") from None
 
 
-def _token_source(path: Path, user: Section, cluster: Section, tls: ssl.SSLContext | None) -> TokenSource:
-    plugin = user.get("exec")
+def _token_source(user: Entry, cluster: Entry, tls: ssl.SSLContext | None) -> TokenSource:
+    plugin, path = user.section.get("exec"), user.path
     if isinstance(plugin, dict):
         take = None if tls is None else lambda pem: _load_client_certificate(path, tls, pem.encode())
-        return ExecToken(path, cast("Section", plugin), cluster, take_certificate=take)
-    file_name, token = _text(user, "tokenFile"), _text(user, "token")
+        return ExecToken(path, cast("Section", plugin), cluster.section, take_certificate=take)
+    file_name, token = user.text("tokenFile"), user.text("token")
     if file_name:
         source = FileToken(path.parent / file_name)
         source.get()

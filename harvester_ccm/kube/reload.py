@@ -1,4 +1,4 @@
-"""Credentials that change while we run: the file is looked at again and again, and a new one is taken over.
+"""Credentials that change while we run: their files are looked at again and again, and what is new is taken over.
 
 So are the certificate and key files that a kubeconfig names: rotating them leaves the kubeconfig itself as it is.
 Works for files that are rewritten in place and for mounted Secrets, where a symbolic link is swapped. A file that
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -18,10 +17,10 @@ import structlog
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credential_files import Fingerprint, fingerprint
-from harvester_ccm.kube.credentials import Credentials, load_kubeconfig
+from harvester_ccm.kube.credentials import Credentials
 
 PERIOD: Final = 2.0
-"""Seconds between two looks at the file."""
+"""Seconds between two looks at the files."""
 
 log = structlog.get_logger(__name__)
 
@@ -32,54 +31,52 @@ def warn_of_weaknesses(client: ApiClient) -> None:
         log.warning("credential is not protected", cluster=client.cluster, detail=weakness)
 
 
-def _as_credential_error(failure: Exception, path: Path) -> CredentialError:
+def _as_credential_error(failure: Exception, origin: str) -> CredentialError:
     if isinstance(failure, CredentialError):
         return failure
-    return CredentialError(f"{path}: cannot be used: {failure.__class__.__name__}")
+    return CredentialError(f"{origin}: cannot be used: {failure.__class__.__name__}")
 
 
 class CredentialReloader:
-    """Keeps a client's credentials as the file has them."""
+    """Keeps a client's credentials as their files have them."""
 
     def __init__(
         self,
         client: ApiClient,
-        path: Path,
+        load: Callable[[], Credentials],
         *,
-        load: Callable[[Path], Credentials] = load_kubeconfig,
         fixed_namespace: bool = False,
         period: float = PERIOD,
     ) -> None:
-        """``fixed_namespace`` refuses a file whose context has another namespace."""
+        """``load`` reads the files anew; ``fixed_namespace`` refuses a context that has another namespace."""
         self._client = client
-        self._path = path
         self._load = load
         self._fixed_namespace = fixed_namespace
         self._period = period
         self._seen = self._fingerprint()
         self.problem: CredentialError | None = None
-        """Why the file as it is now cannot be used; None while it can."""
+        """Why the files as they are now cannot be used; None while they can."""
         self.on_reload: Callable[[], None] = lambda: None
         """Called when other credentials are in use; set it before there are."""
 
     async def run(self) -> None:
-        """Follow the file until cancelled."""
+        """Follow the files until cancelled."""
         while True:
             await asyncio.sleep(self._period)
             await self.look()
 
     async def look(self) -> None:
-        """Take over the file's content if it changed since the last look."""
+        """Take over what is in the files if it changed since the last look."""
         current = self._fingerprint()
         if current == self._seen:
             return
         try:
-            credentials = await asyncio.to_thread(self._load, self._path)
+            credentials = await asyncio.to_thread(self._load)
             if self._fixed_namespace:
                 self._refuse_other_namespace(credentials)
         except Exception as failure:
             # Whatever is in a file: those in use go on.
-            error = _as_credential_error(failure, self._path)
+            error = _as_credential_error(failure, self._client.credentials.origin)
             if str(error) != str(self.problem):
                 log.warning("changed credentials not usable, keeping the old ones", error=str(error))
             self.problem = error
@@ -100,9 +97,9 @@ class CredentialReloader:
         namespace = credentials.namespace or "default"
         if namespace != self._client.namespace:
             raise CredentialError(
-                f"{self._path}: the namespace changed from {self._client.namespace} to {namespace}; load balancers "
-                "and VMs are looked for in one namespace only, so restart the program to move"
+                f"{credentials.origin}: the namespace changed from {self._client.namespace} to {namespace}; load "
+                "balancers and VMs are looked for in one namespace only, so restart the program to move"
             )
 
     def _fingerprint(self) -> tuple[Fingerprint, ...]:
-        return fingerprint(self._path, *self._client.credentials.files)
+        return fingerprint(*self._client.credentials.files)

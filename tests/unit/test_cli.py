@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -71,7 +72,7 @@ def test_a_run_gets_its_settings_and_gives_the_exit_code(
     app.ending = code
     assert call(*NEEDED, "-v=2", environment={"KUBECONFIG": "/guest"}) == code
     (settings,) = app.seen
-    assert (settings.harvester.cluster_name, str(settings.guest.kubeconfig)) == ("demo", "/guest")
+    assert (settings.harvester.cluster_name, settings.guest.kubeconfigs) == ("demo", (Path("/guest"),))
     output = capsys.readouterr()
     assert output.out == ""
     assert log_lines(output.err) == [
@@ -95,7 +96,7 @@ def test_arguments_and_environment_of_the_process_are_used(app: App, monkeypatch
     monkeypatch.setattr(sys, "argv", ["/usr/bin/harvester-cloud-provider", *NEEDED])
     monkeypatch.setitem(os.environ, "KUBECONFIG", "/from/environment")
     assert main() == 0
-    assert str(app.seen[0].guest.kubeconfig) == "/from/environment"
+    assert app.seen[0].guest.kubeconfigs == (Path("/from/environment"),)
 
 
 @pytest.mark.parametrize("word", ["--version", "--version=raw"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -191,7 +192,9 @@ async def test_a_credential_for_another_cluster_ends_the_program() -> None:
     prod = Program(guest_server(), harvester, "prod")
     await served(harvester, prod, "web")
     with NamedTemporaryFile() as file:
-        reloader = CredentialReloader(prod.client, Path(file.name), load=lambda _path: prod.client.credentials)
+        followed = replace(prod.client.credentials, files=(Path(file.name),))
+        await prod.client.use(followed)
+        reloader = CredentialReloader(prod.client, lambda: followed)
         prod.reloaders.append(reloader)
         async with prod.live():
             await asyncio.sleep(60)

@@ -30,7 +30,7 @@ ALL_CONTROLLERS = frozenset({"cloud-node-controller", "cloud-node-lifecycle-cont
 ANY_ADDRESS = "0.0.0.0"
 DEFAULTS = Settings(
     harvester=HarvesterSettings(cloud_config=Path("/etc/cloud-config"), cluster_name="demo"),
-    guest=GuestSettings(kubeconfig=None, master=""),
+    guest=GuestSettings(kubeconfigs=(), master=""),
     services=ServiceSettings(
         concurrent_syncs=16, orphan_lbs=OrphanPolicy.DELETE, orphan_period=600.0, class_only=False
     ),
@@ -86,7 +86,8 @@ def test_defaults() -> None:
 
 def test_every_flag_reaches_its_setting() -> None:
     words = (
-        "--kubeconfig=/guest --master=https://guest:6443 --concurrent-service-syncs=2 --orphan-lbs=report "
+        "--kubeconfig=/guest --context=admin --master=https://guest:6443 --cloud-config-context=vms "
+        "--concurrent-service-syncs=2 --orphan-lbs=report "
         "--orphan-lbs-period=1h --load-balancer-class-only --accept-new-harvester "
         "--management-network=vlan10 --node-ip-cidr=10.1.2.3/8 "
         "--node-exclude-ip-ranges=10.9.0.0/16 --disable-annotation-alpha-provided-ip-addr --concurrent-node-syncs=3 "
@@ -103,8 +104,8 @@ def test_every_flag_reaches_its_setting() -> None:
         "--former-cluster-name=demo,old"
     )
     assert settings(*words.split()) == Settings(
-        harvester=replace(DEFAULTS.harvester, former_names=("old", "older")),
-        guest=GuestSettings(kubeconfig=Path("/guest"), master="https://guest:6443"),
+        harvester=replace(DEFAULTS.harvester, former_names=("old", "older"), context="vms"),
+        guest=GuestSettings(kubeconfigs=(Path("/guest"),), master="https://guest:6443", context="admin"),
         services=ServiceSettings(
             concurrent_syncs=2,
             orphan_lbs=OrphanPolicy.REPORT,
@@ -146,17 +147,21 @@ def test_every_flag_reaches_its_setting() -> None:
 @pytest.mark.parametrize(
     ("words", "environment", "expected"),
     [
-        pytest.param([], {}, None, id="service account"),
-        pytest.param([], {"KUBECONFIG": ""}, None, id="empty variable"),
-        pytest.param([], {"KUBECONFIG": "/env"}, Path("/env"), id="variable"),
-        pytest.param(["--kubeconfig=/flag"], {"KUBECONFIG": "/env"}, Path("/flag"), id="flag before variable"),
-        pytest.param(["--kubeconfig="], {"KUBECONFIG": "/env"}, Path("/env"), id="empty flag"),
+        pytest.param([], {}, [], id="service account"),
+        pytest.param([], {"KUBECONFIG": ""}, [], id="empty variable"),
+        pytest.param([], {"KUBECONFIG": "/env"}, ["/env"], id="variable"),
+        pytest.param([], {"KUBECONFIG": ":/a:/b::/a"}, ["/a", "/b"], id="list in the variable"),
+        pytest.param(["--kubeconfig=/a:b"], {}, ["/a:b"], id="flag is one file"),
+        pytest.param(["--kubeconfig=/flag"], {"KUBECONFIG": "/env"}, ["/flag"], id="flag before variable"),
+        pytest.param(["--kubeconfig="], {"KUBECONFIG": "/env"}, ["/env"], id="empty flag"),
     ],
 )
 def test_where_the_guest_kubeconfig_comes_from(
-    words: list[str], environment: dict[str, str], expected: Path | None
+    words: list[str], environment: dict[str, str], expected: list[str]
 ) -> None:
-    assert settings(*words, environment=environment) == replace(DEFAULTS, guest=GuestSettings(expected, ""))
+    assert settings(*words, environment=environment) == replace(
+        DEFAULTS, guest=GuestSettings(tuple(map(Path, expected)), "")
+    )
 
 
 @pytest.mark.parametrize(
@@ -243,6 +248,11 @@ def test_flags_without_effect_are_passed_on() -> None:
             ["--cloud-config="],
             "--cloud-config is required: name the kubeconfig file of the Harvester cluster",
             id="no cloud-config",
+        ),
+        pytest.param(
+            ["--context=prod"],
+            '--context is "prod", and there is no kubeconfig; set --kubeconfig or KUBECONFIG, too',
+            id="context of a pod",
         ),
         pytest.param(
             ["--cloud-provider=external"],

@@ -110,8 +110,10 @@ GO_DEFAULTS: dict[str, FlagValue] = {
 }
 OWN_DEFAULTS: dict[str, FlagValue] = {
     "accept-new-harvester": False,
+    "cloud-config-context": "",
     "concurrent-node-syncs": 32,
     "concurrent-service-syncs": 16,
+    "context": "",
     "former-cluster-name": (),
     "load-balancer-class-only": False,
     "node-deletion-confirmations": 3,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ async def test_running_program_keeps_what_it_has(broken: tuple[str, str], tmp_pa
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(GOOD))
     async with ApiClient(load_kubeconfig(path), cluster="harvester") as client:
-        reloader = CredentialReloader(client, path)
+        reloader = CredentialReloader(client, partial(load_kubeconfig, path))
         in_use = client.credentials
         path.write_text(text)
         with capture_logs() as logs:
@@ -179,11 +180,11 @@ async def test_fault_that_nobody_thought_of_ends_nothing(tmp_path: Path) -> None
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(GOOD))
 
-    def fail(_path: Path) -> Credentials:
+    def fail() -> Credentials:
         raise ZeroDivisionError
 
     async with ApiClient(load_kubeconfig(path), cluster="harvester") as client:
-        reloader = CredentialReloader(client, path, load=fail)
+        reloader = CredentialReloader(client, fail)
         path.write_text("")
         await reloader.look()
     assert str(reloader.problem) == f"{path}: cannot be used: ZeroDivisionError"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ async def test_changed_file_is_taken_over_once(
     files: Files, change: Callable[[Files], None], fixed: bool, reloads: int, problem: str
 ) -> None:
     async with CountingClient(load_kubeconfig(files.kubeconfig), cluster="guest") as client:
-        reloader = CredentialReloader(client, files.kubeconfig, fixed_namespace=fixed)
+        reloader = CredentialReloader(client, partial(load_kubeconfig, files.kubeconfig), fixed_namespace=fixed)
         change(files)
         for _ in range(3):
             await reloader.look()
@@ -126,7 +127,7 @@ async def test_files_that_a_new_kubeconfig_names_are_followed(files: Files) -> N
     user = dict(files.user)
     use_token(files)
     async with CountingClient(load_kubeconfig(files.kubeconfig), cluster="guest") as client:
-        reloader = CredentialReloader(client, files.kubeconfig)
+        reloader = CredentialReloader(client, partial(load_kubeconfig, files.kubeconfig))
         files.user.clear()
         files.user.update(user)
         files.save()
