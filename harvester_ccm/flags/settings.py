@@ -56,8 +56,13 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
     ignored = flags.ignored
     if ROUTE_CONTROLLER in flags.words("controllers"):
         ignored += (f"--controllers names {ROUTE_CONTROLLER}, which never runs: Harvester has no cloud routes",)
-    for suite in chosen_suites(flags.words("tls-cipher-suites"))[1]:
+    ciphers, left_out, unknown = chosen_suites(flags.words("tls-cipher-suites"))
+    for suite in left_out:
         ignored += (f"--tls-cipher-suites names {suite}, which is not served: no forward secrecy, or a weak cipher",)
+    for suite in unknown:
+        check.problems.append(
+            f"--tls-cipher-suites: cipher suite {go_quote(suite)} is not known; served are: {', '.join(SERVED)}"
+        )
     _check_provider(check, flags)
     settings = Settings(
         harvester=_harvester(check, flags, name, offline=offline),
@@ -65,7 +70,7 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
         services=_services(check, flags),
         guest=_guest(check, flags, environment),
         leader_election=_leader_election(check, flags),
-        server=_server(check, flags),
+        server=_server(check, flags, ciphers),
         logging=LoggingSettings(check.choice(flags, "logging-format", LogFormat), verbosity=flags.read("v", int)),
         controllers=_controllers(check, flags.words("controllers")),
         warnings=warnings,
@@ -216,7 +221,7 @@ def _leader_election(check: _Check, flags: FlagValues) -> LeaderElectionSettings
     return election
 
 
-def _server(check: _Check, flags: FlagValues) -> ServerSettings:
+def _server(check: _Check, flags: FlagValues, ciphers: tuple[str, ...]) -> ServerSettings:
     certificate, key = flags.path("tls-cert-file"), flags.path("tls-private-key-file")
     check.require(
         (certificate is None) == (key is None),
@@ -229,11 +234,6 @@ def _server(check: _Check, flags: FlagValues) -> ServerSettings:
         version in TLS_VERSIONS,
         f"--tls-min-version is {go_quote(version)}; expected one of: {', '.join(filter(None, TLS_VERSIONS))}",
     )
-    ciphers, _, unknown = chosen_suites(flags.words("tls-cipher-suites"))
-    for suite in unknown:
-        check.problems.append(
-            f"--tls-cipher-suites: cipher suite {go_quote(suite)} is not known; served are: {', '.join(SERVED)}"
-        )
     return ServerSettings(
         bind_address=flags.text("bind-address"),
         port=port,
