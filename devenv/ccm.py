@@ -25,7 +25,7 @@ class CcmProcess:
         self.log_file = log_file
 
     @classmethod
-    def start(
+    def start(  # noqa: PLR0913 - one row of a process table
         cls,
         directory: Path,
         *,
@@ -34,8 +34,12 @@ class CcmProcess:
         flags: Mapping[str, str] | None = None,
         arguments: Sequence[str] = (),
         name: str = "ccm",
+        module: str = "harvester_ccm",
     ) -> CcmProcess:
-        """Start the program; ``flags`` are added to, or replace, the defaults; ``arguments`` are passed as they are."""
+        """Start the program; ``flags`` are added to, or replace, the defaults; ``arguments`` are passed as they are.
+
+        ``module`` is what runs it.
+        """
         merged = {
             "cloud-config": str(cloud_config),
             "kubeconfig": str(kubeconfig),
@@ -45,7 +49,7 @@ class CcmProcess:
         words = [f"--{key}={value}" for key, value in merged.items()]
         log_file = directory / f"{name}-{next(_numbers)}.log"
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        command = [sys.executable, "-m", "harvester_ccm", *words, *arguments]
+        command = [sys.executable, "-m", module, *words, *arguments]
         child = ChildProcess.start(name, command, log_file=log_file, env=environment)
         return cls(child, log_file)
 

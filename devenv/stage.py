@@ -161,15 +161,24 @@ class Stage:
         cloud_config: Path | None = None,
         kubeconfig: Path | None = None,
         proxied: bool = False,
+        module: str = "harvester_ccm",
     ) -> CcmProcess:
-        """Start the program on this scene; ``proxied`` lets all that it sends go through the two proxies."""
+        """Start the program on this scene; ``proxied`` lets all that it sends go through the two proxies.
+
+        ``module`` is what runs it.
+        """
         cloud_config = cloud_config or self.scene.cloud_config
         kubeconfig = kubeconfig or self.scene.kubeconfig
         if proxied:
             cloud_config = self.harvester_proxy.kubeconfig(cloud_config, self.directory / "cloud-config")
             kubeconfig = self.guest_proxy.kubeconfig(kubeconfig, self.directory / "kubeconfig")
         run = CcmProcess.start(
-            self.directory, cloud_config=cloud_config, kubeconfig=kubeconfig, flags=flags, arguments=arguments
+            self.directory,
+            cloud_config=cloud_config,
+            kubeconfig=kubeconfig,
+            flags=flags,
+            arguments=arguments,
+            module=module,
         )
         self.runs.append(run)
         return run

@@ -401,9 +401,37 @@ MUTANTS: Final = (
     Mutant(
         "writes leave without the Lease",
         "kube/fence.py",
-        "if not self.is_open:",
+        "if not await self._certain():",
         "if False:",
         "kube/test_fence.py",
+    ),
+    Mutant(
+        "writes leave on a Lease that was renewed before the machine was paused",
+        "kube/fence.py",
+        "while self.is_open and loop.time() >= self._fresh_until:",
+        "while False:",
+        "kube/test_fence.py",
+    ),
+    Mutant(
+        "a renewal of before the pause is believed",
+        "kube/fence.py",
+        "if renewed_at >= self._doubted_at and (",
+        "if (",
+        "kube/test_fence.py",
+    ),
+    Mutant(
+        "time that a server's answer shows to be lost is not noticed",
+        "kube/client.py",
+        "if gained > GAIN_SECONDS:",
+        "if False:",
+        "kube/test_server_clock.py",
+    ),
+    Mutant(
+        "the last file of a KUBECONFIG list holds",
+        "kube/kubeconfig.py",
+        "for path, document in documents:\n        entries",
+        "for path, document in reversed(documents):\n        entries",
+        "kube/test_kubeconfig.py",
     ),
     Mutant(
         "a write that was sent is forgotten",

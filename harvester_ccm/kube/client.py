@@ -46,6 +46,7 @@ from harvester_ccm.kube.collection import (
 )
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.server_clock import GAIN_SECONDS, ServerClock
 from harvester_ccm.kube.session import Session, connection_fault, describe_connection_error
 from harvester_ccm.model.meta import Resource
 
@@ -98,6 +99,7 @@ class ApiClient:
         self._page_size = page_size
         self._certificate = 0
         self._closings = 0
+        self._clock = ServerClock()
         self._session: Session | None = None
         self._responses: weakref.WeakSet[aiohttp.ClientResponse] = weakref.WeakSet()
 
@@ -131,6 +133,7 @@ class ApiClient:
         """Switch to other credentials; running watches end and their informers come back with the new ones."""
         self._certificate = 0
         self._credentials = credentials
+        self._clock = ServerClock()
         await self.close()
 
     async def get(
@@ -327,6 +330,7 @@ class ApiClient:
             )
             self._responses.add(response)
             status = response.status
+            self._compare_clocks(response.headers.get("Date", ""), started)
             if status < 300:
                 return response
             async with response:
@@ -338,6 +342,13 @@ class ApiClient:
             if self._observer is not None:
                 verb = "WATCH" if params and "watch" in params else method
                 self._observer(self.cluster, verb, path, status, loop.time() - started)
+
+    def _compare_clocks(self, date: str, asked: float) -> None:
+        """Have no write follow on what was known before this machine stood still."""
+        gained = self._clock.gained(date, asked, asyncio.get_running_loop().time())
+        if gained > GAIN_SECONDS:
+            self._fence.doubt()
+            log.info("this machine stood still, or the server's clock was set", cluster=self.cluster, seconds=gained)
 
     async def _authorize(self) -> tuple[Credentials, dict[str, str]]:
         """Return the credentials in use and the headers that show them."""

@@ -30,6 +30,9 @@ LOOKS: Final = (0.5, 1.0)
 """A candidate looks at a Lease of somebody else after a random share of ``retry_period`` between these two: sooner than
 client-go (1 to 2.2), because all that time nobody works after a Lease was given up, and a look is one small GET."""
 
+AWAITED_SECONDS: Final = 0.5
+"""Longest pause between two tries to renew while writes wait for it."""
+
 _DOCUMENTS: Final = Resource(LEASES.group, LEASES.version, LEASES.plural, LEASES.kind, document_decoder())
 
 log = structlog.get_logger(__name__)
@@ -125,12 +128,13 @@ class LeaderElector:
         while True:
             try:
                 async with asyncio.timeout_at(self.renewal_due):
-                    await asyncio.sleep(self._times.retry_period)
+                    await self._fence.renewal_asked(self._times.retry_period)
                     while not await self._try_quietly():
                         if not self.leading:
                             self._tell_stopped()
                             raise LeaseLost(f"the Lease was taken by {self.holder or 'nobody'}")
-                        await asyncio.sleep(self._times.retry_period)
+                        longest = AWAITED_SECONDS if self._fence.has_waiting else math.inf
+                        await asyncio.sleep(min(self._times.retry_period, longest))
             except TimeoutError:
                 self._tell_stopped()
                 self._see(None)
@@ -256,7 +260,7 @@ class LeaderElector:
         lease = await self._write(held, spec)
         self.taking = False
         self.renewed_at = started
-        self._fence.open_until(self.renewal_due)
+        self._fence.open_until(self.renewal_due, renewed_at=started)
         if not ours:
             self.on_change("became leader", lease)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from typing import Final
@@ -22,14 +23,24 @@ SHORT: Final = {
 NAMES: Final = [f"web-{number}" for number in range(20)]
 
 
-async def test_leader_that_was_halted_writes_nothing_more(stage: Stage) -> None:
-    halted = stage.run(flags=SHORT, proxied=True)
+@pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param("harvester_ccm", id="process"),
+        # None of its clocks says that it was.
+        pytest.param("tests.e2e.paused_machine", id="machine"),
+    ],
+)
+async def test_leader_that_was_halted_writes_nothing_more(stage: Stage, module: str) -> None:
+    halted = stage.run(flags=SHORT, proxied=True, module=module)
     await stage.logged(halted, "became leader")
     await stage.create_service("before")
     await stage.served("before")
     successor = stage.run(flags=SHORT)
     await stage.logged(successor, "waiting for leadership")
 
+    # Nothing is being written when it happens.
+    await asyncio.sleep(1)
     os.killpg(halted.pid, signal.SIGSTOP)
     try:
         # It finds all of these waiting in its watches when it goes on, as new ones first.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.fence import NotLeading, WriteFence
-from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
+from harvester_ccm.kube.lease import AWAITED_SECONDS, LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
@@ -55,6 +56,7 @@ class Leader:
     def __init__(self, server: MemoryServer | None = None, identity: str = "us") -> None:
         self.server = server or MemoryServer()
         self.fence = WriteFence(shut=True)
+        self._numbers = itertools.count()
         self.guest = MemoryClient(self.server, cluster="guest", fence=self.fence)
         self.harvester = MemoryClient(self.server, cluster="harvester", fence=self.fence)
         times = LeaseTimes(lease_duration=15, renew_deadline=10, retry_period=2)
@@ -68,7 +70,7 @@ class Leader:
         left = set()
         for client in (self.guest, self.harvester):
             try:
-                await client.create(NODES, {"metadata": {"name": f"node-{len(self.server.calls)}"}})
+                await client.create(NODES, {"metadata": {"name": f"node-{next(self._numbers)}"}})
             except NotLeading:
                 left.add(False)
             else:
@@ -138,11 +140,116 @@ async def test_fence_is_shut_by_the_clock_before_the_loss_is_known() -> None:
     """As in a process that was halted, and goes on before its timers do."""
     process = Leader()
     await process.elector.acquire()
-    await asyncio.sleep(9.9)
-    assert await process.writes()
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(10.1)
     assert process.elector.leading
     assert not await process.writes()
+
+
+def paused_meanwhile(process: Leader) -> None:
+    """Have another take the Lease, as it may while the machine of this one is paused and none of its clocks runs."""
+    process.server.change(LEASES, LEASE, {"spec": {"holderIdentity": "them"}})
+
+
+def lease_writes(server: MemoryServer) -> int:
+    return sum(call.verb == "PUT" and "leases" in call.path for call in server.calls)
+
+
+@jumping_time
+async def test_machine_that_was_paused_writes_nothing_before_it_knows_who_holds_the_lease() -> None:
+    """No clock of it says that it was: neither can be asked, as both stood still."""
+    process = Leader()
+    await process.elector.acquire()
+    async with running(process.elector.hold(), until=LeaseLost):
+        # A renewal was just answered, one is due, or it is somewhere between.
+        for seconds in (20.0, 0.7, 1.3):
+            await asyncio.sleep(seconds)
+            assert await process.writes()
+        await asyncio.sleep(1)
+        paused_meanwhile(process)
+        sent = len([call for call in process.server.calls if call.is_write and "nodes" in call.path])
+        assert not await process.writes()
+        assert len([call for call in process.server.calls if call.is_write and "nodes" in call.path]) == sent
+
+
+@jumping_time
+async def test_writes_that_follow_each_other_cost_one_renewal() -> None:
+    process = Leader()
+    await process.elector.acquire()
+    async with running(process.elector.hold()):
+        await asyncio.sleep(9)
+        before = lease_writes(process.server)
+        assert await asyncio.gather(*(process.writes() for _ in range(10))) == [True] * 10
+        await asyncio.sleep(0.4)
+        assert await process.writes()
+        assert lease_writes(process.server) == before + 1
+        await asyncio.sleep(0.2)
+        assert await process.writes()
+        assert lease_writes(process.server) == before + 2
+
+
+@jumping_time
+async def test_who_writes_nothing_renews_no_more_often() -> None:
+    process = Leader()
+    await process.elector.acquire()
+    async with running(process.elector.hold()):
+        await asyncio.sleep(100)
+    assert lease_writes(process.server) == 49
+
+
+@jumping_time
+async def test_doubt_ends_what_a_renewal_allowed() -> None:
+    """An answer has shown that time went by, in the middle of many writes."""
+    process = Leader()
+    await process.elector.acquire()
+    async with running(process.elector.hold(), until=LeaseLost):
+        await asyncio.sleep(9)
+        assert await process.writes()
+        process.fence.doubt()
+        paused_meanwhile(process)
+        assert not await process.writes()
+
+
+@jumping_time
+async def test_renewal_that_was_begun_before_the_doubt_does_not_end_it() -> None:
+    process = Leader()
+    await process.elector.acquire()
+    process.server.delay = lambda call: 0.3 if "leases" in call.path else 0.0
+    async with running(process.elector.hold()):
+        await asyncio.sleep(9)
+        writing = asyncio.create_task(process.writes(), name="writing")
+        await asyncio.sleep(0.2)
+        process.fence.doubt()
+        before = lease_writes(process.server)
+        assert await writing
+        assert lease_writes(process.server) == before + 1
+
+
+@jumping_time
+async def test_write_waits_for_a_server_that_is_away_for_a_moment() -> None:
+    process = Leader()
+    await process.elector.acquire()
+    async with running(process.elector.hold()):
+        await asyncio.sleep(9)
+        refusal = refused(503, "ServiceUnavailable", "no leader")
+        process.server.fault = lambda call: refusal if "leases" in call.path else None
+        writing = asyncio.create_task(process.writes(), name="writing")
+        await asyncio.sleep(4)
+        assert not writing.done()
+        process.server.fault = None
+        started = asyncio.get_running_loop().time()
+        assert await writing
+        assert asyncio.get_running_loop().time() - started <= AWAITED_SECONDS
+
+
+def test_doubt_means_nothing_without_an_election() -> None:
+    @jumping_time
+    async def scenario() -> None:
+        server = MemoryServer()
+        fence = WriteFence()
+        fence.doubt()
+        await MemoryClient(server, cluster="guest", fence=fence).create(NODES, {"metadata": {"name": "w1"}})
+
+    scenario()
 
 
 @jumping_time
