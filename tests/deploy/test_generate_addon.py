@@ -19,11 +19,15 @@ from devenv.apiserver import ControlPlane
 from devenv.binaries import require
 from devenv.restclient import Json, RefusedError, RestClient, wait_until
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "generate_addon.sh"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "deploy" / "generate_addon.sh"
+SHELL = shutil.which("dash") or "sh"
+"""The shell that is /bin/sh on Debian and Ubuntu."""
 CONFIG_HEADER = "########## cloud config ############\n"
+RKE1_HEADER = "\n########## RKE1: part of cluster.yml ############\n"
 CLOUD_INIT_HEADER = "\n########## cloud-init user data ############\n"
 PATHS = ["/etc/kubernetes/cloud-config", "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"]
-TOOLS = ("bash", "base64", "cat", "mkdir", "mktemp", "mv", "rm", "sleep", "tr")
+TOOLS = ("base64", "cat", "date", "mkdir", "mktemp", "mv", "rm", "sleep", "tr")
 BALANCERS = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/{}/loadbalancers"
 CLUSTER_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 HAS_DONE = 0
@@ -56,7 +60,7 @@ class Addon:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            ["bash", SCRIPT, *arguments],
+            [SHELL, SCRIPT, *arguments],
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -104,13 +108,14 @@ def status_of(client: RestClient, namespace: str) -> int:
 
 def test_shellcheck_finds_nothing() -> None:
     program = Path(sys.executable).parent / "shellcheck"
-    done = subprocess.run([program, *SCRIPT.parent.glob("*.sh")], check=False, capture_output=True, text=True)
+    scripts = [SCRIPT, *(ROOT / "scripts").glob("*.sh")]
+    done = subprocess.run([program, *scripts], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("arguments", [[], ["only-account"], ["account", ""]])
 def test_missing_argument_prints_description_and_usage(arguments: list[str]) -> None:
-    done = subprocess.run(["bash", SCRIPT, *arguments], check=False, capture_output=True, text=True)
+    done = subprocess.run([SHELL, SCRIPT, *arguments], check=False, capture_output=True, text=True)
     assert done.returncode == IS_REFUSED
     assert len(done.stdout.splitlines()) == 2
     assert "<serviceAccount> <namespace>" in done.stdout
@@ -123,13 +128,19 @@ def test_missing_argument_prints_description_and_usage(arguments: list[str]) -> 
         (["prod", "vms/x"], 'namespace "vms/x"'),
         (["prod", "vms", "more"], "expected two arguments, got 3"),
         (["--server", "10.0.0.1", "prod", "vms"], '--server "10.0.0.1"'),
+        (["--server", "https:///x", "prod", "vms"], '--server "https:///x"'),
         (["--timeout", "soon", "prod", "vms"], '--timeout "soon"'),
+        (["--rke1", "nowhere.yaml", "prod", "vms"], '--rke1 "nowhere.yaml" cannot be read'),
+        (["prod.", "vms"], 'service account "prod."'),
+        (["pro-.d", "vms"], 'service account "pro-.d"'),
+        (["prod", "v.ms"], 'namespace "v.ms"'),
+        (["prod", "v" * 64], f'namespace "{"v" * 64}"'),
         (["--sever", "prod", "vms"], "unknown option --sever"),
         (["prod", "vms", "--server"], "option --server needs a value"),
     ],
 )
 def test_wrong_argument_is_named(arguments: list[str], message: str) -> None:
-    done = subprocess.run(["bash", SCRIPT, *arguments], check=False, capture_output=True, text=True)
+    done = subprocess.run([SHELL, SCRIPT, *arguments], check=False, capture_output=True, text=True)
     assert done.returncode == IS_REFUSED
     assert message in done.stderr
     assert done.stdout == ""
@@ -173,16 +184,43 @@ def test_result_is_a_kubeconfig_and_cloud_init_data_for_both_paths(addon: Addon,
 def test_second_run_and_piped_script_give_the_same(addon: Addon) -> None:
     first, _ = addon.run("again", "tenant-a")
     assert addon.run("again", "tenant-a")[0] == first
-    piped = subprocess.run(
-        ["bash", "-s", "again", "tenant-a"],
-        check=True,
-        env=addon.environment,
-        input=SCRIPT.read_text(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert piped.stdout == first
+    for shell in (SHELL, shutil.which("bash")):
+        assert shell is not None
+        piped = subprocess.run(
+            [shell, "-s", "again", "tenant-a"],
+            check=True,
+            env=addon.environment,
+            input=SCRIPT.read_text(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert piped.stdout == first
+
+
+def test_script_is_a_file_where_documents_say_that_it_is() -> None:
+    """Of a link, a server of raw files shows where it leads to."""
+    assert not SCRIPT.is_symlink()
+    assert (ROOT / "scripts" / "generate_addon.sh").samefile(SCRIPT)
+
+
+@pytest.mark.apiserver
+def test_part_for_rke1_is_the_credential_and_the_manifest(addon: Addon, tmp_path: Path) -> None:
+    manifest = ROOT / "deploy" / "manifests" / "rke1.yaml"
+    output, _ = addon.run("--rke1", str(manifest), "old-one", "tenant-a")
+    rest, part = output.split(RKE1_HEADER)
+    config, _ = sections(rest)
+    cluster = yaml.safe_load(part)
+    assert cluster["cloud_provider"] == {"name": "external"}
+    secret, *objects = yaml.safe_load_all(cluster["addons"])
+    assert (secret["kind"], secret["metadata"]) == ("Secret", {"name": "cloud-config", "namespace": "kube-system"})
+    assert yaml.safe_load(secret["stringData"]["cloud-config"]) == config
+    assert objects == list(yaml.safe_load_all(manifest.read_text().replace("CLUSTER-NAME", "old-one")))
+
+    addon.run("-o", str(tmp_path / "out"), "--rke1", str(manifest), "old-one", "tenant-a")
+    written = tmp_path / "out" / "rke1-addons.yaml"
+    assert written.read_text() == part
+    assert stat.S_IMODE(written.stat().st_mode) == 0o600
 
 
 @pytest.mark.apiserver
@@ -215,6 +253,50 @@ def test_rotation_gives_another_token(addon: Addon, tmp_path: Path) -> None:
     assert new["users"][0]["user"]["token"] != old["users"][0]["user"]["token"]
     assert new["users"][0]["name"] == old["users"][0]["name"]
     assert status_of(client_of(new, tmp_path), "tenant-a") == 200
+
+
+AGAIN = "Run this again without --rotate"
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize(
+    ("request_", "times", "printed"),
+    [
+        # A word of the request that fails, how often, and whether there is a token at the end.
+        pytest.param("apply", 2, True, id="the new Secret is refused at first"),
+        pytest.param("go-template=*index", 2, True, id="the token is not told at first"),
+        pytest.param("apply", 99, False, id="the new Secret is refused"),
+        pytest.param("go-template=*index", 99, False, id="the token is not told"),
+        pytest.param("delete", 1, False, id="the answer to the deletion is lost"),
+    ],
+)
+def test_rotation_never_leaves_one_without_a_token_or_a_word(
+    addon: Addon, tmp_path: Path, request_: str, times: int, printed: bool
+) -> None:
+    old = addon.credential("half", "tenant-a")
+    real = (addon.bin / "kubectl").readlink()
+    (addon.bin / "kubectl").unlink()
+    # Only requests for the Secret fail: those after the first deletion. A deletion is made, and its answer lost.
+    (addon.bin / "kubectl").write_text(
+        f"""#!/bin/sh
+case "$*" in *"delete secret"*) : > {tmp_path}/deleted; {real} "$@" || exit 1 ;; esac
+case "$*" in *{request_}*) [ -e {tmp_path}/deleted ] && echo x >> {tmp_path}/failures &&
+  [ "$(wc -l < {tmp_path}/failures)" -le {times} ] && echo "error: timeout" >&2 && exit 1 ;; esac
+case "$*" in *"delete secret"*) exit 0 ;; esac
+exec {real} "$@"
+"""
+    )
+    (addon.bin / "kubectl").chmod(0o755)
+    (addon.bin / "wc").symlink_to(shutil.which("wc") or "")
+    arguments = ("--rotate", "--timeout", "3" if times > 9 else "60", "half", "tenant-a")
+    output, messages = addon.run(*arguments, expect=HAS_DONE if printed else IS_REFUSED)
+    assert (output != "", AGAIN in messages) == (printed, not printed)
+    new = sections(output)[0] if printed else None
+    (addon.bin / "kubectl").unlink()
+    (addon.bin / "kubectl").symlink_to(real)
+    new = new or addon.credential("half", "tenant-a")
+    assert status_of(client_of(new, tmp_path), "tenant-a") == 200
+    assert new["users"][0]["user"]["token"] != old["users"][0]["user"]["token"]
 
 
 @pytest.mark.apiserver
@@ -310,10 +392,9 @@ def test_address_of_rancher_is_refused(addon: Addon) -> None:
     (addon.bin / "kubectl").unlink()
     through_rancher = "https://rancher.example.org/k8s/clusters/c-m-1"
     (addon.bin / "kubectl").write_text(
-        f'#!/usr/bin/env bash\ncase "$*" in *cluster.server*) echo {through_rancher} ;; *) exec {real} "$@" ;; esac\n'
+        f'#!/bin/sh\ncase "$*" in *cluster.server*) echo {through_rancher} ;; *) exec {real} "$@" ;; esac\n'
     )
     (addon.bin / "kubectl").chmod(0o755)
-    (addon.bin / "env").symlink_to("/usr/bin/env")
     _, messages = addon.run("prod", "tenant-a", expect=IS_REFUSED)
     assert "goes through Rancher, where the token is not valid" in messages
 

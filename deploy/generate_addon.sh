@@ -1,0 +1,455 @@
+#!/bin/sh
+# shellcheck shell=dash
+#
+# Makes the credential with which a guest cluster's cloud provider reaches Harvester, and prints it twice: as a
+# kubeconfig ("cloud config") and as cloud-init user data that writes this file on a node.
+#
+# It runs with the current context of kubectl, which must be Harvester's. Only the two results go to stdout. What it
+# makes belongs to one namespace, and running it again changes nothing. It needs kubectl and base64, nothing else, and
+# any shell that knows POSIX and "local": it is piped into sh, which is dash on Debian and Ubuntu.
+
+set -eu
+umask 077
+# Ranges such as [a-z] are of ASCII.
+LC_ALL=C
+export LC_ALL
+
+readonly ROLE='harvesterhci.io:cloudprovider'
+readonly CSI_ROLE='harvesterhci.io:csi-driver'
+# The first path is where every installation looks that does not say otherwise, the second where RKE2's chart does.
+readonly PATHS='/etc/kubernetes/cloud-config /var/lib/rancher/rke2/etc/config-files/cloud-provider-config'
+# What a Secret is, and of which account a token.
+readonly OWNER='{.type} {.metadata.annotations.kubernetes\.io/service-account\.name} {.metadata.annotations.kubernetes\.io/service-account\.uid}'
+
+account='' namespace='' context='' server='' output='' action='make' timeout=30 csi='' rke1='' work='' found='' replacing=''
+newline='
+'
+
+usage() {
+  echo 'Makes the credential of a cloud provider in Harvester and prints it as cloud config and as cloud-init user data.'
+  echo 'Usage: generate_addon.sh [OPTIONS] <serviceAccount> <namespace>    (-h explains the options)'
+}
+
+help() {
+  usage
+  cat <<'END'
+
+  <serviceAccount>  name of the guest cluster: the --cluster-name of its cloud provider
+  <namespace>       namespace in Harvester that has the cluster's VMs
+
+  --context NAME    use this context of the kubeconfig instead of the current one
+  --server URL      address of Harvester as the guest's nodes reach it (default: the one in the context; when that is
+                    a loopback address or goes through Rancher, Harvester's virtual IP)
+  -o, --output DIR  write DIR/cloud-config and DIR/cloud-init.yaml (mode 0600) instead of printing them
+  --csi             grant what the CSI driver needs cluster-wide, too
+  --rke1 FILE       print a part of cluster.yml for RKE1, too (DIR/rke1-addons.yaml): the credential and what is in
+                    FILE, which is the manifest rke1.yaml
+  --rotate          replace the token: the old one ends at once
+  --delete          remove the account and everything that was granted to it
+  --timeout SECONDS how long to wait for the token (default 30)
+END
+}
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() {
+  say "error: $*"
+  exit 1
+}
+
+# Every request has an end, and none reads the script that may be on our standard input.
+kube() {
+  kubectl ${context:+"--context=$context"} --request-timeout=20s "$@"
+}
+
+apply() { kube apply -f - >&2; }
+
+cleanup() {
+  [ -z "$work" ] || rm -rf "$work"
+  # Whatever has ended us.
+  [ -z "$replacing" ] || say "The old token may have ended. Run this again without --rotate: it waits for the new one and prints it."
+}
+
+parse_arguments() {
+  local count=0
+  while [ $# -gt 0 ]; do
+    case $1 in
+      -h | --help) help && exit 0 ;;
+      --csi) csi=yes ;;
+      --rotate) action=rotate ;;
+      --delete) action=delete ;;
+      --context | --server | --timeout | --output | -o | --rke1)
+        [ $# -gt 1 ] || die "option $1 needs a value"
+        case $1 in
+          --context) context=$2 ;;
+          --server) server=${2%/} ;;
+          --timeout) timeout=$2 ;;
+          --rke1) rke1=$2 ;;
+          *) output=$2 ;;
+        esac
+        shift
+        ;;
+      -*) die "unknown option $1 (-h explains the options)" ;;
+      *)
+        count=$((count + 1))
+        case $count in
+          1) account=$1 ;;
+          2) namespace=$1 ;;
+        esac
+        ;;
+    esac
+    shift
+  done
+  if [ -z "$account" ] || [ -z "$namespace" ]; then
+    usage
+    exit 1
+  fi
+  [ "$count" -eq 2 ] || die "expected two arguments, got $count"
+}
+
+# Parts of lower-case letters, digits and '-' that begin and end with a letter or digit, with dots between.
+is_name() {
+  case $1 in
+    '' | *[!a-z0-9.-]* | [.-]* | *[.-] | *..* | *.-* | *-.*) return 1 ;;
+  esac
+}
+
+check_arguments() {
+  { is_name "$account" && [ ${#account} -le 240 ]; } ||
+    die "service account \"$account\" is no valid name: use lower-case letters, digits, '-' and '.'"
+  { is_name "$namespace" && [ "$namespace" = "${namespace%%.*}" ] && [ ${#namespace} -le 63 ]; } ||
+    die "namespace \"$namespace\" is no valid name: use at most 63 lower-case letters, digits and '-'"
+  case $timeout in
+    '' | *[!0-9]*) die "--timeout \"$timeout\" is no number of seconds" ;;
+  esac
+  case $server in
+    '' | https://[!/]*) ;;
+    *) die "--server \"$server\" is no https:// address" ;;
+  esac
+  [ -z "$rke1" ] || [ -r "$rke1" ] || die "--rke1 \"$rke1\" cannot be read: give the path of the manifest rke1.yaml"
+  command -v kubectl >/dev/null || die 'kubectl was not found on PATH'
+}
+
+check_cluster() {
+  if [ -z "$context" ]; then
+    context=$(kubectl config current-context 2>/dev/null) ||
+      die 'kubectl has no current context: set KUBECONFIG to a kubeconfig of Harvester'
+  fi
+  say "Using context $context"
+  kube get namespace "$namespace" -o name >/dev/null || die "namespace $namespace is not usable in this cluster"
+  kube get clusterrole "$ROLE" -o name >/dev/null ||
+    die "ClusterRole $ROLE is not there: is context $context a Harvester cluster?"
+}
+
+# Names are quoted wherever they stand in YAML: 2024, 1e3, on and null are good names.
+make_account() {
+  apply <<END
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: '$account'
+  namespace: '$namespace'
+END
+}
+
+# In the namespace only. Another cluster's binding has the same name only in another namespace.
+bind_role() {
+  apply <<END
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: '$namespace-$account'
+  namespace: '$namespace'
+  ownerReferences: [{apiVersion: v1, kind: ServiceAccount, name: '$account', uid: '$1'}]
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: '$ROLE'}
+subjects: [{kind: ServiceAccount, name: '$account', namespace: '$namespace'}]
+END
+}
+
+# A binding of the whole cluster. Its name is the one that Harvester gives it, which two accounts can have in common.
+bind_csi_role() {
+  local holder
+  holder=$(subject_of "$namespace-$account")
+  [ -z "$holder" ] || [ "$holder" = "$namespace/$account" ] ||
+    die "ClusterRoleBinding $namespace-$account belongs to account $holder: choose another service account name"
+  apply <<END
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: '$namespace-$account'
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: '$CSI_ROLE'}
+subjects: [{kind: ServiceAccount, name: '$account', namespace: '$namespace'}]
+END
+}
+
+# namespace/name of the account that a ClusterRoleBinding is for; nothing when there is no such binding.
+subject_of() {
+  kube get clusterrolebinding "$1" --ignore-not-found \
+    -o 'go-template={{range .subjects}}{{.namespace}}/{{.name}}{{end}}'
+}
+
+# A token of an account that was deleted and made again is worthless: its Secret has to go first.
+make_token() {
+  local uid="$1" secret="$account-token" present='' deadline
+  present=$(kube -n "$namespace" get secret "$secret" --ignore-not-found -o "jsonpath=$OWNER")
+  case $present in
+    '' | "kubernetes.io/service-account-token $account $uid") ;;
+    "kubernetes.io/service-account-token $account "*) action=rotate ;;
+    *) die "Secret $namespace/$secret is there but is no token of account $account: remove it or choose another name" ;;
+  esac
+  if [ -n "$present" ] && [ "$action" = rotate ]; then
+    # From here on the old token may be gone, also when the answer is not.
+    replacing=yes
+    kube -n "$namespace" delete secret "$secret" --ignore-not-found >&2
+  fi
+  deadline=$(($(date +%s) + timeout))
+  until request_token "$secret" "$uid"; do
+    [ "$(date +%s)" -lt "$deadline" ] || die "Secret $namespace/$secret could not be made within $timeout s"
+    sleep 1
+  done
+}
+
+request_token() {
+  apply <<END
+apiVersion: v1
+kind: Secret
+metadata:
+  name: '$1'
+  namespace: '$namespace'
+  annotations:
+    kubernetes.io/service-account.name: '$account'
+    kubernetes.io/service-account.uid: '$2'
+  ownerReferences: [{apiVersion: v1, kind: ServiceAccount, name: '$account', uid: '$2'}]
+type: kubernetes.io/service-account-token
+END
+}
+
+# Sets found to the base64 of the cluster's CA and the token, with a blank between. Not for a subshell: a signal would
+# be acted on only at its end. A request that fails is made again.
+wait_for_token() {
+  local deadline both
+  deadline=$(($(date +%s) + timeout))
+  both='{{with .data}}{{if and (index . "ca.crt") (index . "token")}}{{index . "ca.crt"}} {{base64decode .token}}{{end}}{{end}}'
+  while :; do
+    found=$(kube -n "$namespace" get secret "$account-token" -o "go-template=$both") || found=''
+    [ -z "$found" ] || break
+    [ "$(date +%s)" -lt "$deadline" ] ||
+      die "Secret $namespace/$account-token got no token within $timeout s: is kube-controller-manager running?"
+    sleep 1
+  done
+}
+
+# The address in the caller's context may lead nowhere from a node, or to Rancher, which does not know the token.
+choose_server() {
+  local place='' address
+  [ -z "$server" ] || return 0
+  server=$(context_value '{.clusters[0].cluster.server}')
+  server=${server%/}
+  case $server in
+    */k8s/clusters/*) place=Rancher ;;
+    https://127.* | https://localhost | https://localhost[:/]* | https://\[::1\]* | https://0.0.0.0*) place='this machine only' ;;
+    *) return 0 ;;
+  esac
+  address=$(kube -n harvester-system get configmap vip --ignore-not-found -o 'jsonpath={.data.ip}')
+  case $address in
+    '') ;;
+    *:*) address="https://[$address]:6443" ;;
+    *) address="https://$address:6443" ;;
+  esac
+  if [ -n "$address" ]; then
+    say "Using Harvester's virtual IP: $server of context $context is for $place"
+    server=$address
+  elif [ "$place" = Rancher ]; then
+    die "$server goes through Rancher, where the token is not valid: give Harvester's own address with --server"
+  else
+    say "warning: $server is for $place; nodes need another address: give it with --server"
+  fi
+}
+
+context_value() {
+  kubectl config view --minify --context="$context" -o "jsonpath=$1"
+}
+
+# A YAML scalar: plain where that can only be text.
+scalar() {
+  local rest="$1" quoted=''
+  case $1 in
+    '' | [!A-Za-z]* | *[!A-Za-z0-9._-]*) ;;
+    [Tt]rue | [Ff]alse | [Yy]es | [Nn]o | [Oo]n | [Oo]ff | [Nn]ull | [YyNn] | TRUE | FALSE | YES | NO | ON | OFF | NULL) ;;
+    *) printf '%s' "$1" && return 0 ;;
+  esac
+  while [ "$rest" != "${rest#*\'}" ]; do
+    quoted="$quoted${rest%%\'*}''" rest=${rest#*\'}
+  done
+  printf "'%s'" "$quoted$rest"
+}
+
+write_kubeconfig() {
+  local authority="$1" token="$2" cluster user
+  cluster=$(context_value '{.clusters[0].name}')
+  user=$(scalar "$account-$namespace-$cluster")
+  cluster=$(scalar "$cluster")
+  cat <<END
+apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority-data: $authority
+    server: $(scalar "$server")
+  name: $cluster
+contexts:
+- context:
+    cluster: $cluster
+    namespace: $(scalar "$namespace")
+    user: $user
+  name: $user
+current-context: $user
+kind: Config
+preferences: {}
+users:
+- name: $user
+  user:
+    token: $token
+END
+}
+
+write_cloud_init() {
+  local content path
+  content=$(base64 <"$1")
+  content=$(printf '%s' "$content" | tr -d '\n')
+  echo 'write_files:'
+  for path in $PATHS; do
+    cat <<END
+- encoding: b64
+  content: $content
+  owner: root:root
+  path: $path
+  permissions: '0600'
+END
+  done
+}
+
+# RKE1 applies what stands under "addons". Without "kubectl create secret" after it the program finds its credential.
+write_rke1() {
+  local line
+  cat <<'END'
+cloud_provider:
+  name: external
+addons: |-
+  ---
+  apiVersion: v1
+  kind: Secret
+  metadata:
+    name: cloud-config
+    namespace: kube-system
+  type: Opaque
+  stringData:
+    cloud-config: |
+END
+  while IFS= read -r line; do
+    printf '      %s\n' "$line"
+  done <"$1"
+  while IFS= read -r line || [ -n "$line" ]; do
+    case $line in
+      '#'*) continue ;;
+      *CLUSTER-NAME*) line="${line%%CLUSTER-NAME*}$account${line#*CLUSTER-NAME}" ;;
+    esac
+    printf '%s\n' "${line:+  $line}"
+  done <"$rke1"
+}
+
+# Only told, not fatal: from here the address may be out of reach. A new binding counts after a moment.
+verify() {
+  local deadline answer
+  deadline=$(($(date +%s) + 5))
+  until answer=$(kubectl --kubeconfig="$1" --cache-dir="$work/cache" --request-timeout=5s \
+    auth can-i update loadbalancers.loadbalancer.harvesterhci.io 2>&1); do
+    if [ "$answer" != no ] || [ "$(date +%s)" -ge "$deadline" ]; then
+      say "warning: the credential could not be verified at $server: ${answer##*"$newline"}"
+      return 0
+    fi
+    sleep 1
+  done
+  say "Verified at $server"
+}
+
+# Earlier versions of this script bound the role for the whole cluster.
+report_old_binding() {
+  local holder
+  holder=$(subject_of "$account")
+  [ "$holder" = "$namespace/$account" ] || return 0
+  say "note: ClusterRoleBinding $account still grants this account every namespace. It is not needed any more:"
+  say "  kubectl delete clusterrolebinding $account"
+}
+
+delete_account() {
+  local binding="$namespace-$account"
+  kube -n "$namespace" delete rolebinding "$binding" --ignore-not-found >&2
+  if [ "$(subject_of "$binding")" = "$namespace/$account" ]; then
+    kube delete clusterrolebinding "$binding" --ignore-not-found >&2
+  fi
+  kube -n "$namespace" delete secret "$account-token" --ignore-not-found >&2
+  kube -n "$namespace" delete serviceaccount "$account" --ignore-not-found >&2
+}
+
+# A file that is there already is replaced, so that the new one has the mode of ours.
+store() {
+  local file="$1" fresh
+  fresh=$(mktemp "$file.XXXXXX")
+  cat >"$fresh"
+  mv -f "$fresh" "$file"
+  say "Wrote $file"
+}
+
+show_results() {
+  if [ -n "$output" ]; then
+    mkdir -p "$output"
+    store "$output/cloud-config" <"$work/cloud-config"
+    store "$output/cloud-init.yaml" <"$work/cloud-init.yaml"
+    [ -z "$rke1" ] || store "$output/rke1-addons.yaml" <"$work/rke1-addons.yaml"
+    return 0
+  fi
+  echo '########## cloud config ############'
+  cat "$work/cloud-config"
+  echo
+  echo '########## cloud-init user data ############'
+  cat "$work/cloud-init.yaml"
+  if [ -n "$rke1" ]; then
+    echo
+    echo '########## RKE1: part of cluster.yml ############'
+    cat "$work/rke1-addons.yaml"
+  fi
+}
+
+main() {
+  local uid
+  trap cleanup EXIT
+  trap 'exit 129' HUP
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  parse_arguments "$@"
+  check_arguments
+  check_cluster
+  if [ "$action" = delete ]; then
+    delete_account
+    report_old_binding
+    return 0
+  fi
+  choose_server
+  work=$(mktemp -d "${TMPDIR:-/tmp}/generate-addon.XXXXXX")
+  make_account
+  uid=$(kube -n "$namespace" get serviceaccount "$account" -o 'jsonpath={.metadata.uid}')
+  bind_role "$uid"
+  [ -z "$csi" ] || bind_csi_role
+  make_token "$uid"
+  wait_for_token
+  write_kubeconfig "${found%% *}" "${found#* }" >"$work/cloud-config"
+  write_cloud_init "$work/cloud-config" >"$work/cloud-init.yaml"
+  [ -z "$rke1" ] || write_rke1 "$work/cloud-config" >"$work/rke1-addons.yaml"
+  verify "$work/cloud-config"
+  report_old_binding
+  show_results
+  replacing=''
+}
+
+# Last, so that nothing runs before all of the script is there.
+main "$@"
