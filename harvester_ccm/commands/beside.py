@@ -23,6 +23,8 @@ USUAL_CLOUD_CONFIG: Final = Path("/etc/kubernetes/cloud-config")
 _PACKAGE: Final = "harvester_ccm"
 _OF_ITS_OWN: Final = frozenset(flag.name for flag in FLAGS if flag.group in (Group.LOGGING, Group.GENERAL))
 """Flags that say how a process speaks, not what it does."""
+_CONTEXT_OF: Final = {"cloud-config": "cloud-config-context", "kubeconfig": "context"}
+"""Which flag names a context of the file of another."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ def with_defaults(flags: FlagValues, program: RunningProgram | None, usual: Path
     ``usual`` is the --cloud-config where neither says one, if there is such a file.
     """
     given = program.flags if program is not None else None
-    taken = (given.explicit - flags.explicit - _OF_ITS_OWN) if given is not None else frozenset()
+    other_files = {context for name, context in _CONTEXT_OF.items() if name in flags.explicit}
+    taken = (given.explicit - flags.explicit - _OF_ITS_OWN - other_files) if given is not None else frozenset()
     values = {**flags.values, **{name: given.values[name] for name in taken if given is not None}}
     if not values["cloud-config"] and usual.exists():
         values["cloud-config"] = str(usual)

@@ -125,6 +125,19 @@ def test_the_command_line_comes_first_and_the_log_is_the_commands_own(proc: Proc
     assert (taken.read("v", int), taken.text("logging-format")) == (flags.read("v", int), "text")
 
 
+def test_the_context_of_another_file_is_not_taken(proc: Proc, tmp_path: Path) -> None:
+    proc.process("1", *PROGRAM, "--cloud-config=/all", "--cloud-config-context=host", "--context=guest")
+    program = find_program({}, proc.root)
+
+    def contexts(*words: str) -> tuple[str, str]:
+        taken = with_defaults(parse_command_line(words, ARGUMENTS), program, tmp_path / "cloud-config")
+        return taken.text("cloud-config-context"), taken.text("context")
+
+    assert contexts() == ("host", "guest")
+    assert contexts("--cloud-config=/mine") == ("", "guest")
+    assert contexts("--kubeconfig=/mine", "--cloud-config-context=vms") == ("vms", "")
+
+
 def test_the_usual_cloud_config_is_taken_where_nothing_names_one(tmp_path: Path) -> None:
     usual, flags = tmp_path / "cloud-config", parse_command_line(("service",), ARGUMENTS)
     assert with_defaults(flags, None, usual).text("cloud-config") == ""
