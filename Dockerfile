@@ -2,7 +2,7 @@
 # amd64 and arm64.
 #
 # BASE_IMAGE needs Python 3.11 or newer as python3. BUILD_IMAGE needs the same Python at the same path, with venv.
-ARG BASE_IMAGE=python:3.13-slim
+ARG BASE_IMAGE=python:3.13-slim@sha256:9662417aace5ae7b8e2609cce472b72a8958e134ba372808abe9cc1a0c0125e6
 ARG BUILD_IMAGE=${BASE_IMAGE}
 
 FROM ${BUILD_IMAGE} AS build

@@ -1,0 +1,106 @@
+"""Nothing that is built or released depends on a name that somebody else can point to other content."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+DIGEST = re.compile(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}")
+WRITING = {"contents": {"publish"}, "id-token": {"image", "publish"}}
+"""Which jobs of a release may write what."""
+
+
+def workflow(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(path.read_text())
+    return document
+
+
+def steps(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every step with the name of its job."""
+    for name, job in workflow(path)["jobs"].items():
+        for step in job.get("steps", ()):
+            yield name, step
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_named_by_commit_and_say_their_version(path: Path) -> None:
+    used = re.findall(r"uses: (.*)", path.read_text())
+    assert used
+    assert [one for one in used if not one.startswith("./") and not PINNED.fullmatch(one)] == []
+
+
+def test_an_action_has_one_version() -> None:
+    used = {one for path in WORKFLOWS for one in re.findall(r"uses: ([^.].*)", path.read_text())}
+    names = [one.partition("@")[0] for one in used]
+    assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_job_gets_no_more_rights_than_it_needs(path: Path) -> None:
+    found = workflow(path)
+    assert found["permissions"] == {"contents": "read"}
+    for name, job in found["jobs"].items():
+        for right, level in job.get("permissions", {}).items():
+            assert level == "read" or name in WRITING[right], f"{name}: {right}"
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_no_text_of_others_becomes_part_of_a_script(path: Path) -> None:
+    """Titles and names of branches reach a script through its environment only."""
+    assert [step["run"] for _, step in steps(path) if "${{" in step.get("run", "")] == []
+
+
+def test_base_images_are_named_by_digest() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    arguments = dict(re.findall(r"^ARG (\w+)=(.*)$", text, re.MULTILINE))
+    stages = set(re.findall(r"^FROM .* AS (\w+)$", text, re.MULTILINE))
+
+    def resolved(name: str) -> str:
+        return re.sub(r"\$\{(\w+)\}", lambda found: resolved(arguments[found[1]]), name)
+
+    images = {resolved(name) for name in re.findall(r"^FROM (\S+)", text, re.MULTILINE)} - stages - {"scratch"}
+    assert images
+    assert [image for image in images if not DIGEST.fullmatch(image)] == []
+
+
+def test_python_packages_are_pinned_with_hashes() -> None:
+    for path in (*ROOT.glob("requirements*.txt"), *ROOT.glob("deploy/**/*requirements*.txt")):
+        pins = re.findall(r"^([^#\s].*)$(?=\n( +--hash=sha256:[0-9a-f]{64})?)", path.read_text(), re.MULTILINE)
+        assert pins
+        assert [pin for pin, its_hash in pins if "==" not in pin or not its_hash] == [], path.name
+
+
+def test_updates_are_proposed_for_all_that_is_pinned() -> None:
+    settings = json.loads((ROOT / ".github" / "renovate.json").read_text())
+    assert set(settings["enabledManagers"]) == {"github-actions", "dockerfile", "pip_requirements"}
+
+
+def test_a_release_is_scanned_before_and_signed_with_all_that_it_has() -> None:
+    path = ROOT / ".github" / "workflows" / "release.yml"
+    jobs = workflow(path)["jobs"]
+    assert "audit" in jobs["image"]["needs"]
+    assert "image" in jobs["publish"]["needs"]
+    scripts = {job: "\n".join(step.get("run", "") for name, step in steps(path) if name == job) for job in jobs}
+    assert "pip-audit --strict --require-hashes --disable-pip --requirement requirements.txt" in scripts["audit"]
+    # By digest: a tag may be another image by then.
+    assert 'cosign sign --yes --recursive "$IMAGE@$DIGEST"' in scripts["image"]
+    signing, publishing = scripts["publish"].index("cosign sign-blob"), scripts["publish"].index("gh release create")
+    assert signing < publishing
+    assert "dist/*.tgz dist/SHA256SUMS" in scripts["publish"]
+    assert scripts["publish"].index("sha256sum") < signing
+
+
+def test_who_finds_something_learns_how_to_report_it() -> None:
+    text = (ROOT / "SECURITY.md").read_text()
+    assert "Report a vulnerability" in text
+    assert "cosign verify " in text
+    assert "cosign verify-blob " in text
