@@ -60,7 +60,7 @@ def answer(document: Document, address: str) -> Document | None:
         wanted["backendServers"] = (document["spec"].get("backendServerSelector") or {}).get(VM_NAME, [])
     return {
         **document,
-        "metadata": {**metadata, "finalizers": [*finalizers, LB_CONTROLLER_FINALIZER]},
+        "metadata": {**metadata, "finalizers": _with_ours(finalizers)},
         "status": wanted,
     }
 
@@ -73,9 +73,13 @@ def _refused(document: Document) -> Document | None:
     condition = {"type": "Ready", "status": "False", "message": f"fail to get allocator {MISSING_POOL}"}
     return {
         **document,
-        "metadata": {**metadata, "finalizers": [*(metadata.get("finalizers") or []), LB_CONTROLLER_FINALIZER]},
+        "metadata": {**metadata, "finalizers": _with_ours(metadata.get("finalizers") or [])},
         "status": {**status, "conditions": [condition]},
     }
+
+
+def _with_ours(finalizers: list[str]) -> list[str]:
+    return finalizers if LB_CONTROLLER_FINALIZER in finalizers else [*finalizers, LB_CONTROLLER_FINALIZER]
 
 
 class Allocator:

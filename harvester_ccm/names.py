@@ -200,9 +200,9 @@ LB_SELECT_NAMESPACE: Final = catalogued(
     meaning="Namespace, for Harvester's choice of a pool.",
 )  # fmt: skip
 LB_CONTROLLER_FINALIZER: Final = catalogued(
-    "wrangler.cattle.io/harvester-lb-controller", "LoadBalancer", "finalizer", "read", value="",
+    "wrangler.cattle.io/harvester-lb-controller", "LoadBalancer", "finalizer", "both", value="",
     meaning="Harvester's own: it returns the address to the pool before the load balancer goes. A load balancer "
-    "deleted without it loses its address.",
+    "deleted without it loses its address. New ones are created with it, which saves Harvester a write.",
 )  # fmt: skip
 
 # Nodes, virtual machines.

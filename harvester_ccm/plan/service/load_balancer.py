@@ -26,6 +26,7 @@ from harvester_ccm.names import (
     IP_POOL,
     LB_ASKED_AGAIN,
     LB_CLUSTER,
+    LB_CONTROLLER_FINALIZER,
     LB_MANAGEMENT_NETWORK,
     LB_OWNER,
     LB_REQUESTED_NETWORK,
@@ -105,7 +106,12 @@ def new_load_balancer(
     network: str | None = None,
     capabilities: Capabilities = SINCE_1_2,
 ) -> Document:
-    """Return the object to create with this ``spec``; ``network`` holds instead of the one that the Service names."""
+    """Return the object to create with this ``spec``; ``network`` holds instead of the one that the Service names.
+
+    It has the finalizer of Harvester's controller from the start. Otherwise that adds it in a write of its own, which
+    every other writer of the object may meet; that is a third of its writes, of which it has five a second. That
+    Harvester has recorded anything is not to be read from the finalizer then.
+    """
     if network is None:
         network = service.metadata.annotation(NETWORK) or ""
     annotations = {
@@ -121,6 +127,7 @@ def new_load_balancer(
             "namespace": cluster.namespace,
             "labels": load_balancer_labels(service, cluster),
             "annotations": {key: value for key, value in annotations.items() if value is not None},
+            **({"finalizers": [LB_CONTROLLER_FINALIZER]} if capabilities.has_ip_pools else {}),
         },
         "spec": {key: value for key, value in {**_description(service), **spec}.items() if value not in (None, "")},
     }

@@ -145,6 +145,8 @@ def test_the_object_that_is_created() -> None:
                 "cloudprovider.harvesterhci.io/cluster-uid": "cluster-uid",
                 "cloudprovider.harvesterhci.io/service-uid": UID,
             },
+            # Harvester's controller need not add it, in a write of its own.
+            "finalizers": ["wrangler.cattle.io/harvester-lb-controller"],
         },
         "spec": {"workloadType": "cluster", "ipam": "pool"},
     }
