@@ -53,7 +53,45 @@ SHARING_TESTS: Final = "plan/service/test_shared_address.py"
 NOT_BOOKED_TESTS: Final = "test_addresses_not_booked.py"
 OWNERSHIP_TESTS: Final = "plan/service/test_ownership.py"
 
+PACE_TESTS: Final = "plan/service/test_pace.py test_pace.py"
+
 MUTANTS: Final = (
+    # How many load balancers are asked for at once.
+    Mutant(
+        "two load balancers at once of a Harvester that has not proved fast",
+        "plan/service/pace.py",
+        "if proven or pace.limit > 1 else 1",
+        "if proven or pace.limit > 1 else 2",
+        PACE_TESTS,
+    ),
+    Mutant(
+        "prompt answers prove a fast Harvester however seldom they come",
+        "plan/service/pace.py",
+        "proven = len(prompt) == PROOF_ANSWERS and now - prompt[0] <= PROOF_SECONDS",
+        "proven = len(prompt) == PROOF_ANSWERS",
+        PACE_TESTS,
+    ),
+    Mutant(
+        "a creation that fails holds its place in line for ever",
+        "controllers/turns.py",
+        "        self._granted.discard(key)\n        self._call_next()",
+        "        self._call_next()",
+        PACE_TESTS,
+    ),
+    Mutant(
+        "an answer calls nobody",
+        "controllers/turns.py",
+        "self.pace = after_answer(self.pace, asked.at, asyncio.get_running_loop().time())\n        self._call_next()",
+        "self.pace = after_answer(self.pace, asked.at, asyncio.get_running_loop().time())",
+        PACE_TESTS,
+    ),
+    Mutant(
+        "one that goes while it waits stays in line",
+        "controllers/turns.py",
+        "            self._waiting.pop(key, None)",
+        "            pass",
+        PACE_TESTS,
+    ),
     # Addresses that no load balancer of the Service holds.
     Mutant(
         "an address that its user gave is withdrawn where no pool fits",

@@ -20,6 +20,7 @@ import structlog
 from harvester_ccm.controllers.fights import service_event
 from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.runner import Memories, Runner
+from harvester_ccm.controllers.turns import Turns
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden, Invalid, NotFound, ServerError
 from harvester_ccm.kube.brakes import Brakes, Hold, WriteGroup, soonest
@@ -163,6 +164,7 @@ class ServiceController:
         self.clock: Callable[[], str] = wall_time
         """Tells the time of day as the API writes it."""
         self.runner = Runner("service", self.reconcile, workers=workers, serial=self._shared_address)
+        self._turns = Turns(self.runner.enqueue)
         caches.services.on_change(self._service_changed)
         caches.load_balancers.on_change(self._load_balancer_changed)
         caches.load_balancers.on_state(self._refresh_backends)
@@ -195,7 +197,10 @@ class ServiceController:
     async def reconcile(self, key: str) -> Outcome:
         """Bring one Service nearer to what it should be."""
         now = asyncio.get_running_loop().time()
-        return await self._look(key, now) or await self._look(key, now, again=True) or Done()
+        try:
+            return await self._look(key, now) or await self._look(key, now, again=True) or Done()
+        finally:
+            self._turns.looked_at(key)
 
     async def _look(self, key: str, now: float, *, again: bool = False) -> Outcome | None:
         """Observe, decide and act; return None where the decision has to be made ``again``."""
@@ -212,8 +217,11 @@ class ServiceController:
         state = self._states.follow(situation, now)
         situation = state.complete(situation, now)
         situation = replace(situation, wall_time=self.clock())
-        plan = with_condition(plan_service(situation), situation)
-        return await self._take(plan, situation, state, again=again)
+        plan = plan_service(situation)
+        # Before there were pools Harvester gave no answer by which another one's turn could begin.
+        if plan.creates and situation.capabilities.has_ip_pools and not self._turns.ask(key):
+            plan = plan_service(replace(situation, has_turn=False))
+        return await self._take(with_condition(plan, situation), situation, state, again=again)
 
     async def _looked_up(self, situation: Situation) -> Situation:
         """Return the situation with the load balancer of the Service's name, where the list of all is refused for good.
@@ -293,7 +301,7 @@ class ServiceController:
         service = self._services.get(situation.service.metadata.key)
         named = None if isinstance(step, ChangeService | TouchEndpoints) else step.name
         seen = next((one for one in situation.load_balancers if one.metadata.name == named), None)
-        load_balancer = self._load_balancers.get(f"{self._cluster.namespace}/{named}") or seen
+        load_balancer = self._load_balancers.get(self._lb_key(named)) or seen
         request = request_for(step, situation, service, load_balancer)
         if request is None:
             return False, ()
@@ -309,6 +317,9 @@ class ServiceController:
             answer = await self._write(replace(request, body=dict(release.body)), step, situation, state)
             brakes.sent(release, _document(answer), _now())
         return not release.empty, release.holds
+
+    def _lb_key(self, name: str | None) -> str:
+        return f"{self._cluster.namespace}/{name}"
 
     async def _write(
         self, request: ServiceRequest, step: WriteStep, situation: Situation, state: ServiceState
@@ -396,6 +407,7 @@ class ServiceController:
         match step:
             case CreateLoadBalancer():
                 await self._writes.create(name, request.body)
+                self._turns.created(self._lb_key(name), self._load_balancers.get(self._lb_key(name)))
                 log.info("load balancer created", service=key, lb=name)
             case ChangeLoadBalancer(change=change):
                 written = await self._writes.replace(name, request.body, change)
@@ -448,6 +460,7 @@ class ServiceController:
             if item is None:
                 continue
             self._states.saw(item, asyncio.get_running_loop().time())
+            self._turns.saw(item.metadata.key, new)
             if self._services.get(service_key(item)) is not None:
                 self.runner.enqueue(service_key(item))
         if new is not None and allocated_addresses((new,)) != allocated_addresses(() if old is None else (old,)):

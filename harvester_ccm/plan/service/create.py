@@ -19,6 +19,7 @@ from harvester_ccm.plan.service.ignored import ignored_settings
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, hold_or_leave_requested
 from harvester_ccm.plan.service.load_balancer import Document, Former, former_of, new_load_balancer
 from harvester_ccm.plan.service.ownership import is_name_of
+from harvester_ccm.plan.service.pace import TURN_PATIENCE, WAITS_FOR_TURN
 from harvester_ccm.plan.service.pending import CONTROLLER_PATIENCE
 from harvester_ccm.plan.service.request import Request, unsupported
 from harvester_ccm.plan.service.selection import Sight, is_served
@@ -71,6 +72,8 @@ def plan_creation(situation: Situation) -> ServicePlan:
     lost = replaced is None and (former is not None or (is_served(service) and not _shows_wish(service)))
     keeps = situation.kept and not lost
     recorded = change_service(service, ServiceChange(annotations=record_of(situation))) if situation.kept else ()
+    if not situation.has_turn:
+        return _waiting_for_turn(situation, (*recorded, *_prepared(service, vm=vm)))
     create = _load_balancer(situation, spec, former, touched=second and vm)
     steps: tuple[Step, ...] = (
         *emit(
@@ -83,6 +86,13 @@ def plan_creation(situation: Situation) -> ServicePlan:
         EmitEvent(_recreating(service, create.name, former) if lost else _ENSURING),
     )
     return ServicePlan(steps, Wait(WaitReason.NOT_PROCESSED, CONTROLLER_PATIENCE))
+
+
+def _waiting_for_turn(situation: Situation, prepared: tuple[ChangeService, ...]) -> ServicePlan:
+    """Return the plan until Harvester has answered for others: all is done but for the creation."""
+    if situation.waited < TURN_PATIENCE:
+        return ServicePlan(prepared, Wait(WaitReason.TURN, TURN_PATIENCE - situation.waited))
+    return ServicePlan((*prepared, *emit(WAITS_FOR_TURN)), Wait(WaitReason.TURN))
 
 
 def plan_unrecognised(situation: Situation) -> ServicePlan:

@@ -231,6 +231,8 @@ class Situation:
     """The Events of the plan before."""
     touched: bool = False
     """Whether its endpoints were touched since the Service entered its present phase."""
+    has_turn: bool = True
+    """Whether a load balancer may be created now; who has to wait for that asked the line first."""
 
     @cached_property
     def pending(self) -> PendingCause:

@@ -113,6 +113,11 @@ class ServicePlan:
     steps: tuple[Step, ...] = ()
     outcome: Outcome = field(default_factory=Done)
 
+    @property
+    def creates(self) -> bool:
+        """Whether it asks Harvester for a load balancer."""
+        return any(isinstance(step, CreateLoadBalancer) for step in self.steps)
+
 
 def change_service(service: Service, change: ServiceChange) -> tuple[ChangeService, ...]:
     """Return the step for a change, or nothing if the Service is that way already."""

@@ -27,6 +27,7 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.ownership import name_for
+from harvester_ccm.plan.service.pace import Pace
 from tests.worlds.builders import CLUSTER, load_balancer, marked, service
 from tests.worlds.memory_server import Call
 from tests.worlds.node_objects import node, vm
@@ -114,6 +115,8 @@ async def world_of(dice: random.Random) -> ServiceControllerWorld:
     world.harvester.calls = world.guest.calls
     await world.start()
     world.controller.clock = lambda: AT_WRITE
+    # Of turns a command knows nothing, and this Harvester never answers.
+    world.controller._turns.pace = Pace(limit=SITUATIONS)
     return world
 
 

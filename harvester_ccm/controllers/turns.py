@@ -1,0 +1,84 @@
+"""The line of Services that wait to have a load balancer created; ``plan.service.pace`` says how many go at once.
+
+Who waits holds no worker and no slot: it is called when it is its turn. A place is held from the moment in which the
+creation is decided until Harvester has answered for the load balancer, with an address or with a condition. One that it
+does not answer for holds its place for a bounded time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.plan.service.pace import ANSWER_PATIENCE, Pace, after_answer, is_answered, next_turns
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A load balancer that Harvester has not answered for."""
+
+    at: float
+    given_up: asyncio.TimerHandle
+
+
+class Turns:
+    """Lets Services go on in the order in which they came."""
+
+    def __init__(self, call: Callable[[str], None]) -> None:
+        """Build it; ``call`` has a Service looked at whose turn it is."""
+        self._call = call
+        self._waiting: dict[str, None] = {}
+        self._granted: set[str] = set()
+        self._looked: set[str] = set()
+        """Those that asked for a turn while they are being looked at."""
+        self._asked: dict[str, _Asked] = {}
+        """By ``namespace/name`` of the load balancer."""
+        self.pace = Pace()
+
+    def ask(self, key: str) -> bool:
+        """Return whether it is the turn of a Service; it is in line from the first time that it asks."""
+        self._looked.add(key)
+        if key in self._granted:
+            return True
+        self._waiting.setdefault(key)
+        if key not in next_turns(self._waiting, self._busy, self.pace):
+            return False
+        del self._waiting[key]
+        self._granted.add(key)
+        return True
+
+    def created(self, name: str, found: LoadBalancer | None) -> None:
+        """Count a load balancer as asked for; ``found`` is how it is by now."""
+        loop = asyncio.get_running_loop()
+        self._asked[name] = _Asked(loop.time(), loop.call_later(ANSWER_PATIENCE, self._answered, name))
+        self.saw(name, found)
+
+    def saw(self, name: str, found: LoadBalancer | None) -> None:
+        """Take note of how a load balancer is; None when it is gone."""
+        if name in self._asked and (found is None or is_answered(found)):
+            self._answered(name)
+
+    def looked_at(self, key: str) -> None:
+        """Take note that the look at a Service is over: its turn is, and who did not ask for one waits for none."""
+        if key in self._looked:
+            self._looked.discard(key)
+        else:
+            self._waiting.pop(key, None)
+        self._granted.discard(key)
+        self._call_next()
+
+    @property
+    def _busy(self) -> int:
+        return len(self._granted) + len(self._asked)
+
+    def _answered(self, name: str) -> None:
+        asked = self._asked.pop(name)
+        asked.given_up.cancel()
+        self.pace = after_answer(self.pace, asked.at, asyncio.get_running_loop().time())
+        self._call_next()
+
+    def _call_next(self) -> None:
+        for key in next_turns(self._waiting, self._busy, self.pace):
+            self._call(key)

@@ -1,0 +1,189 @@
+"""The whole program on a Harvester that takes its time: load balancers are asked for at the rate that it takes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import LB_SERVICE_NAME
+from harvester_ccm.plan.service.pace import ANSWER_PATIENCE, TURN_PATIENCE, WAITS_FOR_TURN
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import Document, MemoryServer, Where, name_of, refused
+from tests.worlds.program_world import Program, guest_server
+from tests.worlds.waiting import wait_for
+
+NO_POOL = "no matched IPPool with requirement &{Network: Project: Namespace:vms Cluster:demo}"
+
+
+class PacedHarvester(MemoryServer):
+    """Answers for one load balancer after the other, in the order in which they came, in ``seconds`` each."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.unanswered: deque[str] = deque()
+        self.most = 0
+        """So many were without an answer at once."""
+        self.answered: list[str] = []
+        """Names of Services, in the order of the answers."""
+        self.refuses: Callable[[str], bool] = lambda _service: False
+        self.ignores: Callable[[str], bool] = lambda _service: False
+        self._given = 0
+
+    def create(self, collection: Where, body: Document) -> Document:
+        """Store a new object; a load balancer is answered for when those before it are."""
+        created = super().create(collection, body)
+        if name_of(collection) == name_of(LOAD_BALANCERS):
+            self.unanswered.append(created["metadata"]["name"])
+            self.most = max(self.most, len(self.unanswered))
+            if len(self.unanswered) == 1:
+                asyncio.get_running_loop().call_later(self.seconds, self._answer)
+        return created
+
+    def delete(self, collection: Where, key: str, preconditions: Any = None) -> None:
+        """Delete an object; Harvester lets a load balancer go at once."""
+        super().delete(collection, key, preconditions)
+        if name_of(collection) == name_of(LOAD_BALANCERS):
+            self.change(collection, key, {"metadata": {"finalizers": None}})
+
+    def _answer(self) -> None:
+        name = self.unanswered.popleft()
+        document = self.of(LOAD_BALANCERS).get(f"vms/{name}")
+        if document is not None:
+            self._answer_for(document)
+        if self.unanswered:
+            asyncio.get_running_loop().call_later(self.seconds, self._answer)
+
+    def _answer_for(self, document: Document) -> None:
+        service = document["metadata"]["labels"][LB_SERVICE_NAME]
+        if self.ignores(service):
+            return
+        self.answered.append(service)
+        if self.refuses(service):
+            status: Document = {"conditions": [{"type": "Ready", "status": "False", "message": NO_POOL}]}
+        else:
+            self._given += 1
+            ip = f"10.0.{self._given // 250}.{1 + self._given % 250}"
+            status = {
+                "allocatedAddress": {"ip": ip, "ipPool": "lan"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            }
+        self.change(LOAD_BALANCERS, f"vms/{document['metadata']['name']}", {"status": status})
+
+
+class Scene:
+    """A program on such a Harvester."""
+
+    def __init__(self, seconds: float) -> None:
+        self.harvester = PacedHarvester(seconds)
+        self.program = Program(guest_server(), self.harvester, "demo", "--concurrent-service-syncs=16")
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Scene:
+        await self._stack.enter_async_context(self.program.live())
+        await asyncio.sleep(5)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def served(self, *names: str, within: float = 300) -> None:
+        """Return once all of the Services have an address."""
+        last_first = names[::-1]
+        await wait_for(lambda: all(map(self.program.address, last_first)), within, what=f"addresses of {names}")
+
+    def balancers(self) -> list[str]:
+        """Return the names of the Services that have a load balancer."""
+        return [one["metadata"]["labels"][LB_SERVICE_NAME] for one in self.harvester.of(LOAD_BALANCERS).values()]
+
+
+def names(count: int) -> list[str]:
+    return [f"web-{number:03}" for number in range(count)]
+
+
+@jumping_time
+async def test_a_slow_harvester_is_asked_for_one_after_the_other_in_the_order_of_the_services() -> None:
+    async with Scene(0.4) as scene:
+        began = asyncio.get_running_loop().time()
+        scene.program.create(*names(100))
+        await scene.served(*names(100))
+        took = asyncio.get_running_loop().time() - began
+        await asyncio.sleep(5)
+    assert scene.harvester.most == 1
+    assert scene.harvester.answered == names(100)
+    assert took < 100 * 0.45
+    writes = scene.harvester.writes("loadbalancers")
+    assert [write.partition(" ")[0] for write in writes].count("POST") == 100
+    assert len(writes) == 200
+
+
+@jumping_time
+async def test_a_fast_harvester_is_asked_for_many_at_once() -> None:
+    async with Scene(0.002) as scene:
+        scene.program.create(*names(200))
+        await scene.served(*names(200))
+    assert scene.harvester.most > 4
+
+
+@jumping_time
+async def test_a_service_that_waits_for_its_turn_says_so_after_a_while_and_is_prepared() -> None:
+    async with Scene(TURN_PATIENCE) as scene:
+        scene.harvester.ignores = lambda _service: True
+        scene.program.create(*names(12))
+        await asyncio.sleep(TURN_PATIENCE - 1)
+        assert WAITS_FOR_TURN.message not in [text for name in names(12) for text in scene.program.warnings(name)]
+        await asyncio.sleep(2)
+        last = names(12)[-1]
+        assert scene.program.warnings(last) == [WAITS_FOR_TURN.message]
+        found = scene.program.service(last)
+        assert found["metadata"]["finalizers"]
+        assert found["status"]["conditions"][0]["reason"] == "Turn"
+        assert last not in scene.balancers()
+
+
+@jumping_time
+async def test_one_that_is_not_answered_for_holds_the_others_up_for_a_bounded_time() -> None:
+    async with Scene(0.4) as scene:
+        scene.harvester.ignores = lambda service: service == "web-001"
+        scene.program.create(*names(5))
+        await scene.served("web-000", "web-002", "web-003", "web-004", within=ANSWER_PATIENCE + 5)
+        assert not scene.program.address("web-001")
+
+
+@jumping_time
+async def test_one_that_is_refused_or_cannot_be_created_holds_up_nobody() -> None:
+    async with Scene(0.4) as scene:
+        scene.harvester.refuses = lambda service: service == "web-000"
+        bad = refused(500, "InternalError", 'admission webhook "validator" denied the request: no')
+        scene.harvester.fault = lambda call: bad if call.verb == "POST" and "web-001" in str(call.body) else None
+        scene.program.create(*names(5))
+        await scene.served("web-002", "web-003", "web-004", within=5)
+        assert scene.harvester.answered[0] == "web-000"
+        scene.harvester.fault = None
+        await scene.served("web-001", within=70)
+
+
+@pytest.mark.parametrize("going", ["delete", "type"])
+def test_a_service_that_goes_while_it_waits_asks_for_nothing(going: str) -> None:
+    @jumping_time
+    async def scene() -> None:
+        async with Scene(0.4) as scene:
+            scene.program.create(*names(20))
+            await wait_for(lambda: len(scene.balancers()) == 3, 60)
+            for name in names(20)[10:15]:
+                if going == "delete":
+                    scene.program.guest.delete("v1/services", f"shop/{name}")
+                else:
+                    scene.program.guest.change("v1/services", f"shop/{name}", {"spec": {"type": "ClusterIP"}})
+            rest = [*names(20)[:10], *names(20)[15:]]
+            await scene.served(*rest, within=20)
+            assert sorted(scene.balancers()) == rest
+            assert scene.harvester.answered == rest
+
+    scene()
