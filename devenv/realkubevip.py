@@ -24,6 +24,7 @@ from typing import Final, NoReturn
 from devenv.announcement import ADDRESS_ANNOTATION
 from devenv.binaries import require
 from devenv.gotool import GoTool
+from devenv.harvester.queue import FAST
 from devenv.logfile import logs_to
 from devenv.process import ChildProcess, DevenvError, run_directory
 from devenv.stage import Scene, Stage, until
@@ -286,7 +287,7 @@ async def play(directory: Path) -> list[str]:
 async def _place(directory: Path) -> AsyncIterator[Place]:
     scene = Scene.start(directory)
     try:
-        async with Stage(scene, directory, kube_vip=Announcer(scene, directory)) as stage:
+        async with Stage(scene, directory, pace=FAST, kube_vip=Announcer(scene, directory)) as stage:
             address = {"type": "InternalIP", "address": NODE_ADDRESS}
             node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "status": {"addresses": [address]}}
             await stage.guest.create(_NODES, node)

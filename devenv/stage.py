@@ -20,6 +20,7 @@ import msgspec
 from devenv.apiserver import ControlPlane, start_clusters
 from devenv.ccm import CcmProcess
 from devenv.harvester.emulator import DataPath, HarvesterEmulator
+from devenv.harvester.queue import STOCK, Pace
 from devenv.kubevip import KubeVip, KubeVipOptions
 from devenv.proxy import FaultProxy
 from devenv.watch import Document, documents
@@ -110,12 +111,14 @@ class Stage:
         scene: Scene,
         directory: Path,
         *,
-        qps: float | None = None,
+        pace: Pace = STOCK,
         webhook: bool = True,
         kube_vip: KubeVipOptions | AbstractAsyncContextManager[object] | None = None,
         emulate: bool = True,
     ) -> None:
-        """``kube_vip`` says how the emulated one is set up, or is what runs in its place.
+        """``pace`` is that of Harvester's controllers: as they are installed, unless something else is asked for.
+
+        ``kube_vip`` says how the emulated one is set up, or is what runs in its place.
 
         Without ``emulate`` the emulator of Harvester has to be entered by whoever needs it.
         """
@@ -126,7 +129,7 @@ class Stage:
         self.guest_proxy = FaultProxy(scene.guest)
         self.harvester_proxy = FaultProxy(scene.harvester)
         self.harvester = HarvesterEmulator(
-            self.host, qps=qps, webhook=webhook, data_path=DataPath(dhcp_range=HOST_DHCP_RANGE)
+            self.host, pace=pace, webhook=webhook, data_path=DataPath(dhcp_range=HOST_DHCP_RANGE)
         )
         self._emulate = emulate
         options, other = (kube_vip, None) if isinstance(kube_vip, KubeVipOptions) else (None, kube_vip)

@@ -15,6 +15,7 @@ from devenv.demo import hosted, nodes, services
 from devenv.demo.play import Disappointment, Play, expect
 from devenv.demo.tables import reader
 from devenv.demo.voice import Voice
+from devenv.harvester.queue import FAST
 from devenv.kubevip import KubeVipOptions
 from devenv.logfile import logs_to
 from devenv.process import DevenvError, run_directory
@@ -93,7 +94,7 @@ def _start_clusters(voice: Voice, directory: Path) -> Scene:
 async def _play(voice: Voice, scene: Scene, directory: Path, *, keep: bool) -> int:
     voice.headline("Starting what stands in for Harvester's controllers and for kube-vip in the guest")
     options = KubeVipOptions(serve=True, dhcp_range=DHCP_RANGE)
-    async with Stage(scene, directory, kube_vip=options) as stage:
+    async with Stage(scene, directory, pace=FAST, kube_vip=options) as stage:
         await stage.harvester.create_pool("lan", POOL)
         voice.say(f"IP pool lan with {POOL}, a DHCP server with {DHCP_RANGE[0]} to {DHCP_RANGE[1]}")
         play = await _start_program(voice, stage)

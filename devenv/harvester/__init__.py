@@ -6,6 +6,7 @@ rules, and the data path of VM load balancers with real TCP probes and real conn
 
 from __future__ import annotations
 
-from devenv.harvester.emulator import EVERYBODY, REAL_QPS, Counts, DataPath, HarvesterEmulator
+from devenv.harvester.emulator import EVERYBODY, Counts, DataPath, HarvesterEmulator
+from devenv.harvester.queue import FAST, STOCK, Pace
 
-__all__ = ["EVERYBODY", "REAL_QPS", "Counts", "DataPath", "HarvesterEmulator"]
+__all__ = ["EVERYBODY", "FAST", "STOCK", "Counts", "DataPath", "HarvesterEmulator", "Pace"]

@@ -174,12 +174,12 @@ def listener_problem(listeners: Sequence[Mapping[str, Any]]) -> str | None:
             return f"listener {name} has duplicate port {front} with listener {fronts[front]}"
         if back in backs:
             return f"listener {name} has duplicate backend port {back} with listener {backs[back]}"
-        problem = _port_problem("port", listener["port"]) or _port_problem("backend port", listener["backendPort"])
-        if problem:
-            return problem
         names.add(name)
         fronts[front] = backs[back] = name
-    return None
+    problems = (
+        _port_problem("port", one["port"]) or _port_problem("backend port", one["backendPort"]) for one in listeners
+    )
+    return next((problem for problem in problems if problem), None)
 
 
 def _port_problem(which: str, number: int) -> str | None:

@@ -25,8 +25,8 @@ from devenv.harvester.hosts import Collector, HostVip
 from devenv.harvester.ippools import FINALIZER as POOL_FINALIZER
 from devenv.harvester.ippools import PoolController
 from devenv.harvester.loadbalancers import LoadBalancerController
-from devenv.harvester.pool_admission import mutate_pool
-from devenv.harvester.queue import TokenBucket, WorkQueue
+from devenv.harvester.pool_admission import labelled
+from devenv.harvester.queue import STOCK, Pace, TokenBucket, WorkQueue
 from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, MACHINES, POOLS, SERVICES, SLICES, Records, is_ready
 from devenv.harvester.removal import ClusterRemoval
 from devenv.harvester.routes import Routes
@@ -36,9 +36,6 @@ from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
 
 START_SECONDS: Final = 60.0
-REAL_QPS: Final = 5.0
-"""Writes per second of the real controller, for load balancers and pools together."""
-REAL_BURST: Final = 10
 WORKERS: Final = 2
 POLL_SECONDS: Final = 0.01
 POOL_SECONDS: Final = 10.0
@@ -79,27 +76,26 @@ class HarvesterEmulator:
         self,
         client: ApiClient,
         *,
-        qps: float | None = None,
-        burst: int | None = None,
+        pace: Pace = STOCK,
         webhook: bool = True,
         data_path: DataPath | None = None,
     ) -> None:
-        """``qps`` None means as fast as the API server goes; ``REAL_QPS`` is the speed of the real controller.
+        """``pace`` is that of its controllers.
 
-        ``burst`` is how much it writes at once after a pause; at most what the real one does, and less where it is
-        slower.
         Services and EndpointSlices have buckets of the same size, each its own.
         """
         self._client = client
         self._made: list[str] = []
-        if burst is None:
-            burst = REAL_BURST if qps is None else min(REAL_BURST, max(1, int(qps * REAL_BURST / REAL_QPS)))
-        bucket = TokenBucket(qps, burst)
-        self.balancers = Records(client, LOAD_BALANCERS, bucket=bucket)
-        self.pools = Records(client, POOLS, bucket=bucket)
+
+        def bucket() -> TokenBucket:
+            return TokenBucket(pace.qps, pace.burst)
+
+        of_both = bucket()
+        self.balancers = Records(client, LOAD_BALANCERS, bucket=of_both, lags=pace.lags)
+        self.pools = Records(client, POOLS, bucket=of_both, lags=pace.lags)
         self.webhook = Webhook(client) if webhook else None
-        self.services = Records(client, SERVICES, bucket=TokenBucket(qps, burst))
-        self.slices = Records(client, SLICES, bucket=TokenBucket(qps, burst))
+        self.services = Records(client, SERVICES, bucket=bucket())
+        self.slices = Records(client, SLICES, bucket=bucket())
         self.instances = Mirror(client, INSTANCES)
         self.machines = Mirror(client, MACHINES)
         self._mirrors: list[Mirror] = [
@@ -165,7 +161,7 @@ class HarvesterEmulator:
             "metadata": {"name": name},
             "spec": {"ranges": entries, "selector": EVERYBODY if selector is None else selector},
         }
-        await self._client.create(POOLS, pool if self.webhook else mutate_pool(pool))
+        await self._client.create(POOLS, pool if self.webhook else labelled(pool))
         self._made.append(name)
 
         def usable() -> Document | None:

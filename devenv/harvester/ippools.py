@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from devenv.harvester.loadbalancers import now_text
-from devenv.harvester.pools import RangeProblem, counted, released
+from devenv.harvester.pools import RangeProblem, counted, given_back
 from devenv.harvester.records import (
     Records,
     is_deleting,
@@ -44,7 +44,7 @@ class PoolController:
                 await self._pools.put(bare)
             return None
         try:
-            wanted = counted(self._without_order(pool))
+            wanted = counted(pool)
         except RangeProblem as problem:
             log.warning("pool unusable", pool=key, error=str(problem))
             return None
@@ -52,18 +52,23 @@ class PoolController:
         wanted = {**wanted, "status": status}
         if wanted != pool:
             pool = await self._pools.put(wanted)
+        order = annotations_of(pool).get(RELEASE_ANNOTATION)
+        if order is not None:
+            pool = await self._carry_out(order, pool)
         owned = with_finalizer(pool, FINALIZER)
         if owned is not pool:
             await self._pools.put(owned)
         return None
 
-    def _without_order(self, pool: Document) -> Document:
-        """Return the pool with a manual release carried out; the order itself is dropped in every case."""
-        order = annotations_of(pool).get(RELEASE_ANNOTATION)
-        if order is None:
-            return pool
+    async def _carry_out(self, order: str, pool: Document) -> Document:
+        """Carry out a manual release in a write of its own; the order itself is dropped in every case.
+
+        Raises Conflict where there was something to release: the order is dropped from the copy of before, as the real
+        controller does, so that the next try does it.
+        """
         address, _, owner = (part.strip() for part in order.partition(":"))
-        if self._balancers.get(owner) is None:
-            pool = released(pool, address, owner)
+        booked_for = ((pool.get("status") or {}).get("allocated") or {}).get(address)
+        if booked_for == owner and self._balancers.get(owner) is None:
+            await self._pools.put(given_back(pool, owner))
         kept = {k: v for k, v in annotations_of(pool).items() if k != RELEASE_ANNOTATION}
-        return {**pool, "metadata": {**pool["metadata"], "annotations": kept}}
+        return await self._pools.put({**pool, "metadata": {**pool["metadata"], "annotations": kept}})

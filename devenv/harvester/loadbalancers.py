@@ -23,7 +23,6 @@ from devenv.harvester.pools import (
     booked,
     choose_address,
     given_back,
-    released,
     select_pool,
 )
 from devenv.harvester.problems import Problem, Then
@@ -109,15 +108,18 @@ class LoadBalancerController:
         problem = await self._serve(balancer, status)
         message = problem.message if problem else ""
         status = with_condition(status, ready=problem is None, message=message, now=self._now())
+        failure: CCMError | None = None
         try:
             if status != balancer.get("status"):
                 balancer = await self._balancers.put({**balancer, "status": status})
-            owned = with_finalizer(balancer, FINALIZER)
-            if owned is not balancer:
-                await self._balancers.put(owned)
-        except NotFound as error:
-            log.info("load balancer went away before its status was written", key=key, error=str(error))
-            return None
+        except CCMError as error:
+            failure = error
+        # The finalizer is another handler's, which goes on with what this one has left, also after an error.
+        owned = with_finalizer(balancer, FINALIZER)
+        if owned is not balancer:
+            await self._balancers.put(owned)
+        if failure is not None:
+            raise failure
         if problem is None or problem.then is Then.EVENT:
             return None
         if problem.then is Then.SECOND:
@@ -180,16 +182,26 @@ class LoadBalancerController:
         try:
             address = choose_address(pool, owner)
         except DuplicateAllocation as duplicate:
-            await self._pools.put(released(document, duplicate.address, owner))
+            await self._release_duplicate(document, owner)
             raise Problem(f"fail to get ip from pool {name}, error: {duplicate}") from duplicate
         except PoolProblem as problem:
             raise Problem(f"fail to get ip from pool {name}, error: {problem}") from problem
         try:
-            await self._pools.put(booked(document, address, owner))
+            if (pool.allocated or {}).get(address) != owner:
+                await self._pools.put(booked(document, address, owner))
         except ApiError as error:
             text = f"fail to get ip from pool {name}, error: fail to reserve {address} into {name}"
             raise Problem(text) from error
         return allocated_address(pool, address)
+
+    async def _release_duplicate(self, document: Document, owner: str) -> None:
+        """Give back what the pool books for the owner already: seldom, by a stale copy, what its status has by now."""
+        try:
+            await self._pools.put(given_back(document, owner))
+        except CCMError as error:
+            log.info("duplicate booking not released", pool=key_of(document), owner=owner, error=str(error))
+        else:
+            log.info("duplicate booking released", pool=key_of(document), owner=owner)
 
     async def _release(self, owner: str, allocated: Document) -> None:
         name, address = allocated["ipPool"], allocated.get("ip") or ""

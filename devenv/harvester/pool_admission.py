@@ -26,41 +26,63 @@ NETWORK_VLAN_LABEL: Final = "network.harvesterhci.io/vlan-id"
 _NETWORK: Final = re.compile(r"[^/]+/[^/]+")
 
 
-def mutate_pool(pool: Document, networks: Sequence[Document] = ()) -> Document:
-    """Return the pool with the labels that the webhook keeps on it. ``networks`` are all known NADs."""
+def mutate_pool(pool: Document, networks: Sequence[Document], *, create: bool) -> Document:
+    """Return the pool with the labels that the webhook keeps on it. ``networks`` are all known NADs.
+
+    Raises Refusal when the pool names a network that there is not, whatever else is written: nothing can be booked in
+    such a pool any more, or given back.
+    """
+    try:
+        vlan = _vlan((pool["spec"].get("selector") or {}).get("network") or "", networks)
+    except RangeProblem as problem:
+        raise _refusal(pool, problem, create=create) from problem
+    return labelled(pool, vlan)
+
+
+def labelled(pool: Document, vlan: str = "0") -> Document:
+    """Return the pool with its labels."""
     changed = copy.deepcopy(pool)
     selector = changed["spec"].get("selector") or {}
     scopes = read_scopes(selector)
     labels = changed["metadata"].setdefault("labels", {})
     labels[GLOBAL_LABEL] = "true" if len(scopes) == 1 and scopes[0].everybody else "false"
-    labels[VLAN_LABEL] = _vlan(selector.get("network") or "", networks)
+    labels[VLAN_LABEL] = vlan
     return changed
 
 
 def _vlan(name: str, networks: Sequence[Document]) -> str:
+    if not name:
+        return "0"
+    if not _NETWORK.fullmatch(name):
+        raise RangeProblem(f"invalid network {name}")
     network = next((n for n in networks if key_of(n) == name), None)
     if network is None:
-        return "0"
+        missing = name.partition("/")[2]
+        raise RangeProblem(f'network-attachment-definitions.k8s.cni.cncf.io "{missing}" not found')
     label = labels_of(network).get(NETWORK_VLAN_LABEL)
-    if label:
-        return label
+    if label is not None:
+        if not re.fullmatch(r"[+-]?\d+", label):
+            raise RangeProblem(f"invalid vlan {label}")
+        return str(int(label))
     try:
         return str(json.loads(network["spec"]["config"]).get("vlan", 0))
-    except (KeyError, ValueError):
-        return "0"
+    except KeyError:
+        raise RangeProblem("unexpected end of JSON input") from None
+    except ValueError as error:
+        raise RangeProblem(str(error)) from error
 
 
-def validate_pool(
-    pool: Document, others: Sequence[Document], networks: Sequence[Document] = (), *, create: bool
-) -> None:
+def _refusal(pool: Document, problem: RangeProblem, *, create: bool) -> Refusal:
+    return Refusal(f"can't {'create' if create else 'update'} IP pool {pool['metadata']['name']} because {problem}")
+
+
+def validate_pool(pool: Document, others: Sequence[Document], *, create: bool) -> None:
     """Raise Refusal when a pool is not accepted beside the others."""
-    name = pool["metadata"]["name"]
-    verb = "create" if create else "update"
     try:
         _check_ranges(pool, others)
-        _check_selector(pool, others, networks)
+        _check_selector(pool, others)
     except RangeProblem as problem:
-        raise Refusal(f"can't {verb} IP pool {name} because {problem}") from problem
+        raise _refusal(pool, problem, create=create) from problem
 
 
 def validate_pool_deletion(pool: Document) -> None:
@@ -99,36 +121,39 @@ def _text(entry: dict[str, str]) -> str:
     return "{" + " ".join(entry.get(k) or "" for k in ("subnet", "rangeStart", "rangeEnd", "gateway")) + "}"
 
 
-def _check_selector(pool: Document, others: Sequence[Document], networks: Sequence[Document]) -> None:
-    mine = Pool.of(mutate_pool(pool))
-    if mine.network:
-        if not _NETWORK.fullmatch(mine.network):
-            raise RangeProblem(f"invalid network {mine.network}")
-        if mine.network not in {key_of(network) for network in networks}:
-            name = mine.network.partition("/")[2]
-            raise RangeProblem(f'network-attachment-definitions.k8s.cni.cncf.io "{name}" not found')
-    for other in (Pool.of(document) for document in others):
-        if mine.is_global and other.is_global:
-            raise RangeProblem(f"there is already a global IP pool: {other.name}")
-        if mine.priority and mine.priority == other.priority:
-            raise RangeProblem(f"the priority can't be the same as the pool {other.name}")
-        shared = _shared_scope(mine, other)
-        if shared is not None and mine.priority == other.priority == 0:
-            raise RangeProblem(
-                f"scope selector is same as the pool {other.name} with priority 0 Project {shared.project} "
-                f"Namespace {shared.namespace} GuestCluster {shared.guest_cluster}, "
-                "set a different priority or scope"
-            )
+def _check_selector(pool: Document, others: Sequence[Document]) -> None:
+    mine = Pool.of(labelled(pool))
+    found = [Pool.of(document) for document in others]
+    if mine.is_global:
+        for other in found:
+            if other.is_global:
+                raise RangeProblem(f"there is already a global IP pool: {other.name}")
+        return
     for index, one in enumerate(mine.scopes):
         if any(_cover(one, two) for two in mine.scopes[index + 1 :]):
             selector = pool["spec"]["selector"]
             raise RangeProblem(f"selector {json.dumps(selector)} is invalid: scope overlaps")
+    for other in found:
+        if not other.is_global:
+            _check_beside(mine, other)
+
+
+def _check_beside(mine: Pool, other: Pool) -> None:
+    if mine.priority and mine.priority == other.priority:
+        raise RangeProblem(f"the priority can't be the same as the pool {other.name}")
+    shared = _shared_scope(mine, other)
+    if shared is not None and mine.priority == other.priority == 0:
+        raise RangeProblem(
+            f"scope selector is same as the pool {other.name} with priority 0 Project {shared.project} "
+            f"Namespace {shared.namespace} GuestCluster {shared.guest_cluster}, "
+            "set a different priority or scope"
+        )
 
 
 def _shared_scope(mine: Pool, other: Pool) -> Scope | None:
     if mine.network != other.network:
         return None
-    return next((scope for scope in mine.scopes if scope in other.scopes), None)
+    return next((scope for scope in mine.scopes if any(_cover(scope, one) for one in other.scopes)), None)
 
 
 def _cover(one: Scope, two: Scope) -> bool:

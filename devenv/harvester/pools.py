@@ -7,6 +7,7 @@ gaps; a name that had an address gets it again while nobody else took it; otherw
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -28,7 +29,6 @@ class DuplicateAllocation(PoolProblem):
 
     def __init__(self, address: str, owner: str) -> None:
         super().__init__(f"{address} has been allocated to {owner}, duplicate allocation is not allowed")
-        self.address = address
 
 
 class RangeProblem(ValueError):
@@ -141,6 +141,8 @@ def read_scopes(selector: Mapping[str, Any]) -> tuple[Scope, ...]:
 def read_range(entry: Mapping[str, str]) -> AddressRange:
     """Return the range with its defaults filled in. Raises RangeProblem."""
     subnet = entry.get("subnet") or ""
+    if not re.fullmatch(r".+/\d+", subnet):
+        raise RangeProblem(f"invalid CIDR address: {subnet}, a valid example is 192.168.1.0/24")
     try:
         network = ipaddress.ip_network(subnet, strict=False)
     except ValueError:
@@ -168,9 +170,9 @@ def _bound(network: ipaddress.IPv4Network | ipaddress.IPv6Network, text: str | N
         raise RangeProblem(f"{problem}invalid IP {text}") from None
     if address not in network:
         raise RangeProblem(f"{problem}IP {text} is out of subnet {network}")
-    if network.num_addresses > 1 and address == network.network_address:
+    if address == network.network_address:
         raise RangeProblem(f"{problem}IP {text} is the network address")
-    if network.num_addresses > 1 and network.version == 4 and address == network.broadcast_address:
+    if address == network.broadcast_address:
         raise RangeProblem(f"{problem}IP {text} is the broadcast address")
     return address
 
@@ -220,7 +222,7 @@ def choose_address(pool: Pool, owner: str) -> str:
     allocated = pool.allocated or {}
     remembered = next((ip for ip, name in (pool.history or {}).items() if name == owner), None)
     if remembered is not None:
-        _check_remembered(pool, remembered)
+        _check_remembered(pool, remembered, owner)
         return remembered
     for address, name in allocated.items():
         if name == owner:
@@ -232,9 +234,9 @@ def choose_address(pool: Pool, owner: str) -> str:
     raise PoolProblem(f"no IP addresses available in range set: {pool.text()}")
 
 
-def _check_remembered(pool: Pool, address: str) -> None:
+def _check_remembered(pool: Pool, address: str, owner: str) -> None:
     entry = pool.range_of(address)
-    if entry is None or address in (pool.allocated or {}):
+    if entry is None or (pool.allocated or {}).get(address, owner) != owner:
         raise PoolProblem(f"requested IP address {address} is not available in range set {pool.text()}")
     if entry.gateway is not None and str(entry.gateway) == address:
         raise PoolProblem(f"requested ip {address} is subnet's gateway")
@@ -276,20 +278,18 @@ def booked(document: Document, address: str, owner: str) -> Document:
     return changed
 
 
-def released(document: Document, address: str, owner: str) -> Document:
-    """Return the pool's document with the owner's booking moved to the history; unchanged when there is none."""
+def given_back(document: Document, owner: str) -> Document:
+    """Return the pool's document with the owner's booking moved to the history, whatever address it is of.
+
+    Unchanged when there is none.
+    """
     status = document.get("status") or {}
     allocated = dict(status.get("allocated") or {})
-    if allocated.get(address) != owner:
+    address = next((ip for ip, name in allocated.items() if name == owner), None)
+    if address is None:
         return document
     history = {**(status.get("allocatedHistory") or {}), address: allocated.pop(address)}
     return _with_books(document, allocated, history)
-
-
-def given_back(document: Document, owner: str) -> Document:
-    """Return the pool's document without the owner's booking, whatever address that is of."""
-    allocated = (document.get("status") or {}).get("allocated") or {}
-    return next((released(document, ip, owner) for ip, name in allocated.items() if name == owner), document)
 
 
 def counted(document: Document) -> Document:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -110,6 +111,30 @@ class WorkQueue:
             return retry_seconds(self._failures[key])
         self._failures.pop(key, None)
         return pause
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a controller works, and how well it knows what it has just written."""
+
+    qps: float | None
+    """Writes per second, for load balancers and pools together; None: as many as the API server takes."""
+    burst: int = 10
+    """So many at once after a pause."""
+    lags: bool = True
+    """Whether its copies of objects follow their watches alone, also for what it has written itself."""
+
+
+STOCK: Final = Pace(qps=5.0)
+"""Harvester as it is installed: client-go's limits, and informers."""
+FAST: Final = Pace(qps=None, lags=False)
+"""No Harvester is like that: for tests and measurements in which only the program counts."""
+
+
+def slowed(qps: float) -> Pace:
+    """Return the pace of a Harvester with so many writes a second; its burst is smaller where it is slower."""
+    assert STOCK.qps is not None
+    return Pace(qps, min(STOCK.burst, max(1, int(qps * STOCK.burst / STOCK.qps))))
 
 
 class TokenBucket:

@@ -25,9 +25,13 @@ READY: Final = "Ready"
 class Records(Mirror):
     """A collection of all namespaces, and the right to change it. Writes wait for the bucket."""
 
-    def __init__(self, client: ApiClient, resource: Resource[Document], *, bucket: TokenBucket) -> None:
+    def __init__(
+        self, client: ApiClient, resource: Resource[Document], *, bucket: TokenBucket, lags: bool = False
+    ) -> None:
+        """``lags``: what was written is known when the watch tells of it, as in a controller with informers."""
         super().__init__(client, resource)
         self._bucket = bucket
+        self._lags = lags
 
     async def put(self, document: Document) -> Document:
         """Write a whole object back. Raises Conflict when it is not the stored version, NotFound when it is gone."""
@@ -36,7 +40,7 @@ class Records(Mirror):
         answer = await self.client.replace(
             self.resource, metadata["name"], document, namespace=metadata.get("namespace")
         )
-        if not metadata.get("deletionTimestamp"):
+        if not self._lags and not metadata.get("deletionTimestamp"):
             # The answer to the write that drops the last finalizer shows an object that is already gone.
             self.note(answer)
         return answer
@@ -45,7 +49,8 @@ class Records(Mirror):
         """Create an object. Raises AlreadyExists, Invalid, …."""
         await self._bucket.take()
         answer = await self.client.create(self.resource, document, namespace=document["metadata"].get("namespace"))
-        self.note(answer)
+        if not self._lags:
+            self.note(answer)
         return answer
 
     async def delete(self, document: Document) -> None:

@@ -191,7 +191,7 @@ class Webhook:
                 validate_pool_deletion(old or {})
             elif not new["metadata"].get("deletionTimestamp"):
                 others = [p for p in self._pools.all() if key_of(p) != key_of(new)]
-                validate_pool(new, others, self._networks.all(), create=old is None)
+                validate_pool(new, others, create=old is None)
         elif new is None or new["metadata"].get("deletionTimestamp"):
             return
         elif old is None:
@@ -204,7 +204,7 @@ class Webhook:
         if new["metadata"].get("deletionTimestamp"):
             return None
         if order["resource"]["resource"] == "ippools":
-            return mutate_pool(new, self._networks.all())
+            return mutate_pool(new, self._networks.all(), create=order.get("oldObject") is None)
         named = {**new, "metadata": {**new["metadata"], "namespace": order["namespace"]}}
         return mutate(named, self._surroundings(order["namespace"]))
 

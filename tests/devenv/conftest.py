@@ -8,6 +8,7 @@ import pytest
 
 from devenv.apiserver import ControlPlane
 from devenv.harvester import DataPath, HarvesterEmulator
+from devenv.harvester.queue import FAST
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
 
@@ -31,5 +32,5 @@ async def emulator(vm_namespace: str, harvester_admin: ApiClient) -> AsyncIterat
     """Harvester's controllers with webhook, as fast as they go; generated objects are collected after 0.3 s."""
     assert vm_namespace, "made before the emulator, so that it is cleared after the emulator has ended"
     data_path = DataPath(dhcp_range=("127.78.0.10", "127.78.0.20"), collection_delay=0.3)
-    async with HarvesterEmulator(harvester_admin, data_path=data_path) as running:
+    async with HarvesterEmulator(harvester_admin, pace=FAST, data_path=data_path) as running:
         yield running

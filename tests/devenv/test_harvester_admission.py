@@ -15,7 +15,7 @@ from devenv.harvester.admission import (
     validate_update,
 )
 from devenv.harvester.machines import Machine, instance_document, machine_document
-from devenv.harvester.pool_admission import mutate_pool, validate_pool, validate_pool_deletion
+from devenv.harvester.pool_admission import labelled, mutate_pool, validate_pool, validate_pool_deletion
 from devenv.watch import Document
 from tests.devenv.emulated import LISTENER, balancer, vm_balancer
 
@@ -227,7 +227,7 @@ def test_negative_threshold_is_refused_by_the_mutator() -> None:
 
 def ip_pool(name: str, *ranges: str, **selector: Any) -> Document:
     entries = [{"subnet": entry} for entry in ranges]
-    return mutate_pool({"metadata": {"name": name}, "spec": {"ranges": entries, "selector": selector}})
+    return labelled({"metadata": {"name": name}, "spec": {"ranges": entries, "selector": selector}})
 
 
 SCOPE = {"project": "*", "namespace": "ns", "guestCluster": "*"}
@@ -253,10 +253,13 @@ EVERYBODY = {"project": "*", "namespace": "*", "guestCluster": "*"}
                 "set a different priority or scope"
             ),
         ),
-        (ip_pool("p", "10.1.0.0/24", network="x"), "invalid network x"),
+        (ip_pool("p", "10.1.0.9"), "invalid CIDR address: 10.1.0.9, a valid example is 192.168.1.0/24"),
         (
-            ip_pool("p", "10.1.0.0/24", network="a/b"),
-            'network-attachment-definitions.k8s.cni.cncf.io "b" not found',
+            ip_pool("p", "10.1.0.0/24", scope=[{**SCOPE, "namespace": "*", "project": "c-1/p-1"}]),
+            (
+                "scope selector is same as the pool scoped with priority 0 Project c-1/p-1 Namespace * GuestCluster *, "
+                "set a different priority or scope"
+            ),
         ),
     ],
 )
@@ -269,6 +272,23 @@ def test_pool_refusals(pool: Document, text: str) -> None:
     for create, verb in ((True, "create"), (False, "update")):
         with pytest.raises(Refusal) as caught:
             validate_pool(pool, others, create=create)
+        assert str(caught.value) == f"can't {verb} IP pool p because {text}"
+
+
+@pytest.mark.parametrize(
+    ("network", "text"),
+    [
+        ("x", "invalid network x"),
+        ("a/gone", 'network-attachment-definitions.k8s.cni.cncf.io "gone" not found'),
+        ("a/odd", "invalid vlan ten"),
+    ],
+)
+def test_no_write_of_a_pool_is_accepted_whose_network_cannot_be_read(network: str, text: str) -> None:
+    odd = {"metadata": {"name": "odd", "namespace": "a", "labels": {"network.harvesterhci.io/vlan-id": "ten"}}}
+    pool = ip_pool("p", "10.1.0.0/24", network=network)
+    for create, verb in ((True, "create"), (False, "update")):
+        with pytest.raises(Refusal) as caught:
+            mutate_pool(pool, [odd], create=create)
         assert str(caught.value) == f"can't {verb} IP pool p because {text}"
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from devenv.harvester import HarvesterEmulator
 from devenv.harvester.loadbalancers import FINALIZER
+from devenv.harvester.queue import Pace
 from devenv.harvester.records import LOAD_BALANCERS, POOLS
 from devenv.watch import Document
 from harvester_ccm.errors import NotFound
@@ -119,7 +120,7 @@ async def test_exhausted_pool_backs_off_and_a_write_wakes_it(
 
 async def test_deletion_before_the_finalizer_loses_the_booking(harvester_admin: ApiClient, vm_namespace: str) -> None:
     # Two writes a second: the pool is booked at once, the status follows half a second later.
-    async with HarvesterEmulator(harvester_admin, qps=2, burst=1, webhook=False) as emulator:
+    async with HarvesterEmulator(harvester_admin, pace=Pace(2.0, 1, lags=False), webhook=False) as emulator:
         await emulator.create_pool("lan", LAN)
         await harvester_admin.create(LOAD_BALANCERS, balancer("web", vm_namespace), namespace=vm_namespace)
         await wait_for(lambda: books(emulator), what="the booking")
@@ -148,7 +149,7 @@ def _message(entry: Document | None) -> str:
 
 
 async def test_preset_finalizer_does_not_cure_the_loss(harvester_admin: ApiClient, vm_namespace: str) -> None:
-    async with HarvesterEmulator(harvester_admin, qps=2, burst=1, webhook=False) as emulator:
+    async with HarvesterEmulator(harvester_admin, pace=Pace(2.0, 1, lags=False), webhook=False) as emulator:
         await emulator.create_pool("lan", LAN)
         document = balancer("web", vm_namespace)
         document["metadata"]["finalizers"] = [FINALIZER]
@@ -182,8 +183,11 @@ async def test_manual_release_forgets_a_lost_booking(
     order = {"loadbalancer.harvesterhci.io/manuallyReleaseIP": f"127.77.0.12: {vm_namespace}/lost"}
     await harvester_admin.merge_patch(POOLS, "lan", {"metadata": {"annotations": order}})
     await wait_for(lambda: not books(emulator), what="the release")
-    pool = await harvester_admin.get(POOLS, "lan")
-    assert not pool["metadata"].get("annotations")
+
+    async def dropped() -> bool:
+        return not (await harvester_admin.get(POOLS, "lan"))["metadata"].get("annotations")
+
+    await wait_for(dropped, 60, what="the end of the order, which goes in a write of its own")
 
 
 async def test_change_of_pool_moves_the_address(

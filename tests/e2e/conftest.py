@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from devenv.ccm import CcmProcess
+from devenv.harvester.queue import STOCK, Pace
 from devenv.kubevip import KubeVipOptions
 from devenv.logfile import logs_to
 from devenv.restclient import RestClient
@@ -30,17 +31,17 @@ def scene(clusters: Clusters) -> Scene:
 
 
 @pytest.fixture
-def qps() -> float | None:
-    """Writes per second of Harvester's controller; tests override it by parameter. None: as fast as it can."""
-    return None
+def pace() -> Pace:
+    """How fast Harvester's controllers are: as they are installed. Tests say by parameter what else holds."""
+    return STOCK
 
 
 @pytest.fixture
-async def stage(scene: Scene, tmp_path: Path, qps: float | None) -> AsyncIterator[Stage]:
+async def stage(scene: Scene, tmp_path: Path, pace: Pace) -> AsyncIterator[Stage]:
     """Emulators and proxies on clean clusters; no run of the program may have broken inside."""
     with logs_to(tmp_path / "emulators.log"):
         try:
-            async with Stage(scene, tmp_path, qps=qps, kube_vip=KubeVipOptions(dhcp_range=DHCP_RANGE)) as opened:
+            async with Stage(scene, tmp_path, pace=pace, kube_vip=KubeVipOptions(dhcp_range=DHCP_RANGE)) as opened:
                 yield opened
         finally:
             clear(scene)

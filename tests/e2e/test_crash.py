@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 
+from devenv.harvester import FAST
 from devenv.stage import Stage, until
 from harvester_ccm.model.core import LEASES
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import DHCP_ADDRESS, IPAM, LB_SERVICE_NAME
 from tests.e2e.observing import writes
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.usefixtures("lan"),
+    pytest.mark.parametrize("pace", [FAST], ids=["fast"]),
+]
 
 SEED_VARIABLE = "CRASH_SEED"
 """Environment variable with the seed of a run that is to be repeated."""

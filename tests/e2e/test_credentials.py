@@ -15,13 +15,18 @@ import yaml
 from devenv.apiserver import ControlPlane
 from devenv.background import Background
 from devenv.ccm import CcmProcess
+from devenv.harvester import FAST
 from devenv.restclient import RefusedError, RestClient
 from devenv.stage import VM_NAMESPACE, Stage, until
 from harvester_ccm.names import LB_SERVICE_NAME
 from tests.conftest import bind
 from tests.e2e.connectproxy import ConnectProxy
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.usefixtures("lan"),
+    pytest.mark.parametrize("pace", [FAST], ids=["fast"]),
+]
 
 ROLE: Final = "harvesterhci.io:cloudprovider"
 RELOADED: Final = "credentials reloaded"

@@ -9,12 +9,17 @@ from collections.abc import Callable
 import pytest
 
 from devenv.faults import Answer, Cut, Drop, Fault, Lose, Rule, Silence
+from devenv.harvester import FAST
 from devenv.proxy import FaultProxy
 from devenv.stage import Stage, until
 from harvester_ccm.names import IPAM, LB_SERVICE_NAME, Reason
 from tests.e2e.observing import caught_up, completed
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.usefixtures("ccm"),
+    pytest.mark.parametrize("pace", [FAST], ids=["fast"]),
+]
 
 BALANCERS = "/loadbalancers"
 SERVICES = "/services/"

@@ -6,11 +6,16 @@ import asyncio
 
 import pytest
 
+from devenv.harvester import FAST
 from devenv.stage import Stage, until
 from harvester_ccm.names import IP_POOL, LB_SERVICE_NAME, Reason
 from tests.e2e.observing import caught_up, writes
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.usefixtures("lan"),
+    pytest.mark.parametrize("pace", [FAST], ids=["fast"]),
+]
 
 BALANCERS = "/loadbalancers"
 GOOD = [f"good-{number}" for number in range(90)]

@@ -19,6 +19,7 @@ import yaml
 from devenv.apiserver import ControlPlane
 from devenv.ccm import CcmProcess
 from devenv.faults import Answer
+from devenv.harvester import FAST
 from devenv.pki import Authority
 from devenv.process import ReservedPort
 from devenv.restclient import Json
@@ -31,7 +32,11 @@ from harvester_ccm.names import IPAM
 from tests.conftest import bind
 from tests.e2e.connectproxy import ConnectProxy
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.usefixtures("lan"),
+    pytest.mark.parametrize("pace", [FAST], ids=["fast"]),
+]
 
 PROXY_PASSWORD: Final = "open5esame"
 PLUGIN_SECRET: Final = "plugin5ecret-in-environment"

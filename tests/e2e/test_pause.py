@@ -9,11 +9,16 @@ from typing import Final
 
 import pytest
 
+from devenv.harvester import FAST
 from devenv.stage import Stage
 from harvester_ccm.model.core import LEASES
 from tests.e2e.observing import writes
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.usefixtures("lan"),
+    pytest.mark.parametrize("pace", [FAST], ids=["fast"]),
+]
 
 SHORT: Final = {
     "leader-elect-lease-duration": "4s",

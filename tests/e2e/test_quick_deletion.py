@@ -11,6 +11,7 @@ import pytest
 
 from devenv.background import Background
 from devenv.faults import Delay
+from devenv.harvester.queue import FAST, slowed
 from devenv.stage import Stage, until
 from devenv.watch import Document, Mirror, documents
 from harvester_ccm.names import SERVICE_FINALIZER
@@ -91,10 +92,11 @@ async def test_service_that_is_gone_before_it_has_the_finalizer_gets_no_load_bal
     assert writes(stage.harvester_proxy) == []
 
 
+@pytest.mark.parametrize("pace", [FAST], ids=["fast"])
 async def test_two_hundred_services(stage: Stage) -> None:
     await live_and_leave(stage, (0.0, 0.005, 0.05, 0.5), 50)
 
 
-@pytest.mark.parametrize("qps", [20.0])
+@pytest.mark.parametrize("pace", [slowed(20.0)], ids=["slower"])
 async def test_services_that_harvester_has_not_looked_at_when_they_go(stage: Stage) -> None:
     await live_and_leave(stage, (0.1, 0.2, 0.5), 8)

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from devenv.background import Background
+from devenv.harvester import FAST
 from devenv.stage import Stage, until
 from devenv.watch import Document, Mirror, documents, key_of
 from harvester_ccm.errors import Conflict, NotFound
@@ -29,7 +30,11 @@ from harvester_ccm.names import (
 )
 from tests.e2e.disturbances import Disturbances
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.usefixtures("lan"),
+    pytest.mark.parametrize("pace", [FAST], ids=["fast"]),
+]
 
 SERVICE_DOCUMENTS = documents("", "v1", "services", kind="Service")
 SEED_VARIABLE = "SEQUENCES_SEED"

@@ -9,13 +9,14 @@ import pytest
 
 from devenv.ccm import CcmProcess
 from devenv.harvester import EVERYBODY
+from devenv.harvester.queue import slowed
 from devenv.harvester.records import POOLS
 from devenv.stage import Stage, until
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import IP_POOL, LB_SERVICE_NAME, Reason
 from tests.e2e.observing import caught_up, writes
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.parametrize("qps", [0.9])]
+pytestmark = [pytest.mark.apiserver, pytest.mark.parametrize("pace", [slowed(0.9)], ids=["slow"])]
 
 ONE = "127.77.0.9/32"
 BALANCERS = "/loadbalancers"

@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 
 from devenv.apiserver import ControlPlane
+from devenv.harvester import FAST
 from devenv.proxy import FaultProxy
 from devenv.stage import Stage, until
 from harvester_ccm.names import LB_SERVICE_NAME
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.usefixtures("lan"),
+    pytest.mark.parametrize("pace", [FAST], ids=["fast"]),
+]
 
 LONG_LEASE = {"leader-elect-lease-duration": "120s", "leader-elect-renew-deadline": "100s"}
 """The Lease is in the guest, too; its end, at which the next run lists everything, is not what is looked at here."""

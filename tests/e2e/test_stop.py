@@ -9,11 +9,15 @@ import pytest
 
 from devenv.ccm import CcmProcess
 from devenv.faults import Delay, Hang
+from devenv.harvester import FAST
 from devenv.stage import Stage, until
 from harvester_ccm.model.core import LEASES
 from tests.e2e.observing import writes
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.parametrize("pace", [FAST], ids=["fast"]),
+]
 
 COLLECTIONS = ("/services", "/nodes", "/configmaps", "/loadbalancers", "/virtualmachines", "/virtualmachineinstances")
 MANY = [f"web-{number}" for number in range(50)]

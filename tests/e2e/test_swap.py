@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from devenv.harvester import FAST
 from devenv.helm import CHART, NAMESPACE, RELEASE, run_helm
 from devenv.stage import VM_NAMESPACE, Scene, Stage, until
 from devenv.watch import Document, annotations_of, documents
@@ -21,7 +22,11 @@ from harvester_ccm.names import IP_POOL, IPAM, REQUESTED_ADDRESS, Reason
 from tests.deploy.published import write_published_chart
 from tests.e2e.observing import caught_up, writes
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.usefixtures("lan"),
+    pytest.mark.parametrize("pace", [FAST], ids=["fast"]),
+]
 
 OURS: Final = "cloudprovider.harvesterhci.io"
 THEIRS: Final = "loadbalancer.harvesterhci.io"
