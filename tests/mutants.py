@@ -86,6 +86,27 @@ MUTANTS: Final = (
         PACE_TESTS,
     ),
     Mutant(
+        "an address that is free again calls nobody",
+        "plan/service/pending.py",
+        'return old.allocated_pool if new is None or new.allocated_ip != old.allocated_ip else ""',
+        'return ""',
+        PACE_TESTS,
+    ),
+    Mutant(
+        "one that gets an address calls nobody",
+        "plan/service/pending.py",
+        'return new.allocated_pool if was_refused and new is not None and new.allocated_ip else ""',
+        'return ""',
+        PACE_TESTS,
+    ),
+    Mutant(
+        "a write that works again calls nobody",
+        "controllers/revivals.py",
+        "for key in sorted(stalled):",
+        "for key in ():",
+        PACE_TESTS,
+    ),
+    Mutant(
         "one that goes while it waits stays in line",
         "controllers/turns.py",
         "            self._waiting.pop(key, None)",

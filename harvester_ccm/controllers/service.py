@@ -19,6 +19,7 @@ import structlog
 
 from harvester_ccm.controllers.fights import service_event
 from harvester_ccm.controllers.lb_api import BalancerWrites
+from harvester_ccm.controllers.revivals import PoolLines, Stalled
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.turns import Turns
 from harvester_ccm.controllers.vms import VMCache
@@ -165,6 +166,10 @@ class ServiceController:
         """Tells the time of day as the API writes it."""
         self.runner = Runner("service", self.reconcile, workers=workers, serial=self._shared_address)
         self._turns = Turns(self.runner.enqueue)
+        self._stalled = Stalled(self.runner.enqueue)
+        self._pool_lines = PoolLines(self._call)
+        self._called: set[str] = set()
+        """Services whose load balancers are to be written once more."""
         caches.services.on_change(self._service_changed)
         caches.load_balancers.on_change(self._load_balancer_changed)
         caches.load_balancers.on_state(self._refresh_backends)
@@ -196,13 +201,17 @@ class ServiceController:
 
     async def reconcile(self, key: str) -> Outcome:
         """Bring one Service nearer to what it should be."""
-        now = asyncio.get_running_loop().time()
+        now, is_called = asyncio.get_running_loop().time(), key in self._called
+        self._called.discard(key)
         try:
-            return await self._look(key, now) or await self._look(key, now, again=True) or Done()
+            return await self._look(key, now, is_called) or await self._look(key, now, is_called, again=True) or Done()
+        except CCMError:
+            self._called |= {key} if is_called else set()
+            raise
         finally:
             self._turns.looked_at(key)
 
-    async def _look(self, key: str, now: float, *, again: bool = False) -> Outcome | None:
+    async def _look(self, key: str, now: float, is_called: bool, *, again: bool = False) -> Outcome | None:
         """Observe, decide and act; return None where the decision has to be made ``again``."""
         service = self._services.get(key)
         if service is None:
@@ -216,7 +225,7 @@ class ServiceController:
             self._recognise(situation.recognition)
         state = self._states.follow(situation, now)
         situation = state.complete(situation, now)
-        situation = replace(situation, wall_time=self.clock())
+        situation = replace(situation, wall_time=self.clock(), is_called=is_called)
         plan = plan_service(situation)
         # Before there were pools Harvester gave no answer by which another one's turn could begin.
         if plan.creates and situation.capabilities.has_ip_pools and not self._turns.ask(key):
@@ -328,10 +337,12 @@ class ServiceController:
         try:
             if request.method == "PATCH":
                 return await self._patch_service(request)
-            return await self._write_load_balancer(key, request, step)
+            written = await self._write_load_balancer(key, request, step)
         except Conflict:
             raise
         except CCMError as error:
+            if request.method != "PATCH":
+                self._stalled.failed(key, request.method, error)
             failures, is_patch = self.runner.failures(key) + 1, request.method == "PATCH"
             event = write_refused(error, failures) if is_patch else failure_event(error, failures, situation.service)
             lost = unbooked_note(situation) if isinstance(step, CreateLoadBalancer) and event is not None else None
@@ -339,6 +350,9 @@ class ServiceController:
             if event is not None and any(is_news):
                 await self._show(event, situation)
             raise
+        else:
+            self._stalled.worked(request.method)
+            return written
 
     async def _waiting(self, situation: Situation, outcome: Outcome, holds: Sequence[Hold]) -> Wait:
         """Return when to look again; say once who keeps undoing what."""
@@ -455,7 +469,12 @@ class ServiceController:
         for key in relatives - {service.metadata.key}:
             self.runner.enqueue(key)
 
+    def _call(self, load_balancer: LoadBalancer) -> None:
+        self._called.add(service_key(load_balancer))
+        self.runner.enqueue(service_key(load_balancer))
+
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+        self._pool_lines.changed(old, new)
         for item in (old, new):
             if item is None:
                 continue

@@ -21,6 +21,10 @@ from tests.worlds.waiting import wait_for
 NO_POOL = "no matched IPPool with requirement &{Network: Project: Namespace:vms Cluster:demo}"
 
 
+EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.9"
+AWAY = 'failed calling webhook "validator": connection refused'
+
+
 class PacedHarvester(MemoryServer):
     """Answers for one load balancer after the other, in the order in which they came, in ``seconds`` each."""
 
@@ -34,17 +38,22 @@ class PacedHarvester(MemoryServer):
         """Names of Services, in the order of the answers."""
         self.refuses: Callable[[str], bool] = lambda _service: False
         self.ignores: Callable[[str], bool] = lambda _service: False
+        self.message = NO_POOL
         self._given = 0
 
     def create(self, collection: Where, body: Document) -> Document:
         """Store a new object; a load balancer is answered for when those before it are."""
         created = super().create(collection, body)
         if name_of(collection) == name_of(LOAD_BALANCERS):
-            self.unanswered.append(created["metadata"]["name"])
-            self.most = max(self.most, len(self.unanswered))
-            if len(self.unanswered) == 1:
-                asyncio.get_running_loop().call_later(self.seconds, self._answer)
+            self.look_at(created["metadata"]["name"])
         return created
+
+    def look_at(self, name: str) -> None:
+        """Answer for a load balancer when those before it are answered for."""
+        self.unanswered.append(name)
+        self.most = max(self.most, len(self.unanswered))
+        if len(self.unanswered) == 1:
+            asyncio.get_running_loop().call_later(self.seconds, self._answer)
 
     def delete(self, collection: Where, key: str, preconditions: Any = None) -> None:
         """Delete an object; Harvester lets a load balancer go at once."""
@@ -66,7 +75,7 @@ class PacedHarvester(MemoryServer):
             return
         self.answered.append(service)
         if self.refuses(service):
-            status: Document = {"conditions": [{"type": "Ready", "status": "False", "message": NO_POOL}]}
+            status: Document = {"conditions": [{"type": "Ready", "status": "False", "message": self.message}]}
         else:
             self._given += 1
             ip = f"10.0.{self._given // 250}.{1 + self._given % 250}"
@@ -77,11 +86,44 @@ class PacedHarvester(MemoryServer):
         self.change(LOAD_BALANCERS, f"vms/{document['metadata']['name']}", {"status": status})
 
 
+class PooledHarvester(PacedHarvester):
+    """Has so many free addresses, and looks again at what it has refused when that is written, or much later."""
+
+    def __init__(self, free: int) -> None:
+        super().__init__(0.4)
+        self.free = free
+        self.refuses = lambda _service: self.free <= 0
+
+    def replace(self, collection: Where, key: str, body: Document) -> Document:
+        """Store a changed object; a load balancer without an address is answered for once more."""
+        stored = super().replace(collection, key, body)
+        if name_of(collection) == name_of(LOAD_BALANCERS) and not address_of(stored):
+            self.look_at(stored["metadata"]["name"])
+        return stored
+
+    def remove(self, collection: Where, key: str) -> Document:
+        """Let an object go, and its address with it."""
+        gone = super().remove(collection, key)
+        self.free += bool(name_of(collection) == name_of(LOAD_BALANCERS) and address_of(gone))
+        return gone
+
+    def _answer_for(self, document: Document) -> None:
+        if not address_of(document):
+            refused_before, self.message = self.free <= 0, EXHAUSTED
+            super()._answer_for(document)
+            self.free -= not refused_before
+
+
+def address_of(document: Document) -> str:
+    """Return the address of a load balancer; empty when it has none."""
+    return str(((document.get("status") or {}).get("allocatedAddress") or {}).get("ip") or "")
+
+
 class Scene:
     """A program on such a Harvester."""
 
-    def __init__(self, seconds: float) -> None:
-        self.harvester = PacedHarvester(seconds)
+    def __init__(self, seconds: float, harvester: PacedHarvester | None = None) -> None:
+        self.harvester = harvester or PacedHarvester(seconds)
         self.program = Program(guest_server(), self.harvester, "demo", "--concurrent-service-syncs=16")
         self._stack = AsyncExitStack()
 
@@ -187,3 +229,68 @@ def test_a_service_that_goes_while_it_waits_asks_for_nothing(going: str) -> None
             assert scene.harvester.answered == rest
 
     scene()
+
+
+def waits(scene: Scene, *among: str) -> list[str]:
+    """Return the Services that have no address."""
+    return [name for name in among if not scene.program.address(name)]
+
+
+@jumping_time
+async def test_an_address_that_is_free_again_goes_at_once_to_the_first_that_waits() -> None:
+    harvester = PooledHarvester(free=3)
+    async with Scene(0.4, harvester) as scene:
+        scene.program.create(*names(6))
+        await scene.served(*names(3), within=10)
+        await asyncio.sleep(60)
+        before = len(harvester.writes("loadbalancers"))
+        scene.program.guest.delete("v1/services", "shop/web-001")
+        await scene.served("web-003", within=3)
+        await asyncio.sleep(60)
+        assert waits(scene, *names(6)[2:]) == ["web-004", "web-005"]
+        # The deletion, the call of one, the address of it, and the call of the next one, for whom there is nothing.
+        written = [one.partition(" ")[0] for one in harvester.writes("loadbalancers")[before:]]
+        assert written == ["DELETE", "PUT", "PUT", "PUT"]
+
+
+@jumping_time
+async def test_one_that_gets_an_address_of_a_pool_that_grew_calls_the_others() -> None:
+    harvester = PooledHarvester(free=1)
+    async with Scene(0.4, harvester) as scene:
+        scene.program.create(*names(8))
+        await scene.served("web-000", within=10)
+        await asyncio.sleep(60)
+        harvester.free, harvester.most = 5, 0
+        # Harvester comes to one of them by itself.
+        found = harvester.of(LOAD_BALANCERS).values()
+        harvester.look_at(next(one["metadata"]["name"] for one in found if "web-004" in str(one["metadata"]["labels"])))
+        await scene.served("web-004", "web-001", "web-002", "web-003", "web-005", within=5)
+        await asyncio.sleep(60)
+        assert waits(scene, *names(8)) == ["web-006", "web-007"]
+        assert harvester.most == 1
+
+
+@jumping_time
+async def test_where_nothing_is_freed_nobody_is_called() -> None:
+    harvester = PooledHarvester(free=0)
+    async with Scene(0.4, harvester) as scene:
+        scene.program.create(*names(5))
+        await asyncio.sleep(60)
+        before = len(harvester.writes())
+        await asyncio.sleep(600)
+        assert len(harvester.writes()) == before
+
+
+@jumping_time
+async def test_the_first_write_that_works_again_calls_those_that_failed_each_in_its_turn() -> None:
+    async with Scene(0.4) as scene:
+        away = refused(500, "InternalError", AWAY)
+        scene.harvester.fault = lambda call: away if call.verb == "POST" and "loadbalancers" in call.path else None
+        scene.program.create(*names(10))
+        await asyncio.sleep(200)
+        failed = len(scene.harvester.writes("loadbalancers"))
+        scene.harvester.fault = None
+        await wait_for(lambda: any(map(scene.program.address, names(10))), 70)
+        await scene.served(*names(10), within=6)
+        assert scene.harvester.most == 1
+        assert len(scene.harvester.writes("loadbalancers")) - failed == 20

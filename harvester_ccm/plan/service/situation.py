@@ -231,6 +231,8 @@ class Situation:
     """The Events of the plan before."""
     touched: bool = False
     """Whether its endpoints were touched since the Service entered its present phase."""
+    is_called: bool = False
+    """Whether the pool that has refused it an address may have one again."""
     has_turn: bool = True
     """Whether a load balancer may be created now; who has to wait for that asked the line first."""
 
