@@ -286,7 +286,10 @@ async def test_the_first_write_that_works_again_calls_those_that_failed_each_in_
     async with Scene(0.4) as scene:
         away = refused(500, "InternalError", AWAY)
         scene.harvester.fault = lambda call: away if call.verb == "POST" and "loadbalancers" in call.path else None
-        scene.program.create(*names(10))
+        for name in names(10):
+            # Each has a rhythm of its own.
+            scene.program.create(name)
+            await asyncio.sleep(13)
         await asyncio.sleep(200)
         failed = len(scene.harvester.writes("loadbalancers"))
         scene.harvester.fault = None
