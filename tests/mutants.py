@@ -60,15 +60,15 @@ MUTANTS: Final = (
     Mutant(
         "two load balancers at once of a Harvester that has not proved fast",
         "plan/service/pace.py",
-        "if proven or pace.limit > 1 else 1",
-        "if proven or pace.limit > 1 else 2",
+        "MOST) if grows else 1,",
+        "MOST) if grows else 2,",
         PACE_TESTS,
     ),
     Mutant(
         "prompt answers prove a fast Harvester however seldom they come",
         "plan/service/pace.py",
-        "proven = len(prompt) == PROOF_ANSWERS and now - prompt[0] <= PROOF_SECONDS",
-        "proven = len(prompt) == PROOF_ANSWERS",
+        "spare = max(min(pace.spare + (now - pace.answered) * STOCK_RATE, STOCK_BURST) - 1, PROOF)",
+        "spare = max(pace.spare - 1, PROOF)",
         PACE_TESTS,
     ),
     Mutant(

@@ -6,8 +6,8 @@ are two load balancers to do: each collision costs more of its few writes, and n
 for one after the other it loses nothing and is done in less than half of the time. One that is not held down like that
 takes many at once.
 
-So there is one in flight until answers have come faster than such a controller can give them. From then on each prompt
-answer allows one more, and a late one halves what is allowed, as often as it takes.
+So there is one in flight until more answers have come than such a controller can give, with one write at least for
+each. From then on each prompt answer allows one more, and a late one halves what is allowed, as often as it takes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ from harvester_ccm.names import Reason
 
 PROMPT_SECONDS: Final = 0.1
 """An answer that takes longer is late."""
-PROOF_SECONDS: Final = 1.0
-PROOF_ANSWERS: Final = 16
-"""So many prompt answers within that time are more than ten writes at once and five a second can give."""
+STOCK_RATE: Final = 5
+"""Writes a second of a controller as it is installed."""
+STOCK_BURST: Final = 10
+"""So many it writes at once after a pause."""
+PROOF: Final = -2
+"""More than these writes must have been needed for the answers; the first of them may be older than its answer."""
 MOST: Final = 64
 """More at once make no Harvester faster."""
 ANSWER_PATIENCE: Final = 10.0
@@ -48,8 +51,10 @@ class Pace:
 
     limit: int = 1
     """So many load balancers may be without an answer at once."""
-    prompt: tuple[float, ...] = ()
-    """When the latest prompt answers came; a late one begins anew."""
+    spare: float = STOCK_BURST
+    """So many writes a controller as it is installed would have left after the answers, if each took one."""
+    answered: float = float("-inf")
+    """When the last answer came."""
     slowed: float = float("-inf")
     """When the limit was lowered last."""
 
@@ -59,14 +64,13 @@ def after_answer(pace: Pace, asked: float, now: float) -> Pace:
 
     What was asked for before the limit was lowered is late for the same reason, and lowers it no further.
     """
+    spare = max(min(pace.spare + (now - pace.answered) * STOCK_RATE, STOCK_BURST) - 1, PROOF)
     if now - asked <= PROMPT_SECONDS:
-        prompt = (*pace.prompt, now)[-PROOF_ANSWERS:]
-        proven = len(prompt) == PROOF_ANSWERS and now - prompt[0] <= PROOF_SECONDS
-        limit = min(pace.limit + 1, MOST) if proven or pace.limit > 1 else 1
-        return Pace(limit, prompt, pace.slowed)
+        grows = spare <= PROOF or pace.limit > 1
+        return Pace(min(pace.limit + 1, MOST) if grows else 1, spare, now, pace.slowed)
     if asked < pace.slowed:
-        return Pace(pace.limit, (), pace.slowed)
-    return Pace(max(pace.limit // 2, 1), (), now)
+        return Pace(pace.limit, spare, now, pace.slowed)
+    return Pace(max(pace.limit // 2, 1), spare, now, now)
 
 
 def next_turns(waiting: Iterable[str], busy: int, pace: Pace) -> tuple[str, ...]:
