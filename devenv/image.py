@@ -13,6 +13,8 @@ import shutil
 import ssl
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +52,50 @@ def docker(*arguments: str | Path) -> str:
     if done.returncode != 0:
         raise DevenvError(f"docker {arguments[0]} failed: {done.stderr.strip()}")
     return done.stdout.strip()
+
+
+GROUPS = {
+    "opt/harvester-ccm/bytecode": "bytecode",
+    "opt/harvester-ccm": "the program and its packages",
+    "usr/lib/python": "standard library",
+    "usr/local/lib/python": "standard library",
+    "usr/lib": "libraries",
+    "usr/local/lib": "libraries",
+    "usr/bin": "interpreter",
+    "usr/local/bin": "interpreter",
+}
+"""The first of these that a file's path begins with says what it is."""
+
+
+def group_of(path: str) -> str:
+    """Return what kind of file has this path, without its first slash.
+
+    >>> group_of("usr/lib/python3.13/json/decoder.py")
+    'standard library'
+    """
+    return next((group for start, group in GROUPS.items() if path.startswith(start)), "other")
+
+
+def sizes_by_group(image: str) -> dict[str, int]:
+    """Return how many bytes the files of each group have. Raises DevenvError when Docker fails."""
+    container = docker("create", image)
+    sizes: dict[str, int] = {}
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            archive = Path(directory) / "image.tar"
+            docker("export", f"--output={archive}", container)
+            with tarfile.open(archive) as files:
+                for file in files:
+                    group = group_of(file.name)
+                    sizes[group] = sizes.get(group, 0) + file.size
+    finally:
+        docker("rm", "--force", container)
+    return sizes
+
+
+def _sizes(groups: dict[str, int]) -> list[str]:
+    largest = sorted(groups.items(), key=lambda entry: -entry[1])
+    return [f"{size / 1e6:.1f} MB {group}" for group, size in largest]
 
 
 def measure_start(image: str, guest: ControlPlane, harvester: ControlPlane, *, user: int) -> Start:
@@ -132,8 +178,8 @@ def main() -> int:
     parser.add_argument("image", metavar="IMAGE")
     image: str = parser.parse_args().image
     try:
-        size = int(docker("image", "inspect", "--format={{.Size}}", image))
-        print(f"size: {size / 1e6:.0f} MB")
+        groups = sizes_by_group(image)
+        print(f"size: {sum(groups.values()) / 1e6:.1f} MB, of them {', '.join(_sizes(groups))}")
         for program in PROGRAMS:
             version = docker(
                 "run", "--rm", "--network=none", "--read-only", "--cap-drop=ALL", image, program, "--version"

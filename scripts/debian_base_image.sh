@@ -1,9 +1,7 @@
 #!/usr/bin/env bash
-# Makes base images from Debian's packages alone, for places where no registry can be reached:
-#   NAME        Debian with Python and CA certificates
-#   NAME-build  the same with venv
-# Then: docker build --build-arg BASE_IMAGE=NAME --build-arg BUILD_IMAGE=NAME-build .
-# Needs root, debootstrap and a running Docker. Where PIP_CERT names a file, NAME-build trusts it for pip.
+# Makes a base image from Debian's packages alone, for places where no registry can be reached: Debian with Python, venv
+# and CA certificates. Then: docker build --build-arg BASE_IMAGE=NAME .
+# Needs root, debootstrap and a running Docker. Where PIP_CERT names a file, the image trusts it for pip.
 
 set -euo pipefail
 
@@ -16,21 +14,12 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 chmod 0755 "$root"
 
-# What Python needs nothing of: documentation, translations, package lists and archives.
-pack() {
-  tar -C "$root" -c --numeric-owner --sort=name \
-    --exclude='./var/cache/*' --exclude='./var/lib/apt/lists/*' --exclude='./var/log/*' --exclude='./usr/share/doc/*' \
-    --exclude='./usr/share/man/*' --exclude='./usr/share/locale/*' --exclude='./usr/share/info/*' \
-    --exclude='./dev/*' --exclude='./proc/*' --exclude='./sys/*' --exclude='./tmp/*' --exclude='./run/*' . |
-    docker import --change "$2" - "$1"
-}
-
-debootstrap --variant=minbase --include=python3,ca-certificates "$suite" "$root"
+debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates "$suite" "$root"
 path='ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
-pack "$name" "$path"
-chroot "$root" apt-get install -y --no-install-recommends python3-venv
 if [ -n "${PIP_CERT:-}" ]; then
   install -m 0644 "$PIP_CERT" "$root/etc/ssl/pip.crt"
   path="$path PIP_CERT=/etc/ssl/pip.crt"
 fi
-pack "$name-build" "$path"
+# Nothing of it is kept but what the program needs, so it may be as large as it is.
+tar -C "$root" -c --numeric-owner --sort=name --exclude='./dev/*' --exclude='./proc/*' --exclude='./sys/*' . |
+  docker import --change "$path" - "$name"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles every module that the program imports, the standard library's too, into the directory given.
+"""Compiles the program, its packages and what they import of the standard library, into the directory given.
 
 Images of Python often come without the standard library's bytecode, and a container with a read-only file system
 would compile it at every start. Modules are never checked against their source: both are fixed in the image.
@@ -9,30 +9,29 @@ from __future__ import annotations
 
 import compileall
 import importlib
+import pkgutil
 import sys
+import sysconfig
 from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import Final
 
-ENTRY_POINTS: Final = (
-    "harvester_ccm.cli",
-    "harvester_ccm.app",
-    # Imported only where the server is not switched off; the last one by a process of its own.
-    "harvester_ccm.telemetry.server",
-    "harvester_ccm.telemetry.auth",
-    "harvester_ccm.telemetry.issuer",
-)
+IMPORTED_LATE: Final = ("encodings.idna", "asyncio.unix_events", "multiprocessing.resource_tracker")
+"""By the standard library itself, when it is first needed."""
 
 
 def main(directory: str) -> int:
     """Compile into ``directory``; the exit code is 1 when a module could not be compiled."""
     sys.pycache_prefix = directory
-    for name in ENTRY_POINTS:
+    program = importlib.import_module("harvester_ccm")
+    modules = (one.name for one in pkgutil.walk_packages(program.__path__, "harvester_ccm."))
+    for name in (*IMPORTED_LATE, *(name for name in modules if not name.endswith("__main__"))):
         importlib.import_module(name)
     files = (getattr(module, "__file__", None) for name, module in sys.modules.items() if name != "__main__")
-    sources = sorted({file for file in files if file and Path(file).suffix == ".py"})
+    sources = {Path(file) for file in files if file and Path(file).suffix == ".py"}
+    sources |= set(Path(sysconfig.get_path("purelib")).rglob("*.py"))
     mode = PycInvalidationMode.UNCHECKED_HASH
-    done = [compileall.compile_file(source, quiet=1, force=True, invalidation_mode=mode) for source in sources]
+    done = [compileall.compile_file(source, quiet=1, force=True, invalidation_mode=mode) for source in sorted(sources)]
     return 0 if done and all(done) else 1
 
 
