@@ -70,6 +70,10 @@ generate: $(READY) ## write everything that is made from code or from the chart
 	$(BIN)/python -m devenv.manifests
 	HARVESTER_CCM_RENEW_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/deploy/test_chart_rendering.py
 
+.PHONY: dist
+dist: $(READY) ## Python package in dist/: source archive and wheel, with the man page
+	@$(BIN)/python -m devenv.package dist
+
 IMAGE ?= harvester/harvester-ccm:dev
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
@@ -90,7 +94,7 @@ PROMTOOL ?= promtool
 .PHONY: alerts
 alerts: ## check the alerts and run their cases; needs promtool, of Debian's package prometheus for example
 	@command -v $(PROMTOOL) > /dev/null || { echo "$(PROMTOOL) is missing: install it, or say PROMTOOL=where-it-is" >&2; exit 1; }
-	$(PROMTOOL) check rules deploy/monitoring/rules.yaml
+	$(PROMTOOL) check rules deploy/charts/harvester-cloud-provider/files/rules.yaml
 	$(PROMTOOL) test rules deploy/monitoring/rules_test.yaml
 
 .PHONY: docs

@@ -53,7 +53,7 @@ def profiles() -> list[str]:
 
 def render_manifest(profile: str) -> str:
     """The text of one manifest. Raises DevenvError when the chart cannot be rendered with its values."""
-    rendered = render_chart(values=[MANIFESTS / "values" / f"{profile}.yaml"])
+    rendered = render_chart(values=[MANIFESTS / "values" / f"{profile}.yaml"], hooks=False)
     objects = [document for document in yaml.safe_load_all(rendered) if document]
     for document in objects:
         for label in _HELM_LABELS:

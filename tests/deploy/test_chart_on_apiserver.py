@@ -68,12 +68,6 @@ def test_static_manifests_are_accepted(guest: ControlPlane, profile: str) -> Non
     remove(guest, text)
 
 
-def test_alerts_for_the_operator_are_accepted(guest: ControlPlane) -> None:
-    text = (CHART.parents[1] / "monitoring" / "prometheusrule.yaml").read_text()
-    assert apply_strictly(guest, text) == ["prometheusrule.monitoring.coreos.com/harvester-ccm"]
-    remove(guest, text)
-
-
 def remove(plane: ControlPlane, text: str) -> None:
     for one in yaml.safe_load_all(text):
         collection = plane.admin.collection_path(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from devenv.helm import CHART, NAMESPACE, RELEASE, render_chart, run_helm
+from devenv.helm import CHART, KUBERNETES, NAMESPACE, RELEASE, render_chart, run_helm
 from devenv.manifests import CLUSTER_NAME, MANIFESTS, profiles, render_manifest
 from devenv.process import DevenvError
 from devenv.restclient import Json
@@ -66,7 +66,8 @@ def test_rendering_matches_snapshot(case: str) -> None:
 
 def test_helm_finds_no_fault() -> None:
     for case in CASES:
-        run_helm("lint", "--strict", CHART, "--namespace", "kube-system", "--values", HERE / "values" / f"{case}.yaml")
+        values = HERE / "values" / f"{case}.yaml"
+        run_helm("lint", "--strict", CHART, "--namespace", "kube-system", "--values", values, *KUBERNETES)
 
 
 @pytest.mark.parametrize("profile", profiles())
@@ -405,6 +406,34 @@ def test_chart_is_what_rancher_looks_for() -> None:
     assert oldest is not None
     page = (CHART.parents[2] / "docs" / "compatibility.md").read_text()
     assert f"| {oldest[1]} and later; only stable APIs are used |" in page
+
+
+def test_chart_has_what_catalogues_show() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["kubeVersion"] == chart["annotations"]["catalog.cattle.io/kube-version"]
+    repository = chart["home"]
+    assert chart["sources"] == [repository]
+    links = [link["url"] for link in yaml.safe_load(chart["annotations"]["artifacthub.io/links"])]
+    pages = [url.removeprefix(f"{repository}/blob/main/") for url in links if "/blob/" in url]
+    for file in [*pages, chart["icon"].removeprefix(f"{repository}/raw/main/")]:
+        assert (CHART.parents[2] / file).is_file(), file
+    shown = {one["image"] for one in yaml.safe_load(chart["annotations"]["artifacthub.io/images"])}
+    assert shown == set(images(render()))
+    assert (CHART / "app-readme.md").read_text().startswith("# ")
+
+
+def test_helm_test_is_preflight_with_what_the_program_has() -> None:
+    objects = render(case="everything")
+    (test,) = (one for one in objects if one["kind"] == "Pod")
+    (ours,) = test["spec"]["containers"]
+    theirs = the(objects, "Deployment", "prod-ccm")["spec"]["template"]["spec"]
+    assert test["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    assert ours["command"] == ["harvester-ccm", "preflight"]
+    same = ("image", "args", "env", "securityContext", "volumeMounts")
+    assert [ours[key] for key in same] == [theirs["containers"][0][key] for key in same]
+    for key in ("serviceAccountName", "securityContext", "volumes", "tolerations", "hostNetwork"):
+        assert test["spec"][key] == theirs[key]
+    assert "app.kubernetes.io/name" not in test["metadata"]["labels"], "or the Deployment's Services select it"
 
 
 def test_notes_know_every_value() -> None:

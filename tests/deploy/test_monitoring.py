@@ -12,9 +12,11 @@ import msgspec
 import pytest
 import yaml
 
+from devenv.helm import CHART, render_chart
 from harvester_ccm.telemetry.catalogue import CATALOGUE, MetricType
 
-DIRECTORY = Path(__file__).parents[2] / "deploy" / "monitoring"
+SHIPPED = CHART / "files"
+CASES = Path(__file__).parents[2] / "deploy" / "monitoring" / "rules_test.yaml"
 DURATION: Final = r"^[1-9][0-9]*(s|m|h|d)$"
 SCRAPE_LABELS: Final = {"job", "instance"}
 PROCESS: Final = {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"}
@@ -58,13 +60,13 @@ class Rules(msgspec.Struct, forbid_unknown_fields=True):
     groups: list[Group]
 
 
-def load(name: str) -> Any:
-    return yaml.safe_load((DIRECTORY / name).read_text(encoding="utf-8"))
+def load(file: Path) -> Any:
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
 
 
-RULES = msgspec.convert(load("rules.yaml"), Rules)
+RULES = msgspec.convert(load(SHIPPED / "rules.yaml"), Rules)
 ALERTS = {alert.alert: alert for group in RULES.groups for alert in group.rules}
-DASHBOARD = json.loads((DIRECTORY / "dashboard.json").read_text(encoding="utf-8"))
+DASHBOARD = json.loads((SHIPPED / "dashboard.json").read_text(encoding="utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 QUERIES = {f"{panel['title']} {target['refId']}": target["expr"] for panel in PANELS for target in panel["targets"]}
 EXPRESSIONS = {name: alert.expr for name, alert in ALERTS.items()} | QUERIES
@@ -140,16 +142,19 @@ def test_what_was_asked_for_is_watched() -> None:
     }
 
 
-def test_the_operator_gets_the_same_rules() -> None:
-    document = load("prometheusrule.yaml")
+def test_the_chart_makes_objects_of_them() -> None:
+    switches = ["metrics.prometheusRule.enabled=true", "metrics.dashboard.enabled=true"]
+    objects = [one for one in yaml.safe_load_all(render_chart(settings=switches)) if one]
+    (rule,) = (one for one in objects if one["kind"] == "PrometheusRule")
+    (dashboard,) = (one for one in objects if one["kind"] == "ConfigMap")
 
-    assert (document["apiVersion"], document["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
-    assert document["metadata"]["namespace"] == "kube-system"
-    assert document["spec"] == load("rules.yaml")
+    assert rule["spec"] == load(SHIPPED / "rules.yaml")
+    assert json.loads(dashboard["data"]["harvester-ccm.json"]) == DASHBOARD
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
 
 
 def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
-    cases = [case for test in load("rules_test.yaml")["tests"] for case in test["alert_rule_test"]]
+    cases = [case for test in load(CASES)["tests"] for case in test["alert_rule_test"]]
 
     for fires in (True, False):
         assert {case["alertname"] for case in cases if bool(case["exp_alerts"]) is fires} == ALERTS.keys()
