@@ -60,3 +60,28 @@ def test_nothing_but_our_chart_looks_like_a_chart() -> None:
         file.parent for part in ("deploy", "tests", "devenv", "docs") for file in (ROOT / part).rglob("Chart.yaml")
     }
     assert found == {CHART, CHART / "charts" / "kube-vip"}
+
+
+def test_package_goes_to_the_index_without_a_password() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    job = workflow["jobs"]["package"]
+    assert job["permissions"] == {"contents": "read", "id-token": "write"}
+    assert job["environment"] == "pypi"
+    assert "secrets." not in str(job)
+    orders = [step["run"] for step in job["steps"] if "run" in step]
+    assert orders[0] == "make dist"
+    assert orders[-1].endswith("--trusted-publishing always dist/*")
+
+
+def test_chart_of_a_release_names_the_repository_that_it_is_from() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    steps = {step.get("name"): step for step in workflow["jobs"]["publish"]["steps"]}
+    replaced = steps["The chart names this repository"]["run"].split("#")[1]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["home"] == replaced
+    names = list(steps)
+    assert (
+        names.index("The chart names this repository")
+        < names.index("Collect the files")
+        < names.index("Push the chart")
+    )

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
 DIGEST = re.compile(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}")
-WRITING = {"contents": {"publish"}, "id-token": {"image", "publish"}}
+WRITING = {"contents": {"publish"}, "id-token": {"image", "publish", "package"}}
 """Which jobs of a release may write what."""
 
 

@@ -1,0 +1,141 @@
+"""The Python package: source archive and wheel, with a man page made from the tables of the program.
+
+``python -m devenv.package DIRECTORY`` builds both, the wheel from what is in the archive, and checks what they say of
+themselves. Nothing is written into the checkout, and nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from packaging.metadata import Metadata
+
+from devenv.process import DevenvError
+from harvester_ccm import __version__
+from harvester_ccm.commands import COMMANDS
+from harvester_ccm.flags import Flag, Group
+from harvester_ccm.flags.help import of_group
+
+ROOT: Final = Path(__file__).parents[1]
+SOURCES: Final = ("pyproject.toml", "README.md", "LICENSE", "harvester_ccm")
+MAN_PAGE: Final = Path("man") / "harvester-ccm.1"
+"""Where ``pyproject.toml`` looks for it."""
+EPOCH: Final = "1767225600"
+"""Time of the files in both, so that the same sources make the same archives."""
+
+
+def man_page() -> str:
+    """Return the man page of the program and its commands in troff."""
+    lines = [
+        f'.TH HARVESTER-CCM 1 "" "harvester-ccm {__version__}"',
+        ".SH NAME",
+        "harvester-ccm \\- cloud controller manager for clusters whose nodes are Harvester virtual machines",
+        ".SH SYNOPSIS",
+        ".B harvester-ccm",
+        "[\\fIcommand\\fR] [\\fIflags\\fR]",
+        ".SH DESCRIPTION",
+        "Without a command it serves a cluster until SIGTERM. Commands look at the same clusters with the same flags;",
+        ".B harvester-ccm",
+        "\\fIcommand\\fR \\-\\-help",
+        "shows what each takes.",
+        ".SH COMMANDS",
+        *(line for command in COMMANDS for line in _entry(command.name, command.summary)),
+    ]
+    for group in Group:
+        lines += [f".SH {_text(str(group)).upper()}", *_flags(group)]
+    codes = "0 after a run that was asked to stop, 255 when the cloud-config cannot be used, 1 for everything else."
+    lines += [".SH EXIT STATUS", codes, "Commands: 0 when all is well, 1 for something to see to, 2 for a wrong call."]
+    return "\n".join(lines) + "\n"
+
+
+def _flags(group: Group) -> Iterator[str]:
+    for flag in of_group(group):
+        yield from _entry(_title(flag), flag.effect or flag.meaning)
+
+
+def _title(flag: Flag) -> str:
+    shorthand = f"-{flag.shorthand}, " if flag.shorthand else ""
+    return f"{shorthand}--{flag.name}" + (f"={flag.kind}" if flag.needs_value else "")
+
+
+def _entry(title: str, meaning: str) -> Iterator[str]:
+    yield from (".TP", f"\\fB{_text(title)}\\fR", _text(meaning))
+
+
+def _text(text: str) -> str:
+    """Return text as troff takes it literally; no line may begin with a dot or an apostrophe."""
+    literal = text.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{literal}" if literal[:1] in (".", "'") else literal
+
+
+def build(directory: Path) -> tuple[Path, Path]:
+    """Build source archive and wheel into ``directory`` and return them. Raises DevenvError when that fails."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="harvester-ccm-package-") as scratch:
+        checkout, unpacked = Path(scratch) / "checkout", Path(scratch) / "unpacked"
+        checkout.mkdir()
+        for name in SOURCES:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, checkout / name)
+        (checkout / MAN_PAGE).parent.mkdir()
+        (checkout / MAN_PAGE).write_text(man_page())
+        archive = directory / _run_backend("build_sdist", checkout, directory)
+        with tarfile.open(archive) as files:
+            files.extractall(unpacked, filter="data")
+        (source,) = unpacked.iterdir()
+        return archive, directory / _run_backend("build_wheel", source, directory)
+
+
+def _run_backend(hook: str, source: Path, directory: Path) -> str:
+    """Call a hook of the build backend in ``source``, as installers do, and return the name of what it made."""
+    order = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", order, hook, directory.resolve()],
+        check=False,
+        cwd=source,
+        env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH, "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        raise DevenvError(f"{hook} failed: {done.stderr.strip()}")
+    return done.stdout.split()[-1]
+
+
+def metadata_of(wheel: Path) -> Metadata:
+    """Return what a wheel says of itself. Raises packaging's errors when an index would refuse it."""
+    with zipfile.ZipFile(wheel) as files:
+        (name,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
+        return Metadata.from_email(files.read(name), validate=True)
+
+
+def main() -> int:
+    """Entry point of ``python -m devenv.package``. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m devenv.package", description="Build source archive and wheel.")
+    parser.add_argument("directory", type=Path)
+    directory: Path = parser.parse_args().directory
+    try:
+        archive, wheel = build(directory)
+    except DevenvError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    metadata = metadata_of(wheel)
+    print(f"{metadata.name} {metadata.version}: {archive}, {wheel}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Source archive and wheel: complete, alike, acceptable to an index, and able to run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from devenv.package import MAN_PAGE, build, man_page, metadata_of
+from harvester_ccm import __version__
+from harvester_ccm.flags import FLAGS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return build(tmp_path_factory.mktemp("dist"))
+
+
+def test_wheel_has_the_program_and_nothing_else(package: tuple[Path, Path]) -> None:
+    names = set(zipfile.ZipFile(package[1]).namelist())
+    sources = {str(file.relative_to(ROOT)) for file in (ROOT / "harvester_ccm").rglob("*.py")}
+    assert sources | {"harvester_ccm/py.typed"} == {name for name in names if name.startswith("harvester_ccm/")}
+    kept = {Path(name).parts[0] for name in names} - {"harvester_ccm"}
+    assert kept == {f"harvester_ccm-{__version__}.dist-info", f"harvester_ccm-{__version__}.data"}
+    assert any(name.endswith("share/man/man1/harvester-ccm.1") for name in names)
+
+
+def test_source_archive_is_enough_to_build(package: tuple[Path, Path]) -> None:
+    """The wheel was made from it, so what is in the wheel is in it; beside that it has what a packager needs."""
+    with tarfile.open(package[0]) as files:
+        names = {name.partition("/")[2] for name in files.getnames()}
+    assert {"LICENSE", "README.md", "pyproject.toml", str(MAN_PAGE)} <= names
+    assert not {name for name in names if name.startswith(("tests", "devenv"))}
+
+
+def test_an_index_would_take_it(package: tuple[Path, Path]) -> None:
+    metadata = metadata_of(package[1])
+    assert (metadata.name, str(metadata.version)) == ("harvester-ccm", __version__)
+    assert metadata.description_content_type == "text/markdown"
+    assert metadata.license_expression == "Apache-2.0"
+    assert metadata.license_files == ["LICENSE"]
+    assert metadata.requires_python is not None
+    assert all(requirement.url is None for requirement in metadata.requires_dist or ())
+
+
+def test_installed_programs_run(package: tuple[Path, Path], tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
+    subprocess.run([*pip, "--target", tmp_path, package[1]], check=True)
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
+    for program in ("harvester-ccm", "harvester-cloud-provider"):
+        order: list[str | Path] = [sys.executable, tmp_path / "bin" / program, "--version"]
+        done = subprocess.run(order, check=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.stdout.split()[-1] == __version__
+    assert (tmp_path / "share/man/man1/harvester-ccm.1").is_file()
+
+
+def test_man_page_names_every_flag_and_keeps_to_its_form() -> None:
+    page = man_page()
+    plain = page.replace("\\-", "-")
+    assert [flag.name for flag in FLAGS if f"--{flag.name}" not in plain] == []
+    commands = {line.split()[0] for line in page.splitlines() if line.startswith(".")}
+    assert commands == {".TH", ".SH", ".TP", ".B"}
