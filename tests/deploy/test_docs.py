@@ -25,7 +25,7 @@ OTHER_PROGRAMS = {
     *("--namespace", "--set", "--from-file", "--tail", "--field-selector", "--subresource", "--type"),  # helm, kubectl
     *("--keep", "--quick", "--nodes", "--rounds"),  # the benchmarks
     "--provider-id",  # kubelet
-    *("--reset-then-reuse-values", "--reuse-values"),  # helm
+    *("--reset-then-reuse-values", "--reuse-values", "--logs"),  # helm
     "--build-arg",  # docker
     "--flag",  # stands for any
 }
@@ -157,7 +157,7 @@ def test_examples_are_shown_word_for_word() -> None:
         for match in _SHOWN_FILE.finditer(page.read_text()):
             assert match["body"] == (ROOT / match["path"]).read_text(), f"{name_of(page)}: {match['path']}"
             shown[match["path"]] = page
-    rooms = ("rke2", "k3s", "rke1", "rancher")
+    rooms = ("rke2", "k3s", "rke1", "rancher", "harvester")
     files = {name_of(file) for room in rooms for file in (ROOT / "deploy" / room).glob("*.yaml")}
     assert set(shown) == files
 

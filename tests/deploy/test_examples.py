@@ -10,6 +10,7 @@ import yaml
 from devenv.helm import CHART, RELEASE, render_chart
 from devenv.restclient import Json
 from harvester_ccm import __version__
+from harvester_ccm.model.core import ENDPOINT_SLICES
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 IMAGE = f"harvester/harvester-ccm:v{__version__}-ccm"
@@ -112,3 +113,18 @@ def test_other_fragments() -> None:
     assert cluster["cloud_provider"] == {"name": "external"}
     repository = one("rancher/clusterrepo.yaml", "ClusterRepo")
     assert set(repository["spec"]) == {"gitRepo", "gitBranch"}
+
+
+def test_objects_made_by_hand_are_what_harvester_knows() -> None:
+    pool, balancer = one("harvester/ippool.yaml", "IPPool"), one("harvester/loadbalancer.yaml", "LoadBalancer")
+    assert balancer["spec"]["ipPool"] == pool["metadata"]["name"]
+    (listener,) = balancer["spec"]["listeners"]
+    assert balancer["spec"]["healthCheck"]["port"] == listener["backendPort"]
+    assert {scope["guestCluster"] for scope in pool["spec"]["selector"]["scope"]} == {"CLUSTER-NAME"}
+
+
+def test_right_for_looking_is_the_one_that_is_asked_for() -> None:
+    (rule,) = one("harvester/explain-rights.yaml", "Role")["rules"]
+    assert rule["apiGroups"] == [ENDPOINT_SLICES.group]
+    assert rule["resources"] == [ENDPOINT_SLICES.plural]
+    assert "list" in rule["verbs"]
