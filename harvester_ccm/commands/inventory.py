@@ -52,6 +52,7 @@ class Inventory:
     """Why a collection could not be read, by the plural of its resource."""
     assumptions: tuple[str, ...] = ()
     """What had to be supposed, in sentences."""
+    _stores: dict[ClusterIdentity, ListedStore] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def service(self, key: str) -> Service | None:
         """Return the Service with this ``namespace/name``."""
@@ -78,7 +79,12 @@ class Inventory:
         return replace(self, assumptions=(*self.assumptions, *added))
 
     def service_store(self, cluster: ClusterIdentity) -> ListedStore:
-        """Return what is read of Services and of what they depend on."""
+        """Return what is read of Services and of what they depend on; made once, with its indexes."""
+        if cluster not in self._stores:
+            self._stores[cluster] = self._service_store(cluster)
+        return self._stores[cluster]
+
+    def _service_store(self, cluster: ClusterIdentity) -> ListedStore:
         store = ListedStore.of(
             self.services,
             self.load_balancers,

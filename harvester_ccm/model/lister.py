@@ -49,7 +49,9 @@ class Listed(Generic[ObjectT]):
     ) -> None:
         """``indexes`` return the values of an object in each index; ``problem`` says why there is no list."""
         self._items = {item.metadata.key: item for item in items}
-        self._indexes = dict(indexes or {})
+        self._index_values = dict(indexes or {})
+        self._indexes: dict[str, dict[str, list[ObjectT]]] = {}
+        """Those that were asked for."""
         self.problem = problem
         self.unread = unread
 
@@ -68,5 +70,13 @@ class Listed(Generic[ObjectT]):
 
     def by_index(self, index: str, value: str) -> tuple[ObjectT, ...]:
         """Return the objects that stand in the index under this value."""
-        values_of = self._indexes[index]
-        return tuple(one for one in self._items.values() if value in values_of(one))
+        if index not in self._indexes:
+            self._indexes[index] = self._indexed(self._index_values[index])
+        return tuple(self._indexes[index].get(value, ()))
+
+    def _indexed(self, values_of: Callable[[ObjectT], Iterable[str]]) -> dict[str, list[ObjectT]]:
+        found: dict[str, list[ObjectT]] = {}
+        for item in self._items.values():
+            for value in dict.fromkeys(values_of(item)):
+                found.setdefault(value, []).append(item)
+        return found

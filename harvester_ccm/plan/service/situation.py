@@ -140,10 +140,14 @@ class ListedStore:
     capabilities: Capabilities = SINCE_1_2
     nodes: Listed[Node] = field(default_factory=lambda: Listed(()))
     machines: Listed[VirtualMachine] = field(default_factory=lambda: Listed(()))
+    _recognised: dict[ClusterIdentity, Recognition] = field(default_factory=dict, init=False, compare=False)
 
     def recognition(self, cluster: ClusterIdentity) -> Recognition:
-        """Return what Harvester shows of this cluster."""
-        return recognise(self.services, self.load_balancers, self.nodes, self.machines, cluster)
+        """Return what Harvester shows of this cluster; judged once, because the lists stay as they are."""
+        if cluster not in self._recognised:
+            found = recognise(self.services, self.load_balancers, self.nodes, self.machines, cluster)
+            self._recognised[cluster] = found
+        return self._recognised[cluster]
 
     @classmethod
     def of(
