@@ -158,6 +158,11 @@ class ServiceView:
         situation = observe(inventory.service_store(self.cluster), service, self.cluster)
         return replace(situation, waited=self._waited(situation))
 
+    def recall(self, situation: Situation) -> Situation:
+        """Return the situation as after a start: what the program remembers of the Service is not known here."""
+        served = is_served(situation.service)
+        return replace(situation, waited=self._waited(situation), found_served=served, wall_time=AT_WRITE)
+
     def left_alone(self, situation: Situation) -> str:
         """Return why nothing is done about the Service; empty when it is served or being let go."""
         return situation.scope.because if self.serving else f"{SERVICE_CONTROLLER} is switched off by --controllers"
@@ -257,8 +262,7 @@ class ServiceReport:
 
 def report_service(service: Service, inventory: Inventory, view: ServiceView) -> ServiceReport:
     """Return the explanation: the plan is the one that the running program would make."""
-    # As after a start: what the program remembers of the Service is not known here.
-    situation = replace(view.observe(service, inventory), found_served=is_served(service), wall_time=AT_WRITE)
+    situation = view.recall(view.observe(service, inventory))
     not_served, claimed = view.left_alone(situation), situation.match.lb
     plan = ServicePlan() if not_served else with_condition(plan_service(situation), situation)
     return ServiceReport(

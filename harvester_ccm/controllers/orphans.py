@@ -36,6 +36,7 @@ from harvester_ccm.plan.service.orphans import (
     Suspicion,
     deletion_turn,
     plan_orphan,
+    service_of,
 )
 from harvester_ccm.plan.service.ownership import service_key, service_uuid
 from harvester_ccm.plan.service.situation import BY_SERVICE
@@ -124,7 +125,7 @@ class OrphanCollector:
             self._suspects.forget(key)
             return Done()
         suspect = self._suspects.of(load_balancer)
-        plan = self._plan(load_balancer, self._service_of(load_balancer), suspect)
+        plan = self._plan(load_balancer, service_of(load_balancer, self._services), suspect)
         if not plan.suspicious:
             self._suspects.forget(key)
             return Done()
@@ -152,14 +153,22 @@ class OrphanCollector:
         return Done()
 
     def _plan(self, load_balancer: LoadBalancer, service: Service | None, suspect: _Suspect) -> OrphanPlan:
-        suspicion = Suspicion(
-            age=asyncio.get_running_loop().time() - suspect.since,
+        suspicion = replace(self._suspicion(load_balancer, suspect), services=self._services_with(service))
+        return plan_orphan(load_balancer, service, self._cluster, suspicion, self._settings.orphan_lbs)
+
+    def suspicion(self, load_balancer: LoadBalancer) -> Suspicion:
+        """Return what is known of a load balancer that may be left over."""
+        return self._suspicion(load_balancer, self._suspects.find(load_balancer) or _Suspect())
+
+    def _suspicion(self, load_balancer: LoadBalancer, suspect: _Suspect) -> Suspicion:
+        now = asyncio.get_running_loop().time()
+        return Suspicion(
+            age=now - suspect.since,
             seen_gone=self._seen_gone(load_balancer),
             caches_current=self._services.problem is None and self._load_balancers.problem is None,
-            turn_in=deletion_turn(self._deletions, asyncio.get_running_loop().time()),
-            services=self._services_with(service),
+            turn_in=deletion_turn(self._deletions, now),
+            services=self._services_with(None),
         )
-        return plan_orphan(load_balancer, service, self._cluster, suspicion, self._settings.orphan_lbs)
 
     def _services_with(self, service: Service | None) -> Iterator[Service]:
         """Yield all Services, and one that the cache may not have yet; few load balancers make a plan ask for them."""
@@ -208,13 +217,6 @@ class OrphanCollector:
         except NotFound:
             return None
 
-    def _service_of(self, load_balancer: LoadBalancer) -> Service | None:
-        """Return the Service that the labels name, or without labels the one whose UID an earlier provider noted."""
-        key, uid = service_key(load_balancer), service_uuid(load_balancer)
-        if key != "/" or not uid:
-            return self._services.get(key)
-        return next((one for one in self._services.all() if one.metadata.uid == uid), None)
-
     async def _every_period(self) -> None:
         while True:
             for load_balancer in self._load_balancers.all():
@@ -248,5 +250,5 @@ class OrphanCollector:
 
     def _consider(self, load_balancer: LoadBalancer) -> None:
         """Have the load balancer looked at if it looks left over."""
-        if self._seen_gone(load_balancer) or (self._sweeps and self._service_of(load_balancer) is None):
+        if self._seen_gone(load_balancer) or (self._sweeps and service_of(load_balancer, self._services) is None):
             self.runner.enqueue(load_balancer.metadata.key)

@@ -199,6 +199,15 @@ class ServiceController:
         self._cluster = replace(self._cluster, uid=uid)
         self._enqueue_all()
 
+    @property
+    def cluster(self) -> ClusterIdentity:
+        """This cluster, with its mark where that could be read."""
+        return self._cluster
+
+    def recall(self, situation: Situation) -> Situation:
+        """Return what is known of a Service with what is remembered of it, for who only looks."""
+        return replace(self._states.recall(situation, _now()), wall_time=self.clock())
+
     async def reconcile(self, key: str) -> Outcome:
         """Bring one Service nearer to what it should be."""
         now, is_called = asyncio.get_running_loop().time(), key in self._called

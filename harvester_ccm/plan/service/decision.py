@@ -249,6 +249,14 @@ def with_condition(plan: ServicePlan, situation: Situation) -> ServicePlan:
     return ServicePlan(tuple(steps), plan.outcome)
 
 
+def condition_after(plan: ServicePlan, situation: Situation) -> ServiceCondition | None:
+    """Return what the condition of a Service of ours says once the plan is done; None where it has none then."""
+    wanted = _condition(plan, situation)
+    if wanted is None:
+        return situation.service.condition(LOAD_BALANCER_READY)
+    return None if wanted == REMOVED else wanted
+
+
 def not_ready(situation: Situation, event: EventMessage) -> ServiceChange:
     """Return the change after which the condition says what an Event says."""
     if _lacks_nothing(situation, event):

@@ -17,6 +17,7 @@ from harvester_ccm.config import OrphanPolicy
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.lister import Lister
 from harvester_ccm.names import (
     DEFAULT_CLUSTER_NAME,
     LB_CLUSTER,
@@ -28,7 +29,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.cleanup import before_deletion
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange
-from harvester_ccm.plan.service.ownership import goes_by, service_uuid, shows_address
+from harvester_ccm.plan.service.ownership import goes_by, service_key, service_uuid, shows_address
 from harvester_ccm.plan.service.selection import scope_of
 
 ORPHAN_GRACE: Final = 30.0
@@ -87,6 +88,14 @@ class OrphanPlan:
     """Seconds."""
     first: LoadBalancerChange = field(default_factory=LoadBalancerChange)
     """What is written in the place of a deletion, so that the next look may delete."""
+
+
+def service_of(load_balancer: LoadBalancer, services: Lister[Service]) -> Service | None:
+    """Return the Service that the labels name, or without labels the one whose UID an earlier provider noted."""
+    key, uid = service_key(load_balancer), service_uuid(load_balancer)
+    if key != "/" or not uid:
+        return services.get(key)
+    return next((one for one in services.all() if one.metadata.uid == uid), None)
 
 
 def plan_orphan(

@@ -445,6 +445,15 @@ class ServiceStates:
             state.former = None
         return state
 
+    def recall(self, situation: Situation, now: float) -> Situation:
+        """Return the situation with what is remembered of the Service, for who only looks; nothing is noted of that."""
+        meta = situation.service.metadata
+        state = self._states.get(meta.key)
+        if state is None or state.uid != meta.uid:
+            return replace(situation, found_served=self._found.get(meta.uid, False))
+        known = state.complete(situation, now)
+        return known if state.phase == situation.phase else replace(known, waited=0.0, touched=False)
+
     def saw(self, load_balancer: LoadBalancer, now: float) -> None:
         """Take note that a load balancer was there until now."""
         state = self._states.get(service_key(load_balancer))
