@@ -13,7 +13,7 @@ import asyncio
 import signal
 import socket
 import uuid
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from itertools import permutations
 from typing import Any, Final, Protocol
 
@@ -41,14 +41,17 @@ from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.reload import CredentialReloader, warn_of_weaknesses
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
-from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES
+from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES, LoadBalancer
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
-from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
+from harvester_ccm.plan.service.orphans import Suspicion
+from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Situation
+from harvester_ccm.status.report import Known
 from harvester_ccm.telemetry import catalogue, served
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.nodes import follow_new_nodes
 from harvester_ccm.telemetry.services import ServiceMetrics
+from harvester_ccm.telemetry.status import StatusPage
 
 DRAIN_SECONDS: Final = 0.2
 """Time that running reconciles get at shutdown."""
@@ -102,7 +105,9 @@ async def _run(settings: Settings, environment: Mapping[str, str]) -> int:
             warn_of_weaknesses(client)
         reloaders = credential_reloaders(settings, environment, guest=guest, harvester=harvester)
         application = Application(settings, guest, harvester, fence=fence, reloaders=reloaders, telemetry=telemetry)
-        async with served(settings.server, guest, telemetry=telemetry, health=application.health):
+        async with served(
+            settings.server, guest, telemetry=telemetry, health=application.health, status=application.status.answer
+        ):
             return await application.run()
 
 
@@ -146,6 +151,10 @@ class Application:
         self._guest_caches = self._caches.services, self._vms.nodes
         self._harvester_caches = self._caches.load_balancers, self._vms.vms, self._vms.vmis
         self._elector = self._make_elector(f"{host}_{uuid.uuid4()}")
+        self.status = StatusPage(
+            settings, self.health, self._elector, ((guest, self._guest_caches), (harvester, self._harvester_caches))
+        )
+        """What there is to see."""
         self._reloaders = reloaders
         self._guest_identity = GuestIdentity(guest)
         for reloader in reloaders:
@@ -243,23 +252,36 @@ class Application:
             self._start(group, "identity", self._guest_identity.run())
             uid = await self._guest_identity.answered()
             cluster = ClusterIdentity.of(self._settings, self._harvester.namespace, uid)
+            addresses = VirtualAddresses(self._caches.services, self._caches.load_balancers)
+            self.status.show(lambda: self._known(addresses, cluster, lambda one: one, lambda _one: Suspicion(age=0.0)))
             if SERVICE_CONTROLLER in self._settings.controllers:
-                self._start_services(group, cluster)
+                self._start_services(group, cluster, addresses)
             if self._follows_nodes:
-                self._start_nodes(group)
+                self._start_nodes(group, addresses)
+
+    def _known(
+        self,
+        addresses: VirtualAddresses,
+        cluster: ClusterIdentity,
+        recall: Callable[[Situation], Situation],
+        suspicion: Callable[[LoadBalancer], Suspicion],
+    ) -> Known:
+        """Return what there is to see, with what is remembered of Services and of load balancers without one."""
+        taken = addresses.current()
+        return Known(self._caches, self._vms, taken, cluster, self._settings, recall, suspicion)
 
     @property
     def _follows_nodes(self) -> bool:
         return not self._settings.controllers.isdisjoint({NODE_CONTROLLER, LIFECYCLE_CONTROLLER})
 
-    def _start_nodes(self, group: asyncio.TaskGroup) -> None:
+    def _start_nodes(self, group: asyncio.TaskGroup, addresses: VirtualAddresses) -> None:
         caches, vm_cache, settings = self._caches, self._vms, self._settings.nodes
         if NODE_CONTROLLER in self._settings.controllers:
             hostnames = GuestHostnames(self._harvester, vm_cache) if settings.asks_guests else None
             node_controller = NodeController(
                 self._guest,
                 vm_cache,
-                VirtualAddresses(caches.services, caches.load_balancers),
+                addresses,
                 recorder=self._recorder,
                 settings=settings,
                 on_unmatched=hostnames.set_unmatched if hostnames else None,
@@ -275,7 +297,7 @@ class Application:
             )
             self._start_controller(group, lifecycle, LIFECYCLE_CONTROLLER)
 
-    def _start_services(self, group: asyncio.TaskGroup, cluster: ClusterIdentity) -> None:
+    def _start_services(self, group: asyncio.TaskGroup, cluster: ClusterIdentity, addresses: VirtualAddresses) -> None:
         settings = self._settings.services
         controller = ServiceController(
             self._guest,
@@ -299,6 +321,7 @@ class Application:
         self._telemetry.read_at_scrape(catalogue.ORPHANS_DELETED, lambda: {(): float(collector.deleted)})
         self._start_controller(group, controller, SERVICE_CONTROLLER)
         self._start_controller(group, collector)
+        self.status.show(lambda: self._known(addresses, controller.cluster, controller.recall, collector.suspicion))
 
     def _start_controller(self, group: asyncio.TaskGroup, controller: _Controller, name: str = "") -> None:
         """Measure a controller and run it; ``name`` is the one in ``--controllers``, where it has one."""

@@ -93,6 +93,11 @@ class _Claims(msgspec.Struct):
 _decode_claims = msgspec.json.Decoder(_Claims).decode
 
 
+def fixed_end(source: TokenSource) -> datetime | None:
+    """Return when a token expires that nobody renews; None where it does not say, and where it is renewed."""
+    return token_end(source.get()) if isinstance(source, FixedToken) else None
+
+
 def token_end(token: str | None) -> datetime | None:
     """Return when a token expires; None for one that is no JSON web token or does not say.
 

@@ -1,8 +1,8 @@
-"""What this process tells of itself: metrics, health, and the HTTPS server for both."""
+"""What this process tells of itself: metrics, health, status, and the HTTPS server for all of it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from harvester_ccm.config import ServerSettings
@@ -13,9 +13,14 @@ from harvester_ccm.telemetry.metrics import Telemetry
 
 @asynccontextmanager
 async def served(
-    settings: ServerSettings, guest: ApiClient, *, telemetry: Telemetry, health: HealthRegistry
+    settings: ServerSettings,
+    guest: ApiClient,
+    *,
+    telemetry: Telemetry,
+    health: HealthRegistry,
+    status: Callable[[], Awaitable[bytes]],
 ) -> AsyncIterator[None]:
-    """Serve metrics and health over HTTPS for the time of a block. Raises ConfigurationError."""
+    """Serve metrics, health and status over HTTPS for the time of a block. Raises ConfigurationError."""
     if settings.port == 0:
         yield
         return
@@ -23,5 +28,5 @@ async def served(
     from harvester_ccm.telemetry.auth import AccessReviewer  # noqa: PLC0415
     from harvester_ccm.telemetry.server import https_server  # noqa: PLC0415
 
-    async with https_server(settings, health, telemetry=telemetry, reviewer=AccessReviewer(guest)):
+    async with https_server(settings, health, telemetry=telemetry, reviewer=AccessReviewer(guest), status=status):
         yield

@@ -34,6 +34,10 @@ READER: dict[str, object] = {
 TOKEN_REVIEWS, ACCESS_REVIEWS = "/tokenreviews", "/subjectaccessreviews"
 
 
+async def status() -> bytes:
+    return b'{"kind": "Status"}'
+
+
 class Asking:
     """Asks one server."""
 
@@ -84,7 +88,7 @@ async def serve(kubeconfig: Path) -> AsyncIterator[Asking]:
     connector = aiohttp.TCPConnector(ssl=trusting)
     async with (
         ApiClient(load_kubeconfig(kubeconfig), cluster="guest") as client,
-        served(settings, client, telemetry=Telemetry("1.2.3"), health=HealthRegistry()),
+        served(settings, client, telemetry=Telemetry("1.2.3"), health=HealthRegistry(), status=status),
         aiohttp.ClientSession(connector=connector) as session,
     ):
         yield Asking(port, session)

@@ -210,3 +210,10 @@ def test_rights_are_exactly_those_the_program_needs(release: ControlPlane) -> No
 
     assert [asked for asked in ALLOWED if not allowed(asked)] == []
     assert [asked for asked in REFUSED if allowed(asked)] == []
+    paths = {
+        path: account.request("POST", reviews, body={"spec": {"nonResourceAttributes": {"path": path, "verb": "get"}}})[
+            "status"
+        ]["allowed"]
+        for path in ("/status", "/metrics", "/logs")
+    }
+    assert paths == {"/status": True, "/metrics": False, "/logs": False}

@@ -75,11 +75,13 @@ class Program:
         self._flags = (*FLAGS, f"--cluster-name={name}", *words)
         self.exit_code: int | None = None
         """What it ended with."""
+        self.application: Application | None = None
+        """What runs, once it does."""
 
     async def run(self) -> None:
         """Run it until it ends."""
         settings = build_settings(parse_command_line(self._flags), {})
-        application = Application(
+        application = self.application = Application(
             settings,
             self.client,
             self._harvester,

@@ -1,0 +1,287 @@
+"""From what is observed of both clusters to a status: every line is what the plans say of one object now.
+
+The running program observes through its caches and remembers, a command lists once and remembers nothing; the rest is
+the same. ``look`` yields line by line, so that who has other things to do may do them in between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPolicy, Settings
+from harvester_ccm.errors import CCMError
+from harvester_ccm.model.cluster import ClusterIdentity
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.lister import Lister
+from harvester_ccm.model.outcome import Done, EventMessage, Refused, Retry, Wait, WaitReason
+from harvester_ccm.names import LOAD_BALANCER_READY
+from harvester_ccm.plan.node.decision import NodePlan, NodeView, VirtualIPs, plan_node
+from harvester_ccm.plan.node.decision import observe as observe_node
+from harvester_ccm.plan.node.patch import uninitialized_taints
+from harvester_ccm.plan.node.vms import NodeStore
+from harvester_ccm.plan.service.decision import condition_after, plan_service
+from harvester_ccm.plan.service.kube_vip import Announcement
+from harvester_ccm.plan.service.orphans import Suspicion, plan_orphan, service_of
+from harvester_ccm.plan.service.ownership import name_for, service_key, service_uuid
+from harvester_ccm.plan.service.pending import harvester_unavailable
+from harvester_ccm.plan.service.selection import is_served, may_be_ours, primary_reference
+from harvester_ccm.plan.service.situation import ServiceStore, Situation, observe
+from harvester_ccm.plan.service.steps import EmitEvent, ServicePlan
+from harvester_ccm.redaction import one_line, redact_text
+from harvester_ccm.status.document import (
+    ORDER,
+    LeftOver,
+    NodeStatus,
+    Notice,
+    Pool,
+    Server,
+    ServiceStatus,
+    State,
+    Status,
+)
+
+LONGEST_TEXT: Final = 1024
+"""Letters of a message, as many as an Event's."""
+SOON: Final = timedelta(days=14)
+"""A token that expires within this time is worth a warning."""
+BY_HARVESTER: Final = "Harvester"
+
+Line = ServiceStatus | NodeStatus | LeftOver
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a status is made of."""
+
+    services: ServiceStore
+    nodes: NodeStore
+    virtual_ips: VirtualIPs
+    cluster: ClusterIdentity
+    settings: Settings
+    recall: Callable[[Situation], Situation]
+    """Adds what is remembered of a Service."""
+    suspicion: Callable[[LoadBalancer], Suspicion]
+    """Returns what is known of a load balancer without a Service."""
+
+
+def look(known: Known) -> Iterator[Line]:
+    """Yield what there is to see, one object at a time, in any order."""
+    if SERVICE_CONTROLLER in known.settings.controllers:
+        for service in known.services.services.all():
+            if service.spec.type == "LoadBalancer" or may_be_ours(service, known.cluster):
+                yield from service_lines(known.recall(observe(known.services, service, known.cluster)))
+        for load_balancer in known.services.load_balancers.all():
+            yield from left_over_lines(load_balancer, known)
+    if NODE_CONTROLLER in known.settings.controllers:
+        for node in known.nodes.nodes.all():
+            view = observe_node(known.nodes, node, virtual_ips=known.virtual_ips, settings=known.settings.nodes)
+            yield node_line(view)
+
+
+def report(frame: Status, lines: Iterable[Line], pools: Iterable[Pool] = ()) -> Status:
+    """Return the status: ``frame`` with the lines, what is wrong first; ``pools`` are those that could be read."""
+    found = tuple(lines)
+    services = sorted((one for one in found if isinstance(one, ServiceStatus)), key=lambda one: (*_rank(one), one.key))
+    nodes = sorted((one for one in found if isinstance(one, NodeStatus)), key=lambda one: (*_rank(one), one.name))
+    left = sorted((one for one in found if isinstance(one, LeftOver)), key=lambda one: one.name)
+    used = Counter(one.pool for one in services if one.pool and one.addresses and not one.shares)
+    used.update(one.pool for one in left if one.pool)
+    read = {one.name: one for one in pools}
+    return msgspec.structs.replace(
+        frame,
+        services=tuple(services),
+        nodes=tuple(nodes),
+        left_over=tuple(left),
+        pools=tuple(_pool(name, used[name], read.get(name)) for name in sorted({*used, *read})),
+    )
+
+
+def service_lines(situation: Situation) -> Iterator[ServiceStatus]:
+    """Yield what there is to see of a Service; nothing of one that is none of our business."""
+    service, scope = situation.service, situation.scope
+    if scope.ours:
+        yield _service_line(situation)
+    elif service.spec.type == "LoadBalancer" and not service.metadata.deleting:
+        meta = service.metadata
+        yield ServiceStatus(
+            namespace=meta.namespace,
+            name=meta.name,
+            state=State.OTHER,
+            message=inert(scope.because),
+            addresses=service.addresses,
+            created=meta.creation_timestamp or "",
+        )
+
+
+def _service_line(situation: Situation) -> ServiceStatus:
+    service, request, lb = situation.service, situation.request, situation.match.lb
+    meta, plan = service.metadata, plan_service(situation)
+    said = _said(plan, situation)
+    warnings = tuple(notice(one.event) for one in plan.steps if isinstance(one, EmitEvent) and _warns(one.event))
+    shares = primary_reference(service) if lb is None else None
+    kind = lb.spec.workload_type if lb is not None else request.workload_type or "cluster"
+    by_harvester = lb is not None and kind == "vm" and bool(lb.address)
+    return ServiceStatus(
+        namespace=meta.namespace,
+        name=meta.name,
+        state=State.WARNING if said.state is State.READY and warnings else said.state,
+        reason=said.reason,
+        message=inert(said.message),
+        since=said.since,
+        warnings=warnings,
+        addresses=service.addresses,
+        kind="shared" if shares else kind,
+        ipam="" if shares else (lb.spec.ipam if lb is not None else request.ipam or "pool"),
+        pool="" if shares else inert(_pool_of(situation)),
+        network=inert(request.network),
+        shares=inert(shares or ""),
+        load_balancer="" if shares else (lb.metadata.name if lb is not None else name_for(service, situation.cluster)),
+        announced_by=BY_HARVESTER if by_harvester else inert(Announcement.of(service).node or ""),
+        created=meta.creation_timestamp or "",
+    )
+
+
+def _pool_of(situation: Situation) -> str:
+    lb = situation.match.lb
+    booked = lb.allocated_pool or lb.spec.ip_pool if lb is not None else ""
+    return booked or situation.request.ip_pool or ""
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What a Service's condition says, or would if it had one."""
+
+    state: State
+    reason: str = ""
+    message: str = ""
+    since: str = ""
+
+
+def _said(plan: ServicePlan, situation: Situation) -> _Said:
+    """Return what the condition says after the plan; what it says nothing of is read from what the plan waits for."""
+    service, outcome = situation.service, plan.outcome
+    condition, before = condition_after(plan, situation), service.condition(LOAD_BALANCER_READY)
+    kept = condition is not None and before is not None and before.status == condition.status
+    since = (before.last_transition_time or "") if kept and before is not None else ""
+    if situation.scope.leaving:
+        why = outcome.reason if isinstance(outcome, Wait | Refused) else ""
+        told = condition if condition is not None and condition.status == "False" else None
+        if told is not None:
+            return _Said(State.LEAVING, told.reason, told.message, since)
+        return _Said(State.LEAVING, message=f"waits for {WaitReason(why).meaning}" if why else "")
+    if condition is not None:
+        state = State.READY if condition.status == "True" else State.PENDING
+        return _Said(state, condition.reason, condition.message, since)
+    match outcome:
+        case Done() if is_served(service):
+            return _Said(State.READY)
+        case Wait(reason=reason) | Refused(reason=reason):
+            state = State.READY if is_served(service) and isinstance(outcome, Wait) else State.PENDING
+            return _Said(state, message=f"waits for {WaitReason(reason).meaning}")
+        case Done() | Retry():
+            return _Said(State.PENDING, message=f"waits for {WaitReason.QUEUED.meaning}")
+
+
+def node_line(view: NodeView) -> NodeStatus:
+    """Return what there is to see of a Node."""
+    node, match, plan = view.node, view.match, plan_node(view)
+    addresses = tuple(one.address for one in node.status.addresses if one.type == "InternalIP")
+    told = [one for one in plan.notes if _warns(one)]
+    if match.vm is None and match.problem is not None and not match.stranger and match.problem not in told:
+        # Said of no Node that is well; that its VM is not found has to be seen here nevertheless.
+        told.append(match.problem)
+    state, said = _node_state(view, plan)
+    return NodeStatus(
+        name=node.metadata.name,
+        state=State.WARNING if state is State.READY and told else state,
+        reason=said.reason,
+        message=said.message,
+        warnings=() if state is State.OTHER else tuple(map(notice, told)),
+        vm=match.vm.object.metadata.key if match.vm else "",
+        addresses=addresses,
+        ready=node.ready,
+    )
+
+
+def _node_state(view: NodeView, plan: NodePlan) -> tuple[State, Notice]:
+    match, problem = view.match, view.match.problem
+    if match.stranger:
+        return State.OTHER, notice(problem) if problem else Notice(reason="", message="")
+    if plan.left_alone:
+        state = State.LEAVING if view.node.metadata.deleting else State.PENDING
+        return state, Notice(reason="", message=inert(plan.left_alone))
+    if plan.waiting is not None:
+        return State.PENDING, notice(plan.waiting)
+    if uninitialized_taints(view.node):
+        return State.PENDING, Notice(reason="", message="is about to be initialised")
+    return State.READY, Notice(reason="", message="")
+
+
+def left_over_lines(load_balancer: LoadBalancer, known: Known) -> Iterator[LeftOver]:
+    """Yield what there is to see of a load balancer, if it looks left over."""
+    policy = known.settings.services.orphan_lbs
+    service = service_of(load_balancer, known.services.services)
+    shown = OrphanPolicy.REPORT if policy is OrphanPolicy.OFF else policy
+    plan = plan_orphan(load_balancer, service, known.cluster, known.suspicion(load_balancer), shown)
+    if not plan.suspicious:
+        return
+    key = service_key(load_balancer)
+    yield LeftOver(
+        name=load_balancer.metadata.name,
+        service=inert(key if key != "/" else service_uuid(load_balancer)),
+        address=inert(load_balancer.address or load_balancer.allocated_ip),
+        pool=inert(load_balancer.allocated_pool),
+        message=inert(plan.because),
+    )
+
+
+def listed_suspicion(services: Lister[Service], load_balancers: Lister[LoadBalancer]) -> Suspicion:
+    """Return what is known of any load balancer without a Service by whoever has only seen lists."""
+    current = services.problem is None and load_balancers.problem is None
+    return Suspicion(age=math.inf, caches_current=current, services=services.all())
+
+
+def problems_of_servers(harvester: CCMError | None, servers: Iterable[Server], now: datetime) -> Iterator[str]:
+    """Yield what is wrong with the servers, in the words of the Events; ``harvester`` is why that cannot be read."""
+    if harvester is not None:
+        yield inert(harvester_unavailable(harvester).message)
+    for server in servers:
+        if server.token_expires and datetime.fromisoformat(server.token_expires) - now < SOON:
+            yield f"The token for {server.cluster} ends on {server.token_expires[:10]}; renew it in time"
+
+
+def time_text(time: datetime) -> str:
+    """Return a time as the API writes it."""
+    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _pool(name: str, addresses: int, read: Pool | None) -> Pool:
+    return Pool(name=name, addresses=addresses) if read is None else msgspec.structs.replace(read, addresses=addresses)
+
+
+def _rank(line: ServiceStatus | NodeStatus) -> tuple[bool, int]:
+    return not line.wrong, ORDER.index(line.state)
+
+
+def _warns(event: EventMessage) -> bool:
+    return event.type == "Warning"
+
+
+def notice(event: EventMessage) -> Notice:
+    """Return what an Event says."""
+    return Notice(reason=str(event.reason), message=inert(event.message))
+
+
+@lru_cache(maxsize=4096)
+def inert(text: str) -> str:
+    """Return a text that others may have written, in one line and without credentials."""
+    return one_line(redact_text(text))[:LONGEST_TEXT]

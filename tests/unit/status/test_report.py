@@ -1,0 +1,259 @@
+"""What a status says of one Service, Node or load balancer, and how the whole is put together. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from harvester_ccm.commands.inventory import Inventory, ListedNodes
+from harvester_ccm.errors import Unreachable
+from harvester_ccm.flags import build_settings, parse_command_line
+from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.names import IP_POOL, LB_OWNER, LOAD_BALANCER_READY, NETWORK, PRIMARY_SERVICE
+from harvester_ccm.plan.service.decision import plan_service, with_condition
+from harvester_ccm.plan.service.situation import observe
+from harvester_ccm.plan.service.steps import ChangeService, EmitEvent
+from harvester_ccm.status.document import LeftOver, NodeStatus, Pool, ServiceStatus, State, Status, decode, encode
+from harvester_ccm.status.report import Known, Line, listed_suspicion, look, report
+from tests.worlds import node_objects
+from tests.worlds.builders import ADDRESS, CLUSTER, allocated, load_balancer, marked, served, service
+
+EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
+FLAGS = ("--cloud-config=x", "--cluster-name=demo")
+FRAME = Status(observed="2026-11-21T08:00:00Z", cluster="demo", namespace="vms")
+
+
+def seen(*flags: str, pools: tuple[Pool, ...] = (), **contents: Any) -> Status:
+    """Return the status of an inventory."""
+    inventory, settings = Inventory(**contents), build_settings(parse_command_line((*FLAGS, *flags)), {})
+    store = inventory.service_store(CLUSTER)
+    nodes = ListedNodes(inventory, node_objects.CLUSTER)
+    suspicion = listed_suspicion(store.services, store.load_balancers)
+    known = Known(store, nodes, nodes.virtual_ips, CLUSTER, settings, lambda one: one, lambda _one: suspicion)
+    return report(FRAME, look(known), pools)
+
+
+def service_in(status: Status) -> ServiceStatus:
+    assert status.services is not None
+    (line,) = status.services
+    return line
+
+
+def node_in(status: Status) -> NodeStatus:
+    assert status.nodes is not None
+    (line,) = status.nodes
+    return line
+
+
+def test_a_served_service() -> None:
+    one = served(annotations={"kube-vip.io/vipHost": "w1"}, created="2026-11-21T07:00:00Z")
+    status = seen(services=(one,), load_balancers=(allocated(),))
+    line = service_in(status)
+    assert (line.key, line.state, line.wrong, line.warnings) == ("shop/web", State.READY, False, ())
+    assert (line.addresses, line.kind, line.ipam, line.pool) == ((ADDRESS,), "cluster", "pool", "vlan100")
+    assert (line.announced_by, line.created, line.load_balancer) == (
+        "w1",
+        one.metadata.creation_timestamp,
+        "demo-shop-web-df804e86",
+    )
+    assert status.pools == (Pool(name="vlan100", addresses=1),)
+    assert not status.wrong
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "says"),
+    [
+        (EXHAUSTED, "PoolExhausted", "has no free address"),
+        (
+            "no matched IPPool with requirement &{Network:default/vlan1 Project: Namespace:vms Cluster:demo}",
+            "NoMatchingPool",
+            "fits network 'default/vlan1'",
+        ),
+        ("fail to get allocator nope, error: not found", "NoSuchPool", "no ready IP pool"),
+    ],
+)
+def test_a_pending_service_says_what_its_event_and_its_condition_say(message: str, reason: str, says: str) -> None:
+    one, balancer = service(ours=True, annotations={IP_POOL: "nope"}), marked(message=message, spec={"ipPool": "nope"})
+    line = service_in(seen(services=(one,), load_balancers=(balancer,)))
+    assert (line.state, line.reason, line.wrong) == (State.PENDING, reason, True)
+    assert says in line.message
+    plan = plan_of(one, load_balancers=(balancer,))
+    told = [step.event.message for step in plan.steps if isinstance(step, EmitEvent) and step.event.type == "Warning"]
+    written = next(step.change.condition for step in plan.steps if isinstance(step, ChangeService))
+    assert written is not None
+    assert [notice.message for notice in line.warnings] == told
+    assert (line.message, line.reason) == (written.message, written.reason)
+
+
+def plan_of(one: Service, **contents: Any) -> Any:
+    situation = observe(Inventory(services=(one,), **contents).service_store(CLUSTER), one, CLUSTER)
+    return with_condition(plan_service(situation), situation)
+
+
+def test_what_no_plan_can_know_is_taken_from_the_condition() -> None:
+    """A write that a webhook refuses is told by the program that tried; to look does not try."""
+    condition = {
+        "type": LOAD_BALANCER_READY,
+        "status": "False",
+        "reason": "SyncLoadBalancerFailed",
+        "message": "Harvester refused the load balancer.",
+        "lastTransitionTime": "2026-11-21T07:30:00Z",
+    }
+    one = service(ours=True)
+    refused = replace_status(one, conditions=[condition])
+    line = service_in(seen(services=(refused,)))
+    assert (line.state, line.reason, line.since) == (State.PENDING, "SyncLoadBalancerFailed", "2026-11-21T07:30:00Z")
+
+
+def replace_status(one: Service, **status: Any) -> Service:
+    return SERVICES.decode(msgspec.json.encode({**msgspec.to_builtins(one), "status": status}))
+
+
+def test_a_new_service_says_what_it_waits_for() -> None:
+    line = service_in(seen(services=(service(),)))
+    assert (line.state, line.addresses) == (State.PENDING, ())
+    assert line.message.startswith("waits for ")
+
+
+def test_a_served_service_with_a_wrong_annotation() -> None:
+    one = served(annotations={"cloudprovider.harvesterhci.io/ipamm": "dhcp"})
+    line = service_in(seen(services=(one,), load_balancers=(allocated(),)))
+    assert (line.state, line.wrong, [notice.reason for notice in line.warnings]) == (
+        State.WARNING,
+        True,
+        ["SettingsIgnored"],
+    )
+
+
+def test_an_outage_of_harvester_makes_no_served_service_wrong() -> None:
+    problem = {"loadbalancers": Unreachable("https://harvester:6443: no answer")}
+    assert service_in(seen(services=(served(),), problems=problem)).state is State.READY
+    waiting = service_in(seen(services=(service(ours=True),), problems=problem))
+    assert (waiting.state, waiting.reason) == (State.PENDING, "HarvesterUnavailable")
+
+
+def test_a_service_that_is_let_go() -> None:
+    line = service_in(seen(services=(served(deleting=True),), load_balancers=(allocated(deleting=True),)))
+    assert (line.state, line.wrong) == (State.LEAVING, False)
+
+
+@pytest.mark.parametrize(
+    ("one", "shown"),
+    [
+        (service(spec={"loadBalancerClass": "metallb"}), True),
+        (service(kind="ClusterIP"), False),
+        (service(deleting=True, finalizers=["other"]), False),
+    ],
+)
+def test_a_service_of_somebody_else(one: Service, shown: bool) -> None:
+    status = seen(services=(one,))
+    assert [line.state for line in status.services or ()] == ([State.OTHER] if shown else [])
+    assert not status.wrong
+
+
+def test_an_address_that_is_shared() -> None:
+    primary, secondary = served(), service("api", uid="2", annotations={PRIMARY_SERVICE: "shop/web"})
+    lines = {
+        line.name: line for line in seen(services=(primary, secondary), load_balancers=(allocated(),)).services or ()
+    }
+    line = lines["api"]
+    assert (line.kind, line.shares, line.pool, line.load_balancer) == ("shared", "shop/web", "", "")
+
+
+def test_a_vm_load_balancer_is_announced_by_harvester() -> None:
+    balancer = allocated(spec={"workloadType": "vm", "ipam": "pool"})
+    assert service_in(seen(services=(served(),), load_balancers=(balancer,))).announced_by == "Harvester"
+
+
+def test_what_others_wrote_cannot_move_a_cursor_and_shows_no_credential() -> None:
+    one = served(annotations={NETWORK: "x\x1b[2J\u202e", "kube-vip.io/vipHost": "Authorization: Bearer abc123def456"})
+    line = service_in(seen(services=(one,), load_balancers=(allocated(),)))
+    assert line.network == "default/x\\u001b[2J\\u202e"
+    assert "abc123def456" not in encode(seen(services=(one,))).decode()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [((), "made by this cluster"), (("--orphan-lbs=off",), "made by this cluster")],
+)
+def test_a_load_balancer_without_a_service(flags: tuple[str, ...], message: str) -> None:
+    status = seen(*flags, load_balancers=(allocated(),))
+    assert status.left_over is not None
+    (line,) = status.left_over
+    assert (line.service, line.address, line.pool) == ("shop/web", ADDRESS, "vlan100")
+    assert line.message.startswith(message)
+    assert status.wrong
+
+
+def test_a_load_balancer_of_another_cluster_is_no_business_of_ours() -> None:
+    other = allocated(annotations={LB_OWNER: "another"})
+    assert seen(load_balancers=(other, load_balancer("theirs"))).left_over == ()
+
+
+def test_nodes() -> None:
+    mine = node_objects.node("w1", provider_id="harvester://uid-w1", addresses=[("InternalIP", "10.0.0.5")])
+    vmi = node_objects.instance("w1", ips=["10.0.0.5"])
+    line = node_in(seen(nodes=(mine,), vms=(node_objects.vm("w1"),), vmis=(vmi,)))
+    assert (line.state, line.vm, line.addresses, line.wrong) == (State.READY, "prod/w1", ("10.0.0.5",), False)
+
+
+def test_a_node_without_vm_is_wrong_also_where_no_event_says_so() -> None:
+    node = node_objects.node("w1", addresses=[("InternalIP", "10.0.0.5")])
+    line = node_in(seen(nodes=(node,)))
+    assert (line.state, line.vm, [notice.reason for notice in line.warnings]) == (State.WARNING, "", ["VMNotFound"])
+
+
+def test_a_node_that_waits() -> None:
+    node = node_objects.node("w1", taints=[node_objects.UNINITIALIZED])
+    line = node_in(seen(nodes=(node,)))
+    assert (line.state, line.reason) == (State.PENDING, "VMNotFound")
+    assert "No VM of that name" in line.message
+
+
+def test_what_is_switched_off_is_not_shown() -> None:
+    contents: dict[str, Any] = {
+        "services": (service(),),
+        "nodes": (node_objects.node(),),
+        "load_balancers": (allocated(),),
+    }
+    only_nodes = seen("--controllers=cloud-node-controller", **contents)
+    assert (only_nodes.services, only_nodes.left_over, len(only_nodes.nodes or ())) == ((), (), 1)
+    only_services = seen("--controllers=service-lb-controller", **contents)
+    assert (len(only_services.services or ()), only_services.nodes) == (1, ())
+
+
+def test_what_is_wrong_comes_first() -> None:
+    lines: list[Line] = [
+        ServiceStatus(namespace="a", name="ready", state=State.READY),
+        ServiceStatus(namespace="b", name="pending", state=State.PENDING),
+        ServiceStatus(namespace="a", name="warned", state=State.WARNING),
+        ServiceStatus(namespace="a", name="other", state=State.OTHER),
+        ServiceStatus(namespace="a", name="pending", state=State.PENDING),
+        ServiceStatus(namespace="a", name="leaving", state=State.LEAVING),
+        LeftOver(name="lb", service="a/b"),
+    ]
+    keys = [one.key for one in report(FRAME, lines).services or ()]
+    assert keys == ["a/warned", "a/pending", "b/pending", "a/leaving", "a/ready", "a/other"]
+
+
+def test_pools_that_can_be_read_say_how_full_they_are() -> None:
+    pools = (
+        Pool(name="vlan100", addresses=0, available=3, total=5),
+        Pool(name="spare", addresses=0, available=1, total=1),
+    )
+    status = seen(services=(served(),), load_balancers=(allocated(),), pools=pools)
+    assert status.pools == (replace_addresses(pools[1], 0), replace_addresses(pools[0], 1))
+
+
+def replace_addresses(pool: Pool, addresses: int) -> Pool:
+    return Pool(name=pool.name, addresses=addresses, available=pool.available, total=pool.total)
+
+
+def test_the_document_is_versioned_and_read_as_it_was_written() -> None:
+    status = seen(services=(served(),), load_balancers=(allocated(),), nodes=(node_objects.node(),))
+    written = encode(status)
+    assert b'"apiVersion":"harvester-ccm/v1","kind":"Status"' in written
+    assert b'"leftOver":[]' in written
+    assert decode(written) == status
