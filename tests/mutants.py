@@ -157,6 +157,35 @@ MUTANTS: Final = (
         "return programs[0] if programs else None",
         "commands/test_beside.py",
     ),
+    # What is shown of the whole.
+    Mutant(
+        "the token is shown to whoever listens beside the program",
+        "commands/reach.py",
+        "bool(sockets) and sockets <= set(_open_files(process))",
+        "bool(sockets & set(_open_files(process)))",
+        "commands/test_reach.py",
+    ),
+    Mutant(
+        "the status shows what others wrote as it is",
+        "status/report.py",
+        "return one_line(redact_text(text))[:LONGEST_TEXT]",
+        "return text[:LONGEST_TEXT]",
+        "status/test_report.py",
+    ),
+    Mutant(
+        "the status of many Services holds up everything else",
+        "telemetry/status.py",
+        "if time.perf_counter() - began >= SLICE_SECONDS:",
+        "if began < SLICE_SECONDS - 1:",
+        "telemetry/test_status_page.py",
+    ),
+    Mutant(
+        "a Node without a VM is well",
+        "status/report.py",
+        "match.problem is not None and not match.stranger and match.problem not in told",
+        "match.problem is None",
+        "status/test_report.py",
+    ),
     # What the Service controller does.
     Mutant(
         "a load balancer is made for a Service that is gone",

@@ -46,6 +46,7 @@ class Command:
 
 
 _SUMMARIES: Final = {
+    "status": "Show the whole at one look: Services, Nodes, both clusters, what is wrong first.",
     "preflight": "Check both clusters as the running program would, and say what to do about faults.",
     "explain": "Say what a Service or a Node is, what would be done about it now and why, from the clusters or from "
     "files.",

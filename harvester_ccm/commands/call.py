@@ -106,6 +106,8 @@ class Manual:
     """The flags that only this command has, --output included."""
     action: Callable[[Call], int | Coroutine[Any, Any, int]]
     """Returns the exit code."""
+    forms: tuple[str, ...] = ("text", "json")
+    """What --output may be."""
     offline: Callable[[FlagValues], bool] = lambda _flags: False
     """Whether a command line asks no cluster, so that no cloud-config is needed."""
     scripted: Callable[[FlagValues], bool] = lambda _flags: False
@@ -119,7 +121,7 @@ def perform(invocation: Invocation, manual: Manual) -> int:
         if flags.read("help", bool):
             sys.stdout.write(_help(invocation, manual))
             return EXIT_OK
-        as_json = _as_json(flags, manual.scripted(flags))
+        as_json = _as_json(flags, manual)
         beside = find_program(invocation.environment, invocation.proc)
         flags = with_defaults(flags, beside)
         settings = build_settings(flags, invocation.environment, offline=manual.offline(flags))
@@ -170,12 +172,12 @@ def expect_service(key: str) -> str:
     return key
 
 
-def _as_json(flags: FlagValues, default: bool) -> bool:
-    """Return whether the answer is for scripts; ``default`` holds where --output says nothing."""
+def _as_json(flags: FlagValues, manual: Manual) -> bool:
+    """Return whether the answer is for scripts."""
     text = flags.text(OUTPUT.name)
-    if text not in ("", "text", "json"):
-        raise refuse(f"--output is {text!r}; expected one of: text, json")
-    return text == "json" if text else default
+    if text not in ("", *manual.forms):
+        raise refuse(f"--output is {text!r}; expected one of: {', '.join(manual.forms)}")
+    return text == "json" if text else manual.scripted(flags)
 
 
 def _quiet(settings: LoggingSettings) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from ipaddress import ip_address
@@ -32,6 +32,7 @@ from harvester_ccm.errors import (
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.tokens import FixedToken, token_end
+from harvester_ccm.status.report import SOON
 
 FLAGS: Final = "flags"
 BOTH: Final = "both"
@@ -74,9 +75,6 @@ class Check:
             **self.facts,
         }
 
-
-SOON: Final = timedelta(days=14)
-"""A token that expires within this time is worth a warning."""
 
 REMEDIES: Final = {
     HARVESTER: "Make a new kubeconfig for Harvester (generate_addon.sh, or Rancher) and name it with --cloud-config",

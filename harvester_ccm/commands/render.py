@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TextIO, cast
 
 from harvester_ccm.redaction import one_line
@@ -53,6 +53,21 @@ class Output:
             self.line(line)
         if sentence:
             self.line(f"\n{hanging(sentence, first='', width=self.width)}")
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether somebody looks at it who can see lines change in their place."""
+        return self._stream.isatty()
+
+    def screen(self, lines: Iterable[str]) -> None:
+        """Show lines in the place of what is on the terminal, as many as there is room for."""
+        rows = "\n".join(lines).split("\n")
+        room = shutil.get_terminal_size(fallback=(120, 24)).lines - 1
+        if len(rows) > room:
+            rows = [*rows[: room - 1], f"… {len(rows) - room + 1} more lines"]
+        # Home, each line with what was behind it cleared, then all below: nothing flickers.
+        self._stream.write("\x1b[H" + "".join(f"{one_line(row)}\x1b[K\n" for row in rows) + "\x1b[J")
+        self._stream.flush()
 
     def line(self, text: str = "") -> None:
         """Print one line, or several."""

@@ -377,8 +377,24 @@ class GuestOSInfo(Model, frozen=True, kw_only=True):
     hostname: str = ""
 
 
+class IPPoolStatus(Model, frozen=True, kw_only=True):
+    """``status`` of an IP pool."""
+
+    total: int = 0
+    available: int = 0
+
+
+class IPPool(Object, frozen=True, kw_only=True):
+    """A pool of addresses; which the usual credential may not read."""
+
+    status: IPPoolStatus = IPPoolStatus()
+
+
 LOAD_BALANCERS: Final = Resource(
     "loadbalancer.harvesterhci.io", "v1beta1", "loadbalancers", "LoadBalancer", decode_load_balancer
+)
+IP_POOLS: Final = Resource(
+    LOAD_BALANCERS.group, LOAD_BALANCERS.version, "ippools", "IPPool", decoder(IPPool), namespaced=False
 )
 LOAD_BALANCERS_V1ALPHA1: Final = replace(LOAD_BALANCERS, version="v1alpha1")
 """All that Harvester before 1.2 serves."""

@@ -23,7 +23,7 @@ LINKED = [*PAGES, ROOT / "README.md", CHART / "README.md"]
 OTHER_PROGRAMS = {
     *("--cloud-provider", "--disable-cloud-controller", "--disable", "--kubelet-arg", "--node-ip"),  # kubelet, K3s
     *("--namespace", "--set", "--from-file", "--tail", "--field-selector", "--subresource", "--type"),  # helm, kubectl
-    *("--keep", "--quick", "--nodes", "--rounds"),  # the benchmarks
+    *("--keep", "--quick", "--nodes", "--rounds", "--count"),  # the benchmarks
     "--provider-id",  # kubelet
     *("--reset-then-reuse-values", "--reuse-values", "--logs"),  # helm
     "--build-arg",  # docker
@@ -75,7 +75,7 @@ def anchors(page: Path) -> frozenset[str]:
 def known_flags() -> frozenset[str]:
     """The flags of the program, its commands and of the credential script, as their help texts name them."""
     orders = [[sys.executable, "-m", "harvester_ccm", "--help"], ["bash", "scripts/generate_addon.sh", "-h"]]
-    commands = ("preflight", "explain", "adopt", "cleanup")
+    commands = ("status", "preflight", "explain", "adopt", "cleanup")
     orders += [[sys.executable, "-m", "harvester_ccm", command, "--help"] for command in commands]
     texts = [subprocess.run(order, cwd=ROOT, check=True, capture_output=True, text=True).stdout for order in orders]
     return frozenset(_FLAG.findall("\n".join(texts)))

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harvester_ccm.commands import COMMANDS, adopt, cleanup, explain, preflight
+from harvester_ccm.commands import COMMANDS, adopt, cleanup, explain, preflight, status
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of
 from harvester_ccm.flags import build_settings, parse_command_line
+from harvester_ccm.status.document import API_VERSION, Part
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import Runner, Writer
 
@@ -33,7 +34,7 @@ def test_every_command_has_its_section_and_its_help(run: Runner, command: object
 
 
 def test_every_flag_of_a_command_is_named() -> None:
-    flags = {flag.name for module in (adopt, cleanup, explain, preflight) for flag in module.MANUAL.own}
+    flags = {flag.name for module in (adopt, cleanup, explain, preflight, status) for flag in module.MANUAL.own}
     assert {name for name in flags if f"--{name}" not in PAGE and name != "filename"} == set()
 
 
@@ -46,6 +47,12 @@ def test_every_field_is_named(run: Runner, case: Writer) -> None:
         nested = [one for value in values for one in (value if isinstance(value, list) else [value])]
         fields = {*document, *(key for one in nested if isinstance(one, dict) for key in one)}
         assert {field for field in fields if f"`{field}`" not in PAGE and f'"{field}"' not in PAGE} == set()
+
+
+def test_every_field_of_a_status_is_named() -> None:
+    fields = {field for part in Part.__subclasses__() for field in part.__struct_encode_fields__}
+    assert {field for field in fields if f"`{field}`" not in PAGE} == set()
+    assert f"`{API_VERSION}`" in PAGE
 
 
 def test_runs_on_the_page_of_preflight_are_real_ones() -> None:

@@ -1,0 +1,148 @@
+"""``status``: the whole at one look, what is wrong first. Reads only.
+
+The leader beside the command is asked where there is one, because it knows what it waits for since when; else lists of
+both clusters are made the same of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+import yaml
+
+from harvester_ccm.access import guest_credentials
+from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
+from harvester_ccm.commands.call import FILENAME, Call, Manual, expect_arguments, refuse
+from harvester_ccm.commands.clusters import Asked, open_clusters
+from harvester_ccm.commands.reach import status_of, why_not
+from harvester_ccm.commands.status_lists import status_from_files, status_from_lists
+from harvester_ccm.commands.status_view import status_lines
+from harvester_ccm.errors import CCMError
+from harvester_ccm.flags import Flag, Group, Kind
+from harvester_ccm.redaction import redact_text
+from harvester_ccm.status.document import Status
+from harvester_ccm.status.report import inert
+
+OUTPUT: Final = Flag(
+    "output",
+    Kind.TEXT,
+    "text",
+    Group.GENERAL,
+    "Form of the answer: text or wide for people, json or yaml for scripts. wide has all columns and all objects.",
+    shorthand="o",
+)
+NAMESPACE: Final = Flag(
+    "namespace", Kind.TEXT, "", Group.GENERAL, "Only Services of this namespace of the guest cluster.", shorthand="n"
+)
+ALL_NAMESPACES: Final = Flag(
+    "all-namespaces",
+    Kind.BOOL,
+    "false",
+    Group.GENERAL,
+    "Services of all namespaces, whatever --namespace says.",
+    shorthand="A",
+)
+WATCH: Final = Flag(
+    "watch",
+    Kind.BOOL,
+    "false",
+    Group.GENERAL,
+    "Look again and again and show it in place, until Ctrl-C.",
+    shorthand="w",
+)
+WATCH_SECONDS: Final = 2.0
+"""Pause between two looks."""
+WATCH_SHARE: Final = 4.0
+"""It is at least so many times as long as the look took: watching must not be a load."""
+FORMS: Final = ("text", "wide", "json", "yaml")
+
+
+def _status(call: Call) -> int:
+    expect_arguments(call, ())
+    files = call.flags.words(FILENAME.name)
+    if call.flags.read(WATCH.name, bool):
+        return asyncio.run(_watch(call))
+    status = _chosen(call, status_from_files(call, files) if files else asyncio.run(_observed(call)))
+    _show(call, status)
+    return EXIT_PROBLEMS if status.wrong else EXIT_OK
+
+
+async def _watch(call: Call) -> int:
+    form = call.flags.text(OUTPUT.name)
+    if form not in ("text", "wide") or not call.output.is_terminal or call.flags.words(FILENAME.name):
+        raise refuse("--watch is for people at a terminal; scripts call again and again with -o json")
+    loop = asyncio.get_running_loop()
+    while True:
+        began = loop.time()
+        try:
+            status = _chosen(call, await _observed(call))
+            lines = list(status_lines(status, width=call.output.width, wide=form == "wide"))
+        except CCMError as error:
+            lines = [f"{datetime.now(UTC):%H:%M:%S} UTC: {redact_text(str(error))}"]
+        call.output.screen(lines)
+        await asyncio.sleep(max(WATCH_SECONDS, WATCH_SHARE * (loop.time() - began)))
+
+
+async def _observed(call: Call) -> Status:
+    """Return what the leader beside us says, else what lists come to."""
+    asked = await _ask_program(call)
+    if asked.answer is not None and asked.answer.services is not None:
+        return asked.answer
+    async with open_clusters(call.settings, call.environment) as clusters:
+        status = await status_from_lists(call, clusters)
+    said = why_not(asked)
+    return msgspec.structs.replace(status, assumptions=(*([inert(said)] if said else []), *status.assumptions))
+
+
+async def _ask_program(call: Call) -> Asked[Status]:
+    if call.beside is None:
+        return Asked()
+    try:
+        return await status_of(call.beside, guest_credentials(call.settings.guest, call.environment))
+    except CCMError as error:
+        return Asked(error=error)
+
+
+def _chosen(call: Call, status: Status) -> Status:
+    """Return the status of the namespace that was asked for; Nodes and the like are in none."""
+    namespace = call.flags.text(NAMESPACE.name)
+    if not namespace or call.flags.read(ALL_NAMESPACES.name, bool) or status.services is None:
+        return status
+    kept = tuple(one for one in status.services if one.namespace == namespace)
+    return msgspec.structs.replace(status, services=kept, nodes=None, left_over=None, pools=())
+
+
+def _show(call: Call, status: Status) -> None:
+    form = call.flags.text(OUTPUT.name)
+    document = msgspec.to_builtins(status)
+    match form:
+        case "json":
+            call.output.document(document)
+        case "yaml":
+            call.output.line(yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip("\n"))
+        case _:
+            for line in status_lines(status, width=call.output.width, wide=form == "wide"):
+                call.output.line(line)
+
+
+MANUAL: Final = Manual(
+    usages=("status [-n NAMESPACE] [-o wide|json|yaml] [--watch]", "status -f FILE [-n NAMESPACE] [-o wide|json|yaml]"),
+    meaning="""
+        Shows the whole at one look: who leads, both API servers, every Service of type LoadBalancer, the Nodes and
+        their VMs, load balancers without a Service, and IP pools. What is wrong comes first, with the reason and the
+        remedy that the Events and the condition LoadBalancerReady say. Nothing is written.
+
+        In the pod of the leader it is asked for what it knows; everywhere else the same is made of lists of both
+        clusters, or of files.
+
+        Exit codes: 0 all is well, 1 something is wrong, or a cluster could not be asked, 2 the command line cannot be
+        used.
+    """,
+    own=(OUTPUT, NAMESPACE, ALL_NAMESPACES, WATCH, FILENAME),
+    action=_status,
+    forms=FORMS,
+    offline=lambda flags: bool(flags.words(FILENAME.name)),
+)

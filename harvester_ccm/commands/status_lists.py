@@ -1,0 +1,137 @@
+"""A status out of lists of both clusters, or out of files: what a command sees that asks no running program."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from harvester_ccm.commands.call import Call
+from harvester_ccm.commands.clusters import Asked, Clusters, ask, read_inventory
+from harvester_ccm.commands.explain_node import with_stand_ins
+from harvester_ccm.commands.explain_service import view_of
+from harvester_ccm.commands.files import read_files
+from harvester_ccm.commands.inventory import Inventory, ListedNodes
+from harvester_ccm.config import LeaderElectionSettings
+from harvester_ccm.errors import CCMError, NotFound
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.collection import Page
+from harvester_ccm.kube.tokens import fixed_end
+from harvester_ccm.model.cluster import ClusterIdentity
+from harvester_ccm.model.core import LEASES, Lease
+from harvester_ccm.model.harvester import INSTANCES, IP_POOLS, LOAD_BALANCERS, VIRTUAL_MACHINES, IPPool
+from harvester_ccm.status.document import Leader, Pool, Server, Status
+from harvester_ccm.status.report import (
+    Known,
+    inert,
+    listed_suspicion,
+    look,
+    problems_of_servers,
+    report,
+    time_text,
+)
+
+STALE_LEASE: Final = 90.0
+"""Seconds without a renewal after which nobody can hold the Lease, also where two clocks differ by a minute."""
+
+
+def status_from_files(call: Call, files: tuple[str, ...]) -> Status:
+    """Return what the objects in files come to."""
+    contents, now = read_files(files, namespace=""), datetime.now(UTC)
+    inventory = with_stand_ins(contents.inventory)
+    frame = Status(
+        observed=time_text(now),
+        cluster=call.settings.harvester.cluster_name,
+        namespace=contents.namespace,
+        assumptions=_assumptions(call, inventory),
+    )
+    return report(frame, look(known_from(call, inventory, contents.namespace, now)))
+
+
+async def status_from_lists(call: Call, clusters: Clusters) -> Status:
+    """Return what lists of both clusters come to. Raises CCMError where the guest's cannot be read."""
+    inventory, lease, pools = await asyncio.gather(
+        read_inventory(clusters),
+        _read_lease(call.settings.leader_election, clusters.guest),
+        ask(clusters.harvester.list(IP_POOLS)),
+    )
+    now, namespace, error = datetime.now(UTC), clusters.harvester.namespace, _harvester_error(inventory)
+    servers = (_server(clusters.guest, None), _server(clusters.harvester, error))
+    if lease.error is not None:
+        inventory = inventory.assuming(f"who leads is not known, because the Lease cannot be read ({lease.error})")
+    frame = Status(
+        observed=time_text(now),
+        cluster=call.settings.harvester.cluster_name,
+        namespace=namespace,
+        leader=_leader(lease.answer) if lease.answer is not None else None,
+        servers=servers,
+        problems=(*_lease_problems(lease.answer, now), *problems_of_servers(error, servers, now)),
+        assumptions=_assumptions(call, inventory),
+    )
+    return report(frame, look(known_from(call, inventory, namespace, now)), _pools(pools))
+
+
+def _pools(asked: Asked[Page[IPPool]]) -> Iterator[Pool]:
+    """Yield the pools; none where they may not be read, which is so with the usual cloud-config."""
+    for one in asked.answer.items if asked.answer is not None else ():
+        status = one.status
+        yield Pool(name=inert(one.metadata.name), addresses=0, available=status.available, total=status.total)
+
+
+def known_from(call: Call, inventory: Inventory, namespace: str, now: datetime) -> Known:
+    """Return what a status is made of, out of lists; ``namespace`` is that of Harvester."""
+    view = view_of(call, inventory, namespace, now=now)
+    store = inventory.service_store(view.cluster)
+    nodes = ListedNodes(inventory, ClusterIdentity.of(call.settings, namespace))
+    suspicion = listed_suspicion(store.services, store.load_balancers)
+    return Known(store, nodes, nodes.virtual_ips, view.cluster, call.settings, view.recall, lambda _lb: suspicion)
+
+
+def _assumptions(call: Call, inventory: Inventory) -> tuple[str, ...]:
+    return tuple(map(inert, (*call.settings.warnings, *inventory.assumptions)))
+
+
+async def _read_lease(election: LeaderElectionSettings, guest: ApiClient) -> Asked[Lease]:
+    """Return the Lease, an empty one where there is none."""
+    if not election.enabled:
+        return Asked()
+    asked = await ask(guest.get(LEASES, election.name, namespace=election.namespace))
+    return Asked(answer=Lease()) if isinstance(asked.error, NotFound) else asked
+
+
+def _leader(lease: Lease) -> Leader:
+    return Leader(identity=inert(lease.spec.holder_identity or ""), since=inert(lease.spec.acquire_time or ""))
+
+
+def _lease_problems(lease: Lease | None, now: datetime) -> Iterator[str]:
+    """Yield what the Lease says of a program that does not run."""
+    if lease is None:
+        return
+    if not lease.spec.holder_identity:
+        yield "Nobody holds the Lease: the program does not run, or has not started yet. Look at its pods and their log"
+        return
+    try:
+        idle = (now - datetime.fromisoformat(lease.spec.renew_time or "")).total_seconds()
+    except (ValueError, TypeError):
+        return
+    if idle >= STALE_LEASE:
+        yield (
+            f"The Lease was renewed {idle:.0f} s ago, by the clock of this machine: its holder does not run any more. "
+            "Look at the pods of the program and their log"
+        )
+
+
+def _server(client: ApiClient, error: CCMError | None) -> Server:
+    end = fixed_end(client.credentials.token)
+    return Server(
+        cluster=client.cluster,
+        url=inert(client.credentials.server),
+        problem=inert(str(error)) if error is not None else "",
+        token_expires=time_text(end) if end is not None else "",
+    )
+
+
+def _harvester_error(inventory: Inventory) -> CCMError | None:
+    found = (inventory.problems.get(one.plural) for one in (LOAD_BALANCERS, VIRTUAL_MACHINES, INSTANCES))
+    return next((one for one in found if one is not None), None)

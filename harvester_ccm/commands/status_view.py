@@ -1,0 +1,215 @@
+"""A status for people: who leads, what is wrong, and tables that fit the terminal. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from harvester_ccm.commands.render import GAP, hanging, table_row
+from harvester_ccm.status.document import LeftOver, NodeStatus, Pool, Server, ServiceStatus, State, Status
+
+READY_SHOWN: Final = 20
+"""So many objects without any fault are shown of each kind; ``-o wide`` shows all."""
+LONGEST_ROW: Final = 10_000
+"""A row is never broken: what cannot be spared is wider than the terminal then."""
+_UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+_WORDS: Final = {State.WARNING: "works, with a warning", State.PENDING: "pending", State.LEAVING: "being let go"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    title: str
+    cell: Callable[[Any], str]
+    """Returns what stands there of a line."""
+    spared: int = 0
+    """Where the terminal is too narrow, the column with the highest number is left out first; 0 never."""
+
+
+def status_lines(status: Status, *, width: int, wide: bool = False) -> Iterator[str]:
+    """Yield the lines of a status; ``wide``: with all columns and all objects, however long the lines are."""
+    now = status.observed
+    yield f"Cluster {status.cluster}, namespace {status.namespace} of Harvester"
+    yield from (hanging(text, first=f"  {title:<10} ", width=width) for title, text in _head(status))
+    yield ""
+    yield from _wrong(status, width)
+    if status.services is not None:
+        yield from _table("Services", status.services, _service_columns(now), width=width, wide=wide)
+    if status.nodes is not None:
+        yield from _table("Nodes", status.nodes, _NODE_COLUMNS, width=width, wide=wide)
+    if status.pools:
+        yield hanging("; ".join(map(_pool, status.pools)), first="Pools: ", width=width)
+        yield ""
+    yield from (hanging(sentence, first="Note: ", width=width) for sentence in status.assumptions)
+    yield _verdict(status)
+
+
+def _verdict(status: Status) -> str:
+    if status.services is None:
+        return "What becomes of Services and Nodes is known to the leader only."
+    found = len(list(_faults(status)))
+    return f"{found} to see to: above, what is wrong comes first." if found else "All is well."
+
+
+def _head(status: Status) -> Iterator[tuple[str, str]]:
+    program, leader = status.program, status.leader
+    if leader is not None:
+        since = f", for {age(leader.since, status.observed)}" if leader.since else ""
+        yield "leader", f"{leader.identity}{since}" if leader.identity else "none: nobody holds the Lease"
+    if program is not None:
+        role = "" if program.leading else "; this process does not lead"
+        yield "program", f"harvester-ccm {program.version}, up {age(program.started, status.observed)}{role}"
+    for server in status.servers:
+        yield server.cluster, _server(server, status.observed)
+
+
+def _server(server: Server, now: str) -> str:
+    words = [server.url, f"NOT READABLE: {server.problem}" if server.problem else "reachable"]
+    if server.token_expires:
+        left = age(now, server.token_expires)
+        words.append(f"token expires in {left} ({server.token_expires[:10]})" if left else "the token has EXPIRED")
+    return ", ".join(words)
+
+
+def _wrong(status: Status, width: int) -> Iterator[str]:
+    faults = list(_faults(status))
+    if not faults:
+        return
+    yield f"What is wrong ({len(faults)}):"
+    for title, texts in faults:
+        yield hanging(title, first="  ", width=width)
+        yield from (hanging(text, first="      ", width=width) for text in texts)
+    yield ""
+
+
+def _faults(status: Status) -> Iterator[tuple[str, list[str]]]:
+    """Yield what is wrong: what it is of, and the sentences."""
+    now = status.observed
+    for problem in status.problems:
+        yield problem, []
+    for service in status.services or ():
+        if service.wrong:
+            since = age(service.since or service.created, now)
+            lasts = f" for {since}" if since and service.state is State.PENDING else ""
+            title = f"Service {service.key}: {_WORDS.get(service.state, service.state)}{lasts}"
+            yield title, _texts(service)
+    for node in status.nodes or ():
+        if node.wrong:
+            yield f"Node {node.name}: {_WORDS.get(node.state, node.state)}", _texts(node)
+    for left in status.left_over or ():
+        yield _left_over(left), [left.message]
+
+
+def _texts(line: ServiceStatus | NodeStatus) -> list[str]:
+    """Return the sentences, each with its reason in front and none twice."""
+    said = [(line.reason, line.message)] if line.state is not State.READY else []
+    told = [(one.reason, one.message) for one in line.warnings]
+    # The condition repeats the message of the Event that it is made of, under the name of what is waited for.
+    kept = [one for one in said if one[1] and one[1] not in {message for _, message in told}]
+    if line.state is State.WARNING:
+        kept = []
+    return [f"{reason}: {message}" if reason else message for reason, message in (*kept, *told)]
+
+
+def _left_over(left: LeftOver) -> str:
+    address = f" with {left.address}" if left.address else ""
+    return f"Load balancer {left.name}{address}: there is no Service {left.service} for it"
+
+
+def _pool(pool: Pool) -> str:
+    free = f", {pool.available} of {pool.total} free" if pool.available is not None else ""
+    return f"{pool.name} ({pool.addresses} of this cluster{free})"
+
+
+def _service_columns(now: str) -> tuple[Column, ...]:
+    return (
+        Column("SERVICE", lambda one: one.key),
+        Column("STATE", lambda one: one.state),
+        Column("ADDRESS", lambda one: ",".join(one.addresses)),
+        Column("FROM", _source, 3),
+        Column("NETWORK", lambda one: one.network, 5),
+        Column("KIND", lambda one: one.kind, 4),
+        Column("ANNOUNCED BY", lambda one: one.announced_by, 2),
+        Column("AGE", lambda one: age(one.created, now), 1),
+        Column("LOAD BALANCER", lambda one: one.load_balancer, 6),
+    )
+
+
+_NODE_COLUMNS: Final[tuple[Column, ...]] = (
+    Column("NODE", lambda one: one.name),
+    Column("STATE", lambda one: one.state),
+    Column("VM", lambda one: one.vm),
+    Column("ADDRESS", lambda one: ",".join(one.addresses), 1),
+    Column("READY", lambda one: one.ready, 2),
+)
+
+
+def _source(service: ServiceStatus) -> str:
+    if service.shares:
+        return f"shares {service.shares}"
+    return service.ipam if service.ipam == "dhcp" or not service.pool else f"pool {service.pool}"
+
+
+def _table(
+    title: str,
+    lines: Sequence[ServiceStatus] | Sequence[NodeStatus],
+    columns: Sequence[Column],
+    *,
+    width: int,
+    wide: bool,
+) -> Iterator[str]:
+    counted = Counter(one.state for one in lines)
+    counts = ", ".join(f"{number} {state}" for state in State if (number := counted[state]))
+    yield f"{title}: {counts or 'none'}"
+    wrong = [one for one in lines if one.wrong]
+    well = [one for one in lines if not one.wrong]
+    shown = [*wrong, *(well if wide or len(well) <= READY_SHOWN + 1 else well[:READY_SHOWN])]
+    if shown:
+        rows = [[column.cell(one) for column in columns] for one in shown]
+        spared = [(column.title, column.spared) for column in columns]
+        yield from fitted(spared, rows, width=None if wide else width - GAP)
+    if len(shown) < len(lines):
+        yield f"  and {len(lines) - len(shown)} more; -o wide shows all"
+    yield ""
+
+
+def fitted(titles: Sequence[tuple[str, int]], rows: Sequence[Sequence[str]], *, width: int | None) -> Iterator[str]:
+    """Yield a table without its empty columns and, where it is wider than ``width``, without what can be spared.
+
+    ``titles`` are those of the columns, each with the order in which it is left out, highest first; 0 never.
+    """
+    columns = [[title, *cells] for (title, _), cells in zip(titles, zip(*rows, strict=True), strict=True)]
+    kept = [(spared, cells) for (_, spared), cells in zip(titles, columns, strict=True) if any(cells[1:])]
+    widths = [max(map(len, cells)) for _, cells in kept]
+    while width is not None and sum(widths) + GAP * len(widths) > width and any(spared for spared, _ in kept):
+        least = max(range(len(kept)), key=lambda number: kept[number][0])
+        del kept[least], widths[least]
+    for row in zip(*(cells for _, cells in kept), strict=True):
+        yield table_row([cell or "-" for cell in row], widths[:-1], width=max(width or 0, LONGEST_ROW), indent=GAP)
+
+
+def age(since: str, now: str) -> str:
+    """Return the time between two times of the API in the way of kubectl; empty for none and for a negative one.
+
+    >>> age("2026-01-01T00:00:00Z", "2026-01-03T01:00:00Z")
+    '2d'
+    >>> age("2026-01-01T00:00:00Z", "2026-01-01T00:02:05Z")
+    '2m'
+    """
+    began, ends = _time(since), _time(now)
+    if began is None or ends is None or ends < began:
+        return ""
+    seconds = int((ends - began).total_seconds())
+    return next((f"{seconds // size}{unit}" for size, unit in _UNITS if seconds >= 2 * size), f"{seconds}s")
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
