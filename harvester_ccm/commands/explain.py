@@ -16,6 +16,7 @@ from harvester_ccm.commands.call import (
     expect_arguments,
     refuse,
 )
+from harvester_ccm.commands.explain_all import explain_all
 from harvester_ccm.commands.explain_mapping import explain_mapping
 from harvester_ccm.commands.explain_node import explain_node
 from harvester_ccm.commands.explain_service import explain_service
@@ -30,11 +31,12 @@ LB_NAME: Final = "lb-name"
 
 
 def _explain(call: Call) -> int:
-    kind = call.arguments[0] if call.arguments else ""
+    if not call.arguments:
+        return explain_all(call)
+    kind = call.arguments[0]
     explanation = _EXPLANATIONS.get(kind)
     if explanation is None:
-        what = f"{kind!r} cannot be explained" if kind else "nothing to explain is named"
-        raise refuse(f"{what}; expected one of: {', '.join(_EXPLANATIONS)}")
+        raise refuse(f"{kind!r} cannot be explained; expected one of: {', '.join(_EXPLANATIONS)}")
     if NAMESPACE.name in call.flags.explicit and not call.flags.words(FILENAME.name):
         raise refuse("--namespace goes with -f; the running program's namespace is that of the cloud-config's context")
     return explanation(call)
@@ -51,7 +53,7 @@ def _explain_name(call: Call) -> int:
 
 
 def _is_offline(flags: FlagValues) -> bool:
-    asks_clusters = flags.arguments[:1] in ((SERVICE,), (NODE,), (NAD_MAPPING,))
+    asks_clusters = flags.arguments[:1] in ((), (SERVICE,), (NODE,), (NAD_MAPPING,))
     return bool(flags.words(FILENAME.name)) or not asks_clusters
 
 
@@ -68,6 +70,7 @@ _EXPLANATIONS: Final[Mapping[str, Callable[[Call], int]]] = {
 
 MANUAL: Final = Manual(
     usages=(
+        "explain [-f FILE] [flags]",
         "explain service NAMESPACE/NAME [flags]",
         "explain service -f FILE [NAMESPACE/NAME] [flags]",
         "explain node NAME [flags]",
@@ -77,7 +80,8 @@ MANUAL: Final = Manual(
     ),
     meaning="""
         Says what a Service or a Node is, what would be done about it now and why, and what it waits for. Nothing is
-        written. Give the flags of the running program: the same functions decide here.
+        written. Give the flags of the running program: the same functions decide here. Without a name, all that is not
+        fine is explained.
 
         With -f no cluster is asked: the objects come from files, so that a case is replayed from its YAML. What the
         files leave out is listed among the suppositions.

@@ -280,7 +280,7 @@ def test_the_first_of_several_services_is_meant_and_that_is_said(run: Runner, ca
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["explain"], "nothing to explain is named; expected one of: service, node, nad-mapping, lb-name"),
+        (["explain"], "--cloud-config is required"),
         (["explain", "pod"], "'pod' cannot be explained"),
         (["explain", "service", "-f", "/does/not/exist"], "/does/not/exist: no such file or directory"),
         (["explain", "service", "shop/web"], "--cloud-config is required"),
