@@ -15,6 +15,8 @@ READY_SHOWN: Final = 20
 """So many objects without any fault are shown of each kind; ``-o wide`` shows all."""
 LONGEST_ROW: Final = 10_000
 """A row is never broken: what cannot be spared is wider than the terminal then."""
+NAMED: Final = 5
+"""So many Services of which the same is to be said are named."""
 _UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _WORDS: Final = {State.WARNING: "works, with a warning", State.PENDING: "pending", State.LEAVING: "being let go"}
 
@@ -51,7 +53,7 @@ def status_lines(status: Status, *, width: int, wide: bool = False) -> Iterator[
 def _verdict(status: Status) -> str:
     if status.services is None:
         return "What becomes of Services and Nodes is known to the leader only."
-    found = len(list(_faults(status)))
+    found = _number(list(_faults(status)))
     return f"{found} to see to: above, what is wrong comes first." if found else "All is well."
 
 
@@ -75,33 +77,58 @@ def _server(server: Server, now: str) -> str:
     return ", ".join(words)
 
 
+@dataclass(frozen=True)
+class _Fault:
+    """Something that is wrong, and with how many objects."""
+
+    title: str
+    texts: Sequence[str] = ()
+    count: int = 1
+
+
 def _wrong(status: Status, width: int) -> Iterator[str]:
     faults = list(_faults(status))
     if not faults:
         return
-    yield f"What is wrong ({len(faults)}):"
-    for title, texts in faults:
-        yield hanging(title, first="  ", width=width)
-        yield from (hanging(text, first="      ", width=width) for text in texts)
+    yield f"What is wrong ({_number(faults)}):"
+    for fault in faults:
+        yield hanging(fault.title, first="  ", width=width)
+        yield from (hanging(text, first="      ", width=width) for text in fault.texts)
     yield ""
 
 
-def _faults(status: Status) -> Iterator[tuple[str, list[str]]]:
-    """Yield what is wrong: what it is of, and the sentences."""
-    now = status.observed
-    for problem in status.problems:
-        yield problem, []
+def _number(faults: Sequence[_Fault]) -> int:
+    return sum(fault.count for fault in faults)
+
+
+def _faults(status: Status) -> Iterator[_Fault]:
+    """Yield what is wrong; Services of which the same is to be said are one fault."""
+    yield from (_Fault(problem) for problem in status.problems)
+    alike: dict[tuple[State, tuple[str, ...]], list[ServiceStatus]] = {}
     for service in status.services or ():
         if service.wrong:
-            since = age(service.since or service.created, now)
-            lasts = f" for {since}" if since and service.state is State.PENDING else ""
-            title = f"Service {service.key}: {_WORDS.get(service.state, service.state)}{lasts}"
-            yield title, _texts(service)
+            alike.setdefault((service.state, tuple(_texts(service))), []).append(service)
+    for (state, texts), services in alike.items():
+        yield _Fault(f"{_named(services)}: {_how_long(state, services, status.observed)}", texts, len(services))
     for node in status.nodes or ():
         if node.wrong:
-            yield f"Node {node.name}: {_WORDS.get(node.state, node.state)}", _texts(node)
-    for left in status.left_over or ():
-        yield _left_over(left), [left.message]
+            yield _Fault(f"Node {node.name}: {_WORDS.get(node.state, node.state)}", _texts(node))
+    yield from (_Fault(_left_over(left), [left.message]) for left in status.left_over or ())
+
+
+def _named(services: Sequence[ServiceStatus]) -> str:
+    if len(services) == 1:
+        return f"Service {services[0].key}"
+    names = ", ".join(one.key for one in services[:NAMED])
+    more = f" and {len(services) - NAMED} more" if len(services) > NAMED else ""
+    return f"{len(services)} Services ({names}{more})"
+
+
+def _how_long(state: State, services: Sequence[ServiceStatus], now: str) -> str:
+    """Return how Services are, and for how long the first of them has been pending."""
+    began = min((one.since or one.created for one in services if one.since or one.created), default="")
+    lasts = age(began, now) if state is State.PENDING else ""
+    return f"{_WORDS.get(state, state)} for {lasts}" if lasts else _WORDS.get(state, state)
 
 
 def _texts(line: ServiceStatus | NodeStatus) -> list[str]:

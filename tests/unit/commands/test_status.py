@@ -181,6 +181,28 @@ def test_a_status_fits_the_terminal(width: int) -> None:
     assert len(lines) < 60
 
 
+def test_services_of_which_the_same_is_to_be_said_are_one_fault() -> None:
+    """When a pool is used up a hundred Services wait, and the remedy is one."""
+    waiting = tuple(
+        ServiceStatus(
+            namespace="shop",
+            name=f"web-{number}",
+            state=State.PENDING,
+            reason="PoolExhausted",
+            message="IP pool 'lan' has no free address.",
+            since=f"2026-11-21T11:{50 + number}:00Z",
+        )
+        for number in range(7)
+    )
+    lines = list(status_lines(Status(observed=NOW, cluster="demo", namespace="vms", services=waiting), width=120))
+    assert lines[2:5] == [
+        "What is wrong (7):",
+        "  7 Services (shop/web-0, shop/web-1, shop/web-2, shop/web-3, shop/web-4 and 2 more): pending for 10m",
+        "      PoolExhausted: IP pool 'lan' has no free address.",
+    ]
+    assert lines[-1].startswith("7 to see to")
+
+
 def test_wide_shows_all() -> None:
     lines = list(status_lines(WHOLE, width=80, wide=True))
     assert sum("  shop/web-" in line for line in lines) == 30
