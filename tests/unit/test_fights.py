@@ -58,7 +58,7 @@ def test_a_fight_is_damped_and_told_once(fight: Fight) -> None:
         arena = Arena()
         async with arena.at_rest():
             before = arena.shown()
-            minutes = await calls_per_minute(arena, fight, 60)
+            minutes = await calls_per_minute(arena, fight, 20)
             told = arena.told(fight.about, Reason.CONTESTED)
             # It is left off: all is right again by and by, without another word.
             await asyncio.sleep(UNDONE_PAUSE)

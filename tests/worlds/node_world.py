@@ -204,12 +204,16 @@ class NodeWorld:
 async def until(
     condition: Callable[[], object], seconds: float = 60.0, *, what: str = "the condition", step: float = 0.01
 ) -> float:
-    """Wait, in the loop's time, until the condition holds; return how long it took. ``step`` is between two looks."""
+    """Wait, in the loop's time, until the condition holds; return how long it took.
+
+    ``step`` is between two looks, or a thousandth of the time that has passed: an hour is not worth a million looks.
+    """
     loop = asyncio.get_running_loop()
     started = loop.time()
     while not condition():
-        assert loop.time() - started < seconds, f"{what} did not come about within {seconds:g} s"
-        await asyncio.sleep(step)
+        passed = loop.time() - started
+        assert passed < seconds, f"{what} did not come about within {seconds:g} s"
+        await asyncio.sleep(max(step, passed / 1000))
     return loop.time() - started
 
 
