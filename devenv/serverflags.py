@@ -9,7 +9,7 @@ from typing import Self
 
 from devenv.pki import Authority, KeyPair
 
-SERVICE_NETWORK = "10.43.0.0/16"
+SERVICE_NETWORK = "10.43.0.0/16,fd00:43::/112"
 _FIRST_SERVICE_ADDRESS = "10.43.0.1"
 
 _CONTROLLERS = (

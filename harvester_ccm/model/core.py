@@ -33,6 +33,7 @@ class ServiceSpec(Model, frozen=True, kw_only=True):
     external_traffic_policy: str = ""
     session_affinity: str = ""
     ip_families: tuple[str, ...] = ()
+    ip_family_policy: str = ""
     allocate_load_balancer_node_ports: bool | None = None
 
 

@@ -57,9 +57,21 @@ def without_effect(ignored: list[str]) -> EventMessage | None:
 
 def _ignored_anywhere(service: Service) -> Iterator[str]:
     if "IPv6" in service.spec.ip_families:
-        yield "IPv6 of spec.ipFamilies (the load balancer has one IPv4 address)"
+        yield _ignored_family(service.spec.ip_family_policy)
     if any(entry.ip_mode not in {"", "VIP"} for entry in service.status.load_balancer.ingress):
         yield "ipMode Proxy in the status (packets keep the address as destination, so ipMode is VIP)"
+
+
+def _ignored_family(policy: str) -> str:
+    """Return what of ``spec.ipFamilyPolicy`` is not fulfilled for a Service that is served on IPv4."""
+    if policy == "RequireDualStack":
+        return (
+            "the IPv6 address of spec.ipFamilyPolicy RequireDualStack (Harvester's load balancers have one IPv4 "
+            "address, on which the Service is served; set PreferDualStack, which asks for no more than there is)"
+        )
+    if policy == "PreferDualStack":
+        return "IPv6 of spec.ipFamilyPolicy PreferDualStack (the load balancer has one IPv4 address)"
+    return "IPv6 of spec.ipFamilies (the load balancer has one IPv4 address)"
 
 
 def _ignored_on_cluster(service: Service) -> Iterator[str]:

@@ -97,7 +97,11 @@ def read_request(service: Service) -> Request:
 def unsupported(service: Service, *, vm: bool) -> EventMessage | None:
     """Return why no load balancer can serve the Service at all, or None."""
     if service.spec.ip_families and "IPv4" not in service.spec.ip_families:
-        text = "Harvester's load balancers have IPv4 addresses only, and spec.ipFamilies of this Service has no IPv4"
+        text = (
+            "Harvester's load balancers have IPv4 addresses only, and spec.ipFamilies of this Service has no IPv4. Set "
+            "spec.ipFamilyPolicy to PreferDualStack, which adds IPv4 in a cluster that has both, or create the Service "
+            "anew with IPv4"
+        )
         return EventMessage("Warning", Reason.SYNC_FAILED, text)
     if not vm:
         return None

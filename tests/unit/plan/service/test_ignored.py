@@ -33,7 +33,7 @@ NO_NODE_PORTS: dict[str, Any] = {"spec": {"allocateLoadBalancerNodePorts": False
 OBSTACLES: dict[str, tuple[dict[str, Any], bool, str]] = {
     "IPv4": ({"spec": {"ipFamilies": ["IPv4"]}}, True, ""),
     "dual stack": ({"spec": {"ipFamilies": ["IPv6", "IPv4"]}}, True, ""),
-    "IPv6 only": ({"spec": {"ipFamilies": ["IPv6"]}}, False, "has no IPv4"),
+    "IPv6 only": ({"spec": {"ipFamilies": ["IPv6"]}}, False, "has no IPv4. Set spec.ipFamilyPolicy to PreferDualStack"),
     "no node ports": (NO_NODE_PORTS, True, "allocateLoadBalancerNodePorts is false"),
     "no node ports, announced by kube-vip": (NO_NODE_PORTS, False, ""),
     "node ports chosen by hand": ({"spec": {"allocateLoadBalancerNodePorts": False}}, True, ""),
@@ -64,6 +64,21 @@ IGNORED: dict[str, tuple[dict[str, Any], str, str]] = {
         "ports 81/TCP",
     ),
     "dual stack": ({"spec": {"ipFamilies": ["IPv4", "IPv6"]}}, "IPv6 of spec.ipFamilies", "IPv6 of spec.ipFamilies"),
+    "dual stack preferred": (
+        {"spec": {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "PreferDualStack"}},
+        "IPv6 of spec.ipFamilyPolicy PreferDualStack",
+        "IPv6 of spec.ipFamilyPolicy PreferDualStack",
+    ),
+    "dual stack required": (
+        {"spec": {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}},
+        "set PreferDualStack, which asks for no more than there is",
+        "spec.ipFamilyPolicy RequireDualStack",
+    ),
+    "dual stack preferred where there is one family": (
+        {"spec": {"ipFamilies": ["IPv4"], "ipFamilyPolicy": "PreferDualStack"}},
+        "",
+        "",
+    ),
     "ipMode Proxy": (
         {"status": {"ingress": [{"ip": ADDRESS, "ipMode": "Proxy"}]}},
         "ipMode Proxy",
