@@ -13,12 +13,14 @@ import copy
 import itertools
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from harvester_ccm.errors import Answer, CCMError, Unreachable, WatchSilent, error_from_answer
-from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
+from harvester_ccm.kube.client import PAGE_SIZE, STRATEGIC_PATCH, ApiClient
 from harvester_ccm.kube.collection import Unread, WatchEvent
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.fence import WriteFence
@@ -31,10 +33,14 @@ T = TypeVar("T")
 Document = dict[str, Any]
 Where = Resource[Any] | str
 """A collection: its resource, or the name that it is stored by (``group/version/plural``)."""
-Watch = asyncio.Queue[tuple[str, Document] | CCMError | None]
-"""What a watch still has to deliver; None ends it."""
+Line = tuple[str, Document] | CCMError | None
+"""What a watch delivers: a change, the error that it breaks with, or None at its end."""
 
 REQUEST_SECONDS: Final = 10.0
+BOOKMARK_SECONDS: Final = 60.0
+"""How often a watch is told the version that it has come to."""
+_WITH_STATUS: Final = frozenset({"v1/services", "v1/nodes"})
+"""Collections whose status is written by requests of its own."""
 _PATH: Final = re.compile(
     r"/(?:api/(?P<core>v1)|apis/(?P<group>[^/]+/[^/]+))"
     r"(?:/namespaces/(?P<namespace>[^/]+)(?=/[^/]))?/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>[^/]+))?"
@@ -48,6 +54,8 @@ class Call(NamedTuple):
     path: str
     at: float
     body: Any = None
+    by: str = ""
+    """Who asked, where a test has several clients."""
 
     @property
     def is_write(self) -> bool:
@@ -83,11 +91,33 @@ def page() -> CCMError:
     return refused(404, "", "404 page not found")
 
 
+@dataclass(eq=False)
+class Watch:
+    """A watch that is open, and what it still has to deliver."""
+
+    place: Place
+    fields: str
+    by: str
+    lines: asyncio.Queue[Line] = field(default_factory=asyncio.Queue)
+    told_until: float = 0.0
+    """Loop time at which the last line that is on its way arrives."""
+    silent: bool = False
+    """Whether the connection is dead without either side being told."""
+
+    def wants(self, document: Document) -> bool:
+        """Return whether a change of the object is to be delivered."""
+        meta = document["metadata"]
+        return self.place.namespace in {"", meta.get("namespace")} and selects(self.fields, meta)
+
+
 class MemoryServer:
     """The stored objects, who watches them, and every request that came."""
 
-    def __init__(self, *, prompt: Collection[str] = ()) -> None:
-        """``prompt``: finalizers that somebody takes off as soon as an object is being deleted."""
+    def __init__(self, *, prompt: Collection[str] = (), uids: str = "uid") -> None:
+        """``prompt``: finalizers that somebody takes off as soon as an object is being deleted.
+
+        ``uids`` is what the UIDs of its objects begin with.
+        """
         self.objects: dict[str, dict[str, Document]] = {}
         """Stored objects by collection (``group/version/plural``) and ``namespace/name`` or name."""
         self.calls: list[Call] = []
@@ -95,7 +125,19 @@ class MemoryServer:
         self.faults: list[CCMError] = []
         """What the next writes are answered with, one each."""
         self.delay: Callable[[Call], float] = lambda _call: 0.002
-        """Seconds that a request takes; a real server takes its time too."""
+        """Seconds until a request is carried out; a real server takes its time too."""
+        self.way_back: Callable[[Call], float] = lambda _call: 0.0
+        """Seconds from then until it is answered."""
+        self.lost: Fault = lambda _call: None
+        """What a request that was carried out is answered with all the same."""
+        self.watch_lag: Callable[[Watch], float] = lambda _watch: 0.0
+        """Seconds that a change needs to get to those who watch; changes do not overtake each other."""
+        self.clock: Callable[[], str] | None = None
+        """Tells the time of day."""
+        self.compacted = 0
+        """Changes up to this version are forgotten: no watch can go on from before it."""
+        self.on_change: list[Callable[[str, str, Document], None]] = []
+        """Called at once with collection, kind and object of every change."""
         self.hanging = False
         """Whether no request is answered at all, and watches say nothing."""
         self.lagging = False
@@ -109,9 +151,11 @@ class MemoryServer:
         """Answers to GETs of subresources, by path."""
         self.version = 100
         self._prompt = frozenset(prompt)
-        self._uids = itertools.count(1)
+        self._uids = (f"{uids}-{number}" for number in itertools.count(1))
         self._history: list[tuple[int, str, str, Document]] = []
-        self._watchers: list[tuple[str, Watch]] = []
+        self._pages: dict[str, tuple[list[Document], int]] = {}
+        """Rest of a list, and the version that it is of, by the token to go on with."""
+        self.watches: list[Watch] = []
 
     # By hand, whatever the rules.
 
@@ -123,7 +167,8 @@ class MemoryServer:
         stored = self.of(collection)
         self.version += 1
         kind = "MODIFIED" if key in stored else "ADDED"
-        meta.setdefault("uid", f"uid-{next(self._uids)}")
+        if "uid" not in meta:
+            meta["uid"] = next(self._uids)
         stored[key] = document = {**document, "metadata": {**meta, "resourceVersion": str(self.version)}}
         self._tell(name_of(collection), kind, document)
         return document
@@ -167,7 +212,10 @@ class MemoryServer:
         key = f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else meta["name"]
         if key in self.of(collection):
             raise refused(409, "AlreadyExists", f"{key} already exists")
-        return self.put(collection, copy.deepcopy(body))
+        created = copy.deepcopy(body)
+        if self.clock is not None:
+            created["metadata"]["creationTimestamp"] = self.clock()
+        return self.put(collection, created)
 
     def replace(self, collection: Where, key: str, body: Document) -> Document:
         """Store a whole object in the place of another. Raises NotFound, Conflict for one of another version."""
@@ -188,14 +236,15 @@ class MemoryServer:
     def delete(self, collection: Where, key: str, preconditions: Mapping[str, str] | None = None) -> None:
         """Delete an object, or mark it while finalizers hold it. Raises NotFound, Conflict for another one."""
         meta = self.get(collection, key)["metadata"]
-        for field, value in (preconditions or {}).items():
-            if meta[field] != value:
-                raise refused(409, "Conflict", f"Precondition failed: {field}")
+        for one, value in (preconditions or {}).items():
+            if meta[one] != value:
+                raise refused(409, "Conflict", f"Precondition failed: {one}")
         held = [one for one in meta.get("finalizers") or () if one not in self._prompt]
         if not held:
             self.remove(collection, key)
         elif not meta.get("deletionTimestamp"):
-            self.change(collection, key, {"metadata": {"deletionTimestamp": DELETED_AT, "finalizers": held}})
+            at = self.clock() if self.clock else DELETED_AT
+            self.change(collection, key, {"metadata": {"deletionTimestamp": at, "finalizers": held}})
 
     def _settled(self, collection: Where, key: str, document: Document) -> Document:
         """Store a changed object, or let it go with the last finalizer that held it."""
@@ -219,8 +268,8 @@ class MemoryServer:
 
     async def delivered(self) -> None:
         """Return when those who watch have taken in all that was said to them."""
-        for _, queue in list(self._watchers):
-            await queue.join()
+        for watch in list(self.watches):
+            await watch.lines.join()
 
     def catch_up(self) -> None:
         """Lag no longer: tell those who watch what has happened meanwhile."""
@@ -229,43 +278,89 @@ class MemoryServer:
         for collection, kind, document in untold:
             self._deliver(collection, kind, document)
 
-    def break_watches(self, error: CCMError | None = None) -> None:
-        """End every watch, as a server that goes away; with an error, in the middle of the answer."""
-        for _, queue in self._watchers:
-            queue.put_nowait(error)
+    def break_watches(self, error: CCMError | None = None, *, by: str = "") -> None:
+        """End every watch, or those of one client, as a server that goes away; with an error, in the middle."""
+        for watch in self.watches:
+            if by in {"", watch.by}:
+                watch.lines.put_nowait(error)
+
+    def compact(self) -> None:
+        """Forget all changes: a watch can go on from here only, and a list that was begun cannot be finished."""
+        self.compacted = self.version
+        self._pages.clear()
 
     def restore(self, backup: MemoryServer) -> None:
         """Go back to what another server holds, as after the restore of a backup; running watches say nothing."""
         self.objects, self.version = copy.deepcopy(backup.objects), backup.version
         self._history.clear()
 
-    async def serve(self, verb: str, path: str, body: Any) -> Document:
+    async def serve(
+        self, verb: str, path: str, body: Any, params: Mapping[str, str] | None = None, *, by: str = ""
+    ) -> Document:
         """Answer one request. Raises what a client would."""
-        call = Call(verb, path, asyncio.get_running_loop().time(), body)
+        call = Call(verb, path, asyncio.get_running_loop().time(), body, by)
         self.calls.append(call)
         await self._fail(call)
-        place = placed(path)
-        if verb == "GET":
-            return self._read(place, path)
-        if verb == "POST":
+        answer = self._carry_out(call, params or {})
+        if back := self.way_back(call):
+            await asyncio.sleep(back)
+        if (error := self.lost(call)) is not None:
+            raise error
+        return answer
+
+    def _carry_out(self, call: Call, params: Mapping[str, str]) -> Document:
+        place, body = placed(call.path), call.body
+        if call.verb == "GET":
+            return self._read(place, call.path, params)
+        if call.verb == "POST":
             return self.create(place.collection, merged(body, {"metadata": {"namespace": place.namespace or None}}))
-        if verb == "DELETE":
+        if call.verb == "DELETE":
             self.delete(place.collection, place.key, (body or {}).get("preconditions"))
             return {"kind": "Status", "status": "Success"}
         if self.deaf_to(call):
             return self.get(place.collection, place.key)
-        write = self.change if verb == "PATCH" else self.replace
-        return write(place.collection, place.key, body)
+        write = self.change if call.verb == "PATCH" else self.replace
+        return write(place.collection, place.key, self._part(place, body, whole=call.verb == "PUT"))
 
-    def _read(self, place: Place, path: str) -> Document:
+    def _part(self, place: Place, body: Document, *, whole: bool) -> Document:
+        """Return what a write may change: the status only by a request of its own, which changes little else."""
+        if place.collection not in _WITH_STATUS:
+            return body
+        stored = self.of(place.collection).get(place.key) or {}
+        if whole:
+            kept = {"status"} if not place.subresource else set(stored) - {"metadata", "status"}
+            return {**body, **{key: stored[key] for key in kept if key in stored}}
+        kept = {"status"} if not place.subresource else set(body) - {"metadata", "status"}
+        part = {key: value for key, value in body.items() if key not in kept}
+        return Strategic(part) if isinstance(body, Strategic) else part
+
+    def _read(self, place: Place, path: str, params: Mapping[str, str]) -> Document:
         if place.subresource:
             if path not in self.answers:
                 raise refused(409, "Conflict", "VMI does not have guest agent connected")
             return self.answers[path]
         if place.name:
             return self.get(place.collection, place.key)
-        items = self.items(place.collection, place.namespace)
-        return {"metadata": {"resourceVersion": str(self.version)}, "items": items}
+        return self._page(place, params)
+
+    def _page(self, place: Place, params: Mapping[str, str]) -> Document:
+        """Return a page of a list; all pages are of the version of the first."""
+        token, limit = params.get("continue", ""), int(params.get("limit", "0"))
+        if token and token not in self._pages:
+            raise refused(410, "Expired", "The provided continue parameter is too old")
+        if token:
+            items, version = self._pages.pop(token)
+        else:
+            fields, labels = params.get("fieldSelector", ""), params.get("labelSelector", "")
+            found = self.items(place.collection, place.namespace)
+            chosen = [one for one in found if selects(fields, one["metadata"]) and has_labels(labels, one)]
+            items, version = chosen, self.version
+        metadata = {"resourceVersion": str(version)}
+        if limit and len(items) > limit:
+            items, rest = items[:limit], items[limit:]
+            metadata["continue"] = f"{version}-{len(rest)}-{place.collection}"
+            self._pages[metadata["continue"]] = (rest, version)
+        return {"metadata": metadata, "items": items}
 
     async def _fail(self, call: Call) -> None:
         if self.hanging:
@@ -280,62 +375,103 @@ class MemoryServer:
         if error is not None:
             raise error
 
-    async def watch(self, path: str, version: int, silence: float) -> AsyncGenerator[tuple[str, Document], None]:
+    async def watch(
+        self, path: str, params: Mapping[str, str], silence: float, *, by: str = ""
+    ) -> AsyncGenerator[tuple[str, Document], None]:
         """Yield a bookmark when the watch is accepted, then the changes of a collection after a version.
 
-        Raises WatchSilent when the server has been hanging for ``silence`` seconds.
+        Raises WatchSilent when nothing has come for ``silence`` seconds, Gone when the version is forgotten.
         """
-        call = Call("WATCH", path, asyncio.get_running_loop().time())
+        loop = asyncio.get_running_loop()
+        call = Call("WATCH", path, loop.time(), by=by)
         self.calls.append(call)
-        place, queue = placed(path), Watch()
+        version, watch = int(params["resourceVersion"]), Watch(placed(path), params.get("fieldSelector", ""), by)
+        if version < self.compacted:
+            await self._fail(call)
+            raise refused(410, "Expired", f"too old resource version: {version} ({self.compacted})")
         for number, collection, kind, document in self._history:
-            if number > version and collection == place.collection:
-                queue.put_nowait((kind, document))
-        watcher = (place.collection, queue)
-        self._watchers.append(watcher)
+            if number > version and collection == watch.place.collection and watch.wants(document):
+                watch.lines.put_nowait((kind, document))
+        self.watches.append(watch)
+        timers = [loop.call_later(BOOKMARK_SECONDS, self._bookmark, watch)]
+        if "timeoutSeconds" in params:
+            timers.append(loop.call_later(float(params["timeoutSeconds"]), watch.lines.put_nowait, None))
         try:
             await self._fail(call)
             yield "BOOKMARK", {}
-            while (event := await self._next(queue, silence)) is not None:
-                if isinstance(event, CCMError):
-                    raise event
-                if place.namespace in {"", event[1]["metadata"].get("namespace")}:
-                    yield event
-                queue.task_done()
+            while (line := await self._next(watch, silence)) is not None:
+                if isinstance(line, CCMError):
+                    raise line
+                yield line
+                watch.lines.task_done()
         finally:
-            self._watchers.remove(watcher)
+            self.watches.remove(watch)
+            for timer in timers:
+                timer.cancel()
 
-    async def _next(self, queue: Watch, silence: float) -> tuple[str, Document] | CCMError | None:
+    def _bookmark(self, watch: Watch) -> None:
+        if watch in self.watches:
+            self._send(watch, ("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}}))
+            asyncio.get_running_loop().call_later(BOOKMARK_SECONDS, self._bookmark, watch)
+
+    async def _next(self, watch: Watch, silence: float) -> Line:
         while True:
             try:
                 async with asyncio.timeout(silence):
-                    return await queue.get()
+                    return await watch.lines.get()
             except TimeoutError:
-                if self.hanging:
-                    raise WatchSilent(f"watch silent for {silence:g} s") from None
+                raise WatchSilent(f"watch silent for {silence:g} s") from None
 
     def _tell(self, collection: str, kind: str, document: Document) -> None:
         self._history.append((self.version, collection, kind, document))
+        for callback in self.on_change:
+            callback(collection, kind, document)
         if self.lagging:
             self._untold.append((collection, kind, document))
-        elif not self.hanging:
+        else:
             self._deliver(collection, kind, document)
 
     def _deliver(self, collection: str, kind: str, document: Document) -> None:
-        for watched, queue in self._watchers:
-            if watched == collection:
-                queue.put_nowait((kind, document))
+        for watch in self.watches:
+            if watch.place.collection == collection and watch.wants(document):
+                self._send(watch, (kind, document))
+
+    def _send(self, watch: Watch, line: tuple[str, Document]) -> None:
+        """Have a line delivered after those that are on their way."""
+        if self.hanging or watch.silent:
+            return
+        lag = self.watch_lag(watch)
+        if not lag and not watch.told_until:
+            watch.lines.put_nowait(line)
+            return
+        loop = asyncio.get_running_loop()
+        watch.told_until = max(watch.told_until, loop.time() + lag)
+        loop.call_at(watch.told_until, self._arrive, watch, line)
+
+    @staticmethod
+    def _arrive(watch: Watch, line: tuple[str, Document]) -> None:
+        if not watch.silent:
+            watch.lines.put_nowait(line)
 
 
 class MemoryClient(ApiClient):
     """The product's client, with a server in memory in the place of the network."""
 
     def __init__(
-        self, server: MemoryServer, *, cluster: str, namespace: str = "", fence: WriteFence | None = None
+        self,
+        server: MemoryServer,
+        *,
+        cluster: str,
+        namespace: str = "",
+        fence: WriteFence | None = None,
+        name: str = "",
+        page_size: int = PAGE_SIZE,
     ) -> None:
+        """``name`` is what the server knows its requests by."""
         credentials = Credentials("memory", namespace, None, FixedToken(None))
-        super().__init__(credentials, cluster=cluster, fence=fence)
+        super().__init__(credentials, cluster=cluster, fence=fence, page_size=page_size)
         self.server = server
+        self.name = name
 
     async def _exchange(
         self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None, content_type: str
@@ -343,34 +479,25 @@ class MemoryClient(ApiClient):
         """Answer from memory."""
         body = None if data is None else msgspec.json.decode(data)
         body = Strategic(body) if content_type == STRATEGIC_PATCH and body is not None else body
-        answer = await self.server.serve(method, path, body)
-        key, selects, value = (params or {}).get("labelSelector", "").partition("=")
-        if selects:
-            items = [one for one in answer["items"] if (one["metadata"].get("labels") or {}).get(key) == value]
-            answer = {**answer, "items": items}
-        return msgspec.json.encode(answer)
+        return msgspec.json.encode(await self.server.serve(method, path, body, params, by=self.name))
 
     async def watch(
         self, resource: Resource[T], *, namespace: str | None = None, params: Mapping[str, str], silence: float
     ) -> AsyncGenerator[WatchEvent[T], None]:
         """Yield changes from memory."""
-        version = int(params["resourceVersion"])
-        async for kind, document in self.server.watch(resource.path(namespace), version, silence):
-            if kind == "BOOKMARK":
-                yield WatchEvent("BOOKMARK", None, "")
-                continue
-            at = document["metadata"]["resourceVersion"]
-            item = self._decode(resource, msgspec.Raw(msgspec.json.encode(document)))
-            if isinstance(item, Unread):
-                yield WatchEvent("DELETED" if kind == "DELETED" else "MODIFIED", None, at, item.key)
-                continue
-            match kind:
-                case "ADDED":
-                    yield WatchEvent("ADDED", item, at)
-                case "MODIFIED":
-                    yield WatchEvent("MODIFIED", item, at)
-                case _:
-                    yield WatchEvent("DELETED", item, at)
+        lines = self.server.watch(resource.path(namespace), params, silence, by=self.name)
+        async with aclosing(lines):
+            async for kind, document in lines:
+                yield self._change(resource, kind, document)
+
+    def _change(self, resource: Resource[T], kind: str, document: Document) -> WatchEvent[T]:
+        at = document["metadata"]["resourceVersion"] if document else ""
+        if kind == "BOOKMARK":
+            return WatchEvent("BOOKMARK", None, at)
+        item = self._decode(resource, msgspec.Raw(msgspec.json.encode(document)))
+        change: Literal["ADDED", "MODIFIED", "DELETED"]
+        change = "ADDED" if kind == "ADDED" else "DELETED" if kind == "DELETED" else "MODIFIED"
+        return WatchEvent(change, None, at, item.key) if isinstance(item, Unread) else WatchEvent(change, item, at)
 
 
 def placed(path: str) -> Place:
@@ -379,6 +506,17 @@ def placed(path: str) -> Place:
     assert found is not None, path
     prefix = found["core"] or found["group"]
     return Place(f"{prefix}/{found['plural']}", found["namespace"] or "", found["name"] or "", found["sub"] or "")
+
+
+def selects(fields: str, metadata: Document) -> bool:
+    """Return whether a field selector, for the name if for anything, takes an object."""
+    return not fields or fields == f"metadata.name={metadata['name']}"
+
+
+def has_labels(selector: str, document: Document) -> bool:
+    """Return whether a label selector, for one label if for any, takes an object."""
+    key, _, value = selector.partition("=")
+    return not selector or (document["metadata"].get("labels") or {}).get(key) == value
 
 
 def name_of(collection: Where) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -49,12 +50,14 @@ class Harvester(MemoryServer):
         super().__init__()
         self.served = served
 
-    async def serve(self, verb: str, path: str, body: Any) -> Document:
+    async def serve(
+        self, verb: str, path: str, body: Any, params: Mapping[str, str] | None = None, *, by: str = ""
+    ) -> Document:
         """Answer discovery and lists."""
         if "/namespaces/" in path:
             if not any(f"/{version}/" in path for version in self.served):
                 raise refused(404, "", "404 page not found")
-            return await super().serve(verb, path, body)
+            return await super().serve(verb, path, body, params, by=by)
         if path.startswith(GROUP):
             if path == GROUP and not self.served:
                 raise refused(404, "", "404 page not found")

@@ -35,7 +35,9 @@ class Harvester(MemoryServer):
         self.served = served
         self.discovery_fault: CCMError | None = None
 
-    async def serve(self, verb: str, path: str, body: Any) -> Document:
+    async def serve(
+        self, verb: str, path: str, body: Any, params: Mapping[str, str] | None = None, *, by: str = ""
+    ) -> Document:
         """Answer discovery, and 404 without a Status for versions that are not served."""
         if path.count("/") < 5:
             self.calls.append(Call(verb, path, asyncio.get_running_loop().time()))
@@ -45,7 +47,7 @@ class Harvester(MemoryServer):
         if not any(f"/{version}/" in path for version in self.served):
             self.calls.append(Call(verb, path, asyncio.get_running_loop().time()))
             raise refused(404, "", "404 page not found")
-        return await super().serve(verb, path, body)
+        return await super().serve(verb, path, body, params, by=by)
 
     def _discovery(self, path: str) -> Document:
         if path == GROUP:

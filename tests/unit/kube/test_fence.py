@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -42,10 +42,12 @@ CHANGES: dict[str, Callable[[ApiClient], Awaitable[Any]]] = {
 class ReviewingServer(MemoryServer):
     """It also says who callers are and that they may do anything."""
 
-    async def serve(self, verb: str, path: str, body: Any) -> Document:
+    async def serve(
+        self, verb: str, path: str, body: Any, params: Mapping[str, str] | None = None, *, by: str = ""
+    ) -> Document:
         """Answer one request."""
         if not path.endswith("reviews"):
-            return await super().serve(verb, path, body)
+            return await super().serve(verb, path, body, params, by=by)
         self.calls.append(Call(verb, path, asyncio.get_running_loop().time()))
         return {"status": {"authenticated": True, "user": {"username": "prometheus"}, "allowed": True}}
 
