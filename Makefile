@@ -55,6 +55,13 @@ unit: $(READY) ## the tests that need no server, with a fixed few examples
 mutants: $(READY) ## faults put into the program one by one: the unit tests must notice each of them
 	@$(BIN)/python -m tests.mutants
 
+SEEDS ?= 1000
+MINUTES ?= 600
+
+.PHONY: soak
+soak: $(READY) ## the whole program in memory, in SEEDS schedules, or for MINUTES; SEED=n tells all of one
+	@$(BIN)/python -m tests.simulation.soak $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --minutes $(MINUTES) --first $(or $(FIRST),0))
+
 .PHONY: test
 test: check tools ## all checks and all tests, with many examples and on real API servers
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --thorough

@@ -12,6 +12,7 @@ import asyncio
 import copy
 import itertools
 import re
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -99,8 +100,10 @@ class Watch:
     fields: str
     by: str
     lines: asyncio.Queue[Line] = field(default_factory=asyncio.Queue)
+    under_way: deque[tuple[str, Document]] = field(default_factory=deque)
+    """What was said and has not arrived, in order."""
     told_until: float = 0.0
-    """Loop time at which the last line that is on its way arrives."""
+    """Loop time at which the last of that arrives."""
     silent: bool = False
     """Whether the connection is dead without either side being told."""
 
@@ -138,6 +141,10 @@ class MemoryServer:
         """Changes up to this version are forgotten: no watch can go on from before it."""
         self.on_change: list[Callable[[str, str, Document], None]] = []
         """Called at once with collection, kind and object of every change."""
+        self.on_sent: Callable[[Call], None] = lambda _call: None
+        """Called with every request as it is sent."""
+        self.on_arrived: Callable[[Call], None] = lambda _call: None
+        """Called with every request just before it is carried out."""
         self.hanging = False
         """Whether no request is answered at all, and watches say nothing."""
         self.lagging = False
@@ -148,7 +155,7 @@ class MemoryServer:
         self.deaf_to: Callable[[Call], bool] = lambda _call: False
         """Patches and replacements that are answered as if they had worked, with what was there before."""
         self.answers: dict[str, Document] = {}
-        """Answers to GETs of subresources, by path."""
+        """Answers to GETs of subresources, and of what is no object, by path."""
         self.version = 100
         self._prompt = frozenset(prompt)
         self._uids = (f"{uids}-{number}" for number in itertools.count(1))
@@ -300,7 +307,9 @@ class MemoryServer:
         """Answer one request. Raises what a client would."""
         call = Call(verb, path, asyncio.get_running_loop().time(), body, by)
         self.calls.append(call)
+        self.on_sent(call)
         await self._fail(call)
+        self.on_arrived(call)
         answer = self._carry_out(call, params or {})
         if back := self.way_back(call):
             await asyncio.sleep(back)
@@ -309,9 +318,11 @@ class MemoryServer:
         return answer
 
     def _carry_out(self, call: Call, params: Mapping[str, str]) -> Document:
+        if call.verb == "GET" and call.path in self.answers:
+            return self.answers[call.path]
         place, body = placed(call.path), call.body
         if call.verb == "GET":
-            return self._read(place, call.path, params)
+            return self._read(place, params)
         if call.verb == "POST":
             return self.create(place.collection, merged(body, {"metadata": {"namespace": place.namespace or None}}))
         if call.verb == "DELETE":
@@ -334,11 +345,9 @@ class MemoryServer:
         part = {key: value for key, value in body.items() if key not in kept}
         return Strategic(part) if isinstance(body, Strategic) else part
 
-    def _read(self, place: Place, path: str, params: Mapping[str, str]) -> Document:
+    def _read(self, place: Place, params: Mapping[str, str]) -> Document:
         if place.subresource:
-            if path not in self.answers:
-                raise refused(409, "Conflict", "VMI does not have guest agent connected")
-            return self.answers[path]
+            raise refused(409, "Conflict", "VMI does not have guest agent connected")
         if place.name:
             return self.get(place.collection, place.key)
         return self._page(place, params)
@@ -446,10 +455,12 @@ class MemoryServer:
             return
         loop = asyncio.get_running_loop()
         watch.told_until = max(watch.told_until, loop.time() + lag)
-        loop.call_at(watch.told_until, self._arrive, watch, line)
+        watch.under_way.append(line)
+        loop.call_at(watch.told_until, self._arrive, watch)
 
     @staticmethod
-    def _arrive(watch: Watch, line: tuple[str, Document]) -> None:
+    def _arrive(watch: Watch) -> None:
+        line = watch.under_way.popleft()
         if not watch.silent:
             watch.lines.put_nowait(line)
 

@@ -1,0 +1,255 @@
+"""Harvester's controllers on a server in memory: the emulator's own code, taken from write to write by hand.
+
+Their rules are coroutines that wait for nothing but their writes. Here each write is a step of its own, at a time of
+the schedule: after the turn in Harvester's limit and the way to the server, on objects that are as old as its caches.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from devenv.harvester.emulator import EVERYBODY, REAL_BURST, REAL_QPS, WORKERS
+from devenv.harvester.ippools import FINALIZER as POOL_FINALIZER
+from devenv.harvester.ippools import PoolController
+from devenv.harvester.loadbalancers import LoadBalancerController
+from devenv.harvester.pools import counted
+from devenv.harvester.problems import Problem, Then
+from devenv.harvester.queue import Retry, TokenBucket, retry_seconds
+from devenv.harvester.records import LOAD_BALANCERS, POOLS, Records, with_condition
+from devenv.watch import key_of
+from harvester_ccm.errors import CCMError
+from harvester_ccm.model.meta import Resource
+from tests.simulation.loop import SeededLoop
+from tests.worlds.memory_server import Document, MemoryServer, name_of
+from tests.worlds.offline import offline_client
+
+CACHE_LAGS: Final = (0.01, 0.01, 0.3)
+"""Longest time in seconds until a change is in Harvester's own caches: one of these in a schedule."""
+WRITE_SECONDS: Final = (0.005, 0.05)
+LEASED: Final = "10.8.0."
+"""First part of the addresses that the host network's DHCP server leases."""
+
+
+@dataclass
+class _Write:
+    """What a rule waits for: an object to be written back."""
+
+    resource: Resource[Document]
+    document: Document
+
+    def __await__(self) -> Generator[_Write, Document, Document]:
+        return (yield self)
+
+
+class _Cache(Records):
+    """A collection as old as its last event; writes are steps."""
+
+    def __init__(self, resource: Resource[Document]) -> None:
+        super().__init__(offline_client("harvester"), resource, bucket=TokenBucket(None, 1))
+
+    async def put(self, document: Document) -> Document:
+        """Write a whole object back."""
+        return await _Write(self.resource, document)
+
+    def take(self, kind: str, document: Document) -> None:
+        """Take in an event."""
+        if kind == "DELETED":
+            self._remove(key_of(document))
+        else:
+            self._store(document)
+
+    def refill(self, documents: list[Document]) -> None:
+        """Begin anew with these."""
+        self._objects = {key_of(one): one for one in documents}
+
+
+class _NoBackends:
+    """VM load balancers whose traffic is nobody's concern here: Harvester announces their address at once."""
+
+    async def ensure(self, balancer: Document, status: Document) -> None:
+        """Fill in the status. Raises Problem."""
+        address = status["allocatedAddress"].get("ip", "")
+        if not address:
+            raise Problem("service is waiting for external IP", Then.SECOND)
+        number = sum(map(ord, balancer["metadata"]["name"])) % 250 + 1
+        status["address"] = f"{LEASED}{number}" if address == "0.0.0.0" else address
+
+    async def blank(self, balancer: Document) -> None:
+        """Nothing is announced beyond the status."""
+
+    def forget(self, key: str) -> None:
+        """Nothing runs."""
+
+
+@dataclass
+class _Limit:
+    """Harvester's limit of writes."""
+
+    whole_at: float = float("-inf")
+
+    def turn(self, now: float) -> float:
+        """Take a turn and return the time of it."""
+        self.whole_at = max(self.whole_at, now - REAL_BURST / REAL_QPS) + 1 / REAL_QPS
+        return max(self.whole_at, now)
+
+
+@dataclass
+class _Queue:
+    """Keys to work on, with client-go's rules."""
+
+    reconcile: Callable[[str], Coroutine[_Write, Document, float | None]]
+    due: deque[str] = field(default_factory=deque)
+    dirty: set[str] = field(default_factory=set)
+    busy: dict[str, Coroutine[_Write, Document, float | None]] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+
+    def add(self, key: str) -> None:
+        """Make a key due."""
+        if key not in self.dirty:
+            self.dirty.add(key)
+            if key not in self.busy:
+                self.due.append(key)
+
+
+class HarvesterControllers:
+    """The load-balancer and the pool controller."""
+
+    def __init__(self, server: MemoryServer, loop: SeededLoop, seed: str, now: Callable[[], str]) -> None:
+        self._server = server
+        self._loop = loop
+        self._dice = random.Random(f"{seed} harvester")
+        self._limit = _Limit()
+        self._lag = self._dice.choice(CACHE_LAGS)
+        self._run = 0
+        self._told_until = 0.0
+        self._under_way: deque[tuple[str, str, Document]] = deque()
+        self.running = True
+        """Whether the controllers run."""
+        self.let_go: set[str] = set()
+        """Load balancers whose own booking the controller has released, as the real one does on a stale cache."""
+        self._caches = {name_of(one): _Cache(one) for one in (LOAD_BALANCERS, POOLS)}
+        balancers, pools = self._caches.values()
+        lb_rules = LoadBalancerController(balancers, pools, _NoBackends(), now=now)
+        self._queues = {
+            name_of(LOAD_BALANCERS): _Queue(lb_rules.reconcile),
+            name_of(POOLS): _Queue(PoolController(pools, balancers, now=now).reconcile),
+        }
+        server.on_change.append(self._changed)
+
+    def stop(self) -> None:
+        """End the controllers in the middle of what they do."""
+        self.running = False
+        self._run += 1
+        self._under_way.clear()
+        for queue in self._queues.values():
+            for attempt in queue.busy.values():
+                attempt.close()
+            queue.busy.clear()
+            queue.due.clear()
+            queue.dirty.clear()
+            queue.failures.clear()
+
+    def start(self) -> None:
+        """Start them anew: everything is listed and looked at."""
+        if self.running:
+            return
+        self.running = True
+        for name, cache in self._caches.items():
+            cache.refill(list(self._server.of(name).values()))
+            for key in self._server.of(name):
+                self._queues[name].add(key)
+        self._go_on()
+
+    def _changed(self, collection: str, kind: str, document: Document) -> None:
+        if collection in self._caches and self.running:
+            self._told_until = max(self._told_until, self._loop.time() + self._dice.uniform(0.001, self._lag))
+            self._under_way.append((collection, kind, document))
+            self._loop.call_at(self._told_until, self._see, self._run)
+
+    def _see(self, run: int) -> None:
+        if run == self._run and self.running:
+            collection, kind, document = self._under_way.popleft()
+            self._caches[collection].take(kind, document)
+            self._queues[collection].add(key_of(document))
+            self._go_on()
+
+    def _go_on(self) -> None:
+        for queue in self._queues.values():
+            while queue.due and len(queue.busy) < WORKERS:
+                key = queue.due.popleft()
+                queue.dirty.discard(key)
+                queue.busy[key] = queue.reconcile(key)
+                self._step(queue, key, None)
+
+    def _step(self, queue: _Queue, key: str, answer: Document | CCMError | None) -> None:
+        """Let an attempt go on to its next write."""
+        attempt = queue.busy[key]
+        try:
+            write = attempt.throw(answer) if isinstance(answer, CCMError) else attempt.send(answer)  # type: ignore[arg-type]
+        except StopIteration as end:
+            queue.failures.pop(key, None)
+            self._ended(queue, key, end.value)
+        except (Retry, CCMError):
+            queue.failures[key] = queue.failures.get(key, 0) + 1
+            self._ended(queue, key, retry_seconds(queue.failures[key]))
+        else:
+            at = self._limit.turn(self._loop.time()) + self._dice.uniform(*WRITE_SECONDS)
+            self._loop.call_at(at, self._write, self._run, queue, key, write)
+
+    def _write(self, run: int, queue: _Queue, key: str, write: _Write) -> None:
+        if run != self._run:
+            return
+        answer: Document | CCMError
+        self._note_release(write)
+        try:
+            answer = self._server.replace(write.resource, key_of(write.document), write.document)
+        except CCMError as error:
+            answer = error
+        self._loop.call_later(self._dice.uniform(*WRITE_SECONDS), self._answer, run, queue, key, answer)
+
+    def _note_release(self, write: _Write) -> None:
+        """Note whose booking is dropped although nobody deletes it."""
+        if write.resource is not POOLS:
+            return
+        stored = self._server.of(POOLS).get(key_of(write.document)) or {}
+        before = (stored.get("status") or {}).get("allocated") or {}
+        after = write.document["status"].get("allocated") or {}
+        for owner in set(before.values()) - set(after.values()):
+            balancer = self._server.of(LOAD_BALANCERS).get(owner)
+            if balancer is not None and not balancer["metadata"].get("deletionTimestamp"):
+                self.let_go.add(owner)
+
+    def _answer(self, run: int, queue: _Queue, key: str, answer: Document | CCMError) -> None:
+        if run == self._run:
+            self._step(queue, key, answer)
+            self._go_on()
+
+    def _ended(self, queue: _Queue, key: str, pause: float | None) -> None:
+        del queue.busy[key]
+        if key in queue.dirty:
+            queue.due.append(key)
+        elif pause is not None:
+            self._loop.call_later(pause, self._again, self._run, queue, key)
+
+    def _again(self, run: int, queue: _Queue, key: str) -> None:
+        if run == self._run and self.running:
+            queue.add(key)
+            self._go_on()
+
+
+def pool_document(name: str, first: str, last: str, subnet: str = "10.0.0.0/24") -> Document:
+    """Return a pool that serves everybody, ready to be used."""
+    entry = {"subnet": subnet, "rangeStart": first, "rangeEnd": last}
+    document: dict[str, Any] = {
+        "apiVersion": POOLS.api_version,
+        "kind": POOLS.kind,
+        "metadata": {"name": name, "finalizers": [POOL_FINALIZER]},
+        "spec": {"ranges": [entry], "selector": EVERYBODY},
+    }
+    document = counted(document)
+    status = with_condition(document["status"], ready=True, message="", now="2026-11-21T08:00:00Z")
+    return {**document, "status": status}

@@ -1,0 +1,92 @@
+"""The way between the program and an API server, and what goes wrong on it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from harvester_ccm.errors import CCMError, Unreachable
+from tests.worlds.memory_server import Call, MemoryServer, Watch, page, refused
+
+SECONDS: Final = (0.001, 0.02)
+"""What one way usually takes."""
+SLOW: Final = (0.2, 6.0)
+"""What it takes in bad weather."""
+GIVEN_UP: Final = 9.9
+"""Seconds after which a request whose answer is lost is given up."""
+
+ERRORS: Final[Mapping[str, Callable[[], CCMError]]] = {
+    "404 pages": page,
+    "500s": lambda: refused(500, "InternalError", "etcdserver: leader changed"),
+    "503s": lambda: refused(503, "ServiceUnavailable", "apiserver is shutting down"),
+    "429s": lambda: refused(429, "TooManyRequests", "please try again later"),
+    "409s": lambda: refused(409, "Conflict", "the object has been modified"),
+    "403s": lambda: refused(403, "Forbidden", "the cluster role is being written anew"),
+    "connections refused": lambda: Unreachable("connection refused"),
+}
+"""What requests are answered with, without being carried out."""
+
+
+@dataclass(frozen=True)
+class Weather:
+    """A fault that lasts for a while."""
+
+    kind: str
+    """One of ERRORS, or ``lost answers``, ``slow``, ``late events``."""
+    until: float
+    share: float
+    """Of the requests that it befalls."""
+    of: str = ""
+    """``reads`` or ``writes``; empty for both."""
+    by: str = ""
+    """The process that it befalls; empty for all."""
+
+    def befalls(self, call: Call, dice: random.Random) -> bool:
+        """Return whether it befalls a request."""
+        if self.by not in {"", call.by} or (self.of and (self.of == "writes") is not call.is_write):
+            return False
+        return dice.random() < self.share
+
+
+class Network:
+    """All that goes to one server."""
+
+    def __init__(self, server: MemoryServer, now: Callable[[], float], seed: str) -> None:
+        self._dice = random.Random(f"{seed} network")
+        self._now = now
+        self.weather: list[Weather] = []
+        server.fault = self._fault
+        server.lost = self._lost
+        server.delay = server.way_back = self._seconds
+        server.watch_lag = self._lag
+
+    def clear(self) -> None:
+        """End all faults."""
+        self.weather.clear()
+
+    def _present(self, *kinds: str) -> list[Weather]:
+        if not self.weather:
+            return []
+        self.weather = [one for one in self.weather if one.until > self._now()]
+        return [one for one in self.weather if one.kind in kinds]
+
+    def _fault(self, call: Call) -> CCMError | None:
+        for one in self._present(*ERRORS):
+            if one.befalls(call, self._dice):
+                return ERRORS[one.kind]()
+        return None
+
+    def _lost(self, call: Call) -> CCMError | None:
+        if any(one.befalls(call, self._dice) for one in self._present("lost answers")):
+            return Unreachable("connection broken")
+        return None
+
+    def _seconds(self, call: Call) -> float:
+        slow = any(one.befalls(call, self._dice) for one in self._present("slow"))
+        return self._dice.uniform(*(SLOW if slow else SECONDS))
+
+    def _lag(self, watch: Watch) -> float:
+        late = any(one.by in {"", watch.by} for one in self._present("late events"))
+        return self._dice.uniform(*(SLOW if late else SECONDS))

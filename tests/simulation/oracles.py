@@ -1,0 +1,284 @@
+"""What must never be, looked at after every step, and what has to be in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from devenv.announcement import is_ignored, wanted_addresses
+from harvester_ccm.names import (
+    IP_POOL,
+    IPAM,
+    LB_CONTROLLER_FINALIZER,
+    LB_SERVICE_NAME,
+    PRIMARY_SERVICE,
+    SERVICE_FINALIZER,
+    WORKLOAD_TYPE,
+)
+from tests.simulation.world import EVENTS, LEASE, World
+from tests.worlds.memory_server import Call, Document, placed
+
+BALANCERS: Final = "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
+GRACE: Final = 400.0
+"""Seconds in which the program has to let go of an address that somebody else took away."""
+AFTER_HALT: Final = 0.01
+"""Seconds after a suspension in which a write may leave that was on its way into the network before it."""
+
+
+def shown(service: Document) -> tuple[str, ...]:
+    """Return the addresses that a Service shows."""
+    ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    return tuple(entry["ip"] for entry in ingress if entry.get("ip"))
+
+
+def given(balancer: Document) -> str:
+    """Return the address that a load balancer has got."""
+    return str(((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ip") or "")
+
+
+def name_of(document: Document) -> str:
+    """Return the name of an object."""
+    return str(document["metadata"]["name"])
+
+
+def annotation(document: Document, key: str) -> str:
+    """Return an annotation; empty for none."""
+    return str((document["metadata"].get("annotations") or {}).get(key) or "").strip()
+
+
+def made_for(balancer: Document) -> str:
+    """Return the name of the Service that a load balancer is labelled for."""
+    return str((balancer["metadata"].get("labels") or {}).get(LB_SERVICE_NAME, ""))
+
+
+class Oracles:
+    """Watches over a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._dirty = False
+        self._changes = 0
+        self._unheld: dict[tuple[str, str], float] = {}
+        """Since when an address is announced for a Service although no load balancer holds it."""
+        self.noted: list[str] = []
+        """Changes of addresses, for people."""
+        self._given: dict[str, str] = {}
+        self.states: set[int] = set()
+        """Different states that the world was in."""
+        for server in world.servers.values():
+            server.on_change.append(self._changed)
+            server.on_sent = self._sent
+        world.harvester.on_arrived = self._arrived
+        world.loop.after_step = self._look
+
+    def _changed(self, collection: str, kind: str, document: Document) -> None:
+        self._dirty = True
+        if collection == BALANCERS:
+            before, now = self._given.get(name_of(document), "none"), given(document) or "no address"
+            leaving = ", deleting" if document["metadata"].get("deletionTimestamp") else ""
+            now = "gone" if kind == "DELETED" else now + leaving
+            if now != before:
+                self.noted.append(f"{self._world.loop.time():9.3f} Harvester: {name_of(document)}: {before} -> {now}")
+            self._given[name_of(document)] = now
+
+    def _say(self, text: str) -> None:
+        self._world.wrong.append(text)
+
+    # With every request.
+
+    def _sent(self, call: Call) -> None:
+        """No write without the Lease."""
+        if not call.is_write or call.path.startswith(LEASE) or EVENTS in call.path:
+            return
+        lease = self._world.guest.of("coordination.k8s.io/v1/leases").get("kube-system/cloud-controller-manager")
+        holder = ((lease or {}).get("spec") or {}).get("holderIdentity") or "nobody"
+        process = self._world.processes[call.by.partition(".")[0]]
+        if not holder.endswith(f"_{call.by}") and call.at - process.resumed_at > AFTER_HALT:
+            self._say(f"{call.by} sends {call.verb} {call.path} while {holder} holds the Lease")
+
+    def _arrived(self, call: Call) -> None:
+        """No load balancer in use is deleted."""
+        if call.verb != "DELETE" or "/loadbalancers/" not in call.path:
+            return
+        balancer = self._world.harvester.of(placed(call.path).collection).get(placed(call.path).key)
+        uid = ((call.body or {}).get("preconditions") or {}).get("uid")
+        if balancer is None or balancer["metadata"]["uid"] != uid:
+            return
+        address, name = given(balancer), balancer["metadata"]["name"]
+        for service in self._world.services():
+            told = balancer["spec"].get("workloadType") == "cluster" and not is_ignored(service)
+            if told and address and address in wanted_addresses(service):
+                self._say(
+                    f"{call.by} deletes {name} before kube-vip is told to let go of {address} of {name_of(service)}"
+                )
+            if self._serves(balancer, service):
+                self._say(f"{call.by} deletes {name}, which {service['metadata']['name']} asks for")
+
+    def _serves(self, balancer: Document, service: Document) -> bool:
+        """Return whether a Service asks for just this load balancer."""
+        if made_for(balancer) != service["metadata"]["name"] or not wants_one(service):
+            return False
+        if annotation(service, PRIMARY_SERVICE) or service["metadata"].get("deletionTimestamp"):
+            return False
+        asked = annotation(service, WORKLOAD_TYPE)
+        same_kind = asked not in {"vm", "cluster"} or asked == balancer["spec"].get("workloadType")
+        others = [one for one in self._world.balancers() if made_for(one) == made_for(balancer) and one is not balancer]
+        of_this = annotation(balancer, "cloudprovider.harvesterhci.io/service-uid") == service["metadata"]["uid"]
+        return same_kind and not others and of_this and bool(given(balancer))
+
+    # After every step.
+
+    def _look(self) -> None:
+        world = self._world
+        if not self._dirty and self._changes == len(world.kube_vip.changes):
+            return
+        self._dirty, self._changes = False, len(world.kube_vip.changes)
+        self.states.add(hash(self._state()))
+        self._held_once()
+        self._announced_is_held()
+
+    def _held_once(self) -> None:
+        seen: dict[str, str] = {}
+        for balancer in self._world.balancers():
+            address, name = given(balancer), balancer["metadata"]["name"]
+            if not address or address == "0.0.0.0":
+                continue
+            if address in seen and not self._world.controllers.let_go:
+                self._say(f"{address} is held by {seen[address]} and {name}")
+            seen[address] = name
+
+    def _announced_is_held(self) -> None:
+        now = self._world.loop.time()
+        held = {given(one) for one in self._world.balancers()}
+        announced = self._world.kube_vip.announced()
+        loose = {(address, key) for address, keys in announced.items() if address not in held for key in keys}
+        for one in loose:
+            self._unheld.setdefault(one, now)
+        for one in [one for one in self._unheld if one not in loose]:
+            del self._unheld[one]
+
+    def unheld(self, seconds: float) -> list[str]:
+        """Return what has been announced for so long although nobody holds it."""
+        now = self._world.loop.time()
+        return [
+            f"{address} is announced for {key}, and no load balancer holds it"
+            for (address, key), since in self._unheld.items()
+            if now - since >= seconds
+        ]
+
+    def _state(self) -> tuple[object, ...]:
+        """Return what the world is like, without numbers that differ in any case."""
+        world = self._world
+        addresses: dict[str, int] = {}
+
+        def short(address: str) -> int:
+            return addresses.setdefault(address, len(addresses)) if address else -1
+
+        services = tuple(self._of_service(one, short) for one in sorted(world.services(), key=name_of))
+        balancers = tuple(self._of_balancer(one, short) for one in sorted(world.balancers(), key=name_of))
+        up = tuple(sorted((key, tuple(map(short, one.addresses))) for key, one in world.kube_vip.up.items()))
+        booked = tuple(sorted((short(address), owner) for address, owner in world.booked().items()))
+        running = tuple(bool(one.running) for one in world.processes.values())
+        return services, balancers, up, booked, running, world.controllers.running
+
+    @staticmethod
+    def _of_service(service: Document, short: Callable[[str], int]) -> tuple[object, ...]:
+        meta, spec = service["metadata"], service["spec"]
+        annotations = (meta.get("annotations") or {}).items()
+        said = sorted((key, short(value) if value.startswith("10.") else value) for key, value in annotations)
+        ports = tuple(port["port"] for port in spec["ports"])
+        held, leaving = tuple(meta.get("finalizers") or ()), bool(meta.get("deletionTimestamp"))
+        return meta["name"], spec["type"], leaving, tuple(said), held, tuple(map(short, shown(service))), ports
+
+    @staticmethod
+    def _of_balancer(balancer: Document, short: Callable[[str], int]) -> tuple[object, ...]:
+        meta, spec = balancer["metadata"], balancer["spec"]
+        held, leaving = bool(meta.get("finalizers")), bool(meta.get("deletionTimestamp"))
+        addresses = short(given(balancer)), short(spec.get("address", ""))
+        return meta["name"], spec.get("workloadType"), leaving, held, addresses, spec.get("ipPool")
+
+    # In the end.
+
+    def differences(self) -> list[str]:
+        """Return what is not as the Services ask for."""
+        world = self._world
+        found = [*([] if world.leader() else ["nobody works"]), *self.unheld(0.0)]
+        by_name = {one["metadata"]["name"]: one for one in world.services()}
+        for service in by_name.values():
+            own = [one for one in world.balancers() if made_for(one) == service["metadata"]["name"]]
+            found += self._wrong_about(service, own, by_name)
+        for one in world.balancers():
+            if made_for(one) not in by_name:
+                found.append(f"{one['metadata']['name']} has no Service")
+        held = {given(one): one["metadata"]["name"] for one in world.balancers() if given(one)}
+        for address, owner in world.booked().items():
+            if not world.controllers.let_go and held.get(address) != owner:
+                found.append(f"{address} is booked for {owner}, which does not have it")
+        return found
+
+    def _wrong_about(self, service: Document, own: list[Document], services: dict[str, Document]) -> list[str]:
+        meta, name = service["metadata"], service["metadata"]["name"]
+        users = [
+            one["metadata"]["name"]
+            for one in services.values()
+            if annotation(one, PRIMARY_SERVICE) == f"shop/{name}" and one is not service and shown(one)
+        ]
+        if not wants_one(service) or meta.get("deletionTimestamp"):
+            if users:
+                return []
+            clean = not own and not shown(service) and SERVICE_FINALIZER not in (meta.get("finalizers") or ())
+            clean = clean and not meta.get("deletionTimestamp")
+            return [] if clean else [f"{name} is not cleaned up"]
+        primary = annotation(service, PRIMARY_SERVICE).removeprefix("shop/")
+        if primary:
+            return self._wrong_about_secondary(service, own, services.get(primary))
+        if annotation(service, IPAM) not in {"", "pool"}:
+            return [] if len(own) <= 1 and (own or not shown(service)) else [f"{name} shows what it does not have"]
+        if len(own) != 1:
+            return [f"{name} has {len(own)} load balancers"]
+        return self._wrong_with(service, own[0])
+
+    def _wrong_about_secondary(self, service: Document, own: list[Document], primary: Document | None) -> list[str]:
+        name, theirs = service["metadata"]["name"], shown(primary) if primary is not None else ()
+        if primary is service:
+            return []
+        sound = primary is not None and wants_one(primary) and not annotation(primary, PRIMARY_SERVICE)
+        if own:
+            return (
+                [f"{name} shares {shown(service)} and has a load balancer"]
+                if sound and shown(service) == theirs
+                else []
+            )
+        if shown(service) and shown(service) != theirs and primary is not None and wants_one(primary):
+            return [f"{name} shows {shown(service)} and its primary {theirs}"]
+        ports = {port["port"] for port in service["spec"]["ports"]}
+        if not sound or primary is None or not theirs or shown(service):
+            return []
+        others = [one for one in self._world.services() if shown(one) == theirs and one is not service]
+        taken = {port["port"] for one in (*others, primary) for port in one["spec"]["ports"]}
+        return [] if ports & taken or annotation(primary, WORKLOAD_TYPE) else [f"{name} does not share {theirs}"]
+
+    def _wrong_with(self, service: Document, balancer: Document) -> list[str]:
+        world, name, address = self._world, service["metadata"]["name"], given(balancer)
+        found = []
+        asked, kind = annotation(service, WORKLOAD_TYPE), balancer["spec"].get("workloadType")
+        if asked in {"vm", "cluster"} and asked != kind:
+            found.append(f"{name} asks for {asked} and has {kind}")
+        if shown(service) != ((address,) if address else ()):
+            found.append(f"{name} shows {shown(service)} and has {address or 'no address'}")
+        if LB_CONTROLLER_FINALIZER not in (balancer["metadata"].get("finalizers") or ()):
+            found.append(f"{balancer['metadata']['name']} is not looked at by Harvester")
+        free = len(world.booked()) < world.addresses and not world.controllers.let_go
+        if not address and free and annotation(service, IP_POOL) != "no-such-pool":
+            found.append(f"{name} has no address, and there are free ones")
+        up = service["metadata"]["name"] in {
+            key.partition("/")[2] for key in world.kube_vip.announced().get(address, ())
+        }
+        if address and up is not (kind == "cluster"):
+            found.append(f"{address} of {name}, {kind}, is {'' if up else 'not '}announced by kube-vip")
+        return found
+
+
+def wants_one(service: Document) -> bool:
+    """Return whether a Service asks for a load balancer."""
+    return bool(service["spec"]["type"] == "LoadBalancer")

@@ -1,0 +1,142 @@
+"""One process of the program: started, killed at any await, stopped, halted, and started anew when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from typing import Final
+
+from harvester_ccm.app import Application
+from harvester_ccm.errors import Unreachable
+from harvester_ccm.flags import build_settings, parse_command_line
+from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.telemetry.metrics import Telemetry
+from tests.simulation.loop import PROCESS, SeededLoop
+from tests.worlds.builders import CLUSTER
+from tests.worlds.memory_server import MemoryClient, MemoryServer
+
+PATIENCE: Final = 10.0
+"""Seconds for one request."""
+RESTART_SECONDS: Final = 2.0
+"""After which the kubelet starts a process that has ended."""
+PAGE_SIZE: Final = 2
+
+
+class _Client(MemoryClient):
+    """The client of a process, which ends with it."""
+
+    def __init__(self, server: MemoryServer, *, cluster: str, namespace: str, fence: WriteFence, name: str) -> None:
+        super().__init__(server, cluster=cluster, namespace=namespace, fence=fence, name=name, page_size=PAGE_SIZE)
+        self.is_dead = False
+
+    async def _exchange(
+        self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None, content_type: str
+    ) -> bytes:
+        if self.is_dead:
+            raise Unreachable("this process is dead")
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await super()._exchange(method, path, params=params, data=data, content_type=content_type)
+        except TimeoutError as error:
+            raise Unreachable(f"no answer within {PATIENCE:g} s ({method} {path})") from error
+
+
+class Process:
+    """A place where the program runs."""
+
+    def __init__(
+        self,
+        name: str,
+        loop: SeededLoop,
+        guest: MemoryServer,
+        harvester: MemoryServer,
+        flags: tuple[str, ...],
+        failed: Callable[[str], None],
+    ) -> None:
+        """``failed`` is told of an end that there must never be."""
+        self.name = name
+        self.guest = guest
+        self._loop = loop
+        self._harvester = harvester
+        self._flags = flags
+        self._failed = failed
+        self._run = 0
+        self._task: asyncio.Task[None] | None = None
+        self._clients: list[_Client] = []
+        self._starting: asyncio.TimerHandle | None = None
+        self.resumed_at = float("-inf")
+        """Loop time at which it last went on after a halt."""
+
+    @property
+    def running(self) -> str:
+        """Name of the present run; empty while nothing runs."""
+        return f"{self.name}.{self._run}" if self._task is not None else ""
+
+    @property
+    def identity_end(self) -> str:
+        """What the identity of the present run ends with."""
+        return self.running
+
+    def start(self) -> None:
+        """Start the program, unless it runs."""
+        if self._starting is not None:
+            self._starting.cancel()
+            self._starting = None
+        if self._task is not None:
+            return
+        self._run += 1
+        context = copy_context()
+        name = f"{self.name}.{self._run}"
+        context.run(PROCESS.set, name)
+        self._task = self._loop.create_task(self._live(name), context=context)
+        self._task.add_done_callback(self._ended, context=copy_context())
+
+    def kill(self) -> None:
+        """End it as SIGKILL does: what it has sent goes on, and nothing more is sent."""
+        self.go_on()
+        for client in self._clients:
+            client.is_dead = True
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+
+    def stop(self) -> None:
+        """End it as SIGTERM does."""
+        handler = self._loop.signal_handlers.get((self.running, signal.SIGTERM))
+        if handler is not None:
+            handler()
+
+    def halt(self) -> None:
+        """Suspend it."""
+        if self.running:
+            self._loop.halt(self.running)
+
+    def go_on(self) -> None:
+        """End a suspension."""
+        if self.running:
+            self.resumed_at = self._loop.time()
+            self._loop.go_on(self.running)
+
+    async def _live(self, name: str) -> None:
+        fence = WriteFence(shut=True)
+        self._clients = [
+            _Client(self.guest, cluster="guest", namespace="", fence=fence, name=name),
+            _Client(self._harvester, cluster="harvester", namespace=CLUSTER.namespace, fence=fence, name=name),
+        ]
+        guest, harvester = self._clients
+        settings = build_settings(parse_command_line(self._flags), {})
+        application = Application(
+            settings, guest, harvester, fence=fence, reloaders=(), telemetry=Telemetry("simulated")
+        )
+        await application.run()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(f"the program {self.name} broke: {error!r}")
+        if task is self._task:
+            for client in self._clients:
+                client.is_dead = True
+            self._task = None
+            self._starting = self._loop.call_later(RESTART_SECONDS, self.start)

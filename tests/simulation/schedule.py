@@ -1,0 +1,190 @@
+"""One schedule: a story played in a world of its own, from the first step to rest and to the end of everything."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import traceback
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+
+from harvester_ccm.kube.informer import SILENCE
+from tests.simulation.clocks import of_schedule
+from tests.simulation.loop import SeededLoop, Stuck
+from tests.simulation.oracles import Oracles
+from tests.simulation.stagehand import Stagehand
+from tests.simulation.story import Story
+from tests.simulation.world import World
+
+SETTLED_WITHIN: Final = 2400.0
+"""Seconds after the last fault within which all has to be as it is asked for."""
+QUIET: Final = 700.0
+"""Seconds for which nothing may be written then."""
+LOOK_SECONDS: Final = 5.0
+START: Final = 15.0
+"""Seconds in which the program starts before the story does."""
+
+
+class Wrong(Exception):
+    """Raised when an oracle speaks."""
+
+
+@dataclass
+class Result:
+    """What came of a schedule."""
+
+    story: Story
+    wrong: str = ""
+    """What the first oracle said; empty when all was well."""
+    digest: str = ""
+    """Hash of all requests."""
+    states: set[int] = field(default_factory=set)
+    steps: int = 0
+    trace: list[str] = field(default_factory=list)
+    """What happened, for people."""
+
+
+class Schedule:
+    """A story, its world and its oracles."""
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self._loop = SeededLoop(story.seed)
+        self._acts: list[str] = []
+        self._logs: list[str] = []
+
+    def run(self, *, tell: bool = False) -> Result:
+        """Play it; ``tell`` keeps what the program logs."""
+        result, loop = Result(self._story), self._loop
+        with of_schedule(loop, self._story.seed), self._logging(tell=tell), _without_collector():
+            asyncio.set_event_loop(loop)
+            self._world = World(loop, self._story.seed, pool=self._story.pool)
+            self._oracles = Oracles(self._world)
+            loop.set_exception_handler(self._unhandled)
+            try:
+                loop.run_until_complete(self._play())
+            except (Wrong, Stuck) as error:
+                result.wrong = str(error)
+            finally:
+                self._end()
+        result.digest, result.states, result.steps = self._world.digest(), self._oracles.states, loop.steps
+        result.trace = self._trace() if tell else []
+        return result
+
+    async def _play(self) -> None:
+        world, stagehand = self._world, Stagehand(self._world)
+        world.processes["p"].start()
+        await self._pass(START)
+        for act in self._story.acts:
+            await self._pass(act.pause)
+            self._acts.append(f"{self._loop.time():9.3f} === {act}")
+            stagehand.do(act)
+        await self._pass(1.0)
+        stagehand.calm()
+        self._acts.append(f"{self._loop.time():9.3f} === nothing is wrong any more")
+        await self._settle("what is asked for")
+        await self._quiet()
+        self._acts.append(f"{self._loop.time():9.3f} === every Service is deleted")
+        for service in world.services():
+            world.delete_service(service["metadata"]["name"])
+        await self._settle("that nothing is left", empty=True)
+
+    async def _pass(self, seconds: float) -> None:
+        """Let time pass."""
+        loop = self._loop
+        until = loop.time() + seconds
+        while True:
+            # An oracle is heard at once, and not at the end of a long pause.
+            await asyncio.sleep(min(LOOK_SECONDS, max(until - loop.time(), 0.0)))
+            if self._world.wrong:
+                raise Wrong(self._world.wrong[0])
+            if loop.time() >= until:
+                return
+
+    async def _settle(self, what: str, *, empty: bool = False) -> None:
+        until, found = self._loop.time() + SETTLED_WITHIN, ["not looked yet"]
+        pause = LOOK_SECONDS
+        while found and self._loop.time() < until:
+            await self._pass(pause)
+            pause = min(pause * 1.5, 120.0)
+            found = self._oracles.differences()
+            if empty:
+                found += [f"{one['metadata']['name']} is still there" for one in self._world.services()]
+        if found:
+            raise Wrong(f"{what} did not come about: {'; '.join(found)}")
+
+    async def _quiet(self) -> None:
+        # A watch that has fallen silent is given up after a while only.
+        await self._pass(SILENCE + 60.0)
+        before = len(self._world.writes())
+        await self._pass(QUIET)
+        late = self._world.writes()[before:] if before else self._world.writes()
+        if len(self._world.writes()) > before:
+            raise Wrong(f"writes at rest: {[f'{call.verb} {call.path}' for call in sorted(late, key=_at)][:3]}")
+        if found := self._oracles.differences():
+            raise Wrong(f"not any more as it is asked for: {'; '.join(found)}")
+
+    def _end(self) -> None:
+        """Let nothing of this world run any more."""
+        loop, world = self._loop, self._world
+        loop.after_step = lambda: None
+        for process in world.processes.values():
+            process.kill()
+        left = [task for task in asyncio.all_tasks(loop) if not task.done()]
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left, timeout=60))
+        loop.close()
+        asyncio.set_event_loop(None)
+
+    def _unhandled(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._world.wrong.append(f"nobody has handled: {context.get('message')} {context.get('exception')!r}")
+
+    @contextmanager
+    def _logging(self, *, tell: bool) -> Iterator[None]:
+        before = structlog.get_config()
+        level = 10 if tell else 40
+        wrapper = structlog.make_filtering_bound_logger(level)
+        structlog.configure(wrapper_class=wrapper, processors=[self._log], cache_logger_on_first_use=False)
+        try:
+            yield
+        finally:
+            structlog.configure(**before)
+
+    def _log(self, _logger: object, level: str, event: MutableMapping[str, Any]) -> str:
+        if event.get("exc_info") or event["event"] == "reconcile broke":
+            self._world.wrong.append(f"the program has a fault: {event} {traceback.format_exc()}")
+        more = " ".join(f"{key}={value}" for key, value in event.items() if key not in {"event", "exc_info"})
+        if level == "debug" and event["event"] != "told the user":
+            raise structlog.DropEvent
+        self._logs.append(f"{self._loop.time():9.3f} [{level}] {event['event']} {more}")
+        raise structlog.DropEvent
+
+    def _trace(self) -> list[str]:
+        calls = [
+            f"{call.at:9.3f} {call.by} {call.verb} {call.path} {call.body or ''}"
+            for server in self._world.servers.values()
+            for call in server.calls
+            if "/leases" not in call.path and call.verb != "WATCH" and "/events" not in call.path
+        ]
+        lines = [*self._acts, *self._logs, *calls, *self._world.kube_vip.changes, *self._oracles.noted]
+        return sorted(lines, key=lambda line: float(line[:9]))
+
+
+def _at(call: Any) -> float:
+    return float(call.at)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Let nothing be finalised at a moment that depends on memory."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -1,0 +1,126 @@
+"""Does what a story says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harvester_ccm.errors import CCMError, Unreachable
+from tests.simulation.network import Weather
+from tests.simulation.story import Act
+from tests.simulation.world import World
+
+
+class Stagehand:
+    """The hands of users, administrators and misfortune; each verb of a story is a method."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def do(self, act: Act) -> None:
+        """Do what an act says; a user who is refused leaves it at that."""
+        try:
+            getattr(self, act.verb)(**act.more)
+        except CCMError:
+            return
+
+    def calm(self) -> None:
+        """End whatever is wrong."""
+        world = self._world
+        for network in world.networks.values():
+            network.clear()
+        for process in world.processes.values():
+            process.go_on()
+        world.processes["p"].start()
+        world.controllers.start()
+
+    # Users.
+
+    def create(self, name: str, ports: Sequence[Any], annotations: Mapping[str, str]) -> None:
+        """Create a Service."""
+        self._world.create_service(name, {"type": "LoadBalancer", "ports": list(ports)}, annotations)
+
+    def delete(self, name: str) -> None:
+        """Delete a Service."""
+        self._world.delete_service(name)
+
+    def annotate(self, name: str, annotations: Mapping[str, str | None]) -> None:
+        """Change annotations."""
+        self._world.change_service(name, {"metadata": {"annotations": dict(annotations)}})
+
+    def retype(self, name: str, type: str) -> None:
+        """Change the type."""
+        self._world.change_service(name, {"spec": {"type": type}})
+
+    def change_ports(self, name: str, ports: Sequence[Any]) -> None:
+        """Change the ports."""
+        self._world.change_service(name, {"spec": {"ports": list(ports)}})
+
+    def clear_status(self, name: str) -> None:
+        """Take the address out of the status."""
+        self._world.change_service(name, {"status": {"loadBalancer": None}})
+
+    def delete_balancer(self, name: str) -> None:
+        """Delete a load balancer in Harvester."""
+        self._world.delete_balancer(name)
+
+    # What goes wrong.
+
+    def kill(self, after_steps: int) -> None:
+        """Kill the program, at once or some callbacks later."""
+        world, loop = self._world, self._world.loop
+        process = next((one for one in world.processes.values() if one.running), None)
+        if process is None:
+            return
+        at, run = loop.steps + after_steps, process.running
+
+        def strike() -> None:
+            if process.running != run:
+                return
+            if loop.steps < at:
+                loop.call_soon(strike)
+                return
+            process.kill()
+            loop.call_later(0.5, process.start)
+
+        strike()
+
+    def stop(self) -> None:
+        """Ask the program to end."""
+        for process in self._world.processes.values():
+            process.stop()
+
+    def halt(self, seconds: float) -> None:
+        """Suspend the program for a while."""
+        process = next((one for one in self._world.processes.values() if one.running), None)
+        if process is not None:
+            process.halt()
+            self._world.loop.call_later(seconds, process.go_on)
+
+    def rival(self) -> None:
+        """Start a second candidate."""
+        self._world.processes["q"].start()
+
+    def weather(self, side: str, kind: str, seconds: float, share: float, of: str) -> None:
+        """Let requests go wrong for a while."""
+        until = self._world.loop.time() + seconds
+        self._world.networks[side].weather.append(Weather(kind, until, share, of))
+
+    def cut_watches(self, side: str, how: str) -> None:
+        """End all watches, or let them fall silent."""
+        server = self._world.servers[side]
+        if how == "silent":
+            for watch in server.watches:
+                watch.silent = True
+        else:
+            server.break_watches(Unreachable("connection broken") if how == "broken" else None)
+
+    def compact(self, side: str) -> None:
+        """Forget all versions but the present, and end all watches."""
+        self._world.servers[side].compact()
+        self._world.servers[side].break_watches()
+
+    def stop_controllers(self, seconds: float) -> None:
+        """Let Harvester's controllers be away for a while."""
+        self._world.controllers.stop()
+        self._world.loop.call_later(seconds, self._world.controllers.start)

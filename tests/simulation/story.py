@@ -1,0 +1,186 @@
+"""What happens in a schedule, as a list: what users and administrators do, and what goes wrong.
+
+A story is data. It is made from a seed, and any part of it can be left out, which is how a failing one is made short.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, IPAM, PRIMARY_SERVICE, WORKLOAD_TYPE
+from tests.simulation.network import ERRORS
+
+SERVICES: Final = ("a", "b", "c", "d")
+WISHES: Final[Sequence[Mapping[str, str | None]]] = (
+    {WORKLOAD_TYPE: "vm"},
+    {WORKLOAD_TYPE: "cluster"},
+    {WORKLOAD_TYPE: None},
+    {WORKLOAD_TYPE: "clutser"},
+    {HEALTH_CHECK_PORT: "80"},
+    {HEALTH_CHECK_PORT: "nonsense"},
+    {HEALTH_CHECK_PORT: None},
+    {IPAM: "mark"},
+    {IPAM: "pool"},
+    {IPAM: None},
+    {IP_POOL: "no-such-pool"},
+    {IP_POOL: "lan"},
+    {IP_POOL: None},
+    {PRIMARY_SERVICE: None},
+    {"cloudprovider.harvesterhci.io/ipaam": "dhcp"},
+)
+"""What users write into annotations, mistakes included; None takes one away."""
+PAUSES: Final = (0.0, 0.0, 0.05, 0.5, 5.0, 40.0)
+"""Longest pauses between two acts, in seconds."""
+
+
+@dataclass(frozen=True)
+class Act:
+    """One thing that happens."""
+
+    pause: float
+    """Seconds after the one before it."""
+    verb: str
+    """Name of the method of ``Stagehand`` that does it."""
+    more: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        said = ", ".join(f"{key} {value}" for key, value in self.more.items())
+        return f"{self.verb.replace('_', ' ')}{': ' if said else ''}{said}"
+
+
+@dataclass(frozen=True)
+class Story:
+    """A seed, and what happens."""
+
+    seed: str
+    pool: int
+    """Addresses that there are."""
+    acts: tuple[Act, ...]
+
+
+def story_of(seed: str) -> Story:
+    """Return the story of a seed."""
+    dice = random.Random(f"{seed} story")
+    names = SERVICES[: dice.randint(1, len(SERVICES))]
+    acts = [Act(0.0, "create", {"name": names[0], **_new(dice, names, names[0])})]
+    faults = dice.random() < 0.85
+    for _ in range(dice.randint(3, 22)):
+        pause = round(dice.uniform(0, dice.choice(PAUSES)), 3)
+        make = dice.choice(FAULTS) if faults and dice.random() < 0.4 else dice.choice(DEEDS)
+        verb, more = make(dice, names)
+        acts.append(Act(pause, verb, more))
+    return Story(seed, dice.choice((1, 2, 3, 5, 5)), tuple(acts))
+
+
+def _new(dice: random.Random, names: Sequence[str], name: str) -> dict[str, Any]:
+    annotations = {key: value for key, value in dice.choice(WISHES).items() if value is not None}
+    if name != names[0] and dice.random() < 0.3:
+        annotations[PRIMARY_SERVICE] = f"shop/{names[0]}"
+    return {"ports": _ports(dice, name), "annotations": annotations}
+
+
+def _ports(dice: random.Random, name: str) -> list[dict[str, Any]]:
+    number = 80 + SERVICES.index(name) if dice.random() < 0.8 else 80
+    node_port = 30000 + 10 * SERVICES.index(name)
+    found = [{"name": "main", "port": number, "protocol": "TCP", "nodePort": node_port}]
+    if dice.random() < 0.2:
+        found.append({"name": "more", "port": 443, "protocol": "TCP", "nodePort": node_port + 1})
+    return found
+
+
+Made = tuple[str, dict[str, Any]]
+Maker = Callable[[random.Random, Sequence[str]], Made]
+
+
+def _create(dice: random.Random, names: Sequence[str]) -> Made:
+    name = dice.choice(names)
+    return "create", {"name": name, **_new(dice, names, name)}
+
+
+def _delete(dice: random.Random, names: Sequence[str]) -> Made:
+    return "delete", {"name": dice.choice(names)}
+
+
+def _annotate(dice: random.Random, names: Sequence[str]) -> Made:
+    return "annotate", {"name": dice.choice(names), "annotations": dict(dice.choice(WISHES))}
+
+
+def _share(dice: random.Random, names: Sequence[str]) -> Made:
+    name, primary = dice.choice(names), dice.choice(names)
+    named = f"shop/{primary}" if primary != name else "shop/nobody"
+    return "annotate", {"name": name, "annotations": {PRIMARY_SERVICE: named}}
+
+
+def _retype(dice: random.Random, names: Sequence[str]) -> Made:
+    return "retype", {"name": dice.choice(names), "type": dice.choice(("ClusterIP", "LoadBalancer", "NodePort"))}
+
+
+def _reprot(dice: random.Random, names: Sequence[str]) -> Made:
+    name = dice.choice(names)
+    return "change_ports", {"name": name, "ports": _ports(dice, name)}
+
+
+def _clear(dice: random.Random, names: Sequence[str]) -> Made:
+    return "clear_status", {"name": dice.choice(names)}
+
+
+def _delete_balancer(dice: random.Random, names: Sequence[str]) -> Made:
+    return "delete_balancer", {"name": dice.choice(names)}
+
+
+DEEDS: Final[Sequence[Maker]] = (
+    _create, _create, _create, _delete, _delete, _annotate, _annotate, _share, _retype, _reprot, _clear,
+    _delete_balancer,
+)  # fmt: skip
+
+
+def _side(dice: random.Random) -> str:
+    return dice.choice(("guest", "guest", "harvester"))
+
+
+def _kill(dice: random.Random, _names: Sequence[str]) -> Made:
+    return "kill", {"after_steps": dice.choice((0, dice.randint(1, 60)))}
+
+
+def _stop(_dice: random.Random, _names: Sequence[str]) -> Made:
+    return "stop", {}
+
+
+def _halt(dice: random.Random, _names: Sequence[str]) -> Made:
+    return "halt", {"seconds": dice.choice((1, 20, 100))}
+
+
+def _rival(dice: random.Random, _names: Sequence[str]) -> Made:
+    return "rival", {}
+
+
+def _weather(dice: random.Random, _names: Sequence[str]) -> Made:
+    kinds = ("404 pages", "404 pages", "lost answers", "lost answers", "slow", "late events", *sorted(ERRORS))
+    return "weather", {
+        "side": _side(dice),
+        "kind": dice.choice(kinds),
+        "seconds": dice.choice((0.02, 0.2, 2.0, 15.0, 90.0)),
+        "share": dice.choice((0.2, 0.5, 1.0)),
+        "of": dice.choice(("", "reads", "writes")),
+    }
+
+
+def _cut(dice: random.Random, _names: Sequence[str]) -> Made:
+    return "cut_watches", {"side": _side(dice), "how": dice.choice(("ended", "broken", "silent"))}
+
+
+def _compact(dice: random.Random, _names: Sequence[str]) -> Made:
+    return "compact", {"side": _side(dice)}
+
+
+def _controllers(dice: random.Random, _names: Sequence[str]) -> Made:
+    return "stop_controllers", {"seconds": dice.choice((1, 10, 60))}
+
+
+FAULTS: Final[Sequence[Maker]] = (
+    _kill, _kill, _kill, _stop, _halt, _rival, _weather, _weather, _weather, _weather, _cut, _cut, _compact,
+    _controllers,
+)  # fmt: skip

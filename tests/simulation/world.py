@@ -1,0 +1,133 @@
+"""Both clusters, all that acts in them, and the oracles that look at them after every step."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Mapping
+from typing import Any, Final
+
+from devenv.harvester.records import POOLS
+from harvester_ccm.model.core import ENDPOINT_SLICES, NAMESPACES, SERVICE_LABEL, SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import LB_SERVICE_NAME
+from tests.simulation.clocks import time_of_day
+from tests.simulation.harvester import HarvesterControllers, pool_document
+from tests.simulation.kubevip import KubeVip
+from tests.simulation.loop import SeededLoop
+from tests.simulation.network import Network
+from tests.simulation.process import Process
+from tests.worlds.builders import CLUSTER
+from tests.worlds.memory_server import Call, Document, MemoryServer
+
+FLAGS: Final = (
+    "--cloud-config=/none",
+    "--secure-port=0",
+    "--cluster-name=demo",
+    "--leader-elect-lease-duration=60s",
+    "--leader-elect-renew-deadline=40s",
+    "--leader-elect-retry-period=8s",
+)
+NAMESPACE: Final = "shop"
+LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+EVENTS: Final = "/events"
+
+
+class World:
+    """One guest cluster, its program, and Harvester."""
+
+    def __init__(self, loop: SeededLoop, seed: str, *, pool: int) -> None:
+        """``pool`` is the number of addresses that there are."""
+        self.loop = loop
+        self.dice = random.Random(f"{seed} world")
+        self.addresses = pool
+        """Addresses that Harvester has to give."""
+        self.wrong: list[str] = []
+        """What an oracle found; the schedule ends with the first."""
+        self.guest, self.harvester = MemoryServer(uids="guest"), MemoryServer(uids="harvester")
+        for server in (self.guest, self.harvester):
+            server.clock = lambda: time_of_day(loop)
+        self.networks = {
+            "guest": Network(self.guest, loop.time, f"{seed} guest"),
+            "harvester": Network(self.harvester, loop.time, f"{seed} harvester"),
+        }
+        group = "/apis/loadbalancer.harvesterhci.io"
+        self.harvester.answers[group] = {"versions": [{"version": "v1beta1"}]}
+        self.harvester.answers[f"{group}/v1beta1"] = {"resources": [{"name": "loadbalancers"}, {"name": "ippools"}]}
+        self.guest.put(NAMESPACES, {"metadata": {"name": "kube-system", "uid": CLUSTER.uid}})
+        self.controllers = HarvesterControllers(self.harvester, loop, seed, lambda: time_of_day(loop))
+        self.harvester.put(POOLS, pool_document("lan", "10.0.0.10", f"10.0.0.{9 + pool}"))
+        self.kube_vip = KubeVip(self.guest, loop, seed)
+        self.processes = {
+            name: Process(name, loop, self.guest, self.harvester, FLAGS, self.wrong.append) for name in ("p", "q")
+        }
+        self.servers: Mapping[str, MemoryServer] = {"guest": self.guest, "harvester": self.harvester}
+
+    # What users do.
+
+    def create_service(self, name: str, spec: Document, annotations: Mapping[str, str]) -> None:
+        """Create a Service with endpoints."""
+        key = f"{NAMESPACE}/{name}"
+        if key in self.guest.of(SERVICES):
+            return
+        metadata = {"name": name, "namespace": NAMESPACE, "annotations": dict(annotations), "labels": {}}
+        self.guest.create(SERVICES, {"metadata": metadata, "spec": spec})
+        piece = {"name": name, "namespace": NAMESPACE, "labels": {SERVICE_LABEL: name}}
+        endpoints = [{"addresses": ["10.42.0.7"], "conditions": {"ready": True}}]
+        self.guest.put(ENDPOINT_SLICES, {"metadata": piece, "addressType": "IPv4", "endpoints": endpoints})
+
+    def delete_service(self, name: str) -> None:
+        """Delete a Service."""
+        key = f"{NAMESPACE}/{name}"
+        if key in self.guest.of(SERVICES):
+            self.guest.delete(SERVICES, key)
+
+    def change_service(self, name: str, patch: Mapping[str, Any]) -> None:
+        """Change a Service, if there is one."""
+        key = f"{NAMESPACE}/{name}"
+        if key in self.guest.of(SERVICES):
+            self.guest.change(SERVICES, key, patch)
+
+    def delete_balancer(self, name: str) -> None:
+        """Delete the load balancer of a Service by hand, once Harvester has done with it what it does."""
+        for document in self.balancers():
+            meta = document["metadata"]
+            booked = (document.get("status") or {}).get("allocatedAddress", {}).get("ip")
+            if meta["labels"].get(LB_SERVICE_NAME) == name and booked and meta.get("finalizers"):
+                self.harvester.delete(LOAD_BALANCERS, f"{CLUSTER.namespace}/{meta['name']}")
+
+    # What there is.
+
+    def services(self) -> list[Document]:
+        """Return the Services as stored."""
+        return list(self.guest.of(SERVICES).values())
+
+    def balancers(self) -> list[Document]:
+        """Return the load balancers as stored."""
+        return list(self.harvester.of(LOAD_BALANCERS).values())
+
+    def booked(self) -> dict[str, str]:
+        """Return the booked addresses, each with the name of its load balancer."""
+        books: dict[str, str] = {}
+        for pool in self.harvester.of("loadbalancer.harvesterhci.io/v1beta1/ippools").values():
+            books |= pool["status"].get("allocated") or {}
+        return {address: owner.partition("/")[2] for address, owner in books.items()}
+
+    def leader(self) -> str:
+        """Return who holds the Lease; empty for nobody that runs."""
+        lease = self.guest.of("coordination.k8s.io/v1/leases").get("kube-system/cloud-controller-manager")
+        holder = str(((lease or {}).get("spec") or {}).get("holderIdentity") or "").rpartition("_")[2]
+        return holder if holder in {one.running for one in self.processes.values()} else ""
+
+    def writes(self) -> list[Call]:
+        """Return what the program has written so far, but for the Lease."""
+        every = (*self.guest.calls, *self.harvester.calls)
+        return [call for call in every if call.is_write and not call.path.startswith(LEASE)]
+
+    def digest(self) -> str:
+        """Return a hash of all that was asked for."""
+        found = hashlib.sha256()
+        for server in self.servers.values():
+            for call in server.calls:
+                found.update(f"{call.at:.6f} {call.by} {call.verb} {call.path} {call.body}\n".encode())
+        return found.hexdigest()

@@ -1,0 +1,44 @@
+"""Schedules of the whole program in memory: whatever happens in whatever order, and nothing but the seed decides."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.simulation.schedule import Schedule
+from tests.simulation.soak import play
+from tests.simulation.story import story_of
+
+ROOT: Final = Path(__file__).parents[2]
+GROUPS: Final = 10
+FEW, MANY = 4, 30
+"""Schedules of a group."""
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_every_schedule_ends_in_what_is_asked_for(group: int, *, thorough: bool) -> None:
+    for number in range(MANY if thorough else FEW):
+        seed = str(group * MANY + number)
+        assert play(seed).wrong == "", f"see it with: make soak SEED={seed}"
+
+
+def test_a_schedule_comes_from_its_seed_alone() -> None:
+    # Another process has other addresses in memory and another order of sets.
+    code = "from tests.simulation.soak import play; print(*(play(str(seed)).digest for seed in range(3)))"
+    found = [play(str(seed)).digest for seed in range(3)]
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+        answer = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+        )
+        assert answer.stdout.split() == found
+
+
+def test_another_seed_is_another_schedule() -> None:
+    assert story_of("1") != story_of("2")
+    assert len({Schedule(story_of("1")).run().digest, play("2").digest}) == 2
