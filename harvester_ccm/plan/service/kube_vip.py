@@ -218,10 +218,12 @@ def announce(service: Service, address: str, *, device: str = "") -> Annotations
 def stays_silent(service: Service, address: str) -> bool:
     """Return whether an address is new to kube-vip that has announced one: it waits for the endpoints to change then.
 
-    What it let go of may be the same address or another one. Where Harvester announced it, kube-vip never has.
+    What it let go of may be the same address or another one, also where the address stayed in the status when somebody
+    took it out of the annotation. Where Harvester announced it, kube-vip never has.
     """
     found = Announcement.of(service)
-    if found.told == address or (found.ignored and not found.held):
+    known = found.told == address and stripped(service, address) is None
+    if known or (found.ignored and not found.held):
         return False
     return found.node is not None or (bool(found.status) and not found.ignored)
 

@@ -129,8 +129,8 @@ def _is_held_for(situation: Situation) -> bool:
     """Return whether the primary that the Service names, and was last served with, holds the address it has.
 
     Its load balancer does, whatever becomes of the primary. While that is not there, or has no address, the primary has
-    to be one that gets it back, and not to show another address. One that asks for the address itself may keep it,
-    whatever Harvester gave.
+    to be one that gets it back, and not to show another address, and nobody else may hold it. One that asks for the
+    address itself may keep it, whatever Harvester gave.
     """
     service, primary, allocated = situation.service, situation.primary, situation.primary_allocated
     if primary is None or service.metadata.label(PRIMARY_SERVICE_LABEL) != primary_label(primary.metadata.key):
@@ -139,6 +139,8 @@ def _is_held_for(situation: Situation) -> bool:
     kept = primary.addresses == service.addresses and not set(asked).isdisjoint(primary.addresses)
     if allocated and not kept:
         return not allocated.isdisjoint({*service.addresses, DHCP_ADDRESS})
+    if not kept and any(map(situation.booked_for_others, service.addresses)):
+        return False
     gets_it_back = allocated is None or _is_served_by_us(primary, situation.cluster)
     held = gets_it_back and primary.metadata.has_finalizer(SERVICE_FINALIZER)
     return held and primary.addresses[:1] in ((), service.addresses[:1])

@@ -318,3 +318,12 @@ def test_the_name_and_address_of_another_cannot_be_had_by_a_note() -> None:
     asked = service(annotations={MOVING: f'{{"name":"{THEIRS}","ipam":"pool"}}'}, ours=True)
     steps, _ = outline(asked, waited=60.0)
     assert [one["create"] for one in steps if isinstance(one, dict) and "create" in one] == [LB_NAME]
+
+
+@pytest.mark.parametrize("wish", [TO_VM, TO_CLUSTER])
+def test_what_a_wrong_primary_would_not_let_be_created_again_stays(wish: dict[str, str]) -> None:
+    wrong = {**wish, PRIMARY_SERVICE: "shop/nobody"}
+    present = (served(annotations=wrong), allocated()) if wish is TO_VM else (hosted(wrong), vm_balancer())
+    steps, _ = outline(*present)
+    assert "Warning SharingRefused" in steps
+    assert DELETE not in steps

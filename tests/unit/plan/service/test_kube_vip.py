@@ -197,3 +197,11 @@ def test_annotations_that_were_taken_off_are_told(found: Service, address: str, 
     event = stripped(found, address)
     assert (event is not None) == bool(words)
     assert event is None or words in event.message
+
+
+@pytest.mark.parametrize("again", [None, "exchanged"])
+def test_an_annotation_that_is_set_again_has_kube_vip_look_at_the_service(again: str | None) -> None:
+    # It let go of the address when the annotation went, though the status has shown it all the time.
+    noted = {KUBE_VIP_HOST: "node-1"} if again else {KUBE_VIP_HOST: "node-1", KUBE_VIP_ADDRESSES: ADDRESS}
+    written = announce(service(ours=True, address=ADDRESS, annotations=noted), ADDRESS)
+    assert written.get(ANNOUNCE_AGAIN) == again

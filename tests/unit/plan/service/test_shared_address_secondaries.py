@@ -138,6 +138,18 @@ TWO_PORTS = [*API, {"name": "more", "port": 9090, "protocol": "TCP", "nodePort":
 JANUARY, FEBRUARY = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
 
 
+@pytest.mark.parametrize("allocated", [None, frozenset[str]()])
+def test_an_address_that_harvester_has_given_to_somebody_else_is_given_up(allocated: frozenset[str] | None) -> None:
+    # The primary's load balancer was made anew, and another one has waited for a free address.
+    primary = service(ours=True, annotations=HELD)
+    taken = {"holders": (marked(service("third", uid="third"), "demo-shop-third-1", ip=ADDRESS, pool="lan"),)}
+    leaving = {
+        "service": {"annotations": {KUBE_VIP_ADDRESSES: ""}, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None}
+    }
+    assert outline(sharing(), primary=primary, primary_allocated=allocated, **taken)[0] == [leaving]
+    assert outline(sharing(), primary=primary, primary_allocated=allocated)[0] != [leaving]
+
+
 def sibling(ports: Any = API, **more: Any) -> Any:
     """Return shop/z, which shares the address of shop/web, too."""
     return served(
