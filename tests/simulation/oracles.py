@@ -15,6 +15,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
+from tests.simulation.node_oracles import NodeOracles
 from tests.simulation.world import EVENTS, LEASE, World
 from tests.worlds.memory_server import Call, Document, placed
 
@@ -69,6 +70,7 @@ class Oracles:
             server.on_change.append(self._changed)
             server.on_sent = self._sent
         world.harvester.on_arrived = self._arrived
+        self._nodes = NodeOracles(world)
         world.loop.after_step = self._look
 
     def _changed(self, collection: str, kind: str, document: Document) -> None:
@@ -98,6 +100,7 @@ class Oracles:
 
     def _arrived(self, call: Call) -> None:
         """No load balancer in use is deleted."""
+        world = self._world
         if call.verb != "DELETE" or "/loadbalancers/" not in call.path:
             return
         balancer = self._world.harvester.of(placed(call.path).collection).get(placed(call.path).key)
@@ -106,7 +109,9 @@ class Oracles:
             return
         address, name = given(balancer), balancer["metadata"]["name"]
         for service in self._world.services():
-            told = balancer["spec"].get("workloadType") == "cluster" and not is_ignored(service)
+            # Two that were given one address cannot be told apart by it.
+            told = balancer["spec"].get("workloadType") == "cluster" and not world.controllers.let_go
+            told = told and not is_ignored(service)
             if told and address and address in wanted_addresses(service):
                 self._say(
                     f"{call.by} deletes {name} before kube-vip is told to let go of {address} of {name_of(service)}"
@@ -202,7 +207,7 @@ class Oracles:
     def differences(self) -> list[str]:
         """Return what is not as the Services ask for."""
         world = self._world
-        found = [*([] if world.leader() else ["nobody works"]), *self.unheld(0.0)]
+        found = [*([] if world.leader() else ["nobody works"]), *self.unheld(0.0), *self._nodes.differences()]
         by_name = {one["metadata"]["name"]: one for one in world.services()}
         for service in by_name.values():
             own = [one for one in world.balancers() if made_for(one) == service["metadata"]["name"]]
@@ -249,7 +254,8 @@ class Oracles:
                 if sound and shown(service) == theirs
                 else []
             )
-        if shown(service) and shown(service) != theirs and primary is not None and wants_one(primary):
+        leaving = primary is not None and primary["metadata"].get("deletionTimestamp")
+        if shown(service) and shown(service) != theirs and primary is not None and wants_one(primary) and not leaving:
             return [f"{name} shows {shown(service)} and its primary {theirs}"]
         ports = {port["port"] for port in service["spec"]["ports"]}
         if not sound or primary is None or not theirs or shown(service):

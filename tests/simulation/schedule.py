@@ -62,7 +62,7 @@ class Schedule:
         result, loop = Result(self._story), self._loop
         with of_schedule(loop, self._story.seed), self._logging(tell=tell), _without_collector():
             asyncio.set_event_loop(loop)
-            self._world = World(loop, self._story.seed, pool=self._story.pool)
+            self._world = World(loop, self._story.seed, pool=self._story.pool, nodes=self._story.nodes)
             self._oracles = Oracles(self._world)
             loop.set_exception_handler(self._unhandled)
             try:

@@ -81,6 +81,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--seed", help="play only this one and tell all")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--first-only", action="store_true", help="end with the first that fails")
     parser.add_argument("--whole", action="store_true", help="do not make failing stories short")
     options = parser.parse_args(arguments)
     if options.seed is not None:
@@ -99,8 +100,8 @@ def main(arguments: list[str]) -> int:
             states |= seen
             played += BATCH
             seconds += spent
-            if time.monotonic() - began > 60 * options.minutes:
-                pool.shutdown(cancel_futures=True)
+            if time.monotonic() - began > 60 * options.minutes or (options.first_only and failed):
+                pool.shutdown(wait=False, cancel_futures=True)
                 break
     print(f"{played} schedules, {len(states)} different states, {1000 * seconds / max(played, 1):.0f} ms of CPU each")
     kinds: dict[str, tuple[str, str]] = {}

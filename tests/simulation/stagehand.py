@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harvester_ccm.errors import CCMError, Unreachable
+from tests.simulation.machines import MACHINES
 from tests.simulation.network import Weather
 from tests.simulation.story import Act
 from tests.simulation.world import World
@@ -33,6 +34,9 @@ class Stagehand:
             process.go_on()
         world.processes["p"].start()
         world.controllers.start()
+        for name in MACHINES:
+            world.machines.report(name)
+            world.machines.say_ready(name, ready=world.machines.runs(name))
 
     # Users.
 
@@ -63,6 +67,40 @@ class Stagehand:
     def delete_balancer(self, name: str) -> None:
         """Delete a load balancer in Harvester."""
         self._world.delete_balancer(name)
+
+    # VMs.
+
+    def boot(self, name: str) -> None:
+        """Make and start a VM, which joins."""
+        self._world.machines.boot(name)
+
+    def boot_without_agent(self, name: str) -> None:
+        """The same, but its guest agent says nothing yet."""
+        self._world.machines.boot(name, reports=False)
+
+    def halt_machine(self, name: str) -> None:
+        """Switch a VM off."""
+        self._world.machines.halt(name)
+
+    def destroy(self, name: str) -> None:
+        """Delete a VM."""
+        self._world.machines.destroy(name)
+
+    def move(self, name: str) -> None:
+        """Migrate a VM to another zone."""
+        self._world.machines.report(name, zone=f"zone-{self._world.dice.randint(1, 3)}")
+
+    def agent_away(self, name: str) -> None:
+        """Let the guest agent of a VM fall silent."""
+        self._world.machines.report(name, agent=False)
+
+    def agent_back(self, name: str) -> None:
+        """Let the guest agent of a VM speak again."""
+        self._world.machines.report(name)
+
+    def kubelet_away(self, name: str) -> None:
+        """Let a Node count as not ready though its VM runs."""
+        self._world.machines.say_ready(name, ready=False)
 
     # What goes wrong.
 

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, IPAM, PRIMARY_SERVICE, WORKLOAD_TYPE
+from tests.simulation.machines import MACHINES
 from tests.simulation.network import ERRORS
 
 SERVICES: Final = ("a", "b", "c", "d")
@@ -29,6 +31,7 @@ WISHES: Final[Sequence[Mapping[str, str | None]]] = (
     {IP_POOL: "lan"},
     {IP_POOL: None},
     {PRIMARY_SERVICE: None},
+    {KUBE_VIP_ADDRESSES: None},
     {"cloudprovider.harvesterhci.io/ipaam": "dhcp"},
 )
 """What users write into annotations, mistakes included; None takes one away."""
@@ -58,6 +61,8 @@ class Story:
     seed: str
     pool: int
     """Addresses that there are."""
+    nodes: int
+    """Nodes that there are at first."""
     acts: tuple[Act, ...]
 
 
@@ -67,12 +72,15 @@ def story_of(seed: str) -> Story:
     names = SERVICES[: dice.randint(1, len(SERVICES))]
     acts = [Act(0.0, "create", {"name": names[0], **_new(dice, names, names[0])})]
     faults = dice.random() < 0.85
+    nodes = dice.choice((0, 0, 1, 3))
     for _ in range(dice.randint(3, 22)):
         pause = round(dice.uniform(0, dice.choice(PAUSES)), 3)
         make = dice.choice(FAULTS) if faults and dice.random() < 0.4 else dice.choice(DEEDS)
+        if nodes and dice.random() < 0.3:
+            make = dice.choice(OF_MACHINES)
         verb, more = make(dice, names)
         acts.append(Act(pause, verb, more))
-    return Story(seed, dice.choice((1, 2, 3, 5, 5)), tuple(acts))
+    return Story(seed, dice.choice((1, 2, 3, 5, 5)), nodes, tuple(acts))
 
 
 def _new(dice: random.Random, names: Sequence[str], name: str) -> dict[str, Any]:
@@ -135,6 +143,22 @@ DEEDS: Final[Sequence[Maker]] = (
     _create, _create, _create, _delete, _delete, _annotate, _annotate, _share, _retype, _reprot, _clear,
     _delete_balancer,
 )  # fmt: skip
+
+
+def _machine(dice: random.Random, _names: Sequence[str]) -> Made:
+    verb = dice.choice(
+        ("boot", "boot_without_agent", "halt_machine", "move", "agent_away", "agent_back", "kubelet_away")
+    )
+    return verb, {"name": dice.choice(MACHINES)}
+
+
+def _destroy(_dice: random.Random, _names: Sequence[str]) -> Made:
+    # One and the same in a story: many that go at once are held back by design.
+    return "destroy", {"name": MACHINES[-1]}
+
+
+OF_MACHINES: Final[Sequence[Maker]] = (_machine, _machine, _machine, _destroy)
+"""What happens to VMs."""
 
 
 def _side(dice: random.Random) -> str:

@@ -15,6 +15,7 @@ from tests.simulation.clocks import time_of_day
 from tests.simulation.harvester import HarvesterControllers, pool_document
 from tests.simulation.kubevip import KubeVip
 from tests.simulation.loop import SeededLoop
+from tests.simulation.machines import MACHINES, Machines
 from tests.simulation.network import Network
 from tests.simulation.process import Process
 from tests.worlds.builders import CLUSTER
@@ -25,8 +26,8 @@ FLAGS: Final = (
     "--secure-port=0",
     "--cluster-name=demo",
     "--leader-elect-lease-duration=60s",
-    "--leader-elect-renew-deadline=40s",
-    "--leader-elect-retry-period=8s",
+    "--leader-elect-renew-deadline=45s",
+    "--leader-elect-retry-period=20s",
 )
 NAMESPACE: Final = "shop"
 LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -36,8 +37,8 @@ EVENTS: Final = "/events"
 class World:
     """One guest cluster, its program, and Harvester."""
 
-    def __init__(self, loop: SeededLoop, seed: str, *, pool: int) -> None:
-        """``pool`` is the number of addresses that there are."""
+    def __init__(self, loop: SeededLoop, seed: str, *, pool: int, nodes: int = 0) -> None:
+        """``pool`` is the number of addresses that there are, ``nodes`` that of the Nodes."""
         self.loop = loop
         self.dice = random.Random(f"{seed} world")
         self.addresses = pool
@@ -58,6 +59,9 @@ class World:
         self.controllers = HarvesterControllers(self.harvester, loop, seed, lambda: time_of_day(loop))
         self.harvester.put(POOLS, pool_document("lan", "10.0.0.10", f"10.0.0.{9 + pool}"))
         self.kube_vip = KubeVip(self.guest, loop, seed)
+        self.machines = Machines(self.guest, self.harvester, loop)
+        for name in MACHINES[:nodes]:
+            self.machines.boot(name)
         self.processes = {
             name: Process(name, loop, self.guest, self.harvester, FLAGS, self.wrong.append) for name in ("p", "q")
         }

@@ -1,0 +1,81 @@
+"""What must never happen to Nodes, and what they have to be in the end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harvester_ccm.model.core import NODES
+from harvester_ccm.model.harvester import INSTANCES
+from harvester_ccm.names import SHUTDOWN_TAINT, UNINITIALIZED_TAINT, ZONE
+from tests.simulation.machines import key_of
+from tests.simulation.world import World
+from tests.worlds.memory_server import Call, Document, name_of, placed
+
+COLLECTION: Final = name_of(NODES)
+
+
+def internal(node: Document) -> list[str]:
+    """Return the InternalIPs of a Node."""
+    return [one["address"] for one in node["status"].get("addresses") or () if one["type"] == "InternalIP"]
+
+
+def taints(node: Document) -> set[str]:
+    """Return the keys of a Node's taints."""
+    return {one["key"] for one in node["spec"].get("taints") or ()}
+
+
+class NodeOracles:
+    """Watches over the Nodes of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._known: dict[str, list[str]] = {}
+        world.guest.on_change.append(self._changed)
+        world.guest.on_arrived = self._arrived
+
+    def _changed(self, collection: str, kind: str, node: Document) -> None:
+        """No Node is without its InternalIP once it has one, or ready for pods before."""
+        if collection != COLLECTION:
+            return
+        name, found = node["metadata"]["name"], internal(node)
+        before = self._known.pop(name, [])
+        if kind == "DELETED":
+            return
+        self._known[name] = found
+        if before and found != before:
+            self._world.wrong.append(f"Node {name} had InternalIP {before} and has {found}")
+        if not found and UNINITIALIZED_TAINT not in taints(node):
+            self._world.wrong.append(f"Node {name} is released without an InternalIP")
+
+    def _arrived(self, call: Call) -> None:
+        """No Node is deleted whose VM is there."""
+        if call.verb == "DELETE" and "/nodes/" in call.path:
+            name = placed(call.path).name
+            if self._world.machines.exists(name):
+                self._world.wrong.append(f"{call.by} deletes Node {name}, whose VM is there")
+
+    def differences(self) -> list[str]:
+        """Return what is not as it should be at rest."""
+        found = []
+        for name, node in self._world.guest.of(NODES).items():
+            key = key_of(name)
+            instance = self._world.harvester.of(INSTANCES).get(key)
+            if not self._world.machines.exists(name):
+                if UNINITIALIZED_TAINT not in taints(node):
+                    found.append(f"Node {name} has no VM")
+                continue
+            if instance is None:
+                if UNINITIALIZED_TAINT not in taints(node) and SHUTDOWN_TAINT not in taints(node):
+                    found.append(f"Node {name} is not marked as shut down")
+                continue
+            if taints(node) & {UNINITIALIZED_TAINT, SHUTDOWN_TAINT}:
+                found.append(f"Node {name} still has {taints(node)}")
+            if internal(node) != [self._world.machines.node_addresses[name]]:
+                found.append(f"Node {name} has InternalIP {internal(node)}")
+            zone = (instance["metadata"].get("annotations") or {}).get(ZONE)
+            if (node["metadata"].get("labels") or {}).get(ZONE) != zone:
+                found.append(f"Node {name} is not labelled with zone {zone}")
+            # One of a VM that was made anew under its name stays: it cannot be changed.
+            if not node["spec"].get("providerID"):
+                found.append(f"Node {name} has no provider ID")
+        return found
