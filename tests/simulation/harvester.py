@@ -12,13 +12,13 @@ from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from devenv.harvester.emulator import EVERYBODY, REAL_BURST, REAL_QPS, WORKERS
+from devenv.harvester.emulator import EVERYBODY, WORKERS
 from devenv.harvester.ippools import FINALIZER as POOL_FINALIZER
 from devenv.harvester.ippools import PoolController
 from devenv.harvester.loadbalancers import LoadBalancerController
 from devenv.harvester.pools import counted
 from devenv.harvester.problems import Problem, Then
-from devenv.harvester.queue import Retry, TokenBucket, retry_seconds
+from devenv.harvester.queue import STOCK, Retry, TokenBucket, retry_seconds
 from devenv.harvester.records import LOAD_BALANCERS, POOLS, Records, with_condition
 from devenv.watch import key_of
 from harvester_ccm.errors import CCMError
@@ -93,7 +93,8 @@ class _Limit:
 
     def turn(self, now: float) -> float:
         """Take a turn and return the time of it."""
-        self.whole_at = max(self.whole_at, now - REAL_BURST / REAL_QPS) + 1 / REAL_QPS
+        qps = STOCK.qps or 1.0
+        self.whole_at = max(self.whole_at, now - STOCK.burst / qps) + 1 / qps
         return max(self.whole_at, now)
 
 
