@@ -515,6 +515,13 @@ MUTANTS: Final = (
         "kube/test_server_clock.py",
     ),
     Mutant(
+        "a probe that has spoken makes room for the silent",
+        "telemetry/door.py",
+        "            self._hear(oldest)\n",
+        "",
+        "telemetry/test_server.py",
+    ),
+    Mutant(
         "the last file of a KUBECONFIG list holds",
         "kube/kubeconfig.py",
         "for path, document in documents:\n        entries",

@@ -2,7 +2,8 @@
 
 A TLS connection costs a quarter of a MiB from its first moment. So an accepted socket costs nothing but its descriptor
 until it has said something, and of those that are silent, and of those that are shaking hands, only so many are kept:
-when there are more, the oldest is ended.
+when there are more, the oldest is ended. Whether it has said something is looked up then: under a flood the loop may
+not have come to it.
 """
 
 from __future__ import annotations
@@ -91,9 +92,12 @@ class Door:
 
     def _wait_for_first_byte(self, accepted: socket.socket) -> None:
         if len(self._silent) >= SILENT:
-            self._drop(next(iter(self._silent)))
+            oldest = next(iter(self._silent))
+            self._hear(oldest)
+            if oldest in self._silent:
+                self._drop(oldest)
         self._silent[accepted] = self._loop.call_later(HANDSHAKE_SECONDS, self._drop, accepted)
-        self._loop.add_reader(accepted, self._has_spoken, accepted)
+        self._loop.add_reader(accepted, self._hear, accepted)
 
     def _forget(self, accepted: socket.socket) -> None:
         self._loop.remove_reader(accepted)
@@ -103,7 +107,17 @@ class Door:
         self._forget(accepted)
         accepted.close()
 
-    def _has_spoken(self, accepted: socket.socket) -> None:
+    def _hear(self, accepted: socket.socket) -> None:
+        """Begin a handshake with who has said something; for who has gone again there is none."""
+        try:
+            first = accepted.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            first = b""
+        if not first:
+            self._drop(accepted)
+            return
         self._forget(accepted)
         if len(self._shaking) >= HANDSHAKES:
             oldest = next(iter(self._shaking))

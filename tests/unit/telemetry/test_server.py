@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
@@ -19,6 +19,7 @@ from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags.ciphers import SERVED
 from harvester_ccm.telemetry.answers import HttpAnswer, say
+from harvester_ccm.telemetry.certificate import ServingCertificate
 from harvester_ccm.telemetry.door import HANDSHAKES, SILENT
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
@@ -243,6 +244,45 @@ async def test_sockets_that_never_agree_on_tls_are_counted(scene: RunningServer,
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
+
+
+def hello(host: str) -> bytes:
+    """Return what a client of TLS says first."""
+    ours = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), ours, server_hostname=host).do_handshake()
+    return ours.read()
+
+
+async def test_who_has_spoken_makes_no_room_for_the_silent(scene: RunningServer) -> None:
+    """All of them wait in the kernel when the server looks, as under a flood between two looks."""
+    loop, address = asyncio.get_running_loop(), ("127.0.0.1", scene.settings.port)
+    with ExitStack() as stack:
+        probe = stack.enter_context(socket.create_connection(address))
+        probe.send(hello(HOST))
+        for _ in range(4 * SILENT):
+            stack.enter_context(socket.create_connection(address))
+        probe.setblocking(False)
+        async with asyncio.timeout(60):
+            assert await loop.sock_recv(probe, 100) != b""
+            # It goes without finishing the handshake, and the server lets go of it.
+            probe.shutdown(socket.SHUT_WR)
+            with suppress(ConnectionError):
+                while await loop.sock_recv(probe, 4096):
+                    pass
+
+
+async def test_who_has_gone_again_costs_no_handshake(scene: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    handshakes: list[ServingCertificate] = []
+
+    def refresh(certificate: ServingCertificate) -> None:
+        handshakes.append(certificate)
+
+    monkeypatch.setattr(ServingCertificate, "refresh", refresh)
+    for _ in range(SILENT):
+        socket.create_connection(("127.0.0.1", scene.settings.port)).close()
+    assert (await scene.client.get("/livez")).body == "ok"
+    assert len(handshakes) == 1
 
 
 async def test_malformed_requests_cost_one_log_line(scene: RunningServer) -> None:
