@@ -55,6 +55,10 @@ def refusal_of(document: Document, before: Document | None = None, around: Surro
             {"listeners": [listener(name="a", port=80), listener(name="b", port=81)]},
             ": listener b has duplicate backend port TCP:30080 with listener a",
         ),
+        (
+            {"listeners": [listener(name="a", port=0), listener(name="a", port=81, backendPort=1)]},
+            ": listener has duplicate name a",
+        ),
         ({"listeners": [listener(port=65536)]}, ": listener port 65536 must <= 65535"),
         ({"listeners": [listener(port=0)]}, ": listener port 0 must >= 1"),
         ({"listeners": [listener(backendPort=70000)]}, ": listener backend port 70000 must <= 65535"),

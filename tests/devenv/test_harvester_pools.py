@@ -214,6 +214,11 @@ def test_range_defaults(entry: Document, size: int, text: str, gateway: str) -> 
             "invalid gateway 10.0.0.0: IP 10.0.0.0 is the network address",
         ),
         ({"subnet": "10.0.0.0/24", "gateway": "y"}, "invalid gateway y: invalid IP y"),
+        ({"subnet": "10.0.0.9"}, "invalid CIDR address: 10.0.0.9, a valid example is 192.168.1.0/24"),
+        (
+            {"subnet": "10.0.0.9/32", "rangeStart": "10.0.0.9"},
+            "invalid range start 10.0.0.9: IP 10.0.0.9 is the network address",
+        ),
     ],
 )
 def test_range_problems(entry: Document, problem: str) -> None:

@@ -1,0 +1,98 @@
+"""What the load balancer controller does with a copy that is older than what it has written itself."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, cast
+
+import pytest
+
+from devenv.harvester.loadbalancers import FINALIZER, LoadBalancerController
+from devenv.harvester.records import Records
+from devenv.watch import Document, key_of
+from harvester_ccm.errors import Answer, Conflict
+from tests.devenv.emulated import balancer
+
+KEY, ADDRESS = "default/web", "127.77.0.10"
+RANGE = {"subnet": "127.77.0.0/24", "rangeStart": ADDRESS, "rangeEnd": "127.77.0.50"}
+
+
+class Shelf:
+    """A collection: what is stored, and the copy of it that a controller reads."""
+
+    def __init__(self, stored: Document) -> None:
+        self.stored = {**stored, "metadata": {**stored["metadata"], "resourceVersion": "1"}}
+        self.seen = copy.deepcopy(self.stored)
+        self.tried: list[Document] = []
+
+    def get(self, key: str) -> Document | None:
+        return self.seen if key == key_of(self.seen) else None
+
+    def all(self) -> list[Document]:
+        return [self.seen]
+
+    async def put(self, document: Document) -> Document:
+        self.tried.append(document)
+        if document["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]:
+            raise Conflict(Answer(409, "Conflict", "the object has been modified", "PUT"))
+        version = str(int(self.stored["metadata"]["resourceVersion"]) + 1)
+        self.stored = {**document, "metadata": {**document["metadata"], "resourceVersion": version}}
+        return self.stored
+
+    def catch_up(self) -> None:
+        self.seen = copy.deepcopy(self.stored)
+
+
+class Scene:
+    """A new load balancer and a pool for it."""
+
+    def __init__(self, *finalizers: str) -> None:
+        document = balancer("web", ipPool="lan")
+        document["metadata"]["finalizers"] = list(finalizers)
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        self.balancers = Shelf(document)
+        self.pools = Shelf({"metadata": {"name": "lan"}, "spec": {"ranges": [RANGE]}, "status": ready})
+        self.controller = LoadBalancerController(
+            cast("Records", self.balancers), cast("Records", self.pools), cast("Any", None), now=lambda: "now"
+        )
+
+    @property
+    def booked(self) -> Document:
+        """What the pool books."""
+        found: Document = self.pools.stored["status"].get("allocated") or {}
+        return found
+
+    @property
+    def address(self) -> str | None:
+        """What the load balancer says that it has."""
+        found: str | None = self.balancers.stored["status"]["allocatedAddress"].get("ip")
+        return found
+
+
+async def test_a_run_on_a_stale_copy_gives_back_the_address_that_the_load_balancer_has() -> None:
+    scene = Scene(FINALIZER)
+    await scene.controller.reconcile(KEY)
+    assert (scene.booked, scene.address) == ({ADDRESS: KEY}, ADDRESS)
+    scene.pools.catch_up()
+    # Woken once more before its watch has told it of its own write.
+    with pytest.raises(Conflict):
+        await scene.controller.reconcile(KEY)
+    assert (scene.booked, scene.address) == ({}, ADDRESS), "announced, and free for anybody"
+
+
+async def test_a_stale_copy_of_the_pool_costs_a_refusal() -> None:
+    scene = Scene(FINALIZER)
+    await scene.pools.put({**scene.pools.stored, "spec": {"ranges": [RANGE], "description": "changed meanwhile"}})
+    with pytest.raises(Exception, match="fail to reserve"):
+        await scene.controller.reconcile(KEY)
+    (condition,) = scene.balancers.stored["status"]["conditions"]
+    assert condition["message"] == f"fail to get ip from pool lan, error: fail to reserve {ADDRESS} into lan"
+
+
+async def test_the_finalizer_is_tried_although_the_status_could_not_be_written() -> None:
+    scene = Scene()
+    await scene.balancers.put(scene.balancers.stored)
+    with pytest.raises(Conflict):
+        await scene.controller.reconcile(KEY)
+    assert [one["metadata"]["finalizers"] for one in scene.balancers.tried[1:]] == [[], [FINALIZER]]
+    assert scene.booked == {ADDRESS: KEY}
