@@ -631,9 +631,16 @@ MUTANTS: Final = (
     Mutant(
         "a Service in a fight is not let go",
         "kube/brakes.py",
-        "if any(path[:-1] == _FINALIZERS and fields[path] is None",
-        "if any(path[:-1] == () and fields[path] is None",
+        "if last or not holds:",
+        "if not holds:",
         "kube/test_brakes.py",
+    ),
+    Mutant(
+        "what a Service was let go with counts as undone when it comes back",
+        "kube/brakes.py",
+        "if release.last:",
+        "if False:",
+        "test_fights.py",
     ),
     Mutant(
         "a load balancer is deleted although its announcement could not be withdrawn",

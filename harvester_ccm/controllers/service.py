@@ -290,7 +290,7 @@ class ServiceController:
         key, brakes = situation.service.metadata.key, self._brakes.of(situation.service)
         emitted: set[EventMessage] = set()
         holds: list[Hold] = []
-        is_older = False
+        is_older, last = False, _lets_go(plan, brakes)
         for step in plan.steps:
             if isinstance(step, EmitEvent):
                 emitted.add(step.event)
@@ -301,7 +301,7 @@ class ServiceController:
                 return None
             if isinstance(step, DeleteLoadBalancer | CreateLoadBalancer) and holds:
                 break
-            sent, held = await self._send(step, situation, state)
+            sent, held = await self._send(step, situation, state, last=last)
             holds += held
             if held and isinstance(step, DeleteLoadBalancer | CreateLoadBalancer):
                 # What comes after goes by that it was done: a Service is not let go while its load balancer stays.
@@ -314,8 +314,13 @@ class ServiceController:
             self.runner.enqueue_after(key, quiet_in)
         return await self._waiting(situation, plan.outcome, holds) if holds else plan.outcome
 
-    async def _send(self, step: WriteStep, situation: Situation, state: ServiceState) -> tuple[bool, tuple[Hold, ...]]:
-        """Send what a step comes to; return whether anything was, and what its brakes hold back."""
+    async def _send(
+        self, step: WriteStep, situation: Situation, state: ServiceState, *, last: bool
+    ) -> tuple[bool, tuple[Hold, ...]]:
+        """Send what a step comes to; return whether anything was, and what its brakes hold back.
+
+        ``last``: whether the Service is let go with it.
+        """
         service = self._services.get(situation.service.metadata.key)
         named = None if isinstance(step, ChangeService | TouchEndpoints) else step.name
         seen = next((one for one in situation.load_balancers if one.metadata.name == named), None)
@@ -330,7 +335,8 @@ class ServiceController:
             return True, ()
         brakes = self._brakes.of(situation.service)
         present = _document(service if isinstance(step, ChangeService) else load_balancer)
-        release = brakes.release(request.method, f"load balancer {request.name}", request.body, present, _now())
+        what = _named(request.name)
+        release = brakes.release(request.method, what, request.body, present, _now(), last=last and named is None)
         if not release.empty:
             answer = await self._write(replace(request, body=dict(release.body)), step, situation, state)
             brakes.sent(release, _document(answer), _now())
@@ -522,6 +528,18 @@ class ServiceController:
     def _enqueue_all(self) -> None:
         for service in self._services.all():
             self._enqueue_if_ours(service)
+
+
+def _lets_go(plan: ServicePlan, brakes: Brakes) -> bool:
+    """Return whether the Service is let go with a plan of which no deletion has to wait."""
+    going = [step.name for step in plan.steps if isinstance(step, DeleteLoadBalancer)]
+    lets_go = any(isinstance(step, ChangeService) and step.change.finalizer is False for step in plan.steps)
+    return lets_go and not any(brakes.release("DELETE", _named(name), {}, {}, _now()).holds for name in going)
+
+
+def _named(load_balancer: str) -> str:
+    """Return what a load balancer is called where the brakes know of it."""
+    return f"load balancer {load_balancer}"
 
 
 def _document(item: Service | LoadBalancer | None) -> Mapping[str, Any]:

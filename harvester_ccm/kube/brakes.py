@@ -118,6 +118,8 @@ class Release:
     before: Fields
     holds: tuple[Hold, ...]
     """What keeps the rest back."""
+    last: bool = False
+    """Whether the object is let go with it."""
 
     @property
     def empty(self) -> bool:
@@ -150,16 +152,18 @@ class Brakes:
     def __init__(self) -> None:
         self._brakes = {group: _Brake(group) for group in WriteGroup}
 
-    def release(self, method: str, name: str, body: Document, present: Document, now: float) -> Release:
-        """Return what may be sent of a request; ``present`` is the object that it is about, as it is."""
+    def release(
+        self, method: str, name: str, body: Document, present: Document, now: float, *, last: bool = False
+    ) -> Release:
+        """Return what may be sent of a request; ``present`` is the object that it is about, as it is.
+
+        ``last``: whether it is a patch of those with which the object is let go. Every fight about it ends there.
+        """
         before: Fields = {(name,): "there"} if method == "DELETE" else fields_of(present)
         parts = tuple((group, fields) for group, fields in _written(method, name, body, before))
         holds = tuple(hold for group, fields in parts if (hold := self._hold(group, fields, before, now)))
-        if any(path[:-1] == _FINALIZERS and fields[path] is None for _, fields in parts for path in fields):
-            # With the write that lets an object go every fight about it ends.
-            holds = ()
-        if not holds:
-            return Release(body, parts, before, ())
+        if last or not holds:
+            return Release(body, parts, before, (), last)
         held = {hold.group for hold in holds}
         if method != "PATCH":
             return Release(body, (), before, holds)
@@ -180,6 +184,10 @@ class Brakes:
                 # Another object has the name now, or none.
                 self._brakes[WriteGroup.OBJECT].left.clear()
             brake.left |= {path: (after or written).get(path) for path in written}
+        if release.last:
+            # Should it come back, all is written anew, and nobody has undone anything.
+            for group in (WriteGroup.STATUS, WriteGroup.METADATA):
+                self._brakes[group].left.clear()
 
     def quiet_in(self, now: float) -> float:
         """Return the seconds until no write was undone of late; 0 when none was.

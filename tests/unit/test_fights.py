@@ -12,7 +12,7 @@ import pytest
 from harvester_ccm.kube.brakes import UNDONE_AT_ONCE, UNDONE_PAUSE
 from harvester_ccm.kube.informer import RELIST_MINUTES
 from harvester_ccm.model.core import SERVICES
-from harvester_ccm.names import Reason
+from harvester_ccm.names import WORKLOAD_TYPE, Reason
 from tests.worlds.clock import JumpingLoop, jumping_time
 from tests.worlds.fights import (
     BY_ANNOTATION,
@@ -164,15 +164,63 @@ async def test_many_services_and_many_edits_are_not_held_up() -> None:
 
 
 @jumping_time
-async def test_no_load_balancer_goes_while_its_address_cannot_be_withdrawn() -> None:
+async def test_a_service_that_is_another_writers_at_the_moment_is_let_go_at_once() -> None:
+    """The fight has gone on until just before, and what the other one wrote still stands there."""
     arena = Arena()
     async with arena.at_rest():
-        fight = asyncio.create_task(calls_per_minute(arena, BY_ANNOTATION, 5))
-        await asyncio.sleep(MINUTE)
+        await calls_per_minute(arena, BY_ANNOTATION, 1)
         arena.guest.change(SERVICES, SERVICE, {"spec": {"type": "ClusterIP"}})
         await asyncio.sleep(10)
-        assert arena.address_annotation()
-        assert arena.load_balancer() is not None
+        assert arena.address_annotation() is None
+        assert arena.load_balancer() is None
+
+
+@jumping_time
+async def test_a_service_whose_annotation_is_fought_about_is_let_go_at_once() -> None:
+    arena = Arena()
+    async with arena.at_rest():
+        fight = asyncio.create_task(calls_per_minute(arena, BY_ANNOTATION, 2))
+        await asyncio.sleep(MINUTE)
+        before = len(arena.calls)
+        arena.guest.change(SERVICES, SERVICE, {"spec": {"type": "ClusterIP"}})
+        await asyncio.sleep(10)
+        assert arena.load_balancer() is None
+        assert len(changes(arena.calls[before:])) <= MOST
+        await fight
+
+
+@jumping_time
+async def test_a_type_that_is_changed_now_and_then_is_followed_at_once() -> None:
+    """Harvester gives the same address again: that it is written once more is nobody's doing."""
+    arena = Arena()
+    async with arena.at_rest():
+        given = arena.program.address("web")
+        for _ in range(7):
+            # An API server empties the status with the change of the type.
+            other = {"spec": {"type": "ClusterIP"}, "status": {"loadBalancer": None}}
+            arena.guest.change(SERVICES, SERVICE, other)
+            await asyncio.sleep(MINUTE / 2)
+            arena.guest.change(SERVICES, SERVICE, {"spec": {"type": "LoadBalancer"}})
+            await asyncio.sleep(MINUTE / 2)
+            assert arena.program.address("web") == arena.address_annotation() == given
+        assert arena.told("web", Reason.CONTESTED) == []
+
+
+@jumping_time
+async def test_no_load_balancer_is_replaced_while_its_address_cannot_be_withdrawn() -> None:
+    arena = Arena()
+    async with arena.at_rest():
+        before = arena.load_balancer()
+        assert before is not None
+        fight = asyncio.create_task(calls_per_minute(arena, BY_ANNOTATION, 5))
+        await asyncio.sleep(MINUTE)
+        arena.guest.change(SERVICES, SERVICE, {"metadata": {"annotations": {WORKLOAD_TYPE: "vm"}}})
+        await asyncio.sleep(10)
+        present = arena.load_balancer()
+        assert present is not None
+        assert present["metadata"]["uid"] == before["metadata"]["uid"]
         # The next withdrawal is due two minutes after the last write.
         await fight
-        assert arena.load_balancer() is None
+        present = arena.load_balancer()
+        assert present is not None
+        assert present["spec"]["workloadType"] == "vm"

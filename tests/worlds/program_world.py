@@ -39,11 +39,11 @@ def guest_server(uid: str = CLUSTER.uid) -> MemoryServer:
 
 
 class Harvester(MemoryServer):
-    """Gives each load balancer an address of its own, and takes it back with the load balancer."""
+    """Gives each load balancer an address of its own; one that is made again under its name gets the same."""
 
     def __init__(self) -> None:
         super().__init__(prompt=[LB_CONTROLLER_FINALIZER])
-        self._given = 0
+        self._given: dict[str, str] = {}
 
     def create(self, collection: Where, body: Document) -> Document:
         """Store a new object; a load balancer gets its address a moment later."""
@@ -55,8 +55,9 @@ class Harvester(MemoryServer):
 
     def _give_address(self, key: str) -> None:
         if key in self.of(LOAD_BALANCERS):
-            self._given += 1
-            allocated = {"ip": f"10.0.{self._given // 250}.{1 + self._given % 250}", "ipPool": "lan"}
+            number = len(self._given) + 1
+            address = self._given.setdefault(key, f"10.0.{number // 250}.{1 + number % 250}")
+            allocated = {"ip": address, "ipPool": "lan"}
             status = {"allocatedAddress": allocated, "conditions": [{"type": "Ready", "status": "True"}]}
             metadata = {"finalizers": [LB_CONTROLLER_FINALIZER]}
             self.change(LOAD_BALANCERS, key, {"metadata": metadata, "status": status})

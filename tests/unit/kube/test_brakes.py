@@ -95,13 +95,16 @@ def test_another_field_of_the_group_is_written_while_nobody_touches_it() -> None
     assert send(brakes, 0.0, {"metadata": {"labels": {"region": "r"}}}, there, there)
 
 
-def test_the_last_write_before_an_object_is_let_go_never_waits() -> None:
+def test_what_an_object_is_let_go_with_never_waits_and_after_it_nothing_is_undone() -> None:
     brakes = Brakes()
-    held = {"metadata": {"finalizers": ["ours", "theirs"]}, **THEIRS}
     for _ in range(UNDONE_AT_ONCE + 1):
-        send(brakes, 0.0, OURS, held, OURS)
-    assert brakes.release("PATCH", "x", OURS, held, 0.0).empty
-    assert not brakes.release("PATCH", "x", {"metadata": {"finalizers": ["theirs"]}, **OURS}, held, 0.0).holds
+        send(brakes, 0.0, OURS, THEIRS, OURS)
+    assert brakes.release("PATCH", "x", OURS, THEIRS, 0.0).empty
+    last = brakes.release("PATCH", "x", OURS, THEIRS, 0.0, last=True)
+    assert not last.holds
+    brakes.sent(last, OURS, 0.0)
+    assert send(brakes, 0.0, OURS, THEIRS, OURS)
+    assert not send(brakes, 0.0, OURS, THEIRS, OURS)
 
 
 def test_what_vanished_is_made_again_some_times_and_then_waits() -> None:
