@@ -109,7 +109,7 @@ def plan_secondary(situation: Situation, keep: ServicePlan | None) -> ServicePla
 def plan_leaving(service: Service) -> ServicePlan:
     """Return the plan by which a former secondary gives up the shared address, before it gets one of its own."""
     change = ServiceChange(annotations=WITHDRAWN, labels={PRIMARY_SERVICE_LABEL: None}, ingress=())
-    return ServicePlan(change_service(service, change), Wait(WaitReason.LEAVING_PRIMARY, 1.0))
+    return ServicePlan(change_service(service, change), Wait(WaitReason.LEAVING_PRIMARY))
 
 
 def _plan_without_address(situation: Situation, sharing: Sharing) -> ServicePlan:

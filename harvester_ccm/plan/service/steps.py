@@ -143,8 +143,9 @@ def hand_to_harvester(service: Service) -> tuple[ChangeService, ...]:
 def announced_again(plan: ServicePlan, situation: Situation, address: str) -> ServicePlan:
     """Return a plan that announces an address, with what has kube-vip look at it, once, where it would stay silent."""
     service, found = situation.service, kube_vip.Announcement.of(situation.service)
+    # The time begins with the write that is in the plan, and the next look is at what that has left.
     if kube_vip.stays_silent(service, address):
-        return ServicePlan(plan.steps, Wait(WaitReason.ENDPOINTS, TOUCH_ENDPOINTS_AFTER))
+        return ServicePlan(plan.steps, Wait(WaitReason.ENDPOINTS))
     left = TOUCH_ENDPOINTS_AFTER - situation.waited
     if not found.again or found.told != address:
         return plan
@@ -152,7 +153,7 @@ def announced_again(plan: ServicePlan, situation: Situation, address: str) -> Se
         return ServicePlan(plan.steps, Wait(WaitReason.ENDPOINTS, left))
     if not found.touch_due:
         due = ChangeService(ServiceChange(annotations=kube_vip.TOUCH_DUE))
-        return ServicePlan((*plan.steps, due), Wait(WaitReason.ENDPOINTS, TOUCH_ENDPOINTS_AFTER))
+        return ServicePlan((*plan.steps, due), Wait(WaitReason.ENDPOINTS))
     # Whatever becomes of the note: somebody may put it back for ever.
     touch = () if situation.touched else (TouchEndpoints(kube_vip.not_announced(service)),)
     done = ChangeService(ServiceChange(annotations=kube_vip.TOUCHED))

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from harvester_ccm.errors import Answer, ServerError
+from harvester_ccm.kube.brakes import UNDONE_AT_ONCE, UNDONE_PAUSE
 from harvester_ccm.kube_vip_names import ANNOUNCE_AGAIN, ENDPOINTS_TOUCHED, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
@@ -60,7 +61,7 @@ async def test_one_slice_with_endpoints_is_touched_once_for_each_change() -> Non
         endpoint_slice("api-a", "10.42.0.7", of="api"),
         endpoint_slice("web-x", "10.42.0.6", namespace="infra"),
     )
-    assert await stage.reconcile(KEY) == Wait(WaitReason.ENDPOINTS, 1.0)
+    assert await stage.reconcile(KEY) == Wait(WaitReason.ENDPOINTS)
     assert stage.writes() == ["PATCH web/status"]
     assert (is_noted(stage), touched(stage)) == (True, {})
 
@@ -135,3 +136,14 @@ async def test_a_note_that_somebody_keeps_putting_back_touches_seldom() -> None:
         stage.guest.change(SERVICES, KEY, note)
         await asyncio.sleep(1.0)
     assert 1 <= sum(of_endpoints(call) and call.verb == "PATCH" for call in stage.guest.calls) <= 5
+
+
+@jumping_time
+async def test_where_the_address_may_not_be_written_yet_nothing_is_looked_at_each_second() -> None:
+    """Somebody else's address stands in the annotation, and it is put right every two minutes only."""
+    stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
+    theirs = {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: "192.168.1.50"}}}
+    for _ in range(UNDONE_AT_ONCE + 2):
+        stage.guest.change(SERVICES, KEY, theirs)
+        outcome = await stage.reconcile(KEY)
+    assert outcome == Wait(WaitReason.BRAKED, UNDONE_PAUSE)

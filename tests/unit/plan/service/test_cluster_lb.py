@@ -505,7 +505,7 @@ AFTERWARDS: dict[str, tuple[float, dict[str, Any], list[object], object]] = {
             "Warning AddressChanged",
             {"write": LB_NAME, "address": "10.0.0.9"},
         ],
-        Wait("endpoints", 1.0),
+        Wait("endpoints"),
     ),
     "Harvester has no address by now": (1.0, {"ip": "", "address": ""}, [], Wait("not_processed", 29.0)),
 }
@@ -521,7 +521,7 @@ def test_kube_vip_is_made_to_look_at_an_address_again(
 def test_kube_vip_meets_an_exchanged_address_once_more_before_the_touch() -> None:
     asked = served(annotations=EXCHANGED)
     assert outline(asked, allocated(), waited=0.4) == ([], Wait("endpoints", 0.6))
-    assert outline(asked, allocated(), waited=1.0) == ([{"service": {"annotations": DUE}}], Wait("endpoints", 1.0))
+    assert outline(asked, allocated(), waited=1.0) == ([{"service": {"annotations": DUE}}], Wait("endpoints"))
 
 
 GOING = {

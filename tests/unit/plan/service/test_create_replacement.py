@@ -253,7 +253,7 @@ END: dict[str, tuple[Any, Any, float, list[object], object]] = {
             {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, ANNOUNCE_AGAIN: "due", MOVING: None}}},
             "Normal SwitchedLoadBalancer",
         ],
-        Wait("endpoints", 1.0),
+        Wait("endpoints"),
     ),
 }
 

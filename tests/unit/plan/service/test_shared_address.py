@@ -75,7 +75,7 @@ STEPS = {
             },
             "Warning AddressChanged",
         ],
-        Wait("endpoints", 1.0),
+        Wait("endpoints"),
     ),
     "lease of a primary with DHCP": (
         sharing(),
@@ -125,7 +125,7 @@ STEPS = {
             },
             "Warning AddressChanged",
         ],
-        Wait("endpoints", 1.0),
+        Wait("endpoints"),
     ),
     "no longer names a primary": (
         service(
@@ -139,13 +139,13 @@ STEPS = {
         ),
         None,
         [{"service": {"annotations": WITHDRAWN, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None}}],
-        Wait("leaving_primary", 1.0),
+        Wait("leaving_primary"),
     ),
     "no longer names a primary that Harvester announces": (
         service("api", uid="api", ports=API, annotations=HANDS_OFF, labels=LABEL, ours=True, address=ADDRESS),
         None,
         [{"service": {"labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None}}],
-        Wait("leaving_primary", 1.0),
+        Wait("leaving_primary"),
     ),
     "an empty annotation names nobody": (
         service(

@@ -237,7 +237,7 @@ def test_a_service_that_becomes_a_secondary_gives_its_own_address_back_first() -
             },
             "Warning AddressChanged",
         ],
-        Wait("endpoints", 1.0),
+        Wait("endpoints"),
     )
 
 
@@ -391,4 +391,4 @@ def test_one_that_shows_the_address_of_another_gives_it_up_whatever_load_balance
     shown = served(labels={PRIMARY_SERVICE_LABEL: "shop.other"})
     steps, outcome = outline(shown, allocated(ip=OTHER, address=OTHER))
     change = {"annotations": WITHDRAWN, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None}
-    assert (steps, outcome) == ([{"service": change}], Wait("leaving_primary", 1.0))
+    assert (steps, outcome) == ([{"service": change}], Wait("leaving_primary"))
