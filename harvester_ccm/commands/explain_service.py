@@ -27,7 +27,8 @@ from harvester_ccm.model.harvester import VIRTUAL_MACHINES, LoadBalancer, Virtua
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait, WaitReason
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
-from harvester_ccm.plan.service.decision import plan_service, with_condition
+from harvester_ccm.plan.service.condition import with_condition
+from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import LoadBalancerCandidate, Verdict, name_for
 from harvester_ccm.plan.service.request import Request, read_request

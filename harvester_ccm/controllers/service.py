@@ -34,8 +34,9 @@ from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, C
 from harvester_ccm.model.harvester import Capabilities, LoadBalancer, capabilities_of
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
+from harvester_ccm.plan.service.condition import not_ready, with_condition
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
-from harvester_ccm.plan.service.decision import not_ready, plan_service, with_condition
+from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import same_but_for_notes, slice_to_touch
 from harvester_ccm.plan.service.ownership import allocated_addresses, service_key
 from harvester_ccm.plan.service.pending import failure_event, write_refused

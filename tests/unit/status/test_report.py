@@ -12,7 +12,8 @@ from harvester_ccm.errors import Unreachable
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.names import IP_POOL, LB_OWNER, LOAD_BALANCER_READY, NETWORK, PRIMARY_SERVICE
-from harvester_ccm.plan.service.decision import plan_service, with_condition
+from harvester_ccm.plan.service.condition import with_condition
+from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.situation import observe
 from harvester_ccm.plan.service.steps import ChangeService, EmitEvent
 from harvester_ccm.status.document import LeftOver, NodeStatus, Pool, ServiceStatus, State, Status, decode, encode
