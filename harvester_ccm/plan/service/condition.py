@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from harvester_ccm.model.core import Service, ServiceCondition
-from harvester_ccm.model.outcome import Done, EventMessage, Refused, Wait, WaitReason
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Refused, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.situation import Situation
@@ -27,22 +27,56 @@ from harvester_ccm.redaction import one_line, redact_text
 
 CONDITION_LENGTH: Final = 1024
 """Letters of the condition's message, as many as an Event's."""
-_BESIDE: Final = frozenset(
+SERVED: Final = frozenset({WaitReason.TOUCH, WaitReason.BACKENDS, WaitReason.ENDPOINTS})
+"""What is waited for by a Service that has its load balancer."""
+LACKING: Final = frozenset(
     {
-        Reason.IGNORED,
-        Reason.IMMUTABLE,
-        Reason.ADDRESS_NOT_AS_REQUESTED,
-        Reason.ADDRESS_CHANGED,
-        Reason.STILL_ANNOUNCED,
-        Reason.RECREATING,
-        Reason.NODES_WITHOUT_VM,
+        WaitReason.QUEUED,
+        WaitReason.TURN,
+        WaitReason.NOT_PROCESSED,
+        WaitReason.ALLOCATING,
+        WaitReason.ANNOUNCING,
+        WaitReason.NO_MATCHING_POOL,
+        WaitReason.NO_SUCH_POOL,
+        WaitReason.POOL_EXHAUSTED,
+        WaitReason.DHCP,
+        WaitReason.NETWORK_DEVICE,
+        WaitReason.HARVESTER_UNAVAILABLE,
+        WaitReason.PRIMARY,
+        WaitReason.SECONDARIES,
+        WaitReason.LEAVING_PRIMARY,
+        WaitReason.FOREIGN_LOAD_BALANCER,
+        WaitReason.OTHER_CLUSTER_NAME,
+        WaitReason.NEW_HARVESTER,
+        WaitReason.NODE_PORTS,
+        WaitReason.MACHINES,
+        WaitReason.OLD_LOAD_BALANCER,
+        WaitReason.SWITCHING,
+        WaitReason.BOOKING,
+        WaitReason.NOT_SERVABLE,
+        WaitReason.BRAKED,
+        WaitReason.OTHER,
     }
 )
-"""Reasons of Warnings that are not why a Service waits."""
-_OF_ALL: Final = (Reason.HARVESTER_UNAVAILABLE, Reason.NOT_RECOGNISED)
-"""Reasons that hold for all Services at once; those that have their addresses lack nothing for it."""
-_WHILE_SERVED: Final = (WaitReason.TOUCH, WaitReason.BACKENDS)
-"""What is waited for by a Service that has its load balancer."""
+"""What is waited for by one that has none, or has it no longer."""
+CAUSES: Final = frozenset(
+    {
+        Reason.ADDRESS_NOT_BOOKED,
+        Reason.ADDRESS_PENDING,
+        Reason.BACKENDS_UNHEALTHY,
+        Reason.DELETION_PENDING,
+        Reason.HARVESTER_UNAVAILABLE,
+        Reason.NO_DEVICE,
+        Reason.NOT_RECOGNISED,
+        Reason.SHARING_REFUSED,
+        Reason.SYNC_FAILED,
+    }
+)
+"""Reasons of Warnings that are why a Service waits; all others are told beside."""
+_REFUSALS: Final = frozenset({Reason.FOREIGN_LOAD_BALANCER, Reason.INVALID_ANNOTATION})
+"""Those that are where its user has to change something."""
+_OF_ALL: Final = frozenset({Reason.HARVESTER_UNAVAILABLE, Reason.NOT_RECOGNISED})
+"""Those that hold for all Services at once; one that has its address lacks nothing for it."""
 
 
 def with_condition(plan: ServicePlan, situation: Situation) -> ServicePlan:
@@ -98,8 +132,7 @@ def _condition(plan: ServicePlan, situation: Situation) -> ServiceCondition | No
         return _condition_of(situation, "False", reason, told.message)
     given = [change.ingress for change in changes if change.ingress is not None]
     addresses = [one.ip for one in given[-1] if one.ip] if given else [*situation.service.addresses]
-    served = isinstance(outcome, Done) or (isinstance(outcome, Wait) and outcome.reason in _WHILE_SERVED)
-    if served and addresses:
+    if _is_served(outcome) and addresses:
         keeps = keeping_note(situation) if situation.kept else None
         text = f"The load balancer has address {', '.join(addresses)}" if keeps is None else keeps.message
         return _condition_of(situation, "True", str(Reason.ENSURED), text)
@@ -130,11 +163,14 @@ def _may_be_announced(service: Service) -> bool:
 def _obstacle(plan: ServicePlan) -> EventMessage | None:
     """Return what a Service is told of why it has no load balancer, or none that works."""
     warnings = [step.event for step in plan.steps if isinstance(step, EmitEvent) and step.event.type == "Warning"]
-    unhealthy = next((one for one in warnings if one.reason is Reason.BACKENDS_UNHEALTHY), None)
-    if unhealthy is not None or isinstance(plan.outcome, Done):
-        return unhealthy
-    beside = _BESIDE if isinstance(plan.outcome, Refused) else _BESIDE | {Reason.INVALID_ANNOTATION}
-    return next((one for one in reversed(warnings) if one.reason not in beside), None)
+    if _is_served(plan.outcome):
+        return next((one for one in warnings if one.reason is Reason.BACKENDS_UNHEALTHY), None)
+    causes = CAUSES | _REFUSALS if isinstance(plan.outcome, Refused) else CAUSES
+    return next((one for one in reversed(warnings) if one.reason in causes), None)
+
+
+def _is_served(outcome: Outcome) -> bool:
+    return isinstance(outcome, Done) or (isinstance(outcome, Wait) and outcome.reason in SERVED)
 
 
 def _condition_of(situation: Situation, status: str, reason: str, message: str) -> ServiceCondition:

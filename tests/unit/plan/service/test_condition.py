@@ -1,0 +1,64 @@
+"""What the condition in a Service's status says of a plan, for each reason to wait and whatever else is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from harvester_ccm.model.core import ServiceCondition
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Refused, Wait, WaitReason
+from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.condition import CAUSES, LACKING, SERVED, with_condition
+from harvester_ccm.plan.service.steps import ChangeService, EmitEvent, ServicePlan
+from tests.unit.plan.service.plans import situation_of
+from tests.worlds.builders import ADDRESS, allocated, served
+
+UNRELATED = sorted(set(Reason) - {Reason.BACKENDS_UNHEALTHY})
+
+
+def said(outcome: Outcome, *told: Reason) -> ServiceCondition | None:
+    """Return what the condition of a Service with an address says of a plan that tells this."""
+    events = (EmitEvent(EventMessage("Warning", reason, f"text of {reason}")) for reason in told)
+    situation = situation_of(served(), allocated())
+    changes = [
+        step.change.condition
+        for step in with_condition(ServicePlan(tuple(events), outcome), situation).steps
+        if isinstance(step, ChangeService)
+    ]
+    return changes[-1] if changes else None
+
+
+def test_every_reason_to_wait_is_with_a_load_balancer_or_for_the_lack_of_one() -> None:
+    assert set(WaitReason) == SERVED | LACKING
+    assert not SERVED & LACKING
+
+
+@pytest.mark.parametrize("outcome", [Done(), *(Wait(reason, 1.0) for reason in sorted(SERVED))], ids=str)
+def test_it_is_true_of_a_service_with_its_load_balancer_whatever_else_is_told(outcome: Outcome) -> None:
+    for reason in UNRELATED:
+        found = said(outcome, reason)
+        assert found is not None
+        assert (found.status, found.message) == ("True", f"The load balancer has address {ADDRESS}"), reason
+    unhealthy = said(outcome, Reason.BACKENDS_UNHEALTHY, *UNRELATED)
+    assert unhealthy is not None
+    assert (unhealthy.status, unhealthy.reason) == ("False", "BackendsUnhealthy")
+
+
+@pytest.mark.parametrize("reason", sorted(LACKING))
+def test_it_says_what_is_lacking_and_nothing_that_is_told_beside(reason: WaitReason) -> None:
+    for outcome in (Wait(reason), Refused(reason)):
+        for cause in sorted(CAUSES - {Reason.BACKENDS_UNHEALTHY, Reason.HARVESTER_UNAVAILABLE, Reason.NOT_RECOGNISED}):
+            found = said(outcome, cause, *(one for one in UNRELATED if one not in CAUSES | REFUSALS))
+            assert found is not None
+            assert (found.status, found.message) == ("False", f"text of {cause}")
+            assert found.reason == "".join(word.capitalize() for word in reason.split("_"))
+
+
+REFUSALS = {Reason.INVALID_ANNOTATION, Reason.FOREIGN_LOAD_BALANCER}
+
+
+@pytest.mark.parametrize("reason", sorted(REFUSALS))
+def test_what_the_user_must_change_is_the_cause_only_where_that_is_waited_for(reason: Reason) -> None:
+    refused = said(Refused(WaitReason.NOT_SERVABLE), reason)
+    assert refused is not None
+    assert refused.message == f"text of {reason}"
+    assert said(Wait(WaitReason.NOT_PROCESSED), reason) is None
