@@ -620,6 +620,13 @@ MUTANTS: Final = (
         "preconditions: dict[str, str] = {}",
         "plan/node/test_lifecycle.py controllers/test_node_lifecycle.py",
     ),
+    Mutant(
+        "an address in use is given back for a change of the pool",
+        "plan/service/cleanup.py",
+        "in_use = load_balancer.address or found.status or found.told == address",
+        "in_use = False",
+        "plan/service/test_pending.py",
+    ),
     # How often something is written again.
     Mutant(
         "what somebody undoes is put right without end",

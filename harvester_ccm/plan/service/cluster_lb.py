@@ -79,6 +79,9 @@ def without_address(situation: Situation, annotations: Annotations) -> ServiceCh
     """Return what a Service without an address from Harvester should be like, with these annotations."""
     if situation.kept:
         return ServiceChange(annotations={**annotations, **record_of(situation)}, finalizer=True)
+    if situation.pending.reason in NO_ADDRESS and situation.request.ip_pool:
+        # The pool of before has none: what takes the old one's place may look where the Service asks for it now.
+        annotations = {**annotations, MOVING: None}
     if situation.pending.reason in NO_ADDRESS and situation.service.addresses:
         # The one in the status is somebody else's, or may be at any moment.
         return ServiceChange(annotations={**annotations, **WITHDRAWN}, finalizer=True, ingress=())

@@ -17,7 +17,7 @@ from typing import Final
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import DHCP_ADDRESS, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
-from harvester_ccm.plan.service.cleanup import ending, plan_cleanup
+from harvester_ccm.plan.service.cleanup import deletion, ending, is_to_be_given_back, plan_cleanup, wait_for_booking
 from harvester_ccm.plan.service.cluster_lb import plan_cluster
 from harvester_ccm.plan.service.create import plan_creation, plan_replacement, plan_unrecognised, read_replaced
 from harvester_ccm.plan.service.ignored import converted, ignored_settings, refused_changes
@@ -182,6 +182,11 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
     service, request = situation.service, situation.request
     wanted = request.workload_type
     vm = current.spec.workload_type == "vm"
+    if is_to_be_given_back(situation, current):
+        booking = wait_for_booking(situation, (current,)) or ServicePlan(
+            deletion((current,)), Wait(WaitReason.OLD_LOAD_BALANCER)
+        )
+        return ServicePlan((*hold(service), *booking.steps), booking.outcome)
     if not current.capabilities.has_cluster_type or wanted in {None, current.spec.workload_type}:
         refusal = unsupported(service, vm=vm)
     else:

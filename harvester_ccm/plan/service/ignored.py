@@ -177,15 +177,7 @@ def refused_changes(service: Service, request: Request, load_balancer: LoadBalan
     spec = load_balancer.spec
     if request.ipam is not None and request.ipam != spec.ipam:
         notes.append(_fixed(IPAM, service.metadata.annotation(IPAM) or "", spec.ipam))
-    # Without an address there is nothing to lose: network and pool follow. Load balancers made by providers before
-    # 0.2.7 do not say which network was asked for.
-    fixed = bool(load_balancer.allocated_ip)
-    given = load_balancer.metadata.annotation(LB_REQUESTED_NETWORK)
-    if fixed and given is not None and request.network != normal_network(given):
-        notes.append(_fixed(NETWORK, request.network, given))
-    pool = spec.ip_pool or load_balancer.allocated_pool
-    if fixed and request.ip_pool and spec.ipam == "pool" and pool and request.ip_pool != pool:
-        notes.append(_fixed(IP_POOL, request.ip_pool, pool))
+    notes += [_fixed(*one) for one in asked_since_given(request, load_balancer)]
     checks = _health_check_annotations(service)
     if spec.workload_type == "cluster" and request.workload_type is None and checks:
         port = "" if HEALTH_CHECK_PORT in checks else f"{HEALTH_CHECK_PORT} to the port to check, and "
@@ -196,6 +188,25 @@ def refused_changes(service: Service, request: Request, load_balancer: LoadBalan
         )
         notes.append(EventMessage("Warning", Reason.IGNORED, text))
     return tuple(notes)
+
+
+def asked_since_given(request: Request, load_balancer: LoadBalancer) -> tuple[tuple[str, str, str], ...]:
+    """Return the network and the pool, as annotation, wish and what there is, where an address fixes another one.
+
+    Without an address there is nothing to lose: network and pool follow. Load balancers made by providers before 0.2.7
+    do not say which network was asked for.
+    """
+    if not load_balancer.allocated_ip:
+        return ()
+    found: list[tuple[str, str, str]] = []
+    given = load_balancer.metadata.annotation(LB_REQUESTED_NETWORK)
+    if given is not None and request.network != normal_network(given):
+        found.append((NETWORK, request.network, given))
+    spec = load_balancer.spec
+    pool = spec.ip_pool or load_balancer.allocated_pool
+    if request.ip_pool and spec.ipam == "pool" and pool and request.ip_pool != pool:
+        found.append((IP_POOL, request.ip_pool, pool))
+    return tuple(found)
 
 
 def _fixed(key: str, asked: str, has: str) -> EventMessage:
