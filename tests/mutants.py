@@ -627,6 +627,13 @@ MUTANTS: Final = (
         "in_use = False",
         "plan/service/test_pending.py",
     ),
+    Mutant(
+        "an address that is shared is announced on the default device, too",
+        "plan/service/kube_vip.py",
+        "KUBE_VIP_INTERFACE: found.device,",
+        "KUBE_VIP_INTERFACE: None,",
+        SHARING_TESTS,
+    ),
     # How often something is written again.
     Mutant(
         "what somebody undoes is put right without end",

@@ -43,6 +43,7 @@ from harvester_ccm.plan.service.pending import failure_event, write_refused
 from harvester_ccm.plan.service.selection import (
     Recognition,
     Sight,
+    keeps_unbooked,
     may_be_ours,
     primaries_of,
     primary_reference,
@@ -466,6 +467,8 @@ class ServiceController:
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
         if old is not None and new is not None and same_but_for_notes(old, new):
+            if keeps_unbooked(old) != keeps_unbooked(new):
+                self._enqueue_relatives(new)
             return
         for item in (old, new):
             if item is None:

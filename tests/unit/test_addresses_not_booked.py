@@ -157,6 +157,24 @@ async def test_services_that_share_such_an_address_keep_it_too() -> None:
 
 
 @jumping_time
+async def test_a_service_that_waits_for_such_an_address_of_its_primary_is_told() -> None:
+    program = swapped(Stocked("10.0.0.7"), ASKED["in the field"])
+    async with program.live():
+        shared = {PRIMARY_SERVICE: "shop/web"}
+        program.put(service("api", uid="uid-of-api", ports=[{"port": 443}], annotations=shared))
+        await asyncio.sleep(HOUR)
+        (told,) = program.warnings("api")
+        assert f"Service shop/web keeps address {WISH}, which no load balancer of Harvester gave" in told
+        (condition,) = program.service("api")["status"]["conditions"]
+        assert (condition["status"], condition["reason"], condition["message"]) == ("False", "Primary", told)
+        program.guest.change(SERVICES, "shop/web", {"spec": {"loadBalancerIP": None}})
+        await asyncio.sleep(60)
+        assert program.address("api") == program.address("web") == "10.0.0.7"
+        (condition,) = program.service("api")["status"]["conditions"]
+        assert condition["status"] == "True"
+
+
+@jumping_time
 @asked_for
 async def test_of_a_new_service_harvester_decides(asked: Document) -> None:
     program = Program(guest_server(), Stocked(), "demo")

@@ -25,6 +25,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.ignored import asked_since_given
 from harvester_ccm.plan.service.kube_vip import (
+    NO_OWN_DEVICE,
     RESTART,
     Annotations,
     Announcement,
@@ -36,7 +37,7 @@ from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, network
 from harvester_ccm.plan.service.network_device import device_for
 from harvester_ccm.plan.service.ownership import allocated_addresses
 from harvester_ccm.plan.service.pending import awaited_pool, pending_cause, pool_of_last_attempt
-from harvester_ccm.plan.service.selection import of_other_class, primary_label
+from harvester_ccm.plan.service.selection import of_other_class, primary_label, was_secondary
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     ChangeService,
@@ -135,6 +136,7 @@ def _letting_go(situation: Situation, own: tuple[LoadBalancer, ...], *, announce
         network = network_of(own[0], wanted) if own else wanted
         device = device_for(network, situation.network_devices).name if network else ""
         annotations = {MOVING: None, **release(service, device=device, announced_by_us=announced_by_us)}
+        annotations |= NO_OWN_DEVICE if was_secondary(service) else {}
         labels = {PRIMARY_SERVICE_LABEL: None}
     ours = not of_other_class(service) or not allocated_addresses(own).isdisjoint(service.addresses)
     served = service.metadata.has_finalizer(SERVICE_FINALIZER)

@@ -46,6 +46,8 @@ Annotations = dict[str, str | None]
 
 WITHDRAWN: Final[Mapping[str, str | None]] = {KUBE_VIP_ADDRESSES: ""}
 """Have kube-vip announce nothing, unless it ignores the Service."""
+NO_OWN_DEVICE: Final[Annotations] = {KUBE_VIP_INTERFACE: None}
+"""Take away the device of the primary."""
 TOUCH_DUE: Final[Mapping[str, str | None]] = {ANNOUNCE_AGAIN: "due"}
 """An EndpointSlice of the Service is to be touched."""
 TOUCHED: Final[Mapping[str, str | None]] = {ANNOUNCE_AGAIN: None}
@@ -257,13 +259,22 @@ def not_announced(service: Service) -> EventMessage:
 def announce_like(primary: Service, service: Service, address: str) -> Annotations:
     """Have kube-vip announce the address that a Service shares with its primary as it announces that one's.
 
-    Where Harvester announces the address, the Service has been handed to it before.
+    It announces the address for each of them, on the device that it finds there: on the default one, too, where only
+    the primary names another. Where Harvester announces the address, the Service has been handed to it before.
     """
     found = Announcement.of(primary)
-    default_device: Annotations = {KUBE_VIP_INTERFACE: None}
     if found.ignored:
-        return default_device
-    return {**(WITHDRAWN if found.withdrawn else announce(service, address)), **default_device}
+        return NO_OWN_DEVICE
+    return {
+        **(WITHDRAWN if found.withdrawn else announce(service, address)),
+        KUBE_VIP_INTERFACE: found.device,
+    }
+
+
+def device_of_primary(primary: Service, service: Service, address: str) -> EventMessage | None:
+    """Return what to tell of the device of an address that a Service shares, and that is announced."""
+    found = Announcement.of(primary)
+    return None if found.ignored else device_note(service, address, Device(found.device or ""))
 
 
 def virtual_ip_ingress(address: str, service: Service) -> tuple[Ingress, ...]:

@@ -29,14 +29,22 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.cleanup import deletion, users_of_address, wait_for_booking, withdrawal
 from harvester_ccm.plan.service.ignored import ignored_on_secondary
 from harvester_ccm.plan.service.kube_vip import (
+    NO_OWN_DEVICE,
     WITHDRAWN,
     Announcement,
     announce_like,
+    device_of_primary,
     hold,
     virtual_ip_ingress,
 )
 from harvester_ccm.plan.service.request import invalid, normal_network, unknown_annotations, unsupported
-from harvester_ccm.plan.service.selection import primary_label, primary_reference, wants_load_balancer, was_secondary
+from harvester_ccm.plan.service.selection import (
+    keeps_unbooked,
+    primary_label,
+    primary_reference,
+    wants_load_balancer,
+    was_secondary,
+)
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     ChangeService,
@@ -94,7 +102,8 @@ def plan_secondary(situation: Situation, keep: ServicePlan | None) -> ServicePla
         refusal = emit(EventMessage("Warning", Reason.SHARING_REFUSED, text))
         return ServicePlan((*refusal, *(keep.steps if keep else ())), Wait(WaitReason.SECONDARIES))
     ignored = ignored_on_secondary(service, primary, vm=Announcement.of(primary).ignored)
-    events = emit(ignored, *unknown_annotations(service))
+    device = device_of_primary(primary, service, sharing.address)
+    events = emit(ignored, device, *unknown_annotations(service))
     changes = Announcement.of(service).address != sharing.address
     withdrawn = withdrawal(service) if own and changes else ()
     booking = wait_for_booking(situation, own)
@@ -108,7 +117,8 @@ def plan_secondary(situation: Situation, keep: ServicePlan | None) -> ServicePla
 
 def plan_leaving(service: Service) -> ServicePlan:
     """Return the plan by which a former secondary gives up the shared address, before it gets one of its own."""
-    change = ServiceChange(annotations=WITHDRAWN, labels={PRIMARY_SERVICE_LABEL: None}, ingress=())
+    annotations = {**WITHDRAWN, **(NO_OWN_DEVICE if was_secondary(service) else {})}
+    change = ServiceChange(annotations=annotations, labels={PRIMARY_SERVICE_LABEL: None}, ingress=())
     return ServicePlan(change_service(service, change), Wait(WaitReason.LEAVING_PRIMARY))
 
 
@@ -182,9 +192,19 @@ def _share_now(situation: Situation) -> Sharing:
     primary, allocated = situation.primary, situation.primary_allocated
     sharing = share(situation.service, primary, situation.secondaries_of_primary, situation.cluster)
     if primary is None or (allocated is not None and allocated.isdisjoint({sharing.address, DHCP_ADDRESS})):
-        return replace(sharing, address="")
+        return replace(sharing, address="", refusal=sharing.refusal or _not_booked(situation.service, primary))
     refusal = unsupported(situation.service, vm=Announcement.of(primary).ignored) if sharing.address else None
     return sharing if refusal is None else Sharing(refusal=refusal, servable=False)
+
+
+def _not_booked(service: Service, primary: Service | None) -> EventMessage | None:
+    """Return what to tell a Service whose primary has an address that will not be shared; None if it shares it."""
+    if primary is None or not keeps_unbooked(primary) or service.addresses == primary.addresses:
+        return None
+    return _refusal(
+        f"Service {primary.metadata.key} keeps address {', '.join(primary.addresses)}, which no load balancer of "
+        "Harvester gave; its own Events say what to do. Until then, name another primary, or none"
+    )
 
 
 def share(

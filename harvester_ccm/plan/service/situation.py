@@ -19,7 +19,7 @@ from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer,
 from harvester_ccm.model.lister import Listed, Lister
 from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import DHCP_ADDRESS, LOAD_BALANCER_READY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
+from harvester_ccm.names import DHCP_ADDRESS, LOAD_BALANCER_READY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.load_balancer import Former, backend_addresses, backend_names, former_of, takes_traffic
 from harvester_ccm.plan.service.ownership import (
@@ -38,6 +38,7 @@ from harvester_ccm.plan.service.selection import (
     Scope,
     Sight,
     is_served,
+    keeps_unbooked,
     primaries_of,
     primary_reference,
     recognise,
@@ -261,8 +262,7 @@ class Situation:
         address, it is none. What kube-vip alone is told may be our own word, when somebody else has the address.
         """
         address, said = self.unbooked, asked_in(self.service, self.unbooked)
-        condition = self.service.condition(LOAD_BALANCER_READY)
-        if condition is not None and condition.reason != Reason.ADDRESS_NOT_BOOKED:
+        if self.service.condition(LOAD_BALANCER_READY) is not None and not keeps_unbooked(self.service):
             return ""
         # Of what Harvester does not show, or shows of another cluster, nobody can say that it gave no address.
         if not (self.harvester_known and self.listed) or self.recognition.sight is not Sight.OURS or self.scope.leaving:

@@ -57,6 +57,46 @@ STEPS = {
         [{"service": {"annotations": {NETWORK: "infra/vlan9", KUBE_VIP_INTERFACE: None, IPAM: None}}}],
         Done(),
     ),
+    "on the device of the primary": (
+        asking(HELD, ours=True),
+        served(annotations={NETWORK: "infra/vlan9", KUBE_VIP_INTERFACE: "eth1"}),
+        [
+            {
+                "service": {
+                    "annotations": {
+                        KUBE_VIP_ADDRESSES: ADDRESS,
+                        KUBE_VIP_IGNORE: None,
+                        KUBE_VIP_INTERFACE: "eth1",
+                        NETWORK: "infra/vlan9",
+                    },
+                    "labels": LABEL,
+                    "ingress": [f"{ADDRESS} VIP 8080/TCP"],
+                }
+            },
+            "Normal EnsuredLoadBalancer",
+        ],
+        Done(),
+    ),
+    "announced on the default device until now": (
+        sharing({NETWORK: "infra/vlan9"}),
+        served(annotations={NETWORK: "infra/vlan9", KUBE_VIP_INTERFACE: "eth1"}),
+        ["Warning NetworkDeviceChanged", {"service": {"annotations": {KUBE_VIP_INTERFACE: "eth1"}}}],
+        Done(),
+    ),
+    "no longer names a primary, nor its network": (
+        sharing({PRIMARY_SERVICE: "", KUBE_VIP_INTERFACE: "eth1"}),
+        None,
+        [
+            {
+                "service": {
+                    "annotations": {**WITHDRAWN, KUBE_VIP_INTERFACE: None},
+                    "labels": {PRIMARY_SERVICE_LABEL: None},
+                    "ingress": None,
+                }
+            }
+        ],
+        Wait("leaving_primary"),
+    ),
     "created before the primary has an address": (
         asking(),
         service(),

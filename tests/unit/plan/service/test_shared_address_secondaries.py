@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from harvester_ccm.kube_vip_names import ANNOUNCE_AGAIN, KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
+from harvester_ccm.kube_vip_names import ANNOUNCE_AGAIN, KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE
+from harvester_ccm.model.core import ServiceCondition
 from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
     IPAM,
+    LOAD_BALANCER_READY,
     NETWORK,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
@@ -392,3 +395,25 @@ def test_one_that_shows_the_address_of_another_gives_it_up_whatever_load_balance
     steps, outcome = outline(shown, allocated(ip=OTHER, address=OTHER))
     change = {"annotations": WITHDRAWN, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None}
     assert (steps, outcome) == ([{"service": change}], Wait("leaving_primary"))
+
+
+def test_one_of_another_type_loses_the_device_of_its_primary() -> None:
+    (*_, let_go), _ = outline(sharing({KUBE_VIP_INTERFACE: "eth1"}, kind="ClusterIP"), primary=served())
+    assert isinstance(let_go, dict)
+    assert let_go["service"]["annotations"] == {KUBE_VIP_ADDRESSES: None, KUBE_VIP_INTERFACE: None}
+
+
+def test_one_whose_primary_keeps_an_address_of_its_own_is_told_that_it_is_not_shared() -> None:
+    booked = ServiceCondition(type=LOAD_BALANCER_READY, status="True", reason=Reason.ADDRESS_NOT_BOOKED)
+    plain = served(spec={"loadBalancerIP": ADDRESS})
+    keeping = with_condition_of(plain, booked)
+    unshared = frozenset({OTHER})
+    parked = [{"service": {"annotations": HELD, "finalizers": OURS}}]
+    assert outline(asking(), primary=plain, primary_allocated=unshared) == (parked, Wait("primary"))
+    made = outline(asking(), primary=keeping, primary_allocated=unshared)
+    assert made == (["Warning SharingRefused", *parked], Wait("primary"))
+    assert outline(sharing(), primary=keeping, primary_allocated=unshared)[0] == []
+
+
+def with_condition_of(service: Any, condition: ServiceCondition) -> Any:
+    return msgspec.structs.replace(service, status=msgspec.structs.replace(service.status, conditions=(condition,)))
