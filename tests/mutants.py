@@ -622,7 +622,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "an address in use is given back for a change of the pool",
-        "plan/service/cleanup.py",
+        "plan/service/decision.py",
         "in_use = load_balancer.address or found.status or found.told == address",
         "in_use = False",
         "plan/service/test_pending.py",
@@ -633,6 +633,13 @@ MUTANTS: Final = (
         "KUBE_VIP_INTERFACE: found.device,",
         "KUBE_VIP_INTERFACE: None,",
         SHARING_TESTS,
+    ),
+    Mutant(
+        "what a copy of the same name makes is taken for left over",
+        "controllers/births.py",
+        "self.strange.add(meta.uid)",
+        "pass",
+        "test_copies.py",
     ),
     # How often something is written again.
     Mutant(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -97,6 +97,8 @@ class OrphanCollector:
         self._deletions: deque[float] = deque(maxlen=DELETIONS_AT_ONCE)
         """When the last ones were deleted."""
         self._braked = False
+        self.strange: Set[str] = frozenset()
+        """UIDs of load balancers that somebody else made while this process led."""
         self.deleted = 0
         """Load balancers deleted so far."""
         self.runner = Runner("orphans", self.reconcile, workers=WORKERS, serial=self._one_by_one)
@@ -164,6 +166,7 @@ class OrphanCollector:
         now = asyncio.get_running_loop().time()
         return Suspicion(
             age=now - suspect.since,
+            strange=load_balancer.metadata.uid in self.strange,
             seen_gone=self._seen_gone(load_balancer),
             caches_current=self._services.problem is None and self._load_balancers.problem is None,
             turn_in=deletion_turn(self._deletions, now),

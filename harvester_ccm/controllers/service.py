@@ -9,7 +9,7 @@ what is, not on what was.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from harvester_ccm.controllers.births import Births
 from harvester_ccm.controllers.fights import service_event
 from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.revivals import PoolLines, Stalled
@@ -98,6 +99,7 @@ class ServiceCaches:
         """
         self.services = services
         self.load_balancers = load_balancers
+        self.births = Births(load_balancers)
         self.vms = vms
         self.config_maps = config_maps
         self.backends = Backends(known=False)
@@ -111,6 +113,11 @@ class ServiceCaches:
     def capabilities(self) -> Capabilities:
         """What a new load balancer can do, in the version of the API that is read."""
         return capabilities_of(self.load_balancers.resource.api_version)
+
+    @property
+    def strange(self) -> Set[str]:
+        """UIDs of load balancers that somebody else made while this process led."""
+        return self.births.strange
 
     def recognition(self, cluster: ClusterIdentity) -> Recognition:
         """Return what Harvester shows of this cluster; judged anew after a change of anything it depends on."""
@@ -189,6 +196,7 @@ class ServiceController:
         """Work until cancelled."""
         await self._services.wait_synced()
         await self._caches.vms.nodes.wait_synced()
+        self._caches.births.lead()
         services = self._services.all()
         self._states.start(services, asyncio.get_running_loop().time() - REPLACEMENT_PAUSE)
         log.info("service controller started", services=len(services))
@@ -437,6 +445,7 @@ class ServiceController:
         name = request.name
         match step:
             case CreateLoadBalancer():
+                self._caches.births.making(name)
                 await self._writes.create(name, request.body)
                 self._turns.created(self._lb_key(name), self._load_balancers.get(self._lb_key(name)))
                 log.info("load balancer created", service=key, lb=name)

@@ -15,6 +15,7 @@ from devenv.ccm import CcmProcess
 from devenv.restclient import Json
 from devenv.stage import SERVICE_ACCOUNT, Stage, until
 from devenv.watch import documents
+from harvester_ccm.controllers.births import LATE_CREATION
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
 from harvester_ccm.model.core import NAMESPACES, SERVICES, Service
@@ -273,6 +274,61 @@ async def test_a_kubeconfig_that_leads_to_another_cluster_ends_the_program_and_d
         one.metadata.resource_version for one in after.values()
     }
     await end(stage, run)
+
+
+@pytest.mark.parametrize("names", [("demo", "other"), ("demo", "demo")], ids=["a name each", "one name"])
+async def test_two_machines_of_one_image_leave_each_other_alone(
+    stage: Stage, second_guest: ControlPlane, tmp_path: Path, names: tuple[str, str], thorough: bool
+) -> None:
+    """The image has an initialised cluster in it: one UID of kube-system, and whatever Services were there.
+
+    It comes last here: the second guest is a copy from now on.
+    """
+    if len(set(names)) == 1 and not thorough:
+        pytest.skip("takes minutes; tests/unit/test_copies.py has it in memory")
+    await asyncio.to_thread(stage.scene.guest.back_up, tmp_path / "image")
+    await asyncio.to_thread(second_guest.restore, tmp_path / "image")
+    kubeconfig = second_guest.kubeconfig_for_service_account(
+        "kube-system", SERVICE_ACCOUNT, context_namespace="kube-system"
+    )
+    async with ApiClient(load_kubeconfig(second_guest.admin_kubeconfig), cluster="second-admin") as second:
+        uids = {(await client.get(NAMESPACES, "kube-system")).metadata.uid for client in (stage.guest, second)}
+        assert len(uids) == 1
+        ours = await start(stage, cluster=names[0])
+        theirs = await start(stage, cluster=names[1], kubeconfig=kubeconfig)
+        if names[0] == names[1]:
+            # Until then a load balancer may have been made by the leader before.
+            await asyncio.sleep(LATE_CREATION)
+        for name in ("web", "api"):
+            await stage.create_service(name)
+        shown = {one.metadata.name: one.addresses for one in await stage.served("web", "api")}
+        await create_in(second, "web")
+        other = await served_in(second, "web")
+        assert other.addresses not in shown.values()
+
+        async def all_done() -> dict[str, str] | None:
+            found = await stage.load_balancers()
+            done = {one.metadata.uid: one.metadata.resource_version for one in found if one.address}
+            return done if len(done) == len(found) == 3 else None
+
+        await until(all_done, within=60, what="three load balancers")
+        await caught_up(stage)
+        before = await until(all_done, within=60, what="three load balancers at rest")
+        await asyncio.sleep(ORPHAN_GRACE + 2)
+        assert await all_done() == before, "nothing was written to any of them"
+        assert (await served_in(second, "web")).addresses == other.addresses
+
+        # Each deletes its own.
+        await stage.delete_service("web")
+        await stage.gone("web")
+        left = {one.address for one in await stage.load_balancers() if not one.metadata.deleting}
+        assert left == {*other.addresses, *shown["api"]}
+        await second.delete(SERVICES, "web", namespace="default")
+        await stage.delete_service("api")
+        await stage.nothing_left()
+        for run in (ours, theirs):
+            assert run.exit_code is None
+            await end(stage, run)
 
 
 async def create_in(client: ApiClient, name: str) -> None:

@@ -9,12 +9,13 @@ from tempfile import NamedTemporaryFile
 
 import pytest
 
+from harvester_ccm.controllers.births import LATE_CREATION
 from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.identity import FORBIDDEN_PAUSE
 from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_CLUSTER, LB_OWNER, PRIMARY_SERVICE
+from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_UID, PRIMARY_SERVICE
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.builders import service
 from tests.worlds.clock import jumping_time
@@ -63,6 +64,54 @@ async def test_two_clones_with_load_balancers_of_their_own_leave_each_other_alon
         await asyncio.sleep(HOUR)
     assert clusters(harvester) == ["one", "one", "other"]
     assert len(destructive(harvester.calls)) == 1
+
+
+@jumping_time
+async def test_machines_of_one_image_that_keep_its_name_leave_each_other_alone_while_they_run() -> None:
+    """Mark and name are the same, and so is nothing else: each makes load balancers that the other has not made."""
+    harvester = Harvester()
+    one, other = (Program(guest_server(), harvester, "demo") for _ in range(2))
+    async with one.live(), other.live():
+        await asyncio.sleep(2 * LATE_CREATION)
+        one.put(service("web", uid="web-of-one"))
+        other.put(service("web", uid="web-of-other"))
+        one.create("api")
+        await asyncio.sleep(10)
+        before = by_name(harvester, LOAD_BALANCERS)
+        assert len(before) == 3
+        assert one.address("web") != other.address("web")
+        harvester.calls.clear()
+        await asyncio.sleep(HOUR)
+        assert by_name(harvester, LOAD_BALANCERS) == before
+        assert [call for call in harvester.calls if call.is_write] == []
+        # Each deletes its own.
+        one.guest.delete(SERVICES, "shop/web")
+        await asyncio.sleep(HOUR)
+        (mark,) = (
+            one["metadata"]["uid"]
+            for one in before.values()
+            if one["metadata"]["annotations"][LB_SERVICE_UID] == "web-of-one"
+        )
+        left = by_name(harvester, LOAD_BALANCERS)
+        assert {one["metadata"]["uid"] for one in left.values()} == {
+            one["metadata"]["uid"] for one in before.values()
+        } - {mark}
+
+
+@jumping_time
+async def test_a_load_balancer_that_comes_back_with_a_backup_of_harvester_is_swept_as_ever() -> None:
+    harvester = Harvester()
+    program = Program(guest_server(), harvester, "demo")
+    await served(harvester, program, "web")
+    (kept,) = harvester.items(LOAD_BALANCERS)
+    async with program.live():
+        await asyncio.sleep(2 * LATE_CREATION)
+        program.guest.delete(SERVICES, "shop/web")
+        await asyncio.sleep(10)
+        assert harvester.items(LOAD_BALANCERS) == []
+        harvester.put(LOAD_BALANCERS, kept)
+        await asyncio.sleep(HOUR)
+        assert harvester.items(LOAD_BALANCERS) == []
 
 
 @jumping_time

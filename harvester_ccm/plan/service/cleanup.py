@@ -23,7 +23,6 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
-from harvester_ccm.plan.service.ignored import asked_since_given
 from harvester_ccm.plan.service.kube_vip import (
     NO_OWN_DEVICE,
     RESTART,
@@ -224,17 +223,3 @@ def keep_or_remake(situation: Situation, load_balancer: LoadBalancer, change: Lo
     return (
         ending(load_balancer) if elsewhere or load_balancer.is_closed else change_load_balancer(load_balancer, change)
     )
-
-
-def is_to_be_given_back(situation: Situation, load_balancer: LoadBalancer) -> bool:
-    """Return whether an address was booked where the Service does not ask for one any more, and nobody uses it yet.
-
-    Harvester may have been booking it while the Service was corrected. One that was in use once stays, whatever became
-    of the Service; where Harvester announces the address itself it is in use at once.
-    """
-    service, address = situation.service, load_balancer.allocated_ip
-    found = Announcement.of(service)
-    in_use = load_balancer.address or found.status or found.told == address
-    if in_use or load_balancer.spec.ipam != "pool" or service.metadata.annotation(MOVING) is not None:
-        return False
-    return bool(asked_since_given(situation.request, load_balancer))

@@ -16,11 +16,12 @@ from typing import Final
 
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
-from harvester_ccm.names import DHCP_ADDRESS, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
-from harvester_ccm.plan.service.cleanup import deletion, ending, is_to_be_given_back, plan_cleanup, wait_for_booking
+from harvester_ccm.names import DHCP_ADDRESS, MOVING, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
+from harvester_ccm.plan.service.cleanup import deletion, ending, plan_cleanup, wait_for_booking
 from harvester_ccm.plan.service.cluster_lb import plan_cluster
 from harvester_ccm.plan.service.create import plan_creation, plan_replacement, plan_unrecognised, read_replaced
-from harvester_ccm.plan.service.ignored import converted, ignored_settings, refused_changes
+from harvester_ccm.plan.service.ignored import asked_since_given, converted, ignored_settings, refused_changes
+from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import (
     adoption_note,
     allocated_addresses,
@@ -182,7 +183,7 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
     service, request = situation.service, situation.request
     wanted = request.workload_type
     vm = current.spec.workload_type == "vm"
-    if is_to_be_given_back(situation, current):
+    if _is_to_be_given_back(situation, current):
         booking = wait_for_booking(situation, (current,)) or ServicePlan(
             deletion((current,)), Wait(WaitReason.OLD_LOAD_BALANCER)
         )
@@ -206,3 +207,17 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
         *refused_changes(service, request, current),
     )
     return ServicePlan((*emit(*told), *plan.steps), plan.outcome)
+
+
+def _is_to_be_given_back(situation: Situation, load_balancer: LoadBalancer) -> bool:
+    """Return whether an address was booked where the Service does not ask for one any more, and nobody uses it yet.
+
+    Harvester may have been booking it while the Service was corrected. One that was in use once stays, whatever became
+    of the Service; where Harvester announces the address itself it is in use at once.
+    """
+    service, address = situation.service, load_balancer.allocated_ip
+    found = Announcement.of(service)
+    in_use = load_balancer.address or found.status or found.told == address
+    if in_use or load_balancer.spec.ipam != "pool" or service.metadata.annotation(MOVING) is not None:
+        return False
+    return bool(asked_since_given(situation.request, load_balancer))

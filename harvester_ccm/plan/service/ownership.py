@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Final
@@ -34,6 +34,10 @@ BASE_LENGTH: Final = 55
 """Bytes of the readable part; with the digits of the checksum a name has at most 63."""
 CHECKSUM_LENGTH: Final = 8
 
+STRANGE: Final = (
+    "it was made by somebody else while this program ran: another cluster has the name of this one and the UID of its "
+    "kube-system, as machines of one image have. Give each its own --cluster-name"
+)
 _DNS_1035_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -157,12 +161,15 @@ def is_name_of(name: str, service: Service) -> bool:
     return name == load_balancer_name(cluster, meta.namespace, meta.name, meta.uid)
 
 
-def owner_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Ownership:
+def owner_of(
+    load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity, *, strange: bool = False
+) -> Ownership:
     """Return whether the load balancer is the Service's, and why.
 
     It has to carry our name: a copy of this cluster, or the one that it is a copy of, has the same mark and Services of
     the same UIDs. Then a mark decides. Without one (made by the Go provider) the name proves it, because its checksum
-    covers the UID of the Service; after that only that the Service shows its address.
+    covers the UID of the Service; after that only that the Service shows its address. ``strange``: whether somebody
+    else is known to have made it; then only the name is proof.
     """
     meta, target = load_balancer.metadata, service.metadata
     mark, label = meta.annotation(LB_OWNER), meta.label(LB_CLUSTER)
@@ -179,6 +186,8 @@ def owner_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIden
             return Ownership(Owner.UNKNOWN, _unproven(load_balancer, service, cluster))
         return Ownership(Owner.OTHER_NAME, f"{_other_name(label, cluster)}: {_remedies(load_balancer, service)}")
     proof = ""
+    if strange and made_under is None:
+        return Ownership(Owner.UNKNOWN, STRANGE)
     if label is not None and mark and cluster.uid:
         proof = f"annotation {LB_OWNER} is this cluster's"
     elif label is not None and uid is not None:
@@ -242,11 +251,18 @@ def _unproven(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> 
 
 
 def match_load_balancer(
-    load_balancers: Iterable[LoadBalancer], service: Service, cluster: ClusterIdentity
+    load_balancers: Iterable[LoadBalancer],
+    service: Service,
+    cluster: ClusterIdentity,
+    *,
+    strange: Set[str] = frozenset(),
 ) -> LoadBalancerMatch:
-    """Return which of the load balancers with the Service's labels or name serves it, and what the others are."""
+    """Return which of the load balancers with the Service's labels or name serves it, and what the others are.
+
+    ``strange`` are the UIDs of those that somebody else is known to have made.
+    """
     expected = name_for(service, cluster)
-    judged = [(one, owner_of(one, service, cluster)) for one in load_balancers]
+    judged = [(one, owner_of(one, service, cluster, strange=one.metadata.uid in strange)) for one in load_balancers]
     ours = [one for one, found in judged if found.owner is Owner.OURS]
     ours.sort(key=lambda one: _preference(one, service, expected))
     lb = ours[0] if ours else None

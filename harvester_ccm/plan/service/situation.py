@@ -7,7 +7,7 @@ what is remembered of a Service from one look to the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Protocol, Self
@@ -106,6 +106,10 @@ class ServiceStore(Protocol):
     def capabilities(self) -> Capabilities:
         """What a new load balancer can do."""
 
+    @property
+    def strange(self) -> Set[str]:
+        """UIDs of load balancers that somebody else is known to have made."""
+
     def recognition(self, cluster: ClusterIdentity) -> Recognition:
         """Return what Harvester shows of this cluster."""
 
@@ -141,6 +145,7 @@ class ListedStore:
     capabilities: Capabilities = SINCE_1_2
     nodes: Listed[Node] = field(default_factory=lambda: Listed(()))
     machines: Listed[VirtualMachine] = field(default_factory=lambda: Listed(()))
+    strange: Set[str] = frozenset()
     _recognised: dict[ClusterIdentity, Recognition] = field(default_factory=dict, init=False, compare=False)
 
     def recognition(self, cluster: ClusterIdentity) -> Recognition:
@@ -296,7 +301,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     named = store.services.get(primary) if primary else None
     mapping = store.config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}")
     load_balancers = _candidates(store, service, cluster)
-    match = match_load_balancer(load_balancers, service, cluster)
+    match = match_load_balancer(load_balancers, service, cluster, strange=store.strange)
     shares_with = [one for one in store.services.by_index(BY_PRIMARY, primary or key) if one.metadata.key != key]
     request = read_request(service)
     return Situation(

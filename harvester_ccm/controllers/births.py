@@ -1,0 +1,59 @@
+"""Load balancers that came to be while this process led, and that it has not made.
+
+A copy of this cluster that was never renamed (machines of one golden image, a snapshot restored beside the original)
+writes the same marks on its load balancers. Nothing that is written tells them apart, but only one process of a cluster
+makes load balancers at a time. What another one makes meanwhile is a copy's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from harvester_ccm.kube.informer import Informer
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.plan.service.ownership import STRANGE, service_key
+
+LATE_CREATION: Final = 60.0
+"""Seconds after which no request of an earlier leader is under way any more."""
+
+log = structlog.get_logger(__name__)
+
+
+class Births:
+    """Knows whose hand made a load balancer, of those that were not there before."""
+
+    def __init__(self, load_balancers: Informer[LoadBalancer]) -> None:
+        """Build it before everybody who asks: it has to hear of a load balancer first."""
+        self._led_since: float | None = None
+        self._made: set[str] = set()
+        self._seen: set[str] = set()
+        self.strange: set[str] = set()
+        """UIDs of load balancers that were made by somebody else."""
+        load_balancers.on_change(self._changed)
+
+    def lead(self) -> None:
+        """Take note that from now on this process alone makes load balancers for this cluster."""
+        self._led_since = asyncio.get_running_loop().time()
+
+    def making(self, name: str) -> None:
+        """Take note that this process is about to make a load balancer."""
+        self._made.add(name)
+
+    def _changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+        if new is None:
+            if old is not None:
+                self.strange.discard(old.metadata.uid)
+            return
+        meta = new.metadata
+        # One that was seen before has come back with the backup of a server.
+        if meta.uid not in self._seen and meta.name not in self._made and self._is_late():
+            self.strange.add(meta.uid)
+            log.warning("load balancer made by somebody else", lb=meta.key, service=service_key(new), detail=STRANGE)
+        self._seen.add(meta.uid)
+
+    def _is_late(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        return self._led_since is not None and now - self._led_since >= LATE_CREATION
