@@ -50,6 +50,8 @@ class _Memory:
     emitted: frozenset[str] = frozenset()
     untold: tuple[EventMessage, ...] = ()
     """What is to be told of what was written."""
+    told: frozenset[str] = frozenset()
+    """Keys of that, since nobody undid a write the last time: a fight is told once."""
     refused: tuple[EventMessage, ...] = ()
     """Why the last write failed."""
     logged: object = None
@@ -151,6 +153,8 @@ class NodeController:
         Return the seconds until what is held back now may be written. A Node is not initialised before that.
         """
         memory.refused = ()
+        if not memory.brakes.quiet_in(asyncio.get_running_loop().time()):
+            memory.told = frozenset()
         written, holds = False, list[Hold]()
         try:
             for patch in plan.patches:
@@ -162,7 +166,8 @@ class NodeController:
                     holds.append(answer)
                 else:
                     node, written = answer, True
-                    memory.untold += patch.told
+                    memory.untold += tuple(one for one in patch.told if one.key not in memory.told)
+                    memory.told |= {one.key for one in patch.told}
         except NotFound as error:
             # That it is gone is for the watch to say.
             raise Conflict(error.answer) from error

@@ -11,14 +11,15 @@ import pytest
 
 from harvester_ccm.kube.brakes import UNDONE_AT_ONCE, UNDONE_PAUSE
 from harvester_ccm.kube.informer import RELIST_MINUTES
-from harvester_ccm.model.core import SERVICES
-from harvester_ccm.names import WORKLOAD_TYPE, Reason
+from harvester_ccm.model.core import NODES, SERVICES
+from harvester_ccm.names import WORKLOAD_TYPE, NodeReason, Reason
 from tests.worlds.clock import JumpingLoop, jumping_time
 from tests.worlds.fights import (
     BY_ANNOTATION,
     BY_STATUS,
     FIGHTS,
     MINUTE,
+    NODE,
     SERVICE,
     Arena,
     Fight,
@@ -224,3 +225,24 @@ async def test_no_load_balancer_is_replaced_while_its_address_cannot_be_withdraw
         present = arena.load_balancer()
         assert present is not None
         assert present["spec"]["workloadType"] == "vm"
+
+
+@jumping_time
+async def test_a_fight_about_the_internal_ip_is_told_once() -> None:
+    arena = Arena()
+    theirs = [{"type": "InternalIP", "address": "10.9.0.77"}, {"type": "Hostname", "address": NODE}]
+    kubelet = Fight(
+        10.0,
+        lambda here: here.overwrite(here.guest, NODES, NODE, {"status": {"addresses": theirs}}, "kubelet"),
+        NODE,
+        "addresses",
+    )
+    async with arena.at_rest():
+        await calls_per_minute(arena, kubelet, 30)
+        first = arena.told(NODE, NodeReason.INTERNAL_IP_CHANGED)
+        # Its own address is waited for first, and then another one takes its place.
+        assert [count for count, _ in first] == [1, 1]
+        await asyncio.sleep(30 * MINUTE)
+        await calls_per_minute(arena, kubelet, 30)
+        second = arena.told(NODE, NodeReason.INTERNAL_IP_CHANGED)
+        assert sum(count for count, _ in second) == 4, "another fight"
