@@ -16,7 +16,7 @@ from harvester_ccm.commands.call import FILENAME, NAMESPACE, WAITED, Call, expec
 from harvester_ccm.commands.clusters import ask, open_clusters, read_inventory
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.rehearsal import AT_WRITE, is_warning, rehearse, request_text
+from harvester_ccm.commands.rehearsal import AT_WRITE, Rehearsal, is_warning, rehearse, request_text
 from harvester_ccm.commands.render import Document
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import CCMError
@@ -266,14 +266,36 @@ def report_service(service: Service, inventory: Inventory, view: ServiceView) ->
     situation = view.recall(view.observe(service, inventory))
     not_served, claimed = view.left_alone(situation), situation.match.lb
     plan = ServicePlan() if not_served else with_condition(plan_service(situation), situation)
+    first = rehearse(plan.steps, situation)
+    steps = first.taken
+    if first.looks_again:
+        second = _look_again(situation, first, inventory, view)
+        plan = with_condition(plan_service(second), second)
+        more = rehearse(plan.steps, second, again=True).taken
+        # What was told is not told again.
+        steps = [*steps, *(one for one in more if "event" not in one or one not in steps)]
     return ServiceReport(
         situation=situation,
         not_served=not_served,
         plan=plan,
         backends=backends_of(claimed, inventory) if claimed else None,
-        steps=tuple(rehearse(plan.steps, situation)),
+        steps=tuple(steps),
         assumptions=inventory.assumptions,
     )
+
+
+def _look_again(situation: Situation, first: Rehearsal, inventory: Inventory, view: ServiceView) -> Situation:
+    """Return what is known after the first writes."""
+    written = first.load_balancers
+    left = replace(
+        inventory,
+        services=tuple(
+            first.service if one.metadata.key == first.service.metadata.key else one for one in inventory.services
+        ),
+        load_balancers=tuple(written.get(one.metadata.name, one) for one in inventory.load_balancers),
+    )
+    seen = view.observe(first.service, left)
+    return replace(seen, found_served=situation.found_served, wall_time=AT_WRITE)
 
 
 def _state(service: Service, request: Request) -> Iterator[str]:

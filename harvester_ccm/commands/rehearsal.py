@@ -11,38 +11,66 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, cast
 
 import msgspec
 
 from harvester_ccm.commands.render import Document
-from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.model.harvester import LoadBalancer, load_balancers_in
 from harvester_ccm.model.meta import ObjectT, Resource
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.service.situation import Situation
-from harvester_ccm.plan.service.steps import ChangeService, EmitEvent, Step, TouchEndpoints, request_for, strategic
+from harvester_ccm.plan.service.steps import (
+    ChangeService,
+    DeleteLoadBalancer,
+    EmitEvent,
+    Step,
+    TouchEndpoints,
+    request_for,
+    strategic,
+)
 
 AFTER_WRITE: Final = "(of the answer to the write before)"
 AT_WRITE: Final = "(the time of the write)"
 
 
-def rehearse(steps: Iterable[Step], situation: Situation) -> list[Document]:
+@dataclass
+class Rehearsal:
+    """What the steps of one plan come to."""
+
+    service: Service
+    """As the writes leave it."""
+    load_balancers: dict[str, LoadBalancer]
+    """Of the situation, by name, as the writes leave them."""
+    taken: list[Document] = field(default_factory=list)
+    looks_again: bool = False
+    """Whether a deletion was left out because something was written before it: the program looks once more first."""
+
+
+def rehearse(steps: Iterable[Step], situation: Situation, *, again: bool = False) -> Rehearsal:
     """Return one document per request and Event, in order; a step that would write nothing is left out.
 
-    Each has exactly one key: ``service`` with the strategic merge patch of its status, ``loadBalancer`` with
-    ``create`` (POST), ``update`` (PUT) or ``delete``, ``endpointSlice`` with the merge patch of one of a Service's, or
-    ``event``.
+    ``again``: whether this is the second look, after which load balancers are deleted in any case. Each document has
+    exactly one key: ``service`` with the strategic merge patch of its status, ``loadBalancer`` with ``create`` (POST),
+    ``update`` (PUT) or ``delete``, ``endpointSlice`` with the merge patch of one of a Service's, or ``event``.
     """
-    service, present = situation.service, {one.metadata.name: one for one in situation.load_balancers}
-    taken: list[Document] = []
+    present = {one.metadata.name: one for one in situation.load_balancers}
+    done = Rehearsal(situation.service, present)
+    taken, is_older = done.taken, False
     for step in steps:
         if isinstance(step, EmitEvent):
             taken.append({"event": event_document(step.event)})
             continue
+        if isinstance(step, DeleteLoadBalancer) and is_older and not again:
+            done.looks_again = True
+            return done
         named = None if isinstance(step, ChangeService | TouchEndpoints) else present.get(step.name)
-        request = request_for(step, situation, service, named)
+        request = request_for(step, situation, done.service, named)
         if request is None:
             continue
+        is_older = is_older or request.method != "DELETE"
         target = {"namespace": request.namespace, "name": request.name}
         match request.method:
             case "PATCH" if isinstance(step, TouchEndpoints):
@@ -50,14 +78,16 @@ def rehearse(steps: Iterable[Step], situation: Situation) -> list[Document]:
                 taken.append({"endpointSlice": {**service_key, "patch": request.body}})
             case "PATCH":
                 taken.append({"service": {**target, "subresource": "status", "patch": strategic(request.body)}})
-                service = after_write(SERVICES, service, request.body)
+                done.service = after_write(SERVICES, done.service, request.body)
             case "POST":
                 taken.append({"loadBalancer": {"create": request.body}})
             case "PUT":
                 taken.append({"loadBalancer": {"update": request.body}})
+                resource = load_balancers_in(str(request.body["apiVersion"]))
+                present[request.name] = resource.decode(msgspec.json.encode(request.body))
             case "DELETE":
                 taken.append({"loadBalancer": {"delete": {**target, **request.body}}})
-    return taken
+    return done
 
 
 def event_document(event: EventMessage) -> Document:
