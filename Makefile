@@ -111,7 +111,7 @@ docs: ## these pages as a site in site/; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 site-env/bin/mkdocs build --strict --quiet
 
 .PHONY: e2e-kind
-e2e-kind: $(READY) ## image and chart on real clusters; needs Docker, kind, kubectl, helm, jq and a network
+e2e-kind: $(READY) ## image and chart on real clusters; needs Docker, kind, kubectl, helm and a network
 	PYTHON=$(BIN)/python scripts/e2e_kind.sh
 
 .PHONY: e2e-kube-vip

@@ -37,6 +37,11 @@ _HELM = GoTool(
 )
 
 
+def helm_program() -> Path:
+    """Return the path of the program, which is built when it is not there. Raises DevenvError."""
+    return _HELM.binary()
+
+
 def run_helm(*arguments: str | Path, kubeconfig: Path | None = None) -> str:
     """Run Helm and return what it printed. Without ``kubeconfig`` no cluster is asked.
 

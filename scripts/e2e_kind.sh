@@ -2,8 +2,10 @@
 # The image and the chart on real clusters: two kind clusters, a guest and a Harvester whose controllers are emulated.
 # A Service must get its address, and after its deletion no load balancer may be left in Harvester.
 #
-# Needs Docker, kind, kubectl, helm, jq, a network and the virtual environment (make setup).
+# Needs Docker, kind, kubectl, helm, a network and the virtual environment (make setup).
 # IMAGE=name:tag uses an image that exists; without it one is built. KEEP=1 leaves the clusters for work by hand.
+# DRY=DIRECTORY is everything but the containers: no Docker and no kind, but the API servers whose administrators' kubeconfigs
+# are DIRECTORY/guest and DIRECTORY/harvester. The chart is installed there, and the program runs here with its account.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,19 +15,22 @@ HARVESTER=harvester-ccm-harvester
 NAMESPACE=vms
 POOL=192.0.2.0/28
 SECONDS_TO_WAIT=120
+DRY=${DRY:-}
 work=
 emulator=
+program=
 made=()
 
 say() { echo "e2e-kind: $*" >&2; }
 
 require() {
-  local missing=()
-  for program in docker kind kubectl helm jq; do
-    command -v "$program" >/dev/null || missing+=("$program (not on PATH)")
+  local missing=() tools=(docker kind kubectl helm) tool
+  if [[ -n $DRY ]]; then tools=(kubectl helm); fi
+  for tool in "${tools[@]}"; do
+    command -v "$tool" >/dev/null || missing+=("$tool (not on PATH)")
   done
   [[ -x $PYTHON ]] || missing+=("$PYTHON (run make setup)")
-  if command -v docker >/dev/null && ! docker info >/dev/null 2>&1; then
+  if [[ -z $DRY ]] && command -v docker >/dev/null && ! docker info >/dev/null 2>&1; then
     missing+=("a running Docker engine that this user may use (docker info fails)")
   fi
   if ((${#missing[@]})); then
@@ -33,6 +38,7 @@ require() {
     printf '  %s\n' "${missing[@]}" >&2
     exit 2
   fi
+  if [[ -n $DRY ]]; then return; fi
   local cluster
   for cluster in "$GUEST" "$HARVESTER"; do
     if kind get clusters 2>/dev/null | grep -qx "$cluster"; then
@@ -46,7 +52,9 @@ clean_up() {
   local code=$?
   trap - EXIT
   if ((code != 0)) && [[ -n $work ]]; then report >&2 || true; fi
-  if [[ -n $emulator ]]; then kill "$emulator" 2>/dev/null && wait "$emulator" || true; fi
+  local process
+  for process in $program $emulator; do kill "$process" 2>/dev/null && wait "$process" || true; done
+  if [[ -n $DRY ]]; then leave_as_found >/dev/null 2>&1; fi
   if [[ ${KEEP:-} == 1 ]]; then
     say "kept: clusters ${made[*]:-none}, files in $work; the emulator is stopped"
   else
@@ -57,11 +65,21 @@ clean_up() {
   exit "$code"
 }
 
+leave_as_found() {
+  helm --kubeconfig "$work/guest" uninstall harvester-cloud-provider --namespace kube-system
+  guest -n kube-system delete secret cloud-config
+  harvester delete namespace "$NAMESPACE" --wait=false
+}
+
 report() {
   say "what there is:"
   guest get nodes,services,pods -A -o wide
   guest get events -A --field-selector type=Warning
-  guest -n kube-system logs deployment/harvester-cloud-provider --tail=100
+  if [[ -n $DRY ]]; then
+    tail -n 100 "$work/program.log"
+  else
+    guest -n kube-system logs deployment/harvester-cloud-provider --tail=100
+  fi
   harvester get loadbalancers.loadbalancer.harvesterhci.io -A -o yaml
   tail -n 50 "$work/emulator.log"
 }
@@ -83,7 +101,12 @@ wait_for() {
   echo "$answer"
 }
 
+# make_cluster NAME KUBECONFIG
 make_cluster() {
+  if [[ -n $DRY ]]; then
+    cp "$DRY/${2##*/}" "$2"
+    return
+  fi
   made+=("$1")
   kind create cluster --name "$1" --kubeconfig "$2" --wait 180s
 }
@@ -99,14 +122,32 @@ start_harvester() {
 
 install() {
   # Nodes of kind clusters know each other by name, and the certificate has it.
-  KUBECONFIG="$work/harvester" scripts/generate_addon.sh --server "https://$HARVESTER-control-plane:6443" \
-    -o "$work/credential" kind "$NAMESPACE"
+  local server="https://$HARVESTER-control-plane:6443" waiting=(--wait --timeout "${SECONDS_TO_WAIT}s")
+  if [[ -n $DRY ]]; then
+    server=$(harvester config view --minify -o jsonpath='{.clusters[0].cluster.server}')
+    waiting=()
+  fi
+  KUBECONFIG="$work/harvester" deploy/generate_addon.sh --server "$server" -o "$work/credential" kind "$NAMESPACE"
   guest -n kube-system create secret generic cloud-config --from-file=cloud-config="$work/credential/cloud-config"
   # The nodes are no VMs of Harvester, so only Services are served; nothing here could announce an address.
   helm --kubeconfig "$work/guest" install harvester-cloud-provider deploy/charts/harvester-cloud-provider \
     --namespace kube-system --set global.cattle.clusterName=kind --set cloudConfig.secretName=cloud-config \
     --set image.repository="${IMAGE%:*}" --set image.tag="${IMAGE##*:}" --set image.pullPolicy=Never \
-    --set kube-vip.enabled=false --set 'controllers={service-lb-controller}' --wait --timeout "${SECONDS_TO_WAIT}s"
+    --set kube-vip.enabled=false --set 'controllers={service-lb-controller}' "${waiting[@]}"
+}
+
+# What the pod would do, where there is none: the program with the arguments and the account of the chart.
+run_here() {
+  local args token
+  cp "$work/guest" "$work/account"
+  token=$(guest -n kube-system create token harvester-cloud-provider)
+  kubectl --kubeconfig "$work/account" config set-credentials account --token="$token"
+  kubectl --kubeconfig "$work/account" config set-context --current --user=account
+  mapfile -t args < <(guest -n kube-system get deployment harvester-cloud-provider \
+    -o jsonpath='{range .spec.template.spec.containers[0].args[*]}{@}{"\n"}{end}')
+  args=("${args[@]/\/etc\/kubernetes\/cloud-config/$work/credential/cloud-config}")
+  PYTHONPATH=. "$PYTHON" -m harvester_ccm "${args[@]}" --kubeconfig="$work/account" --secure-port=0 >"$work/program.log" 2>&1 &
+  program=$!
 }
 
 address_of_service() { guest get service web -o jsonpath='{.status.loadBalancer.ingress[0].ip}'; }
@@ -118,14 +159,18 @@ trap clean_up EXIT
 work=$(mktemp -d)
 if [[ -z ${IMAGE:-} ]]; then
   IMAGE=harvester/harvester-ccm:kind
-  say "building $IMAGE"
-  make image IMAGE="$IMAGE"
+  if [[ -z $DRY ]]; then
+    say "building $IMAGE"
+    # Without attestations: kind imports every platform of an image, and they would be one that nobody has.
+    BUILDX_NO_DEFAULT_ATTESTATIONS=1 make image IMAGE="$IMAGE"
+  fi
 fi
 make_cluster "$HARVESTER" "$work/harvester"
 make_cluster "$GUEST" "$work/guest"
-kind load docker-image "$IMAGE" --name "$GUEST"
+if [[ -z $DRY ]]; then kind load docker-image "$IMAGE" --name "$GUEST"; fi
 start_harvester
 install
+if [[ -n $DRY ]]; then run_here; fi
 
 say "a Service"
 guest create service loadbalancer web --tcp=80:80

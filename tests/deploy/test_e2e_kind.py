@@ -1,0 +1,41 @@
+"""The test on kind clusters, without the containers: every other line of it, on API servers of our own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from devenv.apiserver import ControlPlane
+from devenv.binaries import require
+from devenv.helm import helm_program
+
+pytestmark = pytest.mark.apiserver
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_step_but_the_containers(guest: ControlPlane, harvester: ControlPlane, tmp_path: Path) -> None:
+    given, tools, scratch = tmp_path / "given", tmp_path / "tools", tmp_path / "scratch"
+    for directory in (given, tools, scratch):
+        directory.mkdir()
+    shutil.copy(guest.admin_kubeconfig, given / "guest")
+    shutil.copy(harvester.admin_kubeconfig, given / "harvester")
+    (tools / "kubectl").symlink_to(require("kubectl")["kubectl"])
+    (tools / "helm").symlink_to(helm_program())
+    environment = {
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "TMPDIR": str(scratch),
+        "PYTHON": sys.executable,
+        "DRY": str(given),
+    }
+    script = ROOT / "scripts" / "e2e_kind.sh"
+    done = subprocess.run([script], check=False, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "e2e-kind: passed: nothing is left in Harvester" in done.stderr
+    assert list(scratch.iterdir()) == [], "it leaves files behind"
