@@ -31,10 +31,8 @@ LB_NAME: Final = "lb-name"
 
 
 def _explain(call: Call) -> int:
-    if not call.arguments:
-        return explain_all(call)
-    kind = call.arguments[0]
-    explanation = _EXPLANATIONS.get(kind)
+    kind = call.arguments[0] if call.arguments else ""
+    explanation = _EXPLANATIONS.get(kind) if kind else explain_all
     if explanation is None:
         raise refuse(f"{kind!r} cannot be explained; expected one of: {', '.join(_EXPLANATIONS)}")
     if NAMESPACE.name in call.flags.explicit and not call.flags.words(FILENAME.name):

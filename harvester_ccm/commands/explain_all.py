@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import FILENAME, Call
+from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_inventory
 from harvester_ccm.commands.explain_node import NodeReport, report_live, report_node, with_stand_ins
 from harvester_ccm.commands.explain_service import ServiceReport, report_service, view_of
@@ -51,7 +51,7 @@ async def _nodes_live(nodes: Sequence[Node], inventory: Inventory, clusters: Clu
 
 
 def _from_files(call: Call, files: tuple[str, ...]) -> Reports:
-    contents = read_files(files, namespace="")
+    contents = read_files(files, namespace=call.flags.text(NAMESPACE.name))
     inventory = with_stand_ins(contents.inventory)
     services, nodes = _wrong(call, inventory, contents.namespace, datetime.now(UTC))
     store = ListedNodes(inventory, ClusterIdentity.of(call.settings, contents.namespace))

@@ -281,6 +281,7 @@ def test_the_first_of_several_services_is_meant_and_that_is_said(run: Runner, ca
     ("words", "problem"),
     [
         (["explain"], "--cloud-config is required"),
+        (["explain", "--cloud-config=/c", "-n", "x"], "--namespace goes with -f"),
         (["explain", "pod"], "'pod' cannot be explained"),
         (["explain", "service", "-f", "/does/not/exist"], "/does/not/exist: no such file or directory"),
         (["explain", "service", "shop/web"], "--cloud-config is required"),
