@@ -36,8 +36,8 @@ HAVE: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 PROVIDED: Final = {"w1": "192.168.5.1,fd05::1", "w2": "", "w3": "10.0.0.3"}
 EXPECTED: Final = {
     "w1": [{"192.168.5.1", "fd05::1"}],
-    # A load balancer may have the first one when the Node joins.
-    "w2": [{"10.0.0.2", "fd00::2"}, {"10.0.0.100", "fd00::2"}],
+    # Load balancers may have the others when the Node joins.
+    "w2": [{"10.0.0.2", "fd00::2"}, {"10.0.0.100", "fd00::2"}, {"10.0.0.2"}, {"10.0.0.100"}],
     "w3": [{"10.0.0.3"}],
 }
 PARTS: Final = 3
