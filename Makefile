@@ -62,6 +62,10 @@ MINUTES ?= 600
 soak: $(READY) ## the whole program in memory, in SEEDS schedules, or for MINUTES; SEED=n tells all of one
 	@$(BIN)/python -m tests.simulation.soak $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --minutes $(MINUTES) --first $(or $(FIRST),0))
 
+.PHONY: holes
+holes: $(READY) ## show that the schedules find what was wrong once, with its mend taken out of a copy; takes long
+	@$(BIN)/python -m tests.simulation.holes
+
 .PHONY: test
 test: check tools ## all checks and all tests, with many examples and on real API servers
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --thorough

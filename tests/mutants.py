@@ -378,6 +378,27 @@ MUTANTS: Final = (
         "return False and (device.unread or",
         "plan/service/test_network_device.py controllers/test_service_wakes.py",
     ),
+    Mutant(
+        "kube-vip stays silent about an address whose annotation was taken off",
+        "plan/service/kube_vip.py",
+        "known = found.told == address and stripped(service, address) is None",
+        "known = found.told == address",
+        "plan/service/test_kube_vip.py",
+    ),
+    Mutant(
+        "a load balancer is deleted for another one that a wrong primary does not let be created",
+        "plan/service/decision.py",
+        "creatable = complete and primary_reference(service) is None",
+        "creatable = complete",
+        "plan/service/test_create_replacement.py",
+    ),
+    Mutant(
+        "a secondary keeps the address that somebody else has got while its primary was without one",
+        "plan/service/shared_address.py",
+        "if not kept and any(map(situation.booked_for_others, service.addresses)):",
+        "if False:",
+        "plan/service/test_shared_address_secondaries.py",
+    ),
     # Load balancers without a Service.
     Mutant(
         "one is deleted the moment it looks left over",

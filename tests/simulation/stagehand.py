@@ -68,6 +68,10 @@ class Stagehand:
         """Delete a load balancer in Harvester."""
         self._world.delete_balancer(name)
 
+    def grow_pool(self, by: int) -> None:
+        """Give the pool more addresses."""
+        self._world.grow_pool(by)
+
     # VMs.
 
     def boot(self, name: str) -> None:

@@ -75,6 +75,9 @@ def story_of(seed: str) -> Story:
     nodes = dice.choice((0, 0, 1, 3))
     for _ in range(dice.randint(3, 22)):
         pause = round(dice.uniform(0, dice.choice(PAUSES)), 3)
+        if acts[-1].verb == "weather" and dice.random() < 0.7:
+            # Bad weather does harm only while something happens.
+            pause = round(dice.uniform(0, min(acts[-1].more["seconds"], 0.5)), 3)
         make = dice.choice(FAULTS) if faults and dice.random() < 0.4 else dice.choice(DEEDS)
         if nodes and dice.random() < 0.3:
             make = dice.choice(OF_MACHINES)
@@ -126,7 +129,7 @@ def _retype(dice: random.Random, names: Sequence[str]) -> Made:
     return "retype", {"name": dice.choice(names), "type": dice.choice(("ClusterIP", "LoadBalancer", "NodePort"))}
 
 
-def _reprot(dice: random.Random, names: Sequence[str]) -> Made:
+def _change_ports(dice: random.Random, names: Sequence[str]) -> Made:
     name = dice.choice(names)
     return "change_ports", {"name": name, "ports": _ports(dice, name)}
 
@@ -139,9 +142,13 @@ def _delete_balancer(dice: random.Random, names: Sequence[str]) -> Made:
     return "delete_balancer", {"name": dice.choice(names)}
 
 
+def _grow_pool(dice: random.Random, _names: Sequence[str]) -> Made:
+    return "grow_pool", {"by": dice.randint(1, 2)}
+
+
 DEEDS: Final[Sequence[Maker]] = (
-    _create, _create, _create, _delete, _delete, _annotate, _annotate, _share, _retype, _reprot, _clear,
-    _delete_balancer,
+    _create, _create, _create, _delete, _delete, _annotate, _annotate, _share, _retype, _change_ports, _change_ports,
+    _clear, _delete_balancer, _grow_pool,
 )  # fmt: skip
 
 
@@ -187,8 +194,8 @@ def _weather(dice: random.Random, _names: Sequence[str]) -> Made:
         "side": _side(dice),
         "kind": dice.choice(kinds),
         "seconds": dice.choice((0.02, 0.2, 2.0, 15.0, 90.0)),
-        "share": dice.choice((0.2, 0.5, 1.0)),
-        "of": dice.choice(("", "reads", "writes")),
+        "share": dice.choice((0.2, 0.5, 0.5, 1.0)),
+        "of": dice.choice(("", "", "reads", "writes")),
     }
 
 

@@ -29,6 +29,8 @@ FLAGS: Final = (
     "--leader-elect-renew-deadline=45s",
     "--leader-elect-retry-period=20s",
 )
+FIRST: Final = "10.0.0.10"
+"""The first address of the pool."""
 NAMESPACE: Final = "shop"
 LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 EVENTS: Final = "/events"
@@ -57,7 +59,7 @@ class World:
         self.harvester.answers[f"{group}/v1beta1"] = {"resources": [{"name": "loadbalancers"}, {"name": "ippools"}]}
         self.guest.put(NAMESPACES, {"metadata": {"name": "kube-system", "uid": CLUSTER.uid}})
         self.controllers = HarvesterControllers(self.harvester, loop, seed, lambda: time_of_day(loop))
-        self.harvester.put(POOLS, pool_document("lan", "10.0.0.10", f"10.0.0.{9 + pool}"))
+        self.harvester.put(POOLS, pool_document("lan", FIRST, f"10.0.0.{9 + pool}"))
         self.kube_vip = KubeVip(self.guest, loop, seed)
         self.machines = Machines(self.guest, self.harvester, loop)
         for name in MACHINES[:nodes]:
@@ -99,6 +101,12 @@ class World:
             booked = (document.get("status") or {}).get("allocatedAddress", {}).get("ip")
             if meta["labels"].get(LB_SERVICE_NAME) == name and booked and meta.get("finalizers"):
                 self.harvester.delete(LOAD_BALANCERS, f"{CLUSTER.namespace}/{meta['name']}")
+
+    def grow_pool(self, by: int) -> None:
+        """Give the pool more addresses."""
+        self.addresses += by
+        ranges = pool_document("lan", FIRST, f"10.0.0.{9 + self.addresses}")["spec"]["ranges"]
+        self.harvester.change(POOLS, "lan", {"spec": {"ranges": ranges}})
 
     # What there is.
 
