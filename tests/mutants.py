@@ -58,6 +58,20 @@ PACE_TESTS: Final = "plan/service/test_pace.py test_pace.py"
 MUTANTS: Final = (
     # How many load balancers are asked for at once.
     Mutant(
+        "a Service with IPv6 only gets a load balancer",
+        "plan/service/request.py",
+        'if service.spec.ip_families and "IPv4" not in service.spec.ip_families:',
+        'if service.spec.ip_families and "IPv6" not in service.spec.ip_families:',
+        "plan/service/test_ignored.py",
+    ),
+    Mutant(
+        "nobody learns that dual stack is required in vain",
+        "plan/service/ignored.py",
+        '    if policy == "RequireDualStack":',
+        '    if policy == "":',
+        "plan/service/test_ignored.py",
+    ),
+    Mutant(
         "two load balancers at once of a Harvester that has not proved fast",
         "plan/service/pace.py",
         "MOST) if grows else 1,",
