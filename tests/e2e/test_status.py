@@ -25,6 +25,8 @@ from tests.e2e.test_health import Port
 
 pytestmark = pytest.mark.apiserver
 
+PATIENCE = 90.0
+
 
 @dataclass
 class Pod:
@@ -71,7 +73,7 @@ def pods(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str], monke
 async def test_status_in_the_pods(stage: Stage, lan: None, pods: Pods) -> None:
     """The leader tells what it knows; a standby and a leader that may not be asked leave it to lists, and say so."""
     leader = pods.start()
-    await stage.logged(leader.run, "became leader")
+    await stage.logged(leader.run, "became leader", within=PATIENCE)
     await stage.create_service("good")
     await stage.create_service("bad", annotations={"cloudprovider.harvesterhci.io/ip-pool": "nope"})
 
@@ -80,7 +82,7 @@ async def test_status_in_the_pods(stage: Stage, lan: None, pods: Pods) -> None:
         states = {one["name"]: one["state"] for one in document["services"]}
         return document if (code, states) == (1, {"good": "ready", "bad": "pending"}) else None
 
-    document = await until(told, within=60, what="one Service that is served and one that is not")
+    document = await until(told, within=PATIENCE, what="one Service that is served and one that is not")
     assert document["program"]["leading"] is True
     assert document["program"]["identity"] == document["leader"]["identity"]
     assert document["assumptions"] == []
@@ -89,7 +91,7 @@ async def test_status_in_the_pods(stage: Stage, lan: None, pods: Pods) -> None:
     assert "nope" in bad["message"]
 
     standby = pods.start()
-    await stage.logged(standby.run, "waiting for leadership")
+    await stage.logged(standby.run, "waiting for leadership", within=PATIENCE)
     _, listed = await standby.status()
     assert listed["program"] is None
     assert listed["leader"]["identity"] == document["leader"]["identity"]
