@@ -217,7 +217,8 @@ async def test_renewal_that_was_begun_before_the_doubt_does_not_end_it() -> None
     await process.elector.acquire()
     process.server.delay = lambda call: 0.3 if "leases" in call.path else 0.0
     async with running(process.elector.hold()):
-        await asyncio.sleep(9)
+        # No renewal is under way then.
+        await asyncio.sleep(10)
         writing = asyncio.create_task(process.writes(), name="writing")
         await asyncio.sleep(0.2)
         process.fence.doubt()
