@@ -199,7 +199,7 @@ class Stage:
             for run in self.runs:
                 run.stop()
 
-    async def ended(self, run: CcmProcess, *, within: float = 10) -> int:
+    async def ended(self, run: CcmProcess, *, within: float = 60) -> int:
         """Return the exit code of a run that ends by itself or was asked to, while everything else goes on."""
 
         async def code() -> tuple[int] | None:
@@ -207,7 +207,7 @@ class Stage:
 
         return (await until(code, within=within, what="end of the program"))[0]
 
-    async def logged(self, run: CcmProcess, text: str, *, within: float = 20) -> None:
+    async def logged(self, run: CcmProcess, text: str, *, within: float = 60) -> None:
         """Return once the run has logged ``text``. Raises AssertionError when it ends without."""
 
         async def found() -> bool:
