@@ -199,7 +199,7 @@ async def test_harvester_that_refuses_is_what_it_waits_for(field: Field) -> None
     field.harvester_proxy.inject(Answer(401, "Unauthorized", "Unauthorized"))
     result = await field.run("explain", "service", f"{field.namespace}/web")
     assert result.code == 1
-    assert "Harvester does not accept the credential in the cloud-config" in result.out
+    assert "Harvester does not accept the token in the cloud-config" in result.out
     assert "nothing is decided while its load balancers cannot be read" in result.out
 
 
