@@ -12,6 +12,7 @@ exit codes of their own (``harvester_ccm.commands``).
 
 from __future__ import annotations
 
+import difflib
 import os
 import shutil
 import sys
@@ -33,6 +34,7 @@ from harvester_ccm.flags import (
     parse_command_line,
     wants_full_help,
 )
+from harvester_ccm.flags.values import go_quote
 from harvester_ccm.logs import configure_logging
 from harvester_ccm.names import PROGRAM, PROGRAM_NAMES
 from harvester_ccm.redaction import one_line
@@ -40,6 +42,14 @@ from harvester_ccm.redaction import one_line
 EXIT_OK: Final = 0
 EXIT_FAILURE: Final = 1
 EXIT_CLOUD_CONFIG: Final = 255
+
+EXIT_CLOSED_PIPE: Final = 141
+"""What shells report for a program whose output nobody reads any more."""
+
+KUBECTL_PLUGIN: Final = "kubectl-harvester_ccm"
+"""File name by which kubectl finds a plugin that is called ``kubectl harvester-ccm``."""
+HELP: Final = ("help", "Show the help, or that of a command.")
+VERSION: Final = ("version", "Show the version.")
 
 HELM_HINT: Final = "check .Values.extraArgs of the Helm chart: flags are written --name=value"
 
@@ -55,10 +65,30 @@ def main(
 ) -> int:
     """Run the program and return its exit code. ``argv`` includes the program's name."""
     program, *words = sys.argv if argv is None else argv
-    name = PurePath(program).name
+    try:
+        code = _dispatch(PurePath(program).name, _as_flags(words), environment, commands)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; Python must not complain about it at its end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_CLOSED_PIPE
+    return code
+
+
+def _as_flags(words: list[str]) -> list[str]:
+    """Return the words with ``help`` and ``version`` as the flags that they mean."""
+    match words:
+        case ["help", command] if not command.startswith("-"):
+            return [command, "--help"]
+        case ["help" | "version" as word, *flags]:
+            return [f"--{word}", *flags]
+    return words
+
+
+def _dispatch(name: str, words: list[str], environment: Mapping[str, str] | None, commands: Sequence[Command]) -> int:
     command = next((command for command in commands if words[:1] == [command.name]), None)
     invocation = Invocation(
-        program=name if name in PROGRAM_NAMES else PROGRAM,
+        program=_title(name),
         words=tuple(words[1:] if command else words),
         environment=os.environ if environment is None else environment,
         proc=proc,
@@ -66,10 +96,11 @@ def main(
     try:
         return command.run(invocation) if command else _run(invocation, commands)
     except UsageError as error:
-        hint = HELM_HINT if error.unknown_flag else None
+        hint = HELM_HINT if error.unknown_flag else _late_command(invocation.words, commands)
         return _refuse(_with_all_problems(error, invocation), invocation, commands, hint=hint)
     except ConfigurationError as error:
-        return _refuse(error, invocation, commands)
+        hint = None if invocation.words else f"{invocation.program} --help lists the commands and flags"
+        return _refuse(error, invocation, commands, hint=hint)
     except CredentialError as error:
         for problem in (f"cannot use --cloud-config: {error}", *getattr(error, "__notes__", ())):
             _report(problem)
@@ -81,6 +112,9 @@ def main(
 
 def _run(invocation: Invocation, commands: Sequence[Command]) -> int:
     """Do what a call without a command does: print what was asked for, or serve until told to stop."""
+    first = invocation.words[0] if invocation.words else ""
+    if first and not first.startswith("-"):
+        raise ConfigurationError([_unknown_command(first, commands)])
     flags = parse_command_line(invocation.words)
     if flags.read("help", bool):
         sys.stdout.write(_help(invocation, commands))
@@ -99,6 +133,26 @@ def _run(invocation: Invocation, commands: Sequence[Command]) -> int:
         # Through the log and not as a bare traceback, because the log removes credentials.
         log.exception("stopped by an unexpected error")
         return EXIT_FAILURE
+
+
+def _title(name: str) -> str:
+    """Return how the program is called by whoever started the file of this name."""
+    if name == KUBECTL_PLUGIN:
+        return f"kubectl {PROGRAM}"
+    return name if name in PROGRAM_NAMES else PROGRAM
+
+
+def _unknown_command(word: str, commands: Sequence[Command]) -> str:
+    names = (*(command.name for command in commands), HELP[0], VERSION[0])
+    close = difflib.get_close_matches(word, names, n=1)
+    guess = f"; did you mean {close[0]}?" if close else "."
+    return f"unknown command {go_quote(word)}{guess} Commands: {', '.join(names)}"
+
+
+def _late_command(words: Sequence[str], commands: Sequence[Command]) -> str | None:
+    """Return the hint for a command behind flags."""
+    late = next((command.name for command in commands if command.name in words), None)
+    return f"the command comes first: {PROGRAM} {late} --name=value" if late else None
 
 
 def _run_app(settings: Settings, environment: Mapping[str, str]) -> int:
@@ -143,5 +197,5 @@ def _report(problem: str) -> None:
 
 def _help(invocation: Invocation, commands: Sequence[Command]) -> str:
     width = min(max(shutil.get_terminal_size(fallback=(100, 24)).columns, 40), 120)
-    listed = [(command.name, command.summary) for command in commands]
+    listed = [*((command.name, command.summary) for command in commands), HELP, VERSION]
     return help_text(program=invocation.program, width=width, commands=listed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -135,8 +134,15 @@ def perform(invocation: Invocation, manual: Manual) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Exception as error:
-        _report_failure(error)
+        _report_failure(_alone(error))
         return EXIT_PROBLEMS
+
+
+def _alone(error: Exception) -> Exception:
+    """Return the error itself where it comes out of a group of tasks."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def _report_failure(error: Exception) -> None:
@@ -144,8 +150,7 @@ def _report_failure(error: Exception) -> None:
         case CCMError():
             _report([str(error)])
         case BrokenPipeError():
-            # Whoever read the output has seen enough; Python must not complain about it at its end either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise error
         case _:
             # Through the log and not as a bare traceback, because the log removes credentials.
             log.error("stopped by an unexpected error", exc_info=error)

@@ -113,7 +113,7 @@ def with_wrong_authority(document: Json, scene: Scene) -> None:
         pytest.param(
             with_wrong_token,
             "{server} does not accept the credential of {file}: Unauthorized",
-            "does not accept the credential in the cloud-config",
+            "does not accept the token in the cloud-config",
             id="token",
         ),
         pytest.param(

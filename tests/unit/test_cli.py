@@ -23,7 +23,7 @@ from harvester_ccm.flags import help_text
 from harvester_ccm.logs import configure_logging
 
 NEEDED = ("--cloud-config=/etc/cloud-config", "--cluster-name=demo")
-LISTED = [(command.name, command.summary) for command in COMMANDS]
+LISTED = [*((command.name, command.summary) for command in COMMANDS), cli.HELP, cli.VERSION]
 HINT = "harvester-ccm: hint: check .Values.extraArgs of the Helm chart: flags are written --name=value\n"
 
 
@@ -106,9 +106,35 @@ def test_version(app: App, capsys: pytest.CaptureFixture[str], word: str) -> Non
     assert app.seen == []
 
 
+@pytest.mark.parametrize(("words", "same"), [(("version",), ("--version",)), (("help",), ("--help",))])
+def test_words_for_help_and_version(
+    app: App, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], same: tuple[str, ...]
+) -> None:
+    assert (call(*words), call(*same)) == (0, 0)
+    text = capsys.readouterr().out
+    assert text[: len(text) // 2] == text[len(text) // 2 :]
+    assert app.seen == []
+
+
+def test_help_of_a_command(app: App, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("help", "cleanup") == 0
+    assert capsys.readouterr().out.startswith("Usage:\n  harvester-ccm cleanup ")
+
+
+@pytest.mark.parametrize("words", [("--help",), ("explain", "--help"), ("explain", "lb-name", "a", "b", "c", "d")])
+def test_nobody_reads_the_output(words: tuple[str, ...]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    order = [sys.executable, "-m", "harvester_ccm", *words]
+    with os.fdopen(write, "wb") as closed:
+        done = subprocess.run(order, check=False, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 @pytest.mark.parametrize(
     ("program", "name"),
     [
+        ("/usr/bin/kubectl-harvester_ccm", "kubectl harvester-ccm"),
         ("/usr/bin/harvester-ccm", "harvester-ccm"),
         ("/usr/bin/harvester-cloud-provider", "harvester-cloud-provider"),
         ("/app/__main__.py", "harvester-ccm"),
@@ -150,9 +176,27 @@ def test_help_fits_odd_terminals(
             id="no hint without unknown flag",
         ),
         pytest.param(
-            ["preflights", *NEEDED],
-            'harvester-ccm: error: "cloud-controller-manager" does not take any arguments, got ["preflights"]\n',
-            id="commands that do not exist are words",
+            ["preflght", *NEEDED],
+            'harvester-ccm: error: unknown command "preflght"; did you mean preflight? Commands: '
+            f"{', '.join(name for name, _ in LISTED)}\n",
+            id="a command that does not exist",
+        ),
+        pytest.param(
+            ["zzz"],
+            f'harvester-ccm: error: unknown command "zzz". Commands: {", ".join(name for name, _ in LISTED)}\n',
+            id="a command that is like none",
+        ),
+        pytest.param(
+            [*NEEDED, "explain", "shop/web"],
+            'harvester-ccm: error: "cloud-controller-manager" does not take any arguments, got ["explain" "shop/web"]\n'
+            "harvester-ccm: hint: the command comes first: harvester-ccm explain --name=value\n",
+            id="a command behind flags",
+        ),
+        pytest.param(
+            [],
+            "harvester-ccm: error: --cloud-config is required: name the kubeconfig file of the Harvester cluster\n"
+            "harvester-ccm: hint: harvester-ccm --help lists the commands and flags\n",
+            id="nothing",
         ),
         pytest.param(
             ["--secure-port=-1"],
