@@ -64,9 +64,17 @@ def main(
     proc: Path = Path("/proc"),
 ) -> int:
     """Run the program and return its exit code. ``argv`` includes the program's name."""
-    program, *words = sys.argv if argv is None else argv
+    program, *given = sys.argv if argv is None else argv
+    words = _as_flags(given)
+    command = next((command for command in commands if words[:1] == [command.name]), None)
+    invocation = Invocation(
+        program=_title(PurePath(program).name),
+        words=tuple(words[1:] if command else words),
+        environment=os.environ if environment is None else environment,
+        proc=proc,
+    )
     try:
-        code = _dispatch(PurePath(program).name, _as_flags(words), environment, commands)
+        code = _dispatch(command, invocation, commands)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read the output has seen enough; Python must not complain about it at its end either.
@@ -85,14 +93,7 @@ def _as_flags(words: list[str]) -> list[str]:
     return words
 
 
-def _dispatch(name: str, words: list[str], environment: Mapping[str, str] | None, commands: Sequence[Command]) -> int:
-    command = next((command for command in commands if words[:1] == [command.name]), None)
-    invocation = Invocation(
-        program=_title(name),
-        words=tuple(words[1:] if command else words),
-        environment=os.environ if environment is None else environment,
-        proc=proc,
-    )
+def _dispatch(command: Command | None, invocation: Invocation, commands: Sequence[Command]) -> int:
     try:
         return command.run(invocation) if command else _run(invocation, commands)
     except UsageError as error:
@@ -123,7 +124,7 @@ def _run(invocation: Invocation, commands: Sequence[Command]) -> int:
         sys.stdout.write(f"{PROGRAM} {__version__}\n")
         return EXIT_OK
     settings = build_settings(flags, invocation.environment)
-    configure_logging(settings.logging)
+    configure_logging(settings.logging, environment=invocation.environment)
     _log_configuration(settings, flags)
     try:
         return _run_app(settings, invocation.environment)

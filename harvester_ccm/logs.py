@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Final, TextIO
 
 import structlog
@@ -29,8 +30,19 @@ _RESET: Final = "\x1b[0m"
 _JSON: Final = structlog.processors.JSONRenderer(default=str, ensure_ascii=False)
 
 
-def configure_logging(settings: LoggingSettings, stream: TextIO | None = None, *, cache: bool = True) -> None:
-    """Send all log output to ``stream``, standard error by default.
+def wants_colours(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """Return whether the stream is a terminal that may get colours (see no-color.org)."""
+    return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
+
+
+def configure_logging(
+    settings: LoggingSettings,
+    stream: TextIO | None = None,
+    *,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    cache: bool = True,
+) -> None:
+    """Send all log output to ``stream``, standard error by default, in colours unless ``environment`` forbids them.
 
     ``cache`` lets every logger keep what is configured at its first use; only tests, which configure more than once,
     turn it off.
@@ -38,7 +50,7 @@ def configure_logging(settings: LoggingSettings, stream: TextIO | None = None, *
     output = stream if stream is not None else sys.stderr
     level = logging.DEBUG if settings.verbosity >= DEBUG_VERBOSITY else logging.INFO
     structlog.configure(
-        processors=list(_processors(settings.format, colours=output.isatty())),
+        processors=list(_processors(settings.format, colours=wants_colours(output, environment))),
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(output),
         cache_logger_on_first_use=cache,

@@ -769,6 +769,28 @@ MUTANTS: Final = (
         "if isinstance(step, CreateLoadBalancer) and holds:",
         "test_fights.py",
     ),
+    # What people are told.
+    Mutant(
+        "annotations of strangers go into a bundle with their values",
+        "commands/bundle.py",
+        "value if key in _KNOWN else REMOVED",
+        "value if key else REMOVED",
+        "commands/test_collect.py",
+    ),
+    Mutant(
+        "a load balancer that Harvester did not show is none",
+        "commands/explain_service.py",
+        "if not situation.harvester_known:\n            return [",
+        "if False:\n            return [",
+        "commands/test_explain_service.py",
+    ),
+    Mutant(
+        "the webhook is asked by a request that makes the load balancer",
+        "commands/admission.py",
+        'DRY_RUN: Final = {"dryRun": "All"}',
+        "DRY_RUN: Final[dict[str, str]] = {}",
+        "commands/test_admission.py",
+    ),
 )
 
 

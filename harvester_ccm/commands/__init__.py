@@ -50,8 +50,9 @@ _SUMMARIES: Final = {
     "preflight": "Check both clusters as the running program would, and say what to do about faults.",
     "explain": "Say what a Service or a Node is, what would be done about it now and why, from the clusters or from "
     "files.",
-    "adopt": "Let a Service take over a load balancer that nothing proves to be its own.",
+    "adopt": "Keep the address of an existing load balancer after a cluster was set up anew or renamed.",
     "cleanup": "List or delete the load balancers of a guest cluster that is gone.",
+    "collect": "Write a support bundle without secrets, which explain -f replays.",
 }
 
 

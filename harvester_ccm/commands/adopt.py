@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import FORCE, OUTPUT, YES, Call, Manual, expect_arguments, expect_service
+from harvester_ccm.commands.call import FORCE, NAMESPACE, OUTPUT, YES, Call, Manual, expect_arguments
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_inventory
-from harvester_ccm.commands.explain_service import ServiceView, view_of
+from harvester_ccm.commands.explain_service import ServiceView, named_service, view_of
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rehearsal import differences
 from harvester_ccm.commands.render import Document
+from harvester_ccm.commands.targets import SERVICE, Target, kind_of, read_target
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
@@ -45,10 +46,11 @@ class Adoption:
 
 
 async def _adopt(call: Call) -> int:
-    service, name = expect_arguments(call, ["NAMESPACE/NAME", "LOADBALANCER"])
-    key = expect_service(service)
+    word, name = expect_arguments(call, ["SERVICE", "LOADBALANCER"])
+    words = [word] if kind_of(word) == SERVICE else [SERVICE, word]
+    target = read_target(words, namespace=call.flags.text(NAMESPACE.name))
     async with open_clusters(call.settings, call.environment) as clusters:
-        adoption = await _look(call, clusters, key, name)
+        adoption = await _look(call, clusters, target, name)
         allowed = not adoption.obstacles and (call.flags.read(FORCE.name, bool) or not adoption.doubts)
         write = allowed and bool(adoption.changes) and call.flags.read(YES.name, bool)
         if write:
@@ -59,16 +61,14 @@ async def _adopt(call: Call) -> int:
     return EXIT_OK if allowed else EXIT_PROBLEMS
 
 
-async def _look(call: Call, clusters: Clusters, key: str, name: str) -> Adoption:
+async def _look(call: Call, clusters: Clusters, target: Target, name: str) -> Adoption:
     inventory = await read_inventory(clusters)
     namespace = clusters.harvester.namespace
     problem = inventory.problems.get(LOAD_BALANCERS.plural)
     if problem is not None:
         raise problem
-    service = inventory.service(key)
+    service = named_service(inventory, target, clusters.guest.namespace)
     load_balancer = next((one for one in inventory.load_balancers if one.metadata.name == name), None)
-    if service is None:
-        raise CCMError(f"there is no Service {key} in this cluster")
     if load_balancer is None:
         raise CCMError(f"there is no load balancer {name} in namespace {namespace} of Harvester")
     return propose(service, load_balancer, inventory, view_of(call, inventory, namespace, now=None))
@@ -153,7 +153,11 @@ def _verdict(adoption: Adoption, *, allowed: bool, written: bool) -> str:
 
 
 MANUAL: Final = Manual(
-    usages=("adopt NAMESPACE/NAME LOADBALANCER [--yes] [flags]",),
+    usages=("adopt SERVICE LOADBALANCER [-n NAMESPACE] [--yes] [flags]",),
+    examples=(
+        ("What would be written?", "adopt svc/web demo-shop-web-4cc2bc7e -n shop"),
+        ("Do it.", "adopt svc/web demo-shop-web-4cc2bc7e -n shop --yes"),
+    ),
     meaning="""
         Lets a Service take over a load balancer in Harvester, and with it the address, where the running program does
         not do so by itself because nothing proves that the load balancer is this cluster's: after the cluster was set
@@ -164,6 +168,6 @@ MANUAL: Final = Manual(
 
         Exit codes: 0 done, or nothing to do, 1 refused or failed, 2 the command line cannot be used.
     """,
-    own=(YES, FORCE, OUTPUT),
+    own=(NAMESPACE, YES, FORCE, OUTPUT),
     action=_adopt,
 )

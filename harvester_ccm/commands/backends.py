@@ -11,6 +11,7 @@ from harvester_ccm.errors import Forbidden, NotFound
 from harvester_ccm.model.core import ENDPOINT_SLICES, EndpointSlice
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import VM_NAME
+from harvester_ccm.plan.service.load_balancer import NO_BACKEND
 from harvester_ccm.plan.service.pending import backend_note
 
 STAND_IN: Final = "dummy"
@@ -52,6 +53,8 @@ class BackendReport:
     """Whether Harvester checks their health; without it every one counts as ready."""
     unknown: str
     """Why the health of the single ones is not known; empty when it is."""
+    none_because: str
+    """Why no VM is selected; empty when some are."""
     problem: str
     """Why none of them gets traffic, by the load balancer's own condition; empty when some do."""
 
@@ -67,6 +70,8 @@ class BackendReport:
 
     def sentences(self) -> list[str]:
         """Return the backends for people."""
+        if self.none_because:
+            return [f"none: {self.none_because}"]
         lines = [f"selects the VMs {', '.join(self.selected) or '(none)'}"]
         lines += [f"{one.title}: {one.health(checked=self.checked)}" for one in self.found]
         if not self.found:
@@ -74,12 +79,15 @@ class BackendReport:
         if self.problem:
             lines.append(self.problem)
         if self.unknown:
-            lines.append(f"health of the single backends: not known, {self.unknown}")
+            lines.append(f"health of each backend: not known, {self.unknown}")
         return lines
 
 
-def backends_of(load_balancer: LoadBalancer, inventory: Inventory) -> BackendReport | None:
-    """Return the backends of a VM load balancer; None for a cluster load balancer, which has none."""
+def backends_of(load_balancer: LoadBalancer, inventory: Inventory, none_because: str) -> BackendReport | None:
+    """Return the backends of a VM load balancer; None for a cluster load balancer, which has none.
+
+    ``none_because`` says why no node may get traffic, where that is so.
+    """
     spec = load_balancer.spec
     if spec.workload_type != "vm":
         return None
@@ -95,6 +103,7 @@ def backends_of(load_balancer: LoadBalancer, inventory: Inventory) -> BackendRep
         found=_endpoints(present, names) if present else found,
         checked=spec.health_check is not None and spec.health_check.port > 0,
         unknown="" if present else _reason(load_balancer, inventory),
+        none_because=none_because if selected in ((), (NO_BACKEND,)) else "",
         problem=note.message if note else "",
     )
 
@@ -118,7 +127,7 @@ def _reason(load_balancer: LoadBalancer, inventory: Inventory) -> str:
         case None:
             return "the EndpointSlice of the load balancer is not among the objects"
         case Forbidden():
-            return f"because the cloud-config may not read EndpointSlices in namespace {namespace} of Harvester"
+            return f"not visible to this credential (optional right: get endpointslices in namespace {namespace})"
         case NotFound():
             return "because Harvester has not made an EndpointSlice for the load balancer yet"
         case error:

@@ -14,8 +14,8 @@ import structlog
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE, Invocation
 from harvester_ccm.commands.beside import RunningProgram, find_program, with_defaults
-from harvester_ccm.commands.render import Output
-from harvester_ccm.config import LoggingSettings, Settings
+from harvester_ccm.commands.render import Form, Output
+from harvester_ccm.config import LogFormat, LoggingSettings, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError
 from harvester_ccm.flags import (
     FLAGS,
@@ -28,7 +28,7 @@ from harvester_ccm.flags import (
     command_help,
     parse_command_line,
 )
-from harvester_ccm.logs import DEBUG_VERBOSITY, configure_logging
+from harvester_ccm.logs import DEBUG_VERBOSITY, configure_logging, wants_colours
 from harvester_ccm.names import PROGRAM
 from harvester_ccm.redaction import one_line, redact_text
 
@@ -45,22 +45,27 @@ def _switch(name: str, meaning: str) -> Flag:
 
 
 OUTPUT: Final = _flag(
-    "output",
-    "Form of the answer: text for people, json for scripts. Without it: text, and json for explain service -f.",
-    shorthand="o",
+    "output", "Form of the answer: text for people, json or yaml for scripts. Without it: text.", shorthand="o"
 )
 FILENAME: Final = _flag(
     "filename",
-    "File with objects as YAML or JSON: one object, several documents, or a List; - is the standard input. May be "
-    "given more than once. With it no cluster is asked.",
+    "File with objects as YAML or JSON: one object, several documents, or a List; - is the standard input. Or a bundle "
+    "of collect, with its flags. May be given more than once. With it no cluster is asked.",
     kind=Kind.WORDS,
     shorthand="f",
 )
 NAMESPACE: Final = _flag(
     "namespace",
+    "Namespace of the Service. Without it: the one in front of its name, else that of the kubeconfig's context.",
+    shorthand="n",
+)
+HARVESTER_NAMESPACE: Final = _flag(
+    "harvester-namespace",
     "Namespace in Harvester of the VMs and load balancers. Without it: that of the cloud-config's context, with files "
     "that of the objects.",
-    shorthand="n",
+)
+OLDER_NAMESPACE: Final = _flag(
+    NAMESPACE.name, f"The former name of --{HARVESTER_NAMESPACE.name}.", shorthand=NAMESPACE.shorthand
 )
 WAITED: Final = _flag(
     "waited",
@@ -99,16 +104,20 @@ class Manual:
 
     usages: tuple[str, ...]
     """Command lines without the program's name."""
+    examples: tuple[tuple[str, str], ...]
+    """What somebody wants, and the command line for it without the program's name."""
     meaning: str
     """Paragraphs, with an empty line between two."""
     own: tuple[Flag, ...]
     """The flags that only this command has, --output included."""
     action: Callable[[Call], int | Coroutine[Any, Any, int]]
     """Returns the exit code."""
-    forms: tuple[str, ...] = ("text", "json")
+    forms: tuple[str, ...] = tuple(Form)
     """What --output may be."""
     offline: Callable[[FlagValues], bool] = lambda _flags: False
     """Whether a command line asks no cluster, so that no cloud-config is needed."""
+    replayed: Callable[[FlagValues], FlagValues | None] = lambda _flags: None
+    """The flags with those of a recorded case, which then is all there is; None where a command line names none."""
     scripted: Callable[[FlagValues], bool] = lambda _flags: False
     """Whether the answer is for scripts where --output does not say."""
 
@@ -120,12 +129,12 @@ def perform(invocation: Invocation, manual: Manual) -> int:
         if flags.read("help", bool):
             sys.stdout.write(_help(invocation, manual))
             return EXIT_OK
-        as_json = _as_json(flags, manual)
+        form = _form(flags, manual)
         beside = find_program(invocation.environment, invocation.proc)
-        flags = with_defaults(flags, beside)
+        flags = manual.replayed(flags) or with_defaults(flags, beside)
         settings = build_settings(flags, invocation.environment, offline=manual.offline(flags))
-        _quiet(settings.logging)
-        output = Output(sys.stdout, as_json=as_json)
+        _quiet(settings.logging, invocation.environment)
+        output = Output(sys.stdout, form=form, paint=_paint(form, invocation.environment))
         code = manual.action(Call(flags.arguments, flags, settings, invocation.environment, output, beside))
         return code if isinstance(code, int) else asyncio.run(code)
     except ConfigurationError as error:
@@ -152,7 +161,10 @@ def _report_failure(error: Exception) -> None:
         case BrokenPipeError():
             raise error
         case _:
-            # Through the log and not as a bare traceback, because the log removes credentials.
+            # Through the log and not as a bare traceback, because the log removes credentials. So it has to be ours:
+            # what the library does by itself shows the values of variables.
+            if not structlog.is_configured():
+                configure_logging(LoggingSettings(LogFormat.TEXT, verbosity=0))
             log.error("stopped by an unexpected error", exc_info=error)
 
 
@@ -170,24 +182,40 @@ def expect_arguments(call: Call, names: Sequence[str], *, skip: int = 0) -> tupl
     return given
 
 
-def expect_service(key: str) -> str:
-    """Return the argument that names a Service. Raises ConfigurationError when it is not ``namespace/name``."""
-    if not all(key.partition("/")) or key.count("/") > 1:
-        raise refuse(f"the Service is {key!r}; expected namespace/name")
-    return key
+def harvester_namespace(call: Call, *, once_meant: bool = False) -> str:
+    """Return the namespace in Harvester that was asked for, empty when none was.
+
+    ``once_meant``: whether ``--namespace``, which was the word for it, can mean nothing else here.
+    """
+    asked, older = call.flags.text(HARVESTER_NAMESPACE.name), call.flags.text(NAMESPACE.name)
+    if asked or not older or not once_meant:
+        return asked
+    sys.stderr.write(f"{PROGRAM}: note: --namespace {one_line(older)} is taken for --harvester-namespace here\n")
+    return older
 
 
-def _as_json(flags: FlagValues, manual: Manual) -> bool:
-    """Return whether the answer is for scripts."""
-    text = flags.text(OUTPUT.name)
+def _form(flags: FlagValues, manual: Manual) -> Form:
+    """Return the form of the answer; forms that only one command has are text."""
+    text = flags.text(OUTPUT.name) if OUTPUT.name in flags.values else ""
     if text not in ("", *manual.forms):
         raise refuse(f"--output is {text!r}; expected one of: {', '.join(manual.forms)}")
-    return text == "json" if text else manual.scripted(flags)
+    if not text:
+        return Form.JSON if manual.scripted(flags) else Form.TEXT
+    return Form(text) if text in tuple(Form) else Form.TEXT
 
 
-def _quiet(settings: LoggingSettings) -> None:
+def _paint(form: Form, environment: Mapping[str, str]) -> Callable[[str], str] | None:
+    """Return what puts colours into lines, on a terminal that may have some."""
+    if form is not Form.TEXT or not wants_colours(sys.stdout, environment):
+        return None
+    from harvester_ccm.commands.paint import painter  # noqa: PLC0415 - a library that pipes have no use for
+
+    return painter(sys.stdout)
+
+
+def _quiet(settings: LoggingSettings, environment: Mapping[str, str]) -> None:
     """Send warnings and errors to standard error, and all the rest only where debug lines were asked for."""
-    configure_logging(settings)
+    configure_logging(settings, environment=environment)
     if settings.verbosity < DEBUG_VERBOSITY:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
 
@@ -201,5 +229,10 @@ def _help(invocation: Invocation, manual: Manual) -> str:
     width = min(max(shutil.get_terminal_size(fallback=(100, 24)).columns, 40), 120)
     paragraphs = [" ".join(paragraph.split()) for paragraph in manual.meaning.strip().split("\n\n")]
     return command_help(
-        program=invocation.program, usages=manual.usages, meaning=paragraphs, own=manual.own, width=width
+        program=invocation.program,
+        usages=manual.usages,
+        examples=manual.examples,
+        meaning=paragraphs,
+        own=manual.own,
+        width=width,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from ipaddress import ip_address
@@ -80,7 +80,12 @@ REMEDIES: Final = {
     HARVESTER: "Make a new kubeconfig for Harvester (generate_addon.sh, or Rancher) and name it with --cloud-config",
     GUEST: "Make a new kubeconfig for this cluster, or leave --kubeconfig out to use the pod's service account",
 }
-"""What to do about a kubeconfig that cannot be used."""
+"""What to do about a credential that is not accepted."""
+UNREADABLE: Final = {
+    HARVESTER: "Correct --cloud-config or what is in the file; generate_addon.sh makes a new one",
+    GUEST: "Correct --kubeconfig or KUBECONFIG, or what is in the file; in a pod leave both out",
+}
+"""What to do about a kubeconfig that cannot be read."""
 
 
 class Version(msgspec.Struct, rename="camel"):
@@ -218,6 +223,10 @@ def _credential_verdict(
     # The kubelet renews the token of a pod in time.
     if expiry is None or not isinstance(credentials.token, FixedToken):
         return Result.OK, name, ""
+    left = expiry - datetime.now(UTC)
     text = f"{name}, the token expires on {expiry:%Y-%m-%d %H:%M} UTC"
-    soon = expiry - datetime.now(UTC) <= SOON
-    return (Result.WARNING, text, REMEDIES[where]) if soon else (Result.OK, text, "")
+    if left > SOON:
+        return Result.OK, text, ""
+    hours = int(left / timedelta(hours=1))
+    when = f"in {hours // 24} days" if hours >= 48 else f"in {hours} h" if hours else "within the hour"
+    return Result.WARNING, f"{text}, {when}; it works until then", REMEDIES[where]

@@ -8,30 +8,33 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from harvester_ccm.commands.admission import Verdict, ask_admission
 from harvester_ccm.commands.checks_connection import BOTH, Check, Result
-from harvester_ccm.commands.clusters import ask
+from harvester_ccm.commands.clusters import Asked, ask
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.rights import GUEST, HARVESTER, Collection, Reviewed
 from harvester_ccm.config import NodeSettings
-from harvester_ccm.errors import CCMError, Forbidden
+from harvester_ccm.errors import Forbidden
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.versions import served_versions
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import LEASES, NODES, SERVICES
+from harvester_ccm.model.core import LEASES, NODES, SERVICES, Service
 from harvester_ccm.model.harvester import (
     GUEST_OS_INFO,
     INSTANCES,
     LOAD_BALANCERS,
     LOAD_BALANCERS_V1ALPHA1,
     VIRTUAL_MACHINES,
+    Capabilities,
 )
-from harvester_ccm.model.meta import Resource
+from harvester_ccm.model.meta import ObjectMeta, Resource
 from harvester_ccm.names import IP_POOL, LB_CLUSTER, LB_OWNER, VM_CLUSTER, NodeReason
 from harvester_ccm.plan.node.decision import observe as observe_node
 from harvester_ccm.plan.node.decision import plan_node
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.vms import VMIndex
-from harvester_ccm.plan.service.ownership import allocated_addresses, goes_by
+from harvester_ccm.plan.service.load_balancer import new_load_balancer
+from harvester_ccm.plan.service.ownership import allocated_addresses, goes_by, name_for
 from harvester_ccm.plan.service.selection import is_served
 from harvester_ccm.plan.service.situation import observe
 
@@ -74,10 +77,26 @@ APIS: Final[Mapping[str, Sequence[Needed]]] = {
 }
 
 
-async def api_check(client: ApiClient, where: str) -> Check:
+Served = Mapping[str, Asked[tuple[str, ...]]]
+"""API group to its versions on a server."""
+
+
+async def served_by(client: ApiClient) -> Served:
+    """Return which versions the server has of the API groups that are looked for on either side."""
+    groups = dict.fromkeys(one.resource.group for needed in APIS.values() for one in needed)
+    answers = await asyncio.gather(*(ask(served_versions(client, group)) for group in groups))
+    return dict(zip(groups, answers, strict=True))
+
+
+def is_harvester(served: Served) -> bool:
+    """Return whether a server has load balancers of Harvester; False, too, while it does not say."""
+    return bool(served[LOAD_BALANCERS.group].answer)
+
+
+def api_check(served_here: Served, where: str) -> Check:
     """Return the check that the server has the APIs in the versions that are used."""
     row, needed = partial(Check, where, "API versions"), APIS[where]
-    asked = await asyncio.gather(*(ask(served_versions(client, one.resource.group)) for one in needed))
+    asked = [served_here[one.resource.group] for one in needed]
     problems, advice, lacking = [], [], False
     for one, answer in zip(needed, asked, strict=True):
         served = answer.answer
@@ -121,8 +140,26 @@ def rights_check(where: str, collection: Collection, reviewed: Sequence[Reviewed
     return row(Result.OK, f"may {', '.join(verbs)}")
 
 
-class NotLookedAt(CCMError):
-    """Nothing was read, because the cluster cannot be used."""
+async def webhook_check(client: ApiClient, guest: ClusterIdentity, capabilities: Capabilities) -> Check:
+    """Return the check that Harvester's webhook admits a load balancer; a dry run, so none is made."""
+    made_up = Service(metadata=ObjectMeta(name="preflight", namespace="default", uid=guest.uid or "preflight"))
+    spec: dict[str, object] = {"workloadType": "cluster", "ipam": "pool"}
+    if not capabilities.has_cluster_type:
+        spec = {"ipam": "pool", "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 30080}]}
+    name = name_for(made_up, guest)
+    body = new_load_balancer(made_up, name, guest, spec=spec, capabilities=capabilities)
+    admission, row = await ask_admission(client, body, guest.namespace), partial(Check, HARVESTER, "webhook")
+    match admission.verdict:
+        case Verdict.ADMITTED:
+            return row(Result.OK, "a load balancer would be admitted (asked by a dry run, none was made)")
+        case Verdict.NOT_ALLOWED:
+            return row(Result.SKIPPED, "not allowed to ask by a dry run, see the rights above")
+        case Verdict.REFUSED:
+            return row(Result.FAILED, f"would refuse a load balancer: {admission.says}", admission.advice)
+        case Verdict.WEBHOOK_AWAY:
+            text = f"does not answer, so no load balancer can be made or deleted: {admission.says}"
+            return row(Result.FAILED, text, admission.advice)
+    return row(Result.WARNING, f"what it would say to a load balancer is not known: {admission.says}")
 
 
 def vm_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
@@ -292,8 +329,6 @@ def _why_unread(inventory: Inventory, *needed: Resource[Any]) -> str:
             return ""
         case Forbidden():
             return "cannot be read, see the rights above"
-        case NotLookedAt():
-            return "not looked at, because the cluster cannot be used"
     return f"cannot be read: {error}"
 
 

@@ -18,15 +18,17 @@ from harvester_ccm.commands.call import (
     CLUSTER,
     CLUSTER_UID,
     FORCE,
-    NAMESPACE,
+    HARVESTER_NAMESPACE,
+    OLDER_NAMESPACE,
     OUTPUT,
     YES,
     Call,
     Manual,
     expect_arguments,
+    harvester_namespace,
     refuse,
 )
-from harvester_ccm.commands.clusters import ask_all, read_load_balancers, unusable_cloud_config
+from harvester_ccm.commands.clusters import AskingClient, ask_all, read_load_balancers, unusable_cloud_config
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.render import Document
 from harvester_ccm.errors import CCMError, Conflict, CredentialError, NotFound
@@ -41,7 +43,7 @@ from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.ownership import service_key
 
 GONE_SECONDS: Final = 30.0
-"""Time that Harvester gets to give the addresses back and let the load balancers go."""
+"""Time that Harvester gets to let the next load balancer go; as long as one goes after the other, it is waited for."""
 LOOK_SECONDS: Final = 0.5
 """Pause between two looks whether they are gone."""
 ANSWER_SECONDS: Final = 10.0
@@ -87,12 +89,12 @@ async def _clean_up(call: Call) -> int:
         credentials = harvester_credentials(call.settings.harvester, call.environment)
     except CredentialError as error:
         raise unusable_cloud_config(error) from error
-    async with ApiClient(credentials, cluster="harvester") as harvester:
-        namespace = call.flags.text(NAMESPACE.name) or harvester.namespace
+    async with AskingClient(credentials, cluster="harvester") as harvester:
+        namespace = harvester_namespace(call, once_meant=True) or harvester.namespace
         leftovers = await _look(harvester, name, namespace, uid=call.flags.text(CLUSTER_UID.name))
         allowed = call.flags.read(FORCE.name, bool) or not leftovers.doubts
         told = call.flags.read(YES.name, bool)
-        result = await _delete(harvester, leftovers) if allowed and told else CleanupResult()
+        result = await delete_leftovers(harvester, leftovers) if allowed and told else CleanupResult()
     call.output.answer(_document(leftovers, result), _sentence(leftovers, result, allowed=allowed, told=told))
     left = result.going or result.failed or (leftovers.load_balancers and not allowed)
     return EXIT_PROBLEMS if left else EXIT_OK
@@ -139,7 +141,8 @@ def _doubts(
         yield f"clusters with different UIDs have used the name: {', '.join(marks)}; choose one with --cluster-uid"
 
 
-async def _delete(harvester: ApiClient, leftovers: Leftovers) -> CleanupResult:
+async def delete_leftovers(harvester: ApiClient, leftovers: Leftovers) -> CleanupResult:
+    """Delete what may be deleted, wait as long as one goes after the other, and return what became of them."""
     result = CleanupResult(failed=dict.fromkeys(leftovers.unsafe, _STILL_BOOKING))
     asked: dict[str, str] = {}
     for one in leftovers.load_balancers:
@@ -179,13 +182,15 @@ async def _end(harvester: ApiClient, load_balancer: LoadBalancer) -> None:
 
 
 async def _await_end(harvester: ApiClient, namespace: str, asked: dict[str, str]) -> list[str]:
-    """Return the names of those that are still there when the time is up."""
-    loop = asyncio.get_running_loop()
+    """Return the names of those that are still there when for some time none of them went."""
+    loop, left = asyncio.get_running_loop(), list(asked)
     deadline = loop.time() + GONE_SECONDS
-    left = list(asked)
     while left:
         present = {one.metadata.uid for one in (await read_load_balancers(harvester, namespace))[1]}
-        left = [name for name in left if asked[name] in present]
+        still = [name for name in left if asked[name] in present]
+        if len(still) < len(left):
+            deadline = loop.time() + GONE_SECONDS
+        left = still
         if not left or loop.time() >= deadline:
             break
         await asyncio.sleep(LOOK_SECONDS)
@@ -230,6 +235,10 @@ def _sentence(leftovers: Leftovers, result: CleanupResult, *, allowed: bool, tol
 
 MANUAL: Final = Manual(
     usages=("cleanup --cluster=NAME --cloud-config=FILE [--yes] [flags]",),
+    examples=(
+        ("What did cluster demo leave?", "cleanup --cluster=demo --cloud-config=harvester.yaml"),
+        ("Delete it.", "cleanup --cluster=demo --cloud-config=harvester.yaml --yes"),
+    ),
     meaning="""
         Lists the load balancers that a guest cluster left in Harvester, and with --yes deletes them, so that their
         addresses can be used again. For clusters that no longer exist: the running program deletes its own.
@@ -238,6 +247,6 @@ MANUAL: Final = Manual(
         Exit codes: 0 listed, deleted, or none found, 1 doubts or a failure left some in place, 2 the command line
         cannot be used.
     """,
-    own=(CLUSTER, CLUSTER_UID, NAMESPACE, YES, FORCE, OUTPUT),
+    own=(CLUSTER, CLUSTER_UID, HARVESTER_NAMESPACE, OLDER_NAMESPACE, YES, FORCE, OUTPUT),
     action=_clean_up,
 )

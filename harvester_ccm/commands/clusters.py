@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -25,8 +26,11 @@ from harvester_ccm.model.harvester import (
     choose_load_balancers,
 )
 from harvester_ccm.model.meta import Resource
-from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, PROGRAM
+from harvester_ccm.redaction import one_line
 
+SLOW_SECONDS: Final = 1.0
+"""After this time without an answer it is said who is waited for."""
 SECONDS: Final = 5.0
 """Time limit of one question."""
 LIST_SECONDS: Final = 30.0
@@ -42,6 +46,27 @@ class Clusters:
 
     guest: ApiClient
     harvester: ApiClient
+
+
+class AskingClient(ApiClient):
+    """Says on standard error, once, that a server takes its time: whoever called the command is waiting."""
+
+    async def request(self, method: str, path: str, **more: Any) -> bytes:
+        """Send one request as every client does."""
+        timer = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._say_that_it_is_slow)
+        try:
+            return await super().request(method, path, **more)
+        finally:
+            timer.cancel()
+
+    def _say_that_it_is_slow(self) -> None:
+        if not self._said:
+            self._said = True
+            which = "Harvester" if self.cluster == "harvester" else "this cluster"
+            sys.stderr.write(f"{PROGRAM}: waiting for {which} at {one_line(self.credentials.server)} ...\n")
+            sys.stderr.flush()
+
+    _said = False
 
 
 Balancers = tuple[Resource[LoadBalancer], tuple[LoadBalancer, ...]]
@@ -85,7 +110,7 @@ async def open_clusters(settings: Settings, environment: Mapping[str, str]) -> A
         guest, harvester = both_credentials(settings, environment)
     except CredentialError as error:
         raise unusable_cloud_config(error) from error
-    async with ApiClient(guest, cluster="guest") as one, ApiClient(harvester, cluster="harvester") as other:
+    async with AskingClient(guest, cluster="guest") as one, AskingClient(harvester, cluster="harvester") as other:
         yield Clusters(one, other)
 
 

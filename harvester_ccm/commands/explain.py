@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from harvester_ccm.commands import EXIT_OK
+from harvester_ccm.commands.bundle import recorded_flags
 from harvester_ccm.commands.call import (
     FILENAME,
+    HARVESTER_NAMESPACE,
     NAMESPACE,
     OUTPUT,
     WAITED,
@@ -20,30 +22,31 @@ from harvester_ccm.commands.explain_all import explain_all
 from harvester_ccm.commands.explain_mapping import explain_mapping
 from harvester_ccm.commands.explain_node import explain_node
 from harvester_ccm.commands.explain_service import explain_service
+from harvester_ccm.commands.targets import SERVICE, kind_of, read_target
 from harvester_ccm.flags import FlagValues
 from harvester_ccm.flags.cluster_name import read_cluster_name
 from harvester_ccm.plan.service.ownership import load_balancer_name
 
-SERVICE: Final = "service"
-NODE: Final = "node"
 NAD_MAPPING: Final = "nad-mapping"
 LB_NAME: Final = "lb-name"
 
 
 def _explain(call: Call) -> int:
-    kind = call.arguments[0] if call.arguments else ""
-    explanation = _EXPLANATIONS.get(kind) if kind else explain_all
-    if explanation is None:
-        raise refuse(f"{kind!r} cannot be explained; expected one of: {', '.join(_EXPLANATIONS)}")
-    if NAMESPACE.name in call.flags.explicit and not call.flags.words(FILENAME.name):
-        raise refuse("--namespace goes with -f; the running program's namespace is that of the cloud-config's context")
-    return explanation(call)
+    if not call.arguments:
+        return explain_all(call)
+    if HARVESTER_NAMESPACE.name in call.flags.explicit and not call.flags.words(FILENAME.name):
+        raise refuse("--harvester-namespace goes with -f; else it is that of the cloud-config's context")
+    other = _OTHERS.get(call.arguments[0])
+    if other is not None:
+        return other(call)
+    target = read_target(call.arguments, namespace=call.flags.text(NAMESPACE.name), others=tuple(_OTHERS))
+    return explain_service(call, target) if target.kind == SERVICE else explain_node(call, target)
 
 
 def _explain_name(call: Call) -> int:
     cluster, namespace, name, uid = expect_arguments(call, ["CLUSTER", "NAMESPACE", "NAME", "UID"], skip=1)
     result = load_balancer_name(read_cluster_name(cluster)[0], namespace, name, uid)
-    if call.output.as_json:
+    if call.output.scripted:
         call.output.document({"name": result})
     else:
         call.output.line(result)
@@ -51,17 +54,15 @@ def _explain_name(call: Call) -> int:
 
 
 def _is_offline(flags: FlagValues) -> bool:
-    asks_clusters = flags.arguments[:1] in ((), (SERVICE,), (NODE,), (NAD_MAPPING,))
-    return bool(flags.words(FILENAME.name)) or not asks_clusters
+    word = flags.arguments[0] if flags.arguments else NAD_MAPPING
+    return bool(flags.words(FILENAME.name)) or (kind_of(word) is None and word != NAD_MAPPING)
 
 
 def _is_scripted(flags: FlagValues) -> bool:
-    return bool(flags.words(FILENAME.name)) and flags.arguments[:1] == (SERVICE,)
+    return bool(flags.words(FILENAME.name)) and kind_of("".join(flags.arguments[:1])) == SERVICE
 
 
-_EXPLANATIONS: Final[Mapping[str, Callable[[Call], int]]] = {
-    SERVICE: explain_service,
-    NODE: explain_node,
+_OTHERS: Final[Mapping[str, Callable[[Call], int]]] = {
     NAD_MAPPING: explain_mapping,
     LB_NAME: _explain_name,
 }
@@ -69,12 +70,19 @@ _EXPLANATIONS: Final[Mapping[str, Callable[[Call], int]]] = {
 MANUAL: Final = Manual(
     usages=(
         "explain [-f FILE] [flags]",
-        "explain service NAMESPACE/NAME [flags]",
-        "explain service -f FILE [NAMESPACE/NAME] [flags]",
-        "explain node NAME [flags]",
-        "explain node -f FILE [NAME] [flags]",
+        "explain svc/NAME [-n NAMESPACE] [flags]",
+        "explain node/NAME [flags]",
+        "explain svc [NAME] -f FILE [flags]",
+        "explain node [NAME] -f FILE [flags]",
         "explain nad-mapping [-f FILE] [flags]",
         "explain lb-name CLUSTER NAMESPACE NAME UID",
+    ),
+    examples=(
+        ("What is not fine, and why?", "explain"),
+        ("Why has Service web in namespace shop no address?", "explain svc/web -n shop"),
+        ("Which VM is Node w1, and where are its addresses from?", "explain node/w1"),
+        ("The same case again, from files.", "explain svc -f case.yaml --cluster-name=demo"),
+        ("The same case again, from a bundle of collect.", "explain svc/web -n shop -f case.tgz"),
     ),
     meaning="""
         Says what a Service or a Node is, what would be done about it now and why, and what it waits for. Nothing is
@@ -82,13 +90,15 @@ MANUAL: Final = Manual(
         fine is explained.
 
         With -f no cluster is asked: the objects come from files, so that a case is replayed from its YAML. What the
-        files leave out is listed among the suppositions.
+        files leave out is assumed, and said so. The answer about a Service from files is JSON unless --output says
+        otherwise.
 
         Exit codes: 0 all is well, 1 something is refused or a warning would be told, 2 the command line or a file
         cannot be used.
     """,
-    own=(OUTPUT, FILENAME, NAMESPACE, WAITED),
+    own=(OUTPUT, FILENAME, NAMESPACE, HARVESTER_NAMESPACE, WAITED),
     action=_explain,
     offline=_is_offline,
+    replayed=recorded_flags,
     scripted=_is_scripted,
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call
+from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, harvester_namespace
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_inventory
 from harvester_ccm.commands.explain_node import NodeReport, report_live, report_node, with_stand_ins
 from harvester_ccm.commands.explain_service import ServiceReport, report_service, view_of
@@ -26,7 +26,7 @@ def explain_all(call: Call) -> int:
     """Explain all that is not fine and return the exit code."""
     files = call.flags.words(FILENAME.name)
     services, nodes = _from_files(call, files) if files else asyncio.run(_from_clusters(call))
-    if call.output.as_json:
+    if call.output.scripted:
         documents = {"services": [one.document() for one in services], "nodes": [one.document() for one in nodes]}
         call.output.document(documents)
     else:
@@ -51,9 +51,9 @@ async def _nodes_live(nodes: Sequence[Node], inventory: Inventory, clusters: Clu
 
 
 def _from_files(call: Call, files: tuple[str, ...]) -> Reports:
-    contents = read_files(files, namespace=call.flags.text(NAMESPACE.name))
+    contents = read_files(files, namespace=harvester_namespace(call))
     inventory = with_stand_ins(contents.inventory)
-    services, nodes = _wrong(call, inventory, contents.namespace, datetime.now(UTC))
+    services, nodes = _wrong(call, inventory, contents.namespace, contents.taken or datetime.now(UTC))
     store = ListedNodes(inventory, ClusterIdentity.of(call.settings, contents.namespace))
     return services, [report_node(one, store, call.settings, live_get=None) for one in nodes]
 
@@ -62,8 +62,11 @@ def _wrong(call: Call, inventory: Inventory, namespace: str, now: datetime) -> t
     """Return the explanations of the Services that are not fine, and the Nodes that are not."""
     view = view_of(call, inventory, namespace, now=now)
     lines = [one for one in look(known_from(call, inventory, namespace, now)) if _is_wrong(one)]
-    services = [inventory.service(one.key) for one in lines if isinstance(one, ServiceStatus)]
-    nodes = [inventory.node(one.name) for one in lines if isinstance(one, NodeStatus)]
+    asked = call.flags.text(NAMESPACE.name)
+    named = [one for one in lines if isinstance(one, ServiceStatus) and asked in ("", one.namespace)]
+    services = [inventory.service(one.key) for one in named]
+    # Nodes are in no namespace.
+    nodes = [] if asked else [inventory.node(one.name) for one in lines if isinstance(one, NodeStatus)]
     reports = [report_service(one, inventory, view) for one in services if one is not None]
     return reports, [one for one in nodes if one is not None]
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, expect_arguments
+from harvester_ccm.commands.call import FILENAME, Call, expect_arguments, harvester_namespace
 from harvester_ccm.commands.clusters import open_clusters, read_inventory
 from harvester_ccm.commands.explain_node import with_stand_ins
 from harvester_ccm.commands.files import read_files
@@ -59,7 +59,7 @@ class MappingReport:
                 f"ConfigMap {NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}, key {NAD_MAPPING_KEY}: "
                 + ("nothing" if value is None else f"written as {value!r}")
             ),
-            "Supposed, because nothing says otherwise": list(self.assumptions),
+            "Assumed": list(self.assumptions),
         }
 
 
@@ -68,7 +68,7 @@ def explain_mapping(call: Call) -> int:
     expect_arguments(call, [], skip=1)
     files = call.flags.words(FILENAME.name)
     report = _from_files(call, files) if files else asyncio.run(_from_clusters(call))
-    if not call.output.as_json:
+    if not call.output.scripted:
         # The first line of the text is the mapping for those who want nothing else.
         mapping = dict(report.plan.mapping)
         call.output.line(json.dumps(mapping, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
@@ -87,7 +87,7 @@ async def _from_clusters(call: Call) -> MappingReport:
 
 
 def _from_files(call: Call, files: tuple[str, ...]) -> MappingReport:
-    contents = read_files(files, namespace=call.flags.text(NAMESPACE.name))
+    contents = read_files(files, namespace=harvester_namespace(call, once_meant=True))
     inventory = with_stand_ins(contents.inventory).assuming(*call.settings.warnings)
     cluster = ClusterIdentity.of(call.settings, contents.namespace)
     index = ListedNodes(inventory, cluster).index()

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, expect_arguments, refuse
+from harvester_ccm.commands.call import FILENAME, Call, harvester_namespace, refuse
 from harvester_ccm.commands.clusters import Clusters, ask, open_clusters, read_inventory
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
-from harvester_ccm.commands.rehearsal import after_write, event_document, is_warning, request_text
+from harvester_ccm.commands.rehearsal import after_write, event_document, is_warning, request_text, warnings_of
 from harvester_ccm.commands.render import Document
+from harvester_ccm.commands.targets import Target
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -47,14 +48,12 @@ GUEST_AGENTS_ASKED: Final = 50
 """At most so many guest agents are asked for their host name to find the VM of one Node."""
 
 
-def explain_node(call: Call) -> int:
+def explain_node(call: Call, target: Target) -> int:
     """Explain a Node and return the exit code."""
     files = call.flags.words(FILENAME.name)
-    if files:
-        report = _from_files(call, files)
-    else:
-        (name,) = expect_arguments(call, ["NAME"], skip=1)
-        report = asyncio.run(_from_clusters(call, name))
+    if not files and not target.name:
+        raise refuse("no Node is named: explain node/NAME")
+    report = _from_files(call, files, target.name) if files else asyncio.run(_from_clusters(call, target.name))
     call.output.answer(report.document(), text=report.text())
     return report.exit_code
 
@@ -104,10 +103,11 @@ async def _get_vm(node: Node, store: ListedNodes, clusters: Clusters) -> LiveGet
     return LiveGet(name, asked.answer, asked.error)
 
 
-def _from_files(call: Call, files: tuple[str, ...]) -> NodeReport:
-    contents = read_files(files, namespace=call.flags.text(NAMESPACE.name))
-    node, choice = _chosen(call, contents.inventory)
-    inventory = with_stand_ins(contents.inventory).assuming(choice, *_missing(call, contents.inventory))
+def _from_files(call: Call, files: tuple[str, ...], name: str) -> NodeReport:
+    contents = read_files(files, namespace=harvester_namespace(call, once_meant=True))
+    node, choice = _chosen(name, contents.inventory)
+    missing = () if contents.taken else _missing(call, contents.inventory)
+    inventory = with_stand_ins(contents.inventory).assuming(choice, *missing)
     cluster = ClusterIdentity.of(call.settings, contents.namespace)
     return report_node(node, ListedNodes(inventory, cluster), call.settings, live_get=None)
 
@@ -132,11 +132,10 @@ def _stand_in(vmi: VirtualMachineInstance, inventory: Inventory) -> VirtualMachi
     return VirtualMachine(metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, uid=uid, labels=meta.labels))
 
 
-def _chosen(call: Call, inventory: Inventory) -> tuple[Node, str]:
+def _chosen(name: str, inventory: Inventory) -> tuple[Node, str]:
     """Return the Node to explain, and how it was chosen where the files leave a choice."""
     names = [one.metadata.name for one in inventory.nodes]
-    if call.arguments[1:]:
-        (name,) = expect_arguments(call, ["NAME"], skip=1)
+    if name:
         named = inventory.node(name)
         if named is None:
             raise refuse(f"Node {name} is not in the files; there are: {', '.join(names) or 'none'}")
@@ -210,7 +209,9 @@ class NodeReport:
         """Return the explanation for people: what the objects say, and each request in one line."""
         node, confirmations = self.view.node, self.view.settings.deletion_confirmations
         state = "waits for its initialisation" if uninitialized_taints(node) else "initialised"
-        steps = [request_text(step, {}) for step in self.steps]
+        steps = [request_text(step, {}) for step in self.steps if not is_warning(step)]
+        waiting = self.plan.waiting.message if self.plan.waiting else ""
+        problems = warnings_of(self.steps)
         if self.lifecycle.done is not None:
             times = f"once its VM has been certainly gone {confirmations} times with some seconds in between"
             steps = [f"{text}, {times}" if text.startswith("delete ") else text for text in steps]
@@ -229,10 +230,11 @@ class NodeReport:
                 }
                 for one in self.addresses
             ],
+            "Problem": problems if len(problems) > 1 else "".join(problems),
             "What would be done now": steps or "nothing",
-            "It waits": self.plan.waiting.message if self.plan.waiting else "",
-            "Seen, and not told to anybody": [event.message for event in self.plan.remarks],
-            "Supposed, because nothing says otherwise": list(self.assumptions),
+            "It waits": "" if any(waiting in problem for problem in problems) else waiting,
+            "Seen, and told to nobody": [event.message for event in self.plan.remarks],
+            "Assumed": list(self.assumptions),
         }
 
 
@@ -299,8 +301,11 @@ def _vm_document(match: Match) -> Document | None:
 def _vm_sentences(report: NodeReport) -> Iterator[str]:
     match, vm = report.view.match, report.view.match.vm
     if vm is None:
-        yield match.problem.message if match.problem else "none"
-        yield f"the VM is {report.existence}"
+        said = [*warnings_of(report.steps), report.plan.waiting.message if report.plan.waiting else ""]
+        why = match.problem.message if match.problem else ""
+        yield f"none found: {why}" if why and not any(why in one for one in said) else "none found"
+        if not why or why not in report.existence:
+            yield f"the VM is {report.existence}"
         return
     yield f"{vm.object.metadata.key}, found by {match.by}, UID {vm.uid}"
     status = vm.object.status.printable_status if vm.object.status else ""

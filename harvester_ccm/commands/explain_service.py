@@ -9,15 +9,18 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import cast
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
+from harvester_ccm.commands.admission import Admission, ask_admission
 from harvester_ccm.commands.backends import BackendReport, backends_of
-from harvester_ccm.commands.call import FILENAME, NAMESPACE, WAITED, Call, expect_arguments, expect_service, refuse
+from harvester_ccm.commands.call import FILENAME, WAITED, Call, harvester_namespace, refuse
 from harvester_ccm.commands.clusters import ask, open_clusters, read_inventory
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.rehearsal import AT_WRITE, Rehearsal, is_warning, rehearse, request_text
+from harvester_ccm.commands.rehearsal import AT_WRITE, Rehearsal, is_warning, rehearse, request_text, warnings_of
 from harvester_ccm.commands.render import Document
+from harvester_ccm.commands.targets import Target
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
@@ -37,29 +40,28 @@ from harvester_ccm.plan.service.situation import Situation, observe
 from harvester_ccm.plan.service.steps import ServicePlan
 
 
-def explain_service(call: Call) -> int:
+def explain_service(call: Call, target: Target) -> int:
     """Explain a Service and return the exit code."""
     files = call.flags.words(FILENAME.name)
-    if files:
-        report = _from_files(call, files)
-    else:
-        (key,) = expect_arguments(call, ["NAMESPACE/NAME"], skip=1)
-        report = asyncio.run(_from_clusters(call, expect_service(key)))
+    if not files and not target.name:
+        raise refuse("no Service is named: explain svc/NAME -n NAMESPACE")
+    report = _from_files(call, files, target) if files else asyncio.run(_from_clusters(call, target))
     call.output.answer(report.document(), text=report.text())
     return report.exit_code
 
 
-async def _from_clusters(call: Call, key: str) -> ServiceReport:
+async def _from_clusters(call: Call, target: Target) -> ServiceReport:
     async with open_clusters(call.settings, call.environment) as clusters:
         inventory = await read_inventory(clusters)
-        service = inventory.service(key)
-        if service is None:
-            raise CCMError(f"there is no Service {key} in this cluster")
+        service = named_service(inventory, target, clusters.guest.namespace)
         vms = inventory.problems.get(VIRTUAL_MACHINES.plural)
         if vms is not None:
             inventory = inventory.assuming(f"the VMs cannot be read; nodes count under their own names ({vms})")
         view = view_of(call, inventory, clusters.harvester.namespace, now=datetime.now(UTC))
         report = report_service(service, inventory, view)
+        if report.creation is not None:
+            admission = await ask_admission(clusters.harvester, report.creation, clusters.harvester.namespace)
+            return replace(report, admission=admission)
         claimed = report.claimed
         if claimed is None or claimed.load_balancer.spec.workload_type != "vm":
             return report
@@ -73,12 +75,27 @@ async def _from_clusters(call: Call, key: str) -> ServiceReport:
         return report_service(service, inventory, view)
 
 
-def _from_files(call: Call, files: tuple[str, ...]) -> ServiceReport:
-    contents = read_files(files, namespace=call.flags.text(NAMESPACE.name))
-    service, choice = _chosen(call, contents.inventory)
+def named_service(inventory: Inventory, target: Target, namespace: str) -> Service:
+    """Return a Service of the cluster; ``namespace`` is that of the kubeconfig. Raises CCMError when it is not there.
+
+    The error names the Services of that name in other namespaces.
+    """
+    key = target.key_in(namespace)
+    service = inventory.service(key)
+    if service is None:
+        elsewhere = (one.metadata for one in inventory.services if one.metadata.name == target.name)
+        there = " or ".join(sorted(f"-n {one.namespace}" for one in elsewhere))
+        raise CCMError(f"there is no Service {key} in this cluster" + (f"; did you mean {there}?" if there else ""))
+    return service
+
+
+def _from_files(call: Call, files: tuple[str, ...], target: Target) -> ServiceReport:
+    contents = read_files(files, namespace=harvester_namespace(call))
+    service, choice = _chosen(target, contents.inventory)
     inventory = _with_vms(contents.inventory, contents.namespace, service)
-    view = view_of(call, inventory, contents.namespace, now=None)
-    return report_service(service, inventory.assuming(choice, *_missing(call, inventory, service)), view)
+    view = view_of(call, inventory, contents.namespace, now=contents.taken)
+    missing = () if contents.taken else _missing(call, inventory, service)
+    return report_service(service, inventory.assuming(choice, *missing), view)
 
 
 def _with_vms(inventory: Inventory, namespace: str, service: Service) -> Inventory:
@@ -100,20 +117,20 @@ def view_of(call: Call, inventory: Inventory, namespace: str, *, now: datetime |
     return ServiceView(cluster, SERVICE_CONTROLLER in settings.controllers, waited, now)
 
 
-def _chosen(call: Call, inventory: Inventory) -> tuple[Service, str]:
+def _chosen(target: Target, inventory: Inventory) -> tuple[Service, str]:
     """Return the Service to explain, and how it was chosen where the files leave a choice."""
-    arguments = call.arguments[1:]
-    if arguments:
-        (key,) = expect_arguments(call, ["NAMESPACE/NAME"], skip=1)
-        named = inventory.service(expect_service(key))
-        if named is None:
+    services = [one for one in inventory.services if target.namespace in ("", one.metadata.namespace)]
+    if target.name:
+        named = [one for one in services if one.metadata.name == target.name]
+        if not named:
             present = ", ".join(one.metadata.key for one in inventory.services) or "none"
-            raise refuse(f"Service {key} is not in the files; there are: {present}")
-        return named, ""
-    if not inventory.services:
+            wanted = target.key_in("") if target.namespace else target.name
+            raise refuse(f"Service {wanted} is not in the files; there are: {present}")
+        services = named
+    if not services:
         raise refuse("there is no Service in the files")
-    primaries = {primary_reference(one) for one in inventory.services}
-    choice = [one for one in inventory.services if one.metadata.key not in primaries] or list(inventory.services)
+    primaries = {primary_reference(one) for one in services}
+    choice = [one for one in services if one.metadata.key not in primaries] or services
     if len(choice) == 1:
         return choice[0], ""
     keys = ", ".join(one.metadata.key for one in choice[1:])
@@ -196,6 +213,14 @@ class ServiceReport:
     backends: BackendReport | None
     steps: tuple[Document, ...]
     assumptions: tuple[str, ...]
+    admission: Admission | None = None
+    """What Harvester's webhook says to the load balancer that would be created; None where it was not asked."""
+
+    @property
+    def creation(self) -> Document | None:
+        """The load balancer that would be created; None where none would."""
+        made = (cast("Document", one["loadBalancer"]).get("create") for one in self.steps if "loadBalancer" in one)
+        return cast("Document | None", next(filter(None, made), None))
 
     @property
     def claimed(self) -> LoadBalancerCandidate | None:
@@ -205,8 +230,7 @@ class ServiceReport:
     @property
     def exit_code(self) -> int:
         """Problems: something is refused, or users would be warned."""
-        warned = any(is_warning(step) for step in self.steps)
-        return EXIT_PROBLEMS if warned or isinstance(self.plan.outcome, Refused) else EXIT_OK
+        return EXIT_PROBLEMS if self.problems or isinstance(self.plan.outcome, Refused) else EXIT_OK
 
     def document(self) -> Document:
         """Return the explanation for scripts; docs/reference/commands.md describes it."""
@@ -222,25 +246,28 @@ class ServiceReport:
             ],
             "backends": self.backends.document() if self.backends else None,
             "steps": list(self.steps),
+            "admission": self.admission.document() if self.admission else None,
             "outcome": _outcome(self.plan.outcome)[0],
             "waited": round(situation.waited, 3),
             "assumptions": list(self.assumptions),
         }
 
+    @property
+    def problems(self) -> list[str]:
+        """What users would be warned of, or have been."""
+        refused = self.admission is not None and self.admission.is_problem
+        admission = [f"Harvester's webhook {self.admission.sentence()}"] if refused and self.admission else []
+        return [*warnings_of(self.steps), *admission]
+
     def text(self) -> Document:
-        """Return the explanation for people: what the objects say, and each request in one line."""
-        claimed, service, cluster = self.claimed, self.situation.service, self.situation.cluster
-        if claimed is None:
-            found = [f"none. One for this Service would be called {name_for(service, cluster)}"]
-        else:
-            found = [f"{claimed.name}: {_describe(claimed.load_balancer)}"]
-            found.append(f"is this Service's, because {claimed.because}")
-        others = [one for one in self.situation.match.candidates if one is not claimed]
+        """Return the explanation for people: what the objects say, what is wrong, and each request in one line."""
+        service, cluster = self.situation.service, self.situation.cluster
+        others = [one for one in self.situation.match.candidates if one is not self.claimed]
         document: Document = {
             "service": service.metadata.key,
-            "state": list(_state(service, self.situation.request)),
+            "state": list(_state(service, self.situation.request, served=not self.not_served)),
             "Left alone": self.not_served,
-            f"Load balancer in namespace {cluster.namespace} of Harvester": found,
+            f"Load balancer in namespace {cluster.namespace} of Harvester": self._load_balancer(),
             "Not this Service's, though its labels or its name say so": [
                 f"{one.name} ({one.verdict}): {one.because}. It is a {_describe(one.load_balancer)}" for one in others
             ],
@@ -248,17 +275,42 @@ class ServiceReport:
         }
         if not self.not_served:
             document |= self._plan_text()
-        return {**document, "Supposed, because nothing says otherwise": list(self.assumptions)}
+        return {**document, "Assumed": list(self.assumptions)}
+
+    def _load_balancer(self) -> list[str]:
+        claimed, situation = self.claimed, self.situation
+        if claimed is not None:
+            return [
+                f"{claimed.name}: {_describe(claimed.load_balancer)}",
+                f"belongs to this Service: {claimed.because}",
+            ]
+        if not situation.harvester_known:
+            return [f"not known, because Harvester could not be read: {situation.harvester_problem or 'no answer yet'}"]
+        if self.not_served:
+            return ["none"]
+        found = [f"none. One for this Service would be called {name_for(situation.service, situation.cluster)}"]
+        if self.admission is not None and not self.admission.is_problem:
+            found.append(f"Harvester's webhook {self.admission.sentence()}")
+        return found
 
     def _plan_text(self) -> Document:
         present = {one.name: one.load_balancer.document() for one in self.situation.match.candidates}
-        steps, outcome = [request_text(step, present) for step in self.steps], self.plan.outcome
-        title = "Refused until there is" if isinstance(outcome, Refused) else "Then it waits for"
-        settled = isinstance(outcome, Done) and not steps
-        return {
-            "What would be done now": steps or "nothing",
-            title: "" if settled else _outcome(outcome)[1],
-        }
+        steps, outcome = [request_text(one, present) for one in self.steps if not is_warning(one)], self.plan.outcome
+        problems: Document = {"Problem": self.problems if len(self.problems) > 1 else "".join(self.problems)}
+        if not self.situation.harvester_known:
+            return {**problems, "Then": "Nothing is decided while Harvester's load balancers cannot be read."}
+        done: Document = {**problems, "What would be done now": steps or ("" if problems["Problem"] else "nothing")}
+        match outcome:
+            case Done() if problems["Problem"]:
+                addresses = ", ".join(self.situation.service.addresses)
+                served = f"It is served ({addresses}), but not as asked" if addresses else "It is not served as asked"
+                return {**done, "Then": f"{served}: see the problem above. Nothing more will happen by itself."}
+            case Done():
+                return {**done, "Then": "All is as it should be."} if steps else done
+            case Refused():
+                return {**done, "Refused until there is": _outcome(outcome)[1]}
+            case _:
+                return {**done, "Then it waits for": _outcome(outcome)[1]}
 
 
 def report_service(service: Service, inventory: Inventory, view: ServiceView) -> ServiceReport:
@@ -278,7 +330,7 @@ def report_service(service: Service, inventory: Inventory, view: ServiceView) ->
         situation=situation,
         not_served=not_served,
         plan=plan,
-        backends=backends_of(claimed, inventory) if claimed else None,
+        backends=backends_of(claimed, inventory, situation.no_backend_because) if claimed else None,
         steps=tuple(steps),
         assumptions=inventory.assumptions,
     )
@@ -298,7 +350,7 @@ def _look_again(situation: Situation, first: Rehearsal, inventory: Inventory, vi
     return replace(seen, found_served=situation.found_served, wall_time=AT_WRITE)
 
 
-def _state(service: Service, request: Request) -> Iterator[str]:
+def _state(service: Service, request: Request, *, served: bool) -> Iterator[str]:
     spec, meta = service.spec, service.metadata
     ports = ", ".join(
         f"{port.port}/{port.protocol}" + (f" (node port {port.node_port})" if port.node_port else "")
@@ -308,19 +360,20 @@ def _state(service: Service, request: Request) -> Iterator[str]:
     deleting = ", being deleted" if meta.deleting else ""
     yield f"type {spec.type}, ports {ports or 'none'}, address {addresses}{deleting}"
     primary = primary_reference(service)
-    yield f"asks to share the address of {primary}" if primary else f"asks for {_wishes(request)}"
+    if served:
+        yield f"wants to share the address of {primary}" if primary else f"wants {_wishes(request)}"
     if meta.has_finalizer(SERVICE_FINALIZER):
-        yield "our finalizer is on it"
+        yield f"protected: deleting it waits for its load balancer (finalizer {SERVICE_FINALIZER})"
     node = Announcement.of(service).node
     if node:
         yield f"kube-vip announces it on node {node}"
 
 
 def _wishes(request: Request) -> str:
-    pool = f"pool {request.ip_pool}" if request.ip_pool else "a pool that fits"
+    pool = f"IP pool {request.ip_pool}" if request.ip_pool else "any matching IP pool"
     wishes = (
-        "a VM load balancer" if request.wants_vm else "a cluster load balancer",
         "an address from DHCP" if request.ipam == "dhcp" else f"an address from {pool}",
+        "announced by Harvester (VM load balancer)" if request.wants_vm else "announced by kube-vip in this cluster",
         f"network {request.network}" if request.network else "",
         f"address {request.address}" if request.address else "",
         f"a health check of node port {request.health_check.port}" if request.health_check else "",
@@ -349,7 +402,7 @@ def _outcome(outcome: Outcome) -> tuple[Document, str]:
     """Return the outcome for scripts (``atMost`` in seconds), and for people."""
     match outcome:
         case Done():
-            return {"result": "done"}, "nothing: with this, all is as it should be"
+            return {"result": "done"}, "nothing"
         case Retry(after=after):
             return {"result": "retry", "atMost": round(after, 3)}, f"the next try, in {after:.0f} s"
         case Wait(reason=reason, at_most=at_most):

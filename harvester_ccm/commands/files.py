@@ -10,15 +10,18 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 import yaml
 
+from harvester_ccm.commands.bundle import Bundle, is_bundle, read_bundle
 from harvester_ccm.commands.call import refuse
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Document
+from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import BEFORE_1_2, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.meta import Object, Resource
@@ -50,6 +53,8 @@ class FileContents:
     inventory: Inventory
     namespace: str
     """Namespace in Harvester: the one asked for, else that of the objects."""
+    taken: datetime | None = None
+    """The time when the objects were read, where the files say it."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,11 @@ def read_files(names: Sequence[str], *, namespace: str) -> FileContents:
 
     Raises ConfigurationError for what cannot be read.
     """
-    found = [one for name in names for one in _objects(_read(name), _title(name))]
+    bundles = {name: _read_bundle(name) for name in names if is_bundle(name)}
+    texts = {name: bundles[name].objects if name in bundles else _read(name) for name in names}
+    facts = [one.facts for one in bundles.values()]
+    namespace = namespace or next((one.namespace for one in facts), "")
+    found = [one for name, text in texts.items() for one in _objects(text, _title(name))]
     known = [one for one in found if one.known]
     others = ", ".join(one.title for one in found if not one.known)
     assumptions = [f"not looked at: {others}"] if others else []
@@ -111,7 +120,16 @@ def read_files(names: Sequence[str], *, namespace: str) -> FileContents:
     if any(one.capabilities == BEFORE_1_2 for one in inventory.load_balancers):
         inventory = replace(inventory, capabilities=BEFORE_1_2)
         assumptions.append(f"Harvester is one before 1.2: a load balancer in the files is {BEFORE_1_2.api_version}")
-    return FileContents(inventory.assuming(*assumptions), chosen)
+    problems = {plural: CCMError(text) for one in facts for plural, text in one.problems.items()}
+    inventory = replace(inventory, problems=problems).assuming(*assumptions)
+    return FileContents(inventory, chosen, next((one.time for one in facts), None))
+
+
+def _read_bundle(name: str) -> Bundle:
+    try:
+        return read_bundle(name)
+    except CCMError as error:
+        raise refuse(str(error)) from None
 
 
 def _title(name: str) -> str:

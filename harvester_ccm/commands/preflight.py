@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -16,24 +16,28 @@ from harvester_ccm.access import guest_credentials, harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments
 from harvester_ccm.commands.checks_connection import (
+    BOTH,
     FLAGS,
-    REMEDIES,
+    UNREADABLE,
     Check,
     Result,
     check_connection,
 )
 from harvester_ccm.commands.checks_content import (
-    NotLookedAt,
+    Served,
     api_check,
+    is_harvester,
     kept_addresses_check,
     load_balancer_check,
     name_check,
     node_addresses_check,
     node_check,
     rights_check,
+    served_by,
     vm_check,
+    webhook_check,
 )
-from harvester_ccm.commands.clusters import in_both, read_guest, read_harvester
+from harvester_ccm.commands.clusters import AskingClient, in_both, read_guest, read_harvester
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Output, hanging, table_row
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of, review
@@ -42,50 +46,59 @@ from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import NODES
-from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 
 COLUMNS: Final = (9, 35, 7)
 """Widths of the columns; fixed, because rows are printed as they come."""
 HEADING: Final = ("WHERE", "CHECK", "RESULT", "DETAIL")
 
-READ_OF: Final = {
-    GUEST: (NODES.plural,),
-    HARVESTER: (VIRTUAL_MACHINES.plural, LOAD_BALANCERS.plural),
-}
-"""The collections that checks of the content need."""
-
 
 async def _preflight(call: Call) -> int:
-    """Show every check as soon as it and all before it are done."""
     expect_arguments(call, [])
-    settings, printer = call.settings, _Printer(call.output)
+    return await look_before(call.settings, call.environment, call.output)
+
+
+async def look_before(settings: Settings, environment: Mapping[str, str], output: Output) -> int:
+    """Show every check as soon as it and all before it are done, and return the exit code."""
+    printer = _Printer(output)
     row = partial(Check, FLAGS, "cluster name")
     warnings = [row(Result.WARNING, text) for text in settings.warnings]
     for check in warnings or [row(Result.OK, f"{settings.harvester.cluster_name!r}")]:
         printer.show(check)
     harvester, guest = sides = (
-        _Side(HARVESTER, settings, lambda: harvester_credentials(settings.harvester, call.environment)),
-        _Side(GUEST, settings, lambda: guest_credentials(settings.guest, call.environment)),
+        _Side(HARVESTER, settings, lambda: harvester_credentials(settings.harvester, environment)),
+        _Side(GUEST, settings, lambda: guest_credentials(settings.guest, environment)),
     )
     async with asyncio.TaskGroup() as group:
         for side in sides:
-            group.create_task(side.run(), name=f"preflight {side.where}")
+            other = guest if side is harvester else harvester
+            group.create_task(side.run(other), name=f"preflight {side.where}")
         for side in sides:
             while (found := await side.found.get()) is not None:
                 printer.show(found)
+    for check in _together(settings, harvester, guest):
+        printer.show(check)
+    printer.close()
+    return EXIT_PROBLEMS if any(one.result is Result.FAILED for one in printer.shown) else EXIT_OK
+
+
+def _together(settings: Settings, harvester: _Side, guest: _Side) -> Iterator[Check]:
+    """Yield the checks of what needs both clusters; one row stands for all where one of them cannot be used."""
+    lost = [side.where for side in (harvester, guest) if not side.usable]
+    if lost:
+        named = ", ".join(_TOGETHER)
+        yield Check(BOTH, f"{len(_TOGETHER)} checks", Result.SKIPPED, f"{named}: {' and '.join(lost)} cannot be used")
+        return
     inventory = in_both(guest.inventory, harvester.inventory)
     cluster = ClusterIdentity.of(settings, harvester.namespace, inventory.cluster_uid)
-    for look in (node_check, name_check, load_balancer_check):
-        printer.show(look(inventory, cluster))
+    for look in _TOGETHER.values():
+        yield look(inventory, cluster)
     remarks = [kept_addresses_check(inventory, cluster)]
     if NODE_CONTROLLER in settings.controllers:
         remarks.append(node_addresses_check(inventory, cluster, settings.nodes))
-    for remark in remarks:
-        if remark is not None:
-            printer.show(remark)
-    printer.close()
-    return EXIT_PROBLEMS if any(one.result is Result.FAILED for one in printer.shown) else EXIT_OK
+    yield from (remark for remark in remarks if remark is not None)
+
+
+_TOGETHER: Final = {"Nodes and VMs": node_check, "cluster name": name_check, "load balancers": load_balancer_check}
 
 
 class _Side:
@@ -94,29 +107,37 @@ class _Side:
     def __init__(self, where: str, settings: Settings, load: Callable[[], Credentials]) -> None:
         self.where = where
         self.namespace = ""
-        self.inventory = Inventory(problems=dict.fromkeys(READ_OF[where], NotLookedAt()))
+        self.inventory = Inventory()
+        self.usable = False
+        """Whether the cluster was looked into."""
+        self.served: asyncio.Future[Served | None] = asyncio.get_running_loop().create_future()
+        """The APIs of the server; None when it cannot be asked."""
         self.found: asyncio.Queue[Check | None] = asyncio.Queue()
         self._say = self.found.put_nowait
         self._settings = settings
         self._load = load
 
-    async def run(self) -> None:
-        """Make all checks of this cluster."""
+    async def run(self, other: _Side) -> None:
+        """Make all checks of this cluster; ``other`` is the other one."""
         try:
             credentials = self._credentials()
             if credentials is not None:
-                async with ApiClient(credentials, cluster=self.where) as client:
-                    await self._look(client)
+                async with AskingClient(credentials, cluster=self.where) as client:
+                    await self._look(client, other)
         finally:
+            self._tell_served(None)
             self.found.put_nowait(None)
+
+    def _tell_served(self, served: Served | None) -> None:
+        if not self.served.done():
+            self.served.set_result(served)
 
     def _credentials(self) -> Credentials | None:
         name = "cloud-config" if self.where == HARVESTER else "kubeconfig"
         try:
             credentials = self._load()
         except CredentialError as error:
-            self._say(Check(self.where, name, Result.FAILED, str(error), REMEDIES[self.where]))
-            self._say(Check(self.where, "all others", Result.SKIPPED, f"the {name} cannot be used"))
+            self._say(Check(self.where, name, Result.FAILED, str(error), UNREADABLE[self.where]))
             return None
         if self.where == HARVESTER:
             self.namespace = credentials.namespace or "default"
@@ -125,20 +146,34 @@ class _Side:
             self._say(Check(self.where, name, Result.OK, credentials.origin))
         return credentials
 
-    async def _look(self, client: ApiClient) -> None:
+    async def _look(self, client: ApiClient, other: _Side) -> None:
         user = await check_connection(client, self.where, self._say)
         if user is None:
-            self._say(Check(self.where, "all others", Result.SKIPPED, "the cluster cannot be used"))
             return
-        apis, rights, self.inventory = await asyncio.gather(
-            api_check(client, self.where),
-            self._rights(client, user),
-            read_harvester(client) if self.where == HARVESTER else read_guest(client),
+        served = await served_by(client)
+        self._tell_served(served)
+        apis = api_check(served, self.where)
+        is_odd = apis.result is Result.FAILED if self.where == HARVESTER else is_harvester(served)
+        if is_odd:
+            # The other server is waited for only where it matters.
+            theirs = await other.served
+            pair = (served, theirs) if self.where == HARVESTER else (theirs, served)
+            if pair[0] is not None and pair[1] is not None and is_harvester(pair[1]) and not is_harvester(pair[0]):
+                self._say(Check(self.where, "API versions", Result.FAILED, *_SWAPPED[self.where]))
+                return
+        self._say(apis)
+        if apis.result is Result.FAILED:
+            self._say(Check(self.where, "all others", Result.SKIPPED, "this server lacks the APIs that they are about"))
+            return
+        self.usable = True
+        rights, self.inventory = await asyncio.gather(
+            self._rights(client, user), read_harvester(client) if self.where == HARVESTER else read_guest(client)
         )
-        for check in (apis, *rights):
+        for check in rights:
             self._say(check)
         if self.where == HARVESTER:
             guest = ClusterIdentity.of(self._settings, self.namespace)
+            self._say(await webhook_check(client, guest, self.inventory.capabilities))
             self._say(vm_check(self.inventory, guest))
 
     async def _rights(self, client: ApiClient, user: str) -> list[Check]:
@@ -159,6 +194,15 @@ class _Side:
         return text
 
 
+_SWAPPED: Final = {
+    HARVESTER: (
+        "this server has no load balancers of Harvester, and that of the guest has: the two kubeconfigs are swapped",
+        "Give --cloud-config the kubeconfig of Harvester, and --kubeconfig that of this cluster",
+    ),
+    GUEST: ("this server is a Harvester: the two kubeconfigs are swapped", ""),
+}
+
+
 def _namespace_check(credentials: Credentials, namespace: str) -> Check:
     row = partial(Check, HARVESTER, "cloud-config")
     if credentials.namespace:
@@ -176,13 +220,13 @@ class _Printer:
     def __init__(self, output: Output) -> None:
         self._output = output
         self.shown: list[Check] = []
-        if not output.as_json:
+        if not output.scripted:
             output.line(table_row(HEADING, COLUMNS, width=output.width))
 
     def show(self, check: Check) -> None:
         """Take a check."""
         self.shown.append(check)
-        if self._output.as_json:
+        if self._output.scripted:
             return
         cells = (check.where, check.name, check.result, check.detail)
         self._output.line(table_row(cells, COLUMNS, width=self._output.width))
@@ -193,24 +237,42 @@ class _Printer:
         """Print what is due at the end."""
         counts = Counter(one.result for one in self.shown)
         worst = next((one for one in (Result.FAILED, Result.WARNING) if counts[one]), Result.OK)
-        if self._output.as_json:
+        if self._output.scripted:
             self._output.document({"result": worst.lower(), "checks": [one.document() for one in self.shown]})
             return
-        parts = [f"{counts[result]} {words}" for result, (words, _) in _WORDS.items() if counts[result]]
-        self._output.line(f"\n{', '.join(parts)}. {_WORDS[worst][1]}")
+        failed = [one for one in self.shown if one.result is Result.FAILED]
+        self._output.line()
+        for one in failed:
+            first = f"{one.where} {one.name} FAILED: "
+            self._output.line(hanging(one.detail, first=first, width=self._output.width))
+            if one.advice:
+                self._output.line(hanging(one.advice, first="    → ", width=self._output.width))
+        self._output.line(_summary(counts))
 
 
-_WORDS: Final = {
-    Result.OK: ("ok", "All is well."),
-    Result.WARNING: ("with warnings", "It will work, except for what the warnings say."),
-    Result.FAILED: ("failed", "It will not work until what failed is put right."),
-    Result.SKIPPED: ("skipped", ""),
-}
-"""How many checks came to this, and what it means when it is the worst."""
+def _summary(counts: Mapping[Result, int]) -> str:
+    """Return the last line.
+
+    >>> _summary({Result.FAILED: 1, Result.WARNING: 2, Result.SKIPPED: 1, Result.OK: 5})
+    'NOT READY: 1 problem, 2 warnings, 1 skipped, 5 ok.'
+    >>> _summary({Result.OK: 30, Result.WARNING: 1})
+    'READY: 1 warning, 30 ok.'
+    """
+    nouns = {Result.FAILED: "problem", Result.WARNING: "warning"}
+    told = [f"{counts[one]} {noun}{'s' * (counts[one] > 1)}" for one, noun in nouns.items() if counts.get(one)]
+    told += [f"{counts[one]} {one}" for one in (Result.SKIPPED, Result.OK) if counts.get(one)]
+    return f"{'NOT READY' if counts.get(Result.FAILED) else 'READY'}: {', '.join(told)}."
 
 
 MANUAL: Final = Manual(
     usages=("preflight [flags]",),
+    examples=(
+        (
+            "Before the installation, from anywhere.",
+            "preflight --cloud-config=cloud-config --kubeconfig=guest.yaml --cluster-name=demo",
+        ),
+        ("Only the result, for a script.", "preflight -o json"),
+    ),
     meaning="""
         Checks both clusters with the flags and credentials of the running program: addresses, TLS, credentials, every
         right that is used, API versions, namespace, VMs and their labels, the cluster name. For each fault the table

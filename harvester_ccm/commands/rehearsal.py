@@ -10,7 +10,7 @@ server's answer tells is written as ``AFTER_WRITE``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -124,6 +124,12 @@ def is_warning(step: Mapping[str, object]) -> bool:
     return _section(step, "event").get("type") == "Warning"
 
 
+def warnings_of(steps: Iterable[Mapping[str, object]]) -> list[str]:
+    """Return what users would be warned of by entries of ``steps``: reason and message."""
+    events = [_section(step, "event") for step in steps if is_warning(step)]
+    return [f"{event['reason']}: {event['message']}" for event in events]
+
+
 def request_text(step: Mapping[str, object], present: Mapping[str, Mapping[str, object]]) -> str:
     """Return one entry of an explanation's ``steps`` in one line.
 
@@ -132,22 +138,22 @@ def request_text(step: Mapping[str, object], present: Mapping[str, Mapping[str, 
     ((kind, _),) = step.items()
     one = _section(step, kind)
     if kind == "event":
-        return f"tell the user ({one['type']} {one['reason']}): {one['message']}"
+        return f"Event {one['reason']}: {one['message']}"
     if kind == "loadBalancer":
         return _load_balancer_text(one, present)
     if kind == "endpointSlice":
-        return f"patch an EndpointSlice of Service {one['namespace']}/{one['service']}: {_compact(one['patch'])}"
+        return f"patch an EndpointSlice of Service {one['namespace']}/{one['service']}: {_fields(one['patch'])}"
     title = f"Service {one['namespace']}/{one['name']}" if kind == "service" else f"Node {one['name']}"
     if "delete" in one:
         return f"delete {title}"
     target = f"the status of {title}" if one["subresource"] else title
-    return f"patch {target}: {_compact(one['patch'])}"
+    return f"patch {target}: {_fields(one['patch'])}"
 
 
 def _load_balancer_text(one: Mapping[str, object], present: Mapping[str, Mapping[str, object]]) -> str:
     created, deleted, updated = (_section(one, key) for key in ("create", "delete", "update"))
     if created:
-        return f"create load balancer {_section(created, 'metadata')['name']}: {_compact(created.get('spec'))}"
+        return f"create load balancer {_section(created, 'metadata')['name']}: {_fields(created.get('spec'))}"
     if deleted:
         return f"delete load balancer {deleted['name']}"
     name = str(_section(updated, "metadata")["name"])
@@ -171,6 +177,28 @@ def differences(before: Mapping[str, object], after: Mapping[str, object], path:
             texts = [_compact(one[key]) if key in one else "absent" for one in (before, after)]
             found.append(f"{where} {' → '.join(texts)}")
     return found
+
+
+_PRECONDITIONS: Final = frozenset({"metadata.uid", "metadata.resourceVersion"})
+"""Fields of a patch that change nothing."""
+
+
+def _fields(patch: object) -> str:
+    """Return what a patch sets, one text per field; preconditions are left out.
+
+    >>> _fields({"metadata": {"uid": "1", "labels": {"a": "b", "c": None}}, "spec": {"ports": [1]}})
+    'metadata.labels.a "b"; metadata.labels.c removed; spec.ports [1]'
+    """
+    return "; ".join(_leaves(patch, ""))
+
+
+def _leaves(value: object, path: str) -> Iterator[str]:
+    if isinstance(value, Mapping) and value:
+        for key, one in value.items():
+            yield from _leaves(one, f"{path}.{key}" if path else str(key))
+    elif path not in _PRECONDITIONS:
+        text = "removed" if value is None else json.dumps(value, separators=(", ", ": "), ensure_ascii=False)
+        yield f"{path} {text}"
 
 
 def _compact(value: object) -> str:

@@ -1,4 +1,4 @@
-"""How commands print: an answer is one document, shown to scripts as JSON and to people as indented text.
+"""How commands print: an answer is one document, shown to scripts as JSON or YAML and to people as indented text.
 
 In the text, a list of entries without lists of their own is a table, other lists have a dash before each entry, and
 what is empty in the answer itself is left out.
@@ -10,13 +10,18 @@ import json
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import Final, TextIO, cast
+
+import yaml
 
 from harvester_ccm.redaction import one_line
 
 GAP: Final = 2
 """Blanks between two columns."""
+BELOW: Final = 4
+"""Indentation of a cell that stands below its row."""
 NARROWEST: Final = 60
 WIDEST: Final = 140
 
@@ -24,19 +29,40 @@ Document = dict[str, object]
 """What JSON can hold."""
 
 
+class Form(StrEnum):
+    """The form of an answer."""
+
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+
+
 class Output:
     """Where a command prints, and in which form. Every line is out when the method returns."""
 
-    def __init__(self, stream: TextIO, *, as_json: bool, width: int | None = None) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        form: Form = Form.TEXT,
+        width: int | None = None,
+        paint: Callable[[str], str] | None = None,
+    ) -> None:
+        """``paint`` puts colours into a line of text; ``width`` is that of the terminal unless told."""
         self._stream = stream
-        self.as_json = as_json
-        """Whether the answer is one JSON document; then nothing but ``document`` may print."""
+        self._paint = paint
+        self._form = form
+        self.scripted = form is not Form.TEXT
+        """Whether the answer is one document for scripts; then nothing but ``document`` may print."""
         terminal = shutil.get_terminal_size(fallback=(120, 24)).columns
         self.width = width if width is not None else min(max(terminal, NARROWEST), WIDEST)
 
     def document(self, document: Mapping[str, object]) -> None:
-        """Print a JSON document."""
-        self.line(json.dumps(document, indent=2, ensure_ascii=False))
+        """Print a document for scripts."""
+        if self._form is Form.YAML:
+            self._write(yaml_text(document))
+        else:
+            self._write(json.dumps(document, indent=2, ensure_ascii=False))
 
     def answer(
         self, document: Mapping[str, object], sentence: str = "", *, text: Mapping[str, object] | None = None
@@ -45,7 +71,7 @@ class Output:
 
         ``text`` is the document for people where scripts get one that is too long to read: with whole objects.
         """
-        if self.as_json:
+        if self.scripted:
             self.document(document)
             return
         filled = {key: value for key, value in (text or document).items() if value not in (None, "", [], (), {})}
@@ -71,10 +97,30 @@ class Output:
 
     def line(self, text: str = "") -> None:
         """Print one line, or several."""
+        self._write(text, self._paint)
+
+    def _write(self, text: str, paint: Callable[[str], str] | None = None) -> None:
         # Objects hold what their owners wrote: it must not write on the terminal of whoever looks at them.
-        shown = "\n".join(map(one_line, text.split("\n")))
+        lines = map(one_line, text.split("\n"))
+        shown = "\n".join(lines if paint is None else map(paint, lines))
         self._stream.write(f"{shown}\n")
         self._stream.flush()
+
+
+def yaml_text(document: Mapping[str, object]) -> str:
+    """Return a document as YAML; what is not to be shown as it is stands there escaped.
+
+    >>> print(yaml_text({"name": "web", "ports": [80]}))
+    name: web
+    ports:
+    - 80
+    """
+    # As JSON first: what is one object twice would become an anchor and a reference.
+    plain = json.loads(json.dumps(document))
+    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=WIDEST)
+    if not text.replace("\n", "").isprintable():
+        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False, width=WIDEST)
+    return text.rstrip("\n")
 
 
 def rendered(value: object, *, width: int, indent: int = 0) -> Iterator[str]:
@@ -138,13 +184,19 @@ def _table_of(entries: Sequence[Mapping[str, object]]) -> list[list[str]]:
 
 
 def table_row(cells: Sequence[str], widths: Sequence[int], *, width: int, indent: int = 0) -> str:
-    """Return the lines of one row: the last cell is broken at blanks, under itself.
+    """Return the lines of one row: the last cell is broken at blanks, under itself, or below where there is no room.
 
     >>> print(table_row(["a", "bb", "c d"], [3, 2], width=12))
     a    bb  c d
+    >>> print(table_row(["a", "bb", "c d"], [3, 2], width=11))
+    a    bb
+        c d
     """
     padded = [cell.ljust(column + GAP) for cell, column in zip(cells[:-1], widths, strict=True)]
-    return hanging(cells[-1], first=" " * indent + "".join(padded), width=width)
+    first = " " * indent + "".join(padded)
+    if cells[-1] and len(first) + min(len(cells[-1]), NARROWEST // 2) > width:
+        return f"{first.rstrip()}\n{hanging(cells[-1], first=' ' * (indent + BELOW), width=width)}"
+    return hanging(cells[-1], first=first, width=width)
 
 
 def hanging(text: str, *, first: str, width: int) -> str:

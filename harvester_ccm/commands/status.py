@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
-import yaml
 
 from harvester_ccm.access import guest_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
+from harvester_ccm.commands.bundle import recorded_flags
 from harvester_ccm.commands.call import FILENAME, Call, Manual, expect_arguments, refuse
 from harvester_ccm.commands.clusters import Asked, open_clusters
 from harvester_ccm.commands.reach import status_of, why_not
@@ -119,10 +119,8 @@ def _show(call: Call, status: Status) -> None:
     form = call.flags.text(OUTPUT.name)
     document = msgspec.to_builtins(status)
     match form:
-        case "json":
+        case "json" | "yaml":
             call.output.document(document)
-        case "yaml":
-            call.output.line(yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip("\n"))
         case _:
             for line in status_lines(status, width=call.output.width, wide=form == "wide"):
                 call.output.line(line)
@@ -141,8 +139,13 @@ MANUAL: Final = Manual(
         Exit codes: 0 all is well, 1 something is wrong, or a cluster could not be asked, 2 the command line cannot be
         used.
     """,
+    examples=(
+        ("The whole at one look, again and again.", "status --watch"),
+        ("Services of one namespace, with all columns.", "status -n shop -o wide"),
+    ),
     own=(OUTPUT, NAMESPACE, ALL_NAMESPACES, WATCH, FILENAME),
     action=_status,
     forms=FORMS,
+    replayed=recorded_flags,
     offline=lambda flags: bool(flags.words(FILENAME.name)),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harvester_ccm.flags.definition import Flag, FlagValues, Group, Kind, UsageError
+from harvester_ccm.flags.definition import Flag, FlagValue, FlagValues, Group, Kind, UsageError
 from harvester_ccm.flags.help import command_help, help_text
 from harvester_ccm.flags.parser import (
     Grammar,
@@ -15,6 +15,7 @@ from harvester_ccm.flags.table import FLAGS
 __all__ = [
     "FLAGS",
     "Flag",
+    "FlagValue",
     "FlagValues",
     "Grammar",
     "Group",

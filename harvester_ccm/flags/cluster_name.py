@@ -39,8 +39,9 @@ def _fault(name: str) -> str | None:
     if name in ("", DEFAULT_CLUSTER_NAME):
         state = f"the default {go_quote(name)}" if name else "empty"
         return (
-            f"--cluster-name is {state}: clusters in one Harvester namespace cannot be told apart, IP pools for a "
-            "named cluster do not match, and Harvester does not clean up after the cluster; set a name of its own"
+            f"--cluster-name is {state}, like that of every cluster without a name: clusters in one Harvester "
+            "namespace cannot be told apart, IP pools for a named cluster do not match, and Harvester does not clean "
+            "up after the cluster. Set a name of its own (chart: global.cattle.clusterName) before the first Service"
         )
     if _LABEL.fullmatch(name):
         return None

@@ -29,11 +29,22 @@ def help_text(*, program: str, width: int, commands: Iterable[tuple[str, str]] =
 
 
 def command_help(
-    *, program: str, usages: Iterable[str], meaning: Sequence[str], own: Sequence[Flag], width: int
+    *,
+    program: str,
+    usages: Iterable[str],
+    examples: Iterable[tuple[str, str]],
+    meaning: Sequence[str],
+    own: Sequence[Flag],
+    width: int,
 ) -> str:
-    """Return the help of a command; ``meaning`` are paragraphs, ``own`` the flags that only this command has."""
+    """Return the help of a command; ``meaning`` are paragraphs, ``own`` the flags that only this command has.
+
+    Of ``examples`` each is what somebody wants, and the words after the program's name.
+    """
     usage = "\n".join(f"  {program} {line}" for line in usages)
     blocks = [f"Usage:\n{usage}", *(_wrap(paragraph, width, "") for paragraph in meaning)]
+    shown = "\n".join(f"  # {wish}\n  {program} {words}" for wish, words in examples)
+    blocks.append(f"Examples:\n{shown}")
     if own:
         entries = "\n".join(_entry(_title(flag), _help_meaning(flag), width) for flag in own)
         blocks.append(f"Flags of this command:\n{entries}")

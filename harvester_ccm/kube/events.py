@@ -8,6 +8,7 @@ is dropped: a lost Event must never hold up a Service.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -60,6 +61,9 @@ class ObjectReference:
         return self.namespace or "default"
 
 
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
 @dataclass(frozen=True)
 class _Key:
     reference: ObjectReference
@@ -67,6 +71,16 @@ class _Key:
     reason: str
     message: str
     component: str
+
+
+def in_words(reason: str) -> str:
+    """Return the reason of an Event as the message of a log line.
+
+    >>> in_words("AddressPending"), in_words("VMNotFound"), in_words("InternalIPChanged")
+    ('address pending', 'VM not found', 'internal IP changed')
+    """
+    words = _WORD.findall(reason)
+    return " ".join(word if len(word) > 1 and word.isupper() else word.lower() for word in words)
 
 
 class EventRecorder:
@@ -113,7 +127,7 @@ class EventRecorder:
         if not later:
             level = log.warning if event.type == "Warning" else log.debug
             about = {resource.kind.lower(): item.metadata.key}
-            level("told the user", **about, reason=str(event.reason), message=event.message)
+            level(in_words(event.reason), **about, reason=str(event.reason), detail=event.message)
         return later
 
     async def run(self) -> None:

@@ -43,6 +43,10 @@ class WaitReason(StrEnum):
         "Harvester to answer; nothing is decided while its load balancers cannot be read",
     )
     PRIMARY = "primary", "the primary Service, whose address it shares"
+    NOT_SHARABLE = (
+        "not_sharable",
+        "a change of one of the Services: as they are, this one cannot share the address that it names",
+    )
     SECONDARIES = "secondaries", "the Services that share its address to let it go"
     LEAVING_PRIMARY = "leaving_primary", "the shared address to be given up, before it gets one of its own"
     FOREIGN_LOAD_BALANCER = (

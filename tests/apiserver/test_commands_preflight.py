@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from harvester_ccm.cli import main
-from harvester_ccm.commands import call
+from harvester_ccm.commands import call, clusters
 from harvester_ccm.commands.rights import HARVESTER
 from harvester_ccm.logs import configure_logging
 from tests.apiserver.odd_servers import silent_server
@@ -105,6 +105,8 @@ def desk(
 ) -> Desk:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
+    # A busy machine is no fault of a server.
+    monkeypatch.setattr(clusters, "SLOW_SECONDS", 60.0)
     monkeypatch.setattr(call, "configure_logging", partial(configure_logging, cache=False))
     made = Desk(scene, tmp_path, capsys)
     made.reset()
@@ -171,13 +173,30 @@ def test_a_broken_guest_kubeconfig(desk: Desk) -> None:
     assert run.code == 1
 
 
-def test_servers_that_never_answer_do_not_hold_it_up(desk: Desk) -> None:
+def test_swapped_kubeconfigs_are_one_fault(desk: Desk) -> None:
+    shutil.copy(desk.scene.kubeconfig, desk.directory / CLOUD_CONFIG)
+    shutil.copy(desk.scene.cloud_config, desk.directory / KUBECONFIG)
+    run = desk.run("--output=json")
+    assert run.code == 1
+    failed = {key: check for key, check in run.checks.items() if check["result"] == "failed"}
+    assert set(failed) == {("harvester", "API versions"), ("guest", "API versions")}
+    assert "the two kubeconfigs are swapped" in failed["harvester", "API versions"]["detail"]
+    assert failed["harvester", "API versions"]["advice"].startswith("Give --cloud-config the kubeconfig of Harvester")
+
+
+def test_servers_that_never_answer_do_not_hold_it_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "SLOW_SECONDS", 1.0)
     with silent_server() as harvester, silent_server() as guest:
         edited(desk.scene.cloud_config, desk.directory / CLOUD_CONFIG, cluster_server=harvester)
         edited(desk.scene.kubeconfig, desk.directory / KUBECONFIG, cluster_server=guest)
         run = desk.run()
     assert run.code == 1
-    assert run.out.count("no answer within 5 s") == 2
+    # Once in the table, and once more at the end.
+    assert run.out.count("no answer within 5 s") == 4
+    assert sorted(run.err.splitlines()) == [
+        f"harvester-ccm: waiting for Harvester at {harvester} ...",
+        f"harvester-ccm: waiting for this cluster at {guest} ...",
+    ]
 
 
 def test_no_token_is_ever_shown(desk: Desk) -> None:
@@ -190,7 +209,7 @@ def test_no_token_is_ever_shown(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--output=yaml"], "--output is 'yaml'; expected one of: text, json"),
+        (["--output=xml"], "--output is 'xml'; expected one of: text, json, yaml"),
         (["--secure-port=-1"], "--secure-port is -1"),
         (["extra"], "expected no arguments, got extra"),
         (["--nope"], "unknown flag: --nope"),

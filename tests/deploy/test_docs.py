@@ -75,7 +75,7 @@ def anchors(page: Path) -> frozenset[str]:
 def known_flags() -> frozenset[str]:
     """The flags of the program, its commands and of the credential script, as their help texts name them."""
     orders = [[sys.executable, "-m", "harvester_ccm", "--help"], ["bash", "scripts/generate_addon.sh", "-h"]]
-    commands = ("status", "preflight", "explain", "adopt", "cleanup")
+    commands = ("status", "preflight", "explain", "adopt", "cleanup", "collect")
     orders += [[sys.executable, "-m", "harvester_ccm", command, "--help"] for command in commands]
     texts = [subprocess.run(order, cwd=ROOT, check=True, capture_output=True, text=True).stdout for order in orders]
     return frozenset(_FLAG.findall("\n".join(texts)))

@@ -43,6 +43,7 @@ LACKING: Final = frozenset(
         WaitReason.NETWORK_DEVICE,
         WaitReason.HARVESTER_UNAVAILABLE,
         WaitReason.PRIMARY,
+        WaitReason.NOT_SHARABLE,
         WaitReason.SECONDARIES,
         WaitReason.LEAVING_PRIMARY,
         WaitReason.FOREIGN_LOAD_BALANCER,

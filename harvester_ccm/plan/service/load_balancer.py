@@ -13,7 +13,7 @@ else is left as it was read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -271,6 +271,26 @@ def takes_traffic(node: Node) -> bool:
         return False
     excluded = node.metadata.label(EXCLUDE_NODE_LABEL)
     return excluded is None or excluded in {"0", "f", "F", "false", "FALSE", "False"}
+
+
+def why_no_backend(nodes: Collection[Node]) -> str:
+    """Return why none of these nodes gets traffic, in a sentence; it holds only when none does.
+
+    >>> why_no_backend([])
+    'This cluster has no Node yet, so nobody can get traffic'
+    """
+    if not nodes:
+        return "This cluster has no Node yet, so nobody can get traffic"
+    going = sum(1 for node in nodes if node.metadata.deleting)
+    excluded = sum(1 for node in nodes if not node.metadata.deleting and not takes_traffic(node))
+    unknown = len(nodes) - going - excluded
+    counts = (
+        (excluded, f"are excluded (label {EXCLUDE_NODE_LABEL}, or taint {AUTOSCALER_TAINT})"),
+        (going, "are being deleted"),
+        (unknown, "have no VM that is known for certain"),
+    )
+    why = ", ".join(f"{count} {words}" for count, words in counts if count)
+    return f"None of the {len(nodes)} Nodes of this cluster gets traffic: {why}"
 
 
 def backend_names(nodes: Iterable[Node], vm_names: Mapping[str, str]) -> tuple[str, ...]:

@@ -189,7 +189,7 @@ def owner_of(
     if strange and made_under is None:
         return Ownership(Owner.UNKNOWN, STRANGE)
     if label is not None and mark and cluster.uid:
-        proof = f"annotation {LB_OWNER} is this cluster's"
+        proof = "its owner mark is this cluster's"
     elif label is not None and uid is not None:
         proof = f"annotation {uid} is this Service's UID"
     elif made_under == cluster.name:

@@ -82,6 +82,10 @@ NO_CONTROLLER_ANSWER: Final = EventMessage(
     "stays, check that the deployment harvester-load-balancer in namespace harvester-system is running",
 )
 
+WEBHOOK_AWAY: Final = (
+    "Check that the pods of harvester-load-balancer-webhook in namespace harvester-system of Harvester run"
+)
+"""What to do when Harvester's API server cannot call its webhook."""
 NOT_PROCESSED: Final = PendingCause(WaitReason.NOT_PROCESSED, None, NO_CONTROLLER_ANSWER)
 
 
@@ -278,10 +282,7 @@ def _fault(error: CCMError) -> str:
         case NotFound():
             return "The namespace of the cloud-config does not exist in Harvester"
         case ServerError() if "failed calling webhook" in str(error):
-            return (
-                "Harvester's admission webhook does not answer; this is tried again by itself. Check that the pods of "
-                "harvester-load-balancer-webhook in namespace harvester-system of Harvester run"
-            )
+            return f"Harvester's admission webhook does not answer; this is tried again by itself. {WEBHOOK_AWAY}"
         case _:
             return "Harvester cannot serve requests at the moment"
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.outcome import Done, EventMessage, Refused, Wait, WaitReason
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Refused, Wait, WaitReason
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     IPAM,
@@ -125,7 +125,10 @@ def plan_leaving(service: Service) -> ServicePlan:
 def _plan_without_address(situation: Situation, sharing: Sharing) -> ServicePlan:
     """Return the plan while the address may not be shared or is not there; a change of the others wakes us."""
     service, primary = situation.service, situation.primary
-    outcome = Wait(WaitReason.PRIMARY) if sharing.servable else Refused(WaitReason.NOT_SERVABLE)
+    # A change of the others may mend a refusal, so the Service goes on waiting.
+    outcome: Outcome = Wait(WaitReason.PRIMARY if sharing.refusal is None else WaitReason.NOT_SHARABLE)
+    if not sharing.servable:
+        outcome = Refused(WaitReason.NOT_SERVABLE)
     if (was_secondary(service) or service.addresses) and (sharing.outranked or not _is_held_for(situation)):
         # Nobody holds the address for it. Or both would be on one port, and where its traffic goes would be chance.
         return ServicePlan(plan_leaving(service).steps, outcome)

@@ -21,7 +21,14 @@ from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import DHCP_ADDRESS, LOAD_BALANCER_READY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.service.kube_vip import Announcement
-from harvester_ccm.plan.service.load_balancer import Former, backend_addresses, backend_names, former_of, takes_traffic
+from harvester_ccm.plan.service.load_balancer import (
+    Former,
+    backend_addresses,
+    backend_names,
+    former_of,
+    takes_traffic,
+    why_no_backend,
+)
 from harvester_ccm.plan.service.ownership import (
     LoadBalancerMatch,
     allocated_addresses,
@@ -65,6 +72,8 @@ class Backends:
     """Of the nodes; followed only where load balancers do not select backends by label."""
     known: bool = True
     """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
+    none_because: str = ""
+    """Why no node may get traffic; says nothing where some may."""
     networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
     """VM network to the addresses that nodes report there; no change of them calls for a change of anything."""
 
@@ -73,12 +82,15 @@ class Backends:
         """Return the nodes that may get traffic, by what is known of their VMs."""
         nodes = tuple(nodes)
         strangers = sorted(n.metadata.name for n in nodes if takes_traffic(n) and n.metadata.name in matches.strangers)
-        by_label = capabilities.selects_backends_by_label
+        names = backend_names(nodes, matches.vm_names)
+        addresses = () if capabilities.selects_backends_by_label else backend_addresses(nodes)
+        some = names if capabilities.selects_backends_by_label else addresses
         return cls(
-            names=backend_names(nodes, matches.vm_names),
+            names=names,
             strangers=tuple(strangers),
-            addresses=() if by_label else backend_addresses(nodes),
+            addresses=addresses,
             known=matches.known,
+            none_because="" if some else why_no_backend(nodes),
             networks=matches.networks,
         )
 
@@ -206,6 +218,8 @@ class Situation:
     """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
     backend_addresses: tuple[str, ...] = ()
     """Their addresses; followed only where load balancers do not select backends by label."""
+    no_backend_because: str = ""
+    """Why no node may get traffic; says nothing where some may."""
     stranger_nodes: tuple[str, ...] = ()
     """Names of nodes that get no traffic because they are no VM that is known for certain."""
     capabilities: Capabilities = SINCE_1_2
@@ -319,6 +333,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         backends=store.backends.names,
         backends_known=store.backends.known,
         backend_addresses=store.backends.addresses,
+        no_backend_because=store.backends.none_because,
         stranger_nodes=store.backends.strangers,
         capabilities=store.capabilities,
         node_addresses=_node_addresses(store, request.network),

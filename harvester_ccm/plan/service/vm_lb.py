@@ -93,8 +93,7 @@ def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[EventMes
     A load balancer that is new, or new to us, is not called unhealthy before its first checks are over.
     """
     if not _has_backends(situation, load_balancer):
-        text = "No node of this cluster may get traffic: all are excluded, being deleted, or there is none"
-        return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, text), None
+        return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, situation.no_backend_because), None
     before = next((note for note in situation.emitted if note.reason is Reason.BACKENDS_UNHEALTHY), None)
     note = backend_note(load_balancer)
     if note is not None:

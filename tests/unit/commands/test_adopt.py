@@ -135,8 +135,8 @@ def test_what_is_doubtful_about_deleting(
         (["cleanup", "--cloud-config=/c"], "--cluster is required"),
         (["cleanup", "--cluster=demo"], "--cloud-config is required"),
         (["cleanup", "demo", "--cloud-config=/c"], "expected no arguments, got demo"),
-        (["adopt", "web", "lb", "--cloud-config=/c"], "the Service is 'web'; expected namespace/name"),
-        (["adopt", "shop/web", "--cloud-config=/c"], "expected NAMESPACE/NAME LOADBALANCER, got shop/web"),
+        (["adopt", "a/b/c", "lb", "--cloud-config=/c"], "the Service is 'a/b/c'; expected its name"),
+        (["adopt", "svc/web", "--cloud-config=/c"], "expected SERVICE LOADBALANCER, got svc/web"),
     ],
 )
 def test_usage(run: Runner, words: list[str], problem: str) -> None:

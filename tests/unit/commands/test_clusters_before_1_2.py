@@ -10,7 +10,7 @@ import pytest
 
 from harvester_ccm.commands.backends import backends_of
 from harvester_ccm.commands.checks_connection import Result
-from harvester_ccm.commands.checks_content import api_check
+from harvester_ccm.commands.checks_content import api_check, served_by
 from harvester_ccm.commands.clusters import read_load_balancers
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.errors import Forbidden, NotServed
@@ -83,7 +83,7 @@ class Harvester(MemoryServer):
     ],
 )
 async def test_preflight(served: tuple[str, ...], result: Result, says: str, advises: str) -> None:
-    check = await api_check(Harvester(*served).client, "harvester")
+    check = api_check(await served_by(Harvester(*served).client), "harvester")
     assert check.result is result
     assert says in check.detail
     assert advises in check.advice
@@ -127,7 +127,7 @@ def test_backends_by_address() -> None:
     instance = objects.instance("w1", ("eth0", "default/lan", ["10.0.0.1"]))
     instance["status"]["interfaces"][0]["ipAddress"] = "10.0.0.1"
     inventory = Inventory(vmis=(INSTANCES.decode(msgspec.json.encode(instance)),), capabilities=BEFORE_1_2)
-    found = backends_of(LOAD_BALANCERS_V1ALPHA1.decode(msgspec.json.encode(old_balancer())), inventory)
+    found = backends_of(LOAD_BALANCERS_V1ALPHA1.decode(msgspec.json.encode(old_balancer())), inventory, "")
     assert found is not None
     assert found.selected == ("w1", "10.0.0.9")
     assert [one.title for one in found.found] == ["w1 (10.0.0.1)", "10.0.0.9"]

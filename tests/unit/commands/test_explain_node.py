@@ -132,7 +132,7 @@ def test_what_a_node_waits_for(run: Runner, case: Writer) -> None:
     assert result.code == 1
     assert result.document["waitsFor"]["reason"] == "NoAddress"
     text = run("explain", "node", "-f", file, "--cluster-name=demo")
-    assert "It waits: VM vms/w1 has no address yet" in text.out
+    assert "It waits: VM vms/w1 has no address yet" in text.out or "NoAddress: VM vms/w1 has no" in text.out
 
 
 def test_a_node_without_a_vm(run: Runner, case: Writer) -> None:

@@ -6,8 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
+from harvester_ccm.commands.explain_service import ServiceView, report_service
+from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.errors import ConnectionRefused
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
+from harvester_ccm.model.cluster import ClusterIdentity
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import LB_OWNER, LB_SERVICE_UID, SERVICE_FINALIZER
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.unit.commands import objects
@@ -40,6 +47,7 @@ def test_a_new_service(run: Runner, case: Writer) -> None:
         "loadBalancers",
         "backends",
         "steps",
+        "admission",
         "outcome",
         "waited",
         "assumptions",
@@ -250,12 +258,64 @@ def test_the_same_for_people(run: Runner, case: Writer) -> None:
         "Load balancer in namespace vms of Harvester:\n",
         "pool dmz, address none yet, not ready: fail to get allocator",
         "Not this Service's, though its labels or its name say so:\n",
-        "What would be done now:\n  - ",
-        "tell the user (Warning AddressPending)",
+        "Problem: AddressPending: Harvester has no ready IP pool 'dmz'.",
+        "What would be done now:\n  - patch ",
         "Then it waits for: the IP pool that the load balancer names",
-        "Supposed, because nothing says otherwise:\n  - ",
+        "Assumed:\n  - ",
     ):
         assert text in result.out
+
+
+def words(run: Runner, *documents: Json) -> str:
+    """Return the explanation of the Service among these objects for people, in one line."""
+    text = run("explain", "svc/web", "-f", "-", DEMO, "-o", "text", stdin=json.dumps(listed(documents))).out
+    return " ".join(text.split())
+
+
+def test_under_a_warning_nothing_is_as_it_should_be(run: Runner) -> None:
+    asked = objects.service(address="10.0.0.7", annotations={"cloudprovider.harvesterhci.io/ipam": "dhcpp"})
+    text = words(run, asked, objects.balancer(address="10.0.0.7"), objects.home())
+    assert "Problem: InvalidAnnotation: " in text
+    assert "It is served (10.0.0.7), but not as asked: see the problem above. Nothing more will happen" in text
+    assert "All is as it should be" not in text
+
+
+def test_a_secondary_that_is_refused_waits_for_a_correction(run: Runner) -> None:
+    asked = objects.service(annotations={"cloudprovider.harvesterhci.io/primary-service": "no-namespace"})
+    text = words(run, asked, objects.home())
+    assert "Then it waits for: a change of one of the Services: as they are, this one cannot share" in text
+
+
+def test_a_service_of_another_type_wants_nothing(run: Runner) -> None:
+    text = words(run, objects.service(type="ClusterIP"))
+    assert "Left alone: " in text
+    assert "wants" not in text
+    assert "would be called" not in text
+
+
+def test_one_diagnosis_for_a_cluster_without_nodes(run: Runner) -> None:
+    spec: Json = {
+        "backendServerSelector": {"harvesterhci.io/vmName": ["no-node-of-this-cluster"]},
+        "workloadType": "vm",
+    }
+    balancer = objects.balancer(address="10.0.0.7", **spec)
+    balancer["status"]["address"] = "10.0.0.7"
+    text = words(run, objects.service(address="10.0.0.7"), balancer)
+    assert "Problem: BackendsUnhealthy: This cluster has no Node yet" in text
+    assert "Backends: - none: This cluster has no Node yet" in text
+    assert "no-node-of-this-cluster" not in text.partition("What would")[0]
+
+
+def test_what_harvester_did_not_show_is_not_none() -> None:
+    item = SERVICES.decode(json.dumps(objects.service()).encode())
+    found = Inventory(services=(item,), problems={LOAD_BALANCERS.plural: ConnectionRefused("refused by 10.0.0.9")})
+    view = ServiceView(ClusterIdentity("demo", objects.VMS), serving=True, waited=60.0, now=None)
+    text = json.dumps(report_service(item, found, view).text())
+    assert "not known, because Harvester could not be read: refused by 10.0.0.9" in text
+    assert "none. One for" not in text
+    assert text.count("HarvesterUnavailable") == 1
+    assert text.count("nobody listens at its address") == 1
+    assert "Nothing is decided while Harvester's load balancers cannot be read." in text
 
 
 def test_objects_from_standard_input(run: Runner) -> None:
@@ -281,13 +341,24 @@ def test_the_first_of_several_services_is_meant_and_that_is_said(run: Runner, ca
     ("words", "problem"),
     [
         (["explain"], "--cloud-config is required"),
-        (["explain", "--cloud-config=/c", "-n", "x"], "--namespace goes with -f"),
-        (["explain", "pod"], "'pod' cannot be explained"),
+        (["explain", "pod"], "'pod' is nothing to explain. Expected one of: service, node, nad-mapping, lb-name"),
+        (["explain", "srvice/web"], "'srvice/web' is nothing to explain; did you mean service?"),
+        (["explain", "shop/web"], "did you mean svc shop/web?"),
         (["explain", "service", "-f", "/does/not/exist"], "/does/not/exist: no such file or directory"),
         (["explain", "service", "shop/web"], "--cloud-config is required"),
-        (["explain", "service", "web", "--cloud-config=/c"], "the Service is 'web'; expected namespace/name"),
-        (["explain", "service", "--cloud-config=/c"], "expected NAMESPACE/NAME, got none"),
-        (["explain", "service", "shop/web", "--cloud-config=/c", "-n", "x"], "--namespace goes with -f"),
+        (
+            ["explain", "svc", "a/b/c", "--cloud-config=/c"],
+            "the Service is 'a/b/c'; expected its name, or namespace/name",
+        ),
+        (["explain", "svc", "--cloud-config=/c"], "no Service is named: explain svc/NAME -n NAMESPACE"),
+        (
+            ["explain", "svc", "shop/web", "-n", "x", "--cloud-config=/c"],
+            "'shop/web' and --namespace is 'x': these are two namespaces",
+        ),
+        (["explain", "svc", "shop", "web", "--cloud-config=/c"], "did you mean service web -n shop?"),
+        (["explain", "node/a/b", "--cloud-config=/c"], "the Node is 'a/b'; expected its name"),
+        (["explain", "no", "--cloud-config=/c"], "no Node is named: explain node/NAME"),
+        (["explain", "svc/web", "--harvester-namespace=x", "--cloud-config=/c"], "--harvester-namespace goes with -f"),
         (["explain", "lb-name", "a", "b"], "expected CLUSTER NAMESPACE NAME UID, got a b"),
         (["explain", "service", "--filenam=x"], "unknown flag: --filenam; did you mean --filename?"),
     ],
@@ -310,10 +381,38 @@ def test_a_cloud_config_that_cannot_be_used(run: Runner, tmp_path: Path) -> None
     assert "cannot use --cloud-config" in result.err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("svc", "web"),
+        ("svc/web",),
+        ("service/web", "-n", "shop"),
+        ("Services", "shop/web"),
+        ("svc/web", "--namespace=shop"),
+        ("svc", "-n", "shop"),
+    ],
+)
+def test_a_service_is_named_as_for_kubectl(run: Runner, case: Writer, words: tuple[str, ...]) -> None:
+    file = case(objects.service("other", namespace="lab", uid="o"), objects.service())
+    assert run("explain", *words, "-f", file, DEMO).document["service"] == "shop/web"
+
+
+def test_the_former_name_of_the_namespace_in_harvester(run: Runner, case: Writer) -> None:
+    result = run("explain", "node", "-f", case(objects.node()), DEMO, "-n", "vms", "-o", "yaml")
+    assert result.err == "harvester-ccm: note: --namespace vms is taken for --harvester-namespace here\n"
+    assert yaml.safe_load(result.out)["node"] == "w1"
+
+
 def test_help_names_flags_and_exit_codes(run: Runner) -> None:
     result = run("explain", "--help")
     assert result.code == 0
-    for text in ("explain service -f FILE", "-f, --filename=strings", "--waited=duration", "Exit codes: 0 "):
+    for text in (
+        "explain svc [NAME] -f FILE",
+        "\nExamples:\n  # What ",
+        "-f, --filename=strings",
+        "--waited=duration",
+        "Exit codes: 0 ",
+    ):
         assert text in result.out
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import pytest
+import yaml
 
-from harvester_ccm.commands.render import Output, hanging, rendered, table_row
+from harvester_ccm.commands.paint import painter
+from harvester_ccm.commands.render import Form, Output, hanging, rendered, table_row, yaml_text
 
 
 def test_a_table_is_as_wide_as_its_cells() -> None:
@@ -32,7 +35,7 @@ def test_a_row_without_text_has_no_blanks_at_its_end() -> None:
 
 def test_documents_keep_their_letters() -> None:
     stream = io.StringIO()
-    Output(stream, as_json=True, width=80).document({"name": "Zürich"})
+    Output(stream, form=Form.JSON, width=80).document({"name": "Zürich"})
     assert stream.getvalue() == '{\n  "name": "Zürich"\n}\n'
 
 
@@ -52,7 +55,7 @@ ANSWER = {
 
 def test_an_answer_for_people() -> None:
     stream = io.StringIO()
-    Output(stream, as_json=False, width=60).answer(ANSWER, "Add --yes.")
+    Output(stream, width=60).answer(ANSWER, "Add --yes.")
     assert stream.getvalue().splitlines() == [
         "Cluster: demo",
         "Load balancers:",
@@ -78,12 +81,12 @@ def test_an_answer_for_people() -> None:
 
 def test_an_answer_for_scripts() -> None:
     stream = io.StringIO()
-    Output(stream, as_json=True).answer(ANSWER, "Add --yes.")
+    Output(stream, form=Form.JSON).answer(ANSWER, "Add --yes.")
     assert json.loads(stream.getvalue()) == ANSWER
 
 
-@pytest.mark.parametrize("as_json", [True, False])
-def test_what_objects_hold_writes_nothing_on_the_terminal(as_json: bool) -> None:
+@pytest.mark.parametrize("form", Form)
+def test_what_objects_hold_writes_nothing_on_the_terminal(form: Form) -> None:
     nasty = "a\x1b[31mb\rc\x07d\x7fe\x9bf\u2028g\u202eh\nSteps: none"
     stream = io.StringIO()
     document = {
@@ -92,9 +95,21 @@ def test_what_objects_hold_writes_nothing_on_the_terminal(as_json: bool) -> None
         "table": [{"address": nasty, "name": "x"}],
         "nested": {"a": [nasty]},
     }
-    Output(stream, as_json=as_json).answer(document, f"Look at {nasty}.")
+    Output(stream, form=form).answer(document, f"Look at {nasty}.")
     written = stream.getvalue()
     assert all(character == "\n" or character.isprintable() for character in written)
     assert not any(line.strip() == "Steps: none" for line in written.splitlines())
-    if as_json:
-        assert json.loads(written) == document
+    if form is not Form.TEXT:
+        assert yaml.safe_load(written) == document
+
+
+def test_yaml_keeps_letters_and_order() -> None:
+    assert yaml_text({"name": "Zürich", "a": [{"b": None}]}) == "name: Zürich\na:\n- b: null"
+
+
+def test_colours_are_put_around_the_words_and_nowhere_else() -> None:
+    paint = painter(io.StringIO())
+    lines = ["Service: shop/web", "both       Nodes   FAILED   none", "    → do it", "plain [red]words[/red] :smile:"]
+    assert [re.sub(r"\x1b\[[0-9;]*m", "", paint(line)) for line in lines] == lines
+    assert paint(lines[1]) == "both       Nodes   \x1b[1;31mFAILED\x1b[0m   none"
+    assert paint(lines[3]) == lines[3]

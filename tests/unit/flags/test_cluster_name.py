@@ -13,8 +13,9 @@ DOTS = (
     "cannot have dots"
 )
 SHARED = (
-    "clusters in one Harvester namespace cannot be told apart, IP pools for a named cluster do not match, "
-    "and Harvester does not clean up after the cluster; set a name of its own"
+    "like that of every cluster without a name: clusters in one Harvester namespace cannot be told apart, IP pools for "
+    "a named cluster do not match, and Harvester does not clean up after the cluster. Set a name of its own (chart: "
+    "global.cattle.clusterName) before the first Service"
 )
 
 
@@ -30,14 +31,14 @@ SHARED = (
             id="quoted",
         ),
         pytest.param(
-            "kubernetes", "kubernetes", (f'--cluster-name is the default "kubernetes": {SHARED}',), id="default"
+            "kubernetes", "kubernetes", (f'--cluster-name is the default "kubernetes", {SHARED}',), id="default"
         ),
         pytest.param(
             " ",
             "",
             (
                 '--cluster-name " " was trimmed of white space and quotes; "" is used',
-                f"--cluster-name is empty: {SHARED}",
+                f"--cluster-name is empty, {SHARED}",
             ),
             id="blank",
         ),

@@ -364,7 +364,7 @@ def test_the_evidence_fits_the_verdict(
     our_name = made_by in identity.names
     assert our_name or decided.owner is not Owner.OURS, "nothing outweighs another name"
     facts = {
-        f"annotation {LB_OWNER} is this cluster's": known and owner == CLUSTER.uid and our_name,
+        "its owner mark is this cluster's": known and owner == CLUSTER.uid and our_name,
         f"annotation {LB_SERVICE_UID} is this Service's UID": marked_uid == UID and our_name,
         "its name is made from this cluster": uid == UID and made_by == cluster,
         "a former name of this cluster": uid == UID and made_by in former,

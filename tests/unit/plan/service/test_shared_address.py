@@ -288,7 +288,7 @@ def test_refusals(asked: Any, primary: Any, secondaries: tuple[Any, ...], text: 
     assert text in said(made, Reason.SHARING_REFUSED) + said(made, Reason.INVALID_ANNOTATION)
     steps, outcome = outline(asked, primary=primary, secondaries_of_primary=secondaries)
     assert steps[1:] == [{"service": {"annotations": HELD, "finalizers": OURS}}]
-    assert outcome == Wait("primary")
+    assert outcome == Wait("not_sharable")
 
 
 YOUNGER = service("new", uid="new", ports=API, annotations=NAMES_WEB, created="2026-01-02T00:00:00Z")

@@ -57,7 +57,8 @@ KEPT: dict[str, tuple[Any, Any, list[object]]] = {
 
 @pytest.mark.parametrize(("asked", "primary", "steps"), KEPT.values(), ids=KEPT.keys())
 def test_what_a_service_has_it_keeps(asked: Any, primary: Any, steps: list[object]) -> None:
-    assert outline(asked, primary=primary) == (steps, Wait("primary"))
+    reason = "not_sharable" if "Warning SharingRefused" in steps else "primary"
+    assert outline(asked, primary=primary) == (steps, Wait(reason))
 
 
 NETWORKS: dict[str, tuple[dict[str, str], dict[str, str], list[object]]] = {
@@ -134,7 +135,7 @@ GIVEN_UP: dict[str, tuple[Any, Any]] = {
 def test_an_address_that_nobody_holds_for_it_is_given_up(asked: Any, primary: Any) -> None:
     label = {"labels": {PRIMARY_SERVICE_LABEL: None}} if asked.metadata.labels else {}
     gone = {"service": {"annotations": WITHDRAWN, **label, "ingress": None}}
-    assert outline(asked, primary=primary) == (["Warning SharingRefused", gone], Wait("primary"))
+    assert outline(asked, primary=primary) == (["Warning SharingRefused", gone], Wait("not_sharable"))
 
 
 TWO_PORTS = [*API, {"name": "more", "port": 9090, "protocol": "TCP", "nodePort": 32090}]
@@ -181,7 +182,7 @@ def test_two_services_are_not_left_on_one_port(asked: Any, other: Any) -> None:
     gone = {"service": {"annotations": WITHDRAWN, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None}}
     assert outline(asked, primary=served(), secondaries_of_primary=(other,)) == (
         ["Warning SharingRefused", gone],
-        Wait("primary"),
+        Wait("not_sharable"),
     )
     made = plan(asked, primary=served(), secondaries_of_primary=(other,))
     assert "Port 8080/TCP is used on this address by Service shop/z" in said(made, Reason.SHARING_REFUSED)
@@ -219,7 +220,7 @@ def test_a_port_that_a_service_keeps_against_its_primary_is_not_given_away() -> 
     )
     assert outline(kept, primary=primary, secondaries_of_primary=(asked,)) == (
         ["Warning SharingRefused"],
-        Wait("primary"),
+        Wait("not_sharable"),
     )
 
 
@@ -411,7 +412,7 @@ def test_one_whose_primary_keeps_an_address_of_its_own_is_told_that_it_is_not_sh
     parked = [{"service": {"annotations": HELD, "finalizers": OURS}}]
     assert outline(asking(), primary=plain, primary_allocated=unshared) == (parked, Wait("primary"))
     made = outline(asking(), primary=keeping, primary_allocated=unshared)
-    assert made == (["Warning SharingRefused", *parked], Wait("primary"))
+    assert made == (["Warning SharingRefused", *parked], Wait("not_sharable"))
     assert outline(sharing(), primary=keeping, primary_allocated=unshared)[0] == []
 
 

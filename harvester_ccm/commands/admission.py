@@ -1,0 +1,93 @@
+"""What Harvester's webhook and schema would say to a new load balancer, asked without making one (``dryRun=All``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from harvester_ccm.commands.clusters import ask
+from harvester_ccm.errors import (
+    AdmissionDenied,
+    AlreadyExists,
+    BadRequest,
+    CCMError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    ServerError,
+)
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.model.harvester import load_balancers_in
+from harvester_ccm.plan.service.pending import WEBHOOK_AWAY, remedy
+
+DRY_RUN: Final = {"dryRun": "All"}
+
+
+class Verdict(StrEnum):
+    """What a request would come to, in the words of the JSON."""
+
+    ADMITTED = "admitted"
+    REFUSED = "refused"
+    WEBHOOK_AWAY = "webhook away"
+    NOT_ALLOWED = "not allowed to ask"
+    UNKNOWN = "not known"
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The answer."""
+
+    verdict: Verdict
+    says: str = ""
+    """Harvester's own words; empty when it has none."""
+    advice: str = ""
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether no load balancer can be made as things are."""
+        return self.verdict in (Verdict.REFUSED, Verdict.WEBHOOK_AWAY)
+
+    def document(self) -> dict[str, object]:
+        """Return the answer for scripts."""
+        return {"result": str(self.verdict), "message": self.says or None, "advice": self.advice or None}
+
+    def sentence(self) -> str:
+        """Return the answer for people."""
+        match self.verdict:
+            case Verdict.ADMITTED:
+                return "would admit it (asked by a dry run, nothing was made)"
+            case Verdict.NOT_ALLOWED:
+                return "is not asked: this credential is not allowed to (it may not create load balancers)"
+            case Verdict.REFUSED:
+                told = f"would refuse it: {self.says}"
+            case Verdict.WEBHOOK_AWAY:
+                told = f"does not answer, so Harvester takes no load balancer: {self.says}"
+            case _:
+                told = f"not known: {self.says}"
+        return f"{told}. {self.advice}".removesuffix(" ")
+
+
+async def ask_admission(harvester: ApiClient, body: Mapping[str, object], namespace: str) -> Admission:
+    """Return what would be said to a new load balancer, by sending it as a dry run."""
+    path = load_balancers_in(str(body["apiVersion"])).path(namespace)
+    asked = await ask(harvester.request("POST", path, params=DRY_RUN, body=body))
+    return Admission(Verdict.ADMITTED) if asked.error is None else judge(asked.error)
+
+
+def judge(error: CCMError) -> Admission:
+    """Return what an error of a dry run means."""
+    text = str(error)
+    match error:
+        case AlreadyExists() | Conflict():
+            return Admission(Verdict.UNKNOWN, f"there is one of this name already ({text})")
+        case BadRequest() if "dry run" in text:
+            return Admission(Verdict.UNKNOWN, text)
+        case AdmissionDenied() | Invalid() | BadRequest():
+            return Admission(Verdict.REFUSED, text, remedy(text))
+        case Forbidden():
+            return Admission(Verdict.NOT_ALLOWED, text)
+        case ServerError() if "failed calling webhook" in text:
+            return Admission(Verdict.WEBHOOK_AWAY, text, WEBHOOK_AWAY)
+    return Admission(Verdict.UNKNOWN, text)

@@ -1,0 +1,31 @@
+"""Both clusters of a small case on loopback, for commands that ask them."""
+
+from __future__ import annotations
+
+from harvester_ccm.names import IP_POOL, LB_OWNER
+from tests.unit.commands import objects
+from tests.worlds.loopback_api import LoopbackApi
+
+GUEST_GROUPS = {"coordination.k8s.io": ["v1"]}
+HARVESTER_GROUPS = {
+    "loadbalancer.harvesterhci.io": ["v1beta1"],
+    "kubevirt.io": ["v1"],
+    "subresources.kubevirt.io": ["v1"],
+}
+
+
+def guest() -> LoopbackApi:
+    """Return the guest: a Service that waits for a pool, one that is new, and a Node."""
+    waiting = objects.service(annotations={IP_POOL: "dmz"})
+    new = objects.service("new", uid="new-uid")
+    return LoopbackApi([waiting, new, objects.node(), objects.home()], groups=GUEST_GROUPS)
+
+
+def harvester() -> LoopbackApi:
+    """Return the Harvester: the load balancer of the first Service, and the VM of the Node."""
+    marked = objects.balancer(
+        message="fail to get allocator dmz", ipPool="dmz", annotations={LB_OWNER: objects.CLUSTER_UID}
+    )
+    vm = objects.machine("w1")
+    instance = objects.instance("w1", ("eth0", "default/lan", ["10.0.0.5"]))
+    return LoopbackApi([marked, vm, instance], groups=HARVESTER_GROUPS)

@@ -1,0 +1,141 @@
+"""Every command on a terminal, wide and narrow, with colours and without, and into a pipe that is closed early."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import structlog
+
+from harvester_ccm.cli import main
+from harvester_ccm.commands import call
+from harvester_ccm.logs import configure_logging
+from tests.unit.commands import clusters, objects
+from tests.worlds.loopback_api import two_clusters
+
+SECONDS = 120.0
+"""Time for a process that needs one or two."""
+ORDERS: dict[str, int] = {
+    "preflight": 0,
+    "explain svc/web -n shop": 1,
+    "explain node/w1": 0,
+    "explain nad-mapping": 0,
+    "explain svc/none -n shop": 1,
+    "adopt svc/web none -n shop": 1,
+    "cleanup --cluster=demo": 1,
+    "collect": 2,
+    "help": 0,
+    "help explain": 0,
+    "version": 0,
+}
+"""Words of a command, and its exit code on these clusters."""
+DRIVER = """
+import json, sys
+from harvester_ccm.cli import main
+flags = json.loads(sys.argv[1])
+for words in json.loads(sys.argv[2]):
+    print(f"\\n=== {words}", flush=True)
+    code = main(["harvester-ccm", *words.split(), *([] if words.startswith(("help", "version")) else flags)])
+    print(f"\\n=== exit {code}", flush=True)
+"""
+UNWANTED = ("COLUMNS", "LINES", "NO_COLOR", "KUBECONFIG")
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    directory = tmp_path_factory.mktemp("terminal")
+    with two_clusters(clusters.guest(), clusters.harvester(), directory, objects.VMS) as given:
+        yield given
+
+
+def on_terminal(order: list[str], columns: int, environment: dict[str, str]) -> str:
+    """Return all that a process writes on a terminal of this width."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    kept = {key: value for key, value in os.environ.items() if key not in UNWANTED}
+    with subprocess.Popen(
+        order, stdin=slave, stdout=slave, stderr=slave, env={**kept, "TERM": "xterm-256color", **environment}
+    ) as process:
+        os.close(slave)
+        written = bytearray()
+        try:
+            while piece := os.read(master, 65536):
+                written += piece
+        except OSError:
+            pass  # the other end is closed: Linux's way of saying so
+        process.wait(SECONDS)
+    os.close(master)
+    return written.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}], ids=["colours", "none"])
+def test_every_command_on_a_terminal(flags: list[str], columns: int, environment: dict[str, str]) -> None:
+    order = [sys.executable, "-c", DRIVER, json.dumps(flags), json.dumps(list(ORDERS))]
+    text = on_terminal(order, columns, environment)
+    assert "Traceback" not in text
+    plain = ESCAPE.sub("", text)
+    assert "\x1b" not in plain
+    parts = dict(re.findall(r"=== ((?!exit)[^\n]+)\n(.*?)\n=== exit", plain, re.DOTALL))
+    codes = [int(code) for code in re.findall(r"=== exit (\d+)", plain)]
+    assert codes == list(ORDERS.values()), plain
+    assert list(parts) == list(ORDERS)
+    assert ("\x1b[" in text) is not bool(environment)
+    if not environment:
+        assert "\x1b[1mService:\x1b[0m shop/web" in text
+        assert "\x1b[1;32mREADY\x1b[0m" in text
+    wide = [line for part in parts.values() for line in part.splitlines() if len(line) > columns]
+    # A word that is longer than a line stays whole: it may be copied. Faults are one line each.
+    broken = [line for line in wide if not line.startswith("harvester-ccm: ")]
+    assert [line for line in broken if max(map(len, line.split())) < columns // 2] == []
+
+
+@pytest.mark.parametrize("words", ["preflight", "explain svc/web -n shop", "explain node/w1", "cleanup --cluster=demo"])
+def test_whoever_reads_one_line_gets_no_traceback(flags: list[str], words: str) -> None:
+    order = [sys.executable, "-m", "harvester_ccm", *words.split(), *flags]
+    with subprocess.Popen(order, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        told = process.stderr.read()
+        code = process.wait(SECONDS)
+    assert told == ""
+    assert code in (141, 0, 1)
+
+
+def test_a_bundle_is_written_into_a_pipe(flags: list[str], tmp_path: Path) -> None:
+    order = [sys.executable, "-m", "harvester_ccm", "collect", *flags]
+    done = subprocess.run(order, check=False, capture_output=True, timeout=SECONDS)
+    assert done.stdout[:2] == b"\x1f\x8b"
+    assert b"not in it: Lease" in done.stderr
+
+
+def test_an_error_before_the_log_is_set_up_shows_no_variables(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = "value-of-a-variable"
+
+    def fail(*_words: object) -> None:
+        local = secret
+        raise KeyError(len(local))
+
+    structlog.reset_defaults()
+    monkeypatch.setattr(call, "configure_logging", partial(configure_logging, cache=False))
+    monkeypatch.setattr(call, "find_program", fail)
+    assert main(["harvester-ccm", "preflight"], {}) == 1
+    told = capsys.readouterr().err
+    assert "stopped by an unexpected error" in told
+    assert secret not in told

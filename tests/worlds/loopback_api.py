@@ -1,0 +1,162 @@
+"""Two API servers on loopback that only show what they were given: enough for commands, in no time and without etcd.
+
+They know no rights, no admission and no watches: what depends on those is tested on the real servers. What is created
+is not kept, so only dry runs make sense.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+Json = dict[str, Any]
+
+TOKEN = "token-of-a-test"
+EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+
+
+@dataclass
+class LoopbackApi:
+    """What a server has."""
+
+    objects: list[Json] = field(default_factory=list)
+    groups: dict[str, list[str]] = field(default_factory=dict)
+    """API groups and their versions."""
+    texts: dict[str, str] = field(default_factory=dict)
+    """Path to what is answered in plain text."""
+    refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Method and path to status and message of a refusal."""
+    seen: list[str] = field(default_factory=list)
+    """Method and path of every request."""
+    url: str = ""
+
+    def answer(self, method: str, target: str, body: Json) -> tuple[int, Json | str]:
+        """Return status and body of an answer."""
+        path = urlsplit(target).path
+        self.seen.append(f"{method} {path}")
+        if f"{method} {path}" in self.refusals:
+            status, message = self.refusals[f"{method} {path}"]
+            reason = "Forbidden" if status == 403 else "InternalError"
+            return status, {"kind": "Status", "status": "Failure", "reason": reason, "message": message}
+        if path == "/version":
+            return 200, {"gitVersion": "v1.35.0"}
+        if path in self.texts:
+            return 200, self.texts[path]
+        if path.removeprefix("/apis/") in self.groups:
+            return 200, {"versions": [{"version": one} for one in self.groups[path.removeprefix("/apis/")]]}
+        if method == "POST":
+            review = {"userInfo": {"username": "tester"}, "resourceRules": [EVERYTHING], "allowed": True}
+            return 201, {**body, "status": review}
+        return self._read(path)
+
+    def _read(self, path: str) -> tuple[int, Json]:
+        places = {_place(one): one for one in self.objects}
+        if path in places:
+            return 200, places[path]
+        parts = path.split("/")
+        items = [one for place, one in places.items() if _is_in(place.split("/"), parts)]
+        if items or parts[-1] in _PLURALS.values():
+            return 200, {"metadata": {"resourceVersion": "7"}, "items": items}
+        status = {"kind": "Status", "reason": "NotFound", "message": "not found", "details": {"name": parts[-1]}}
+        return 404, status
+
+
+_PLURALS = {
+    "Service": "services",
+    "Node": "nodes",
+    "Namespace": "namespaces",
+    "ConfigMap": "configmaps",
+    "LoadBalancer": "loadbalancers",
+    "VirtualMachine": "virtualmachines",
+    "VirtualMachineInstance": "virtualmachineinstances",
+    "Event": "events",
+    "Lease": "leases",
+    "Pod": "pods",
+}
+
+
+def _place(one: Json) -> str:
+    version, meta = one["apiVersion"], one["metadata"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    home = f"/namespaces/{meta['namespace']}" if meta.get("namespace") else ""
+    return f"{root}{home}/{_PLURALS[one['kind']]}/{meta['name']}"
+
+
+def _is_in(place: Sequence[str], collection: Sequence[str]) -> bool:
+    """Return whether an object is one of a collection, of its namespace or of all."""
+    everywhere = [*place[:-4], place[-2]] if "namespaces" in place[:-1] else place[:-1]
+    return list(collection) in (list(place[:-1]), list(everywhere))
+
+
+@contextmanager
+def serving(api: LoopbackApi) -> Iterator[None]:
+    """Serve it over http on a port of loopback, which ``url`` says."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length)) if length else {}
+            status, found = api.answer(self.command, self.path, body)
+            content = (found if isinstance(found, str) else json.dumps(found)).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_POST = do_GET  # noqa: N815 - the library looks for this name
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Stay silent."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        api.url = f"http://127.0.0.1:{server.server_address[1]}"
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def two_clusters(guest: LoopbackApi, harvester: LoopbackApi, directory: Path, namespace: str) -> Iterator[list[str]]:
+    """Serve both, and give the flags of a command; ``namespace`` is that in Harvester."""
+    with ExitStack() as stack:
+        flags = ["--cluster-name=demo"]
+        for name, api in (("cloud-config", harvester), ("kubeconfig", guest)):
+            stack.enter_context(serving(api))
+            file = directory / name
+            file.write_text(kubeconfig(api.url, namespace if name == "cloud-config" else "", TOKEN))
+            file.chmod(0o600)
+            flags.append(f"--{name}={file}")
+        yield flags
+
+
+def kubeconfig(server: str, namespace: str, token: str) -> str:
+    """Return a kubeconfig for a server."""
+    context = {"cluster": "c", "user": "u", **({"namespace": namespace} if namespace else {})}
+    return str(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "x",
+                "clusters": [{"name": "c", "cluster": {"server": server}}],
+                "users": [{"name": "u", "user": {"token": token}}],
+                "contexts": [{"name": "x", "context": context}],
+            }
+        )
+    )
