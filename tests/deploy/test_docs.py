@@ -26,6 +26,7 @@ OTHER_PROGRAMS = {
     *("--keep", "--quick", "--nodes", "--rounds", "--count"),  # the benchmarks
     "--provider-id",  # kubelet
     *("--reset-then-reuse-values", "--reuse-values", "--logs"),  # helm
+    "--for",  # kubectl wait
     "--build-arg",  # docker
     "--flag",  # stands for any
 }
