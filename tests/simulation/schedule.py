@@ -160,7 +160,7 @@ class Schedule:
         if event.get("exc_info") or event["event"] == "reconcile broke":
             self._world.wrong.append(f"the program has a fault: {event} {traceback.format_exc()}")
         more = " ".join(f"{key}={value}" for key, value in event.items() if key not in {"event", "exc_info"})
-        if level == "debug" and event["event"] != "told the user":
+        if level == "debug" and "reason" not in event:
             raise structlog.DropEvent
         self._logs.append(f"{self._loop.time():9.3f} [{level}] {event['event']} {more}")
         raise structlog.DropEvent
