@@ -314,3 +314,12 @@ def test_the_http_client_is_not_loaded_for_help() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout == f"harvester-ccm {__version__}\nFalse\n"
+
+
+def test_rich_is_not_loaded_to_run() -> None:
+    """structlog would show the values of variables with it."""
+    code = (
+        "import sys, harvester_ccm.app; print(sorted(name for name in sys.modules if name.partition('.')[0] == 'rich'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n"
