@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.soak import CONNECTIONS, QUICK, Soak
+from devenv.harvester import FAST
 from devenv.stage import Stage
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.usefixtures("lan"),
+    pytest.mark.parametrize("pace", [FAST], ids=["fast"]),
+]
 
 
 @pytest.mark.timeout(900)
