@@ -128,6 +128,10 @@ class Oracles:
         asked = annotation(service, WORKLOAD_TYPE)
         same_kind = asked not in {"vm", "cluster"} or asked == balancer["spec"].get("workloadType")
         others = [one for one in self._world.balancers() if made_for(one) == made_for(balancer) and one is not balancer]
+        pools = {None, "", balancer["spec"].get("ipPool"), (balancer["status"]["allocatedAddress"]).get("ipPool")}
+        # What nobody has seen goes when another pool is asked for.
+        if not shown(service) and annotation(service, IP_POOL) not in pools:
+            return False
         of_this = annotation(balancer, "cloudprovider.harvesterhci.io/service-uid") == service["metadata"]["uid"]
         return same_kind and not others and of_this and bool(given(balancer))
 
