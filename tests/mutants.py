@@ -756,6 +756,13 @@ MUTANTS: Final = (
         "kube/test_brakes.py",
     ),
     Mutant(
+        "a Service that may not be let go is written without end",
+        "controllers/service.py",
+        "_lets_go(plan, brakes) and self.runner.failures(key) < TELL_AFTER_FAILURES",
+        "_lets_go(plan, brakes)",
+        "test_fights.py",
+    ),
+    Mutant(
         "what a Service was let go with counts as undone when it comes back",
         "kube/brakes.py",
         "if release.last:",

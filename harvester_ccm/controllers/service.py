@@ -40,7 +40,7 @@ from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import same_but_for_notes, slice_to_touch
 from harvester_ccm.plan.service.ownership import allocated_addresses, service_key
-from harvester_ccm.plan.service.pending import failure_event, write_refused
+from harvester_ccm.plan.service.pending import TELL_AFTER_FAILURES, failure_event, write_refused
 from harvester_ccm.plan.service.selection import (
     Recognition,
     Sight,
@@ -300,7 +300,7 @@ class ServiceController:
         key, brakes = situation.service.metadata.key, self._brakes.of(situation.service)
         emitted: set[EventMessage] = set()
         holds: list[Hold] = []
-        is_older, last = False, _lets_go(plan, brakes)
+        is_older, last = False, _lets_go(plan, brakes) and self.runner.failures(key) < TELL_AFTER_FAILURES
         for step in plan.steps:
             if isinstance(step, EmitEvent):
                 emitted.add(step.event)

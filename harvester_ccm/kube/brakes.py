@@ -184,7 +184,7 @@ class Brakes:
                 # Another object has the name now, or none.
                 self._brakes[WriteGroup.OBJECT].left.clear()
             brake.left |= {path: (after or written).get(path) for path in written}
-        if release.last:
+        if release.last and any(path[:-1] == _FINALIZERS for _, written in release.parts for path in written):
             # Should it come back, all is written anew, and nobody has undone anything.
             for group in (WriteGroup.STATUS, WriteGroup.METADATA):
                 self._brakes[group].left.clear()

@@ -12,7 +12,7 @@ import pytest
 from harvester_ccm.kube.brakes import UNDONE_AT_ONCE, UNDONE_PAUSE
 from harvester_ccm.kube.informer import RELIST_MINUTES
 from harvester_ccm.model.core import NODES, SERVICES
-from harvester_ccm.names import WORKLOAD_TYPE, NodeReason, Reason
+from harvester_ccm.names import SERVICE_FINALIZER, WORKLOAD_TYPE, NodeReason, Reason
 from tests.worlds.clock import JumpingLoop, jumping_time
 from tests.worlds.fights import (
     BY_ANNOTATION,
@@ -26,7 +26,7 @@ from tests.worlds.fights import (
     calls_per_minute,
     strip_annotation,
 )
-from tests.worlds.memory_server import Call, placed
+from tests.worlds.memory_server import Call, placed, refused
 
 MOST = 6
 """Writes in a minute."""
@@ -246,3 +246,26 @@ async def test_a_fight_about_the_internal_ip_is_told_once() -> None:
         await calls_per_minute(arena, kubelet, 30)
         second = arena.told(NODE, NodeReason.INTERNAL_IP_CHANGED)
         assert sum(count for count, _ in second) == 4, "another fight"
+
+
+@jumping_time
+async def test_a_service_that_may_not_be_let_go_is_not_written_without_end_in_a_fight() -> None:
+    arena = Arena()
+    denied = refused(422, "Invalid", "denied request: no finalizers here")
+    async with arena.at_rest():
+        arena.guest.fault = lambda call: denied if FINALIZERS in metadata_of(call) else None
+        arena.guest.change(SERVICES, SERVICE, {"spec": {"type": "ClusterIP"}})
+        minutes = await calls_per_minute(arena, BY_ANNOTATION, 20)
+        assert max(len(changes(calls)) for calls in minutes[1:]) <= MOST, [len(changes(calls)) for calls in minutes]
+        assert len(changes(minutes[0])) <= 4 * MOST, "until it is clear that it stays refused"
+        arena.guest.fault = None
+        await asyncio.sleep(3 * MINUTE)
+        assert SERVICE_FINALIZER not in arena.program.service("web")["metadata"]["finalizers"]
+
+
+FINALIZERS = "$deleteFromPrimitiveList/finalizers"
+
+
+def metadata_of(call: Call) -> dict[str, Any]:
+    """Return what a patch writes to the metadata."""
+    return (call.body or {}).get("metadata") or {} if call.verb == "PATCH" else {}

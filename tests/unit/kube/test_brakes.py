@@ -100,7 +100,12 @@ def test_what_an_object_is_let_go_with_never_waits_and_after_it_nothing_is_undon
     for _ in range(UNDONE_AT_ONCE + 1):
         send(brakes, 0.0, OURS, THEIRS, OURS)
     assert brakes.release("PATCH", "x", OURS, THEIRS, 0.0).empty
-    last = brakes.release("PATCH", "x", OURS, THEIRS, 0.0, last=True)
+    held, free = {"metadata": {"finalizers": ["ours"]}, **THEIRS}, {"metadata": {"finalizers": None}, **OURS}
+    withdrawal = brakes.release("PATCH", "x", OURS, THEIRS, 0.0, last=True)
+    assert not withdrawal.holds
+    brakes.sent(withdrawal, OURS, 0.0)
+    assert brakes.release("PATCH", "x", OURS, THEIRS, 0.0).empty, "it may be refused yet"
+    last = brakes.release("PATCH", "x", free, held, 0.0, last=True)
     assert not last.holds
     brakes.sent(last, OURS, 0.0)
     assert send(brakes, 0.0, OURS, THEIRS, OURS)
