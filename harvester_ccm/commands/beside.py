@@ -23,6 +23,7 @@ USUAL_CLOUD_CONFIG: Final = Path("/etc/kubernetes/cloud-config")
 _PACKAGE: Final = "harvester_ccm"
 _OF_ITS_OWN: Final = frozenset(flag.name for flag in FLAGS if flag.group in (Group.LOGGING, Group.GENERAL))
 """Flags that say how a process speaks, not what it does."""
+_OF_THE_PROGRAM: Final = frozenset(flag.name for flag in FLAGS) - _OF_ITS_OWN
 _CONTEXT_OF: Final = {"cloud-config": "cloud-config-context", "kubeconfig": "context"}
 """Which flag names a context of the file of another."""
 
@@ -62,6 +63,14 @@ def with_defaults(flags: FlagValues, program: RunningProgram | None, usual: Path
     if not values["cloud-config"] and usual.exists():
         values["cloud-config"] = str(usual)
     return replace(flags, values=values)
+
+
+def goes_by(flags: FlagValues) -> bool:
+    """Return whether a command line leaves it to the program beside it which clusters and whose objects are meant.
+
+    What that program says is no answer otherwise, and a token for another cluster is none to show it.
+    """
+    return not flags.explicit & _OF_THE_PROGRAM
 
 
 def _processes(proc: Path) -> Iterator[Path]:

@@ -14,6 +14,7 @@ import msgspec
 
 from harvester_ccm.access import guest_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
+from harvester_ccm.commands.beside import goes_by
 from harvester_ccm.commands.bundle import recorded_flags
 from harvester_ccm.commands.call import FILENAME, Call, Manual, expect_arguments, refuse
 from harvester_ccm.commands.clusters import Asked, open_clusters
@@ -98,7 +99,7 @@ async def _observed(call: Call) -> Status:
 
 
 async def _ask_program(call: Call) -> Asked[Status]:
-    if call.beside is None:
+    if call.beside is None or not goes_by(call.flags):
         return Asked()
     try:
         return await status_of(call.beside, guest_credentials(call.settings.guest, call.environment))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -62,6 +62,16 @@ class Pods:
         (proc / "1").symlink_to(f"/proc/{run.pid}")
         return Pod(run, Port(reserved.number), proc, self._capsys)
 
+    def going_by(self, pod: Pod, kubeconfig: Path) -> Pod:
+        """Return the same run as a /proc shows it whose command line names another kubeconfig."""
+        real, proc = Path(f"/proc/{pod.run.pid}"), self._directory / f"proc-{kubeconfig.name}"
+        (proc / "1").mkdir(parents=True)
+        for name in ("fd", "net"):
+            (proc / "1" / name).symlink_to(real / name)
+        line = (real / "cmdline").read_bytes().removesuffix(b"\0")
+        (proc / "1" / "cmdline").write_bytes(line + f"\0--kubeconfig={kubeconfig}\0".encode())
+        return replace(pod, proc=proc)
+
 
 @pytest.fixture
 def pods(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Pods:
@@ -100,7 +110,7 @@ async def test_status_in_the_pods(stage: Stage, lan: None, pods: Pods) -> None:
         (one["name"], one["state"], one["reason"], one["message"]) for one in document["services"]
     ]
 
-    _, older = await leader.status(f"--kubeconfig={of_older_chart(stage)}")
+    _, older = await pods.going_by(leader, of_older_chart(stage)).status()
     assert older["program"] is None
     assert any('cannot get path "/status"' in one for one in older["assumptions"])
     assert [one["name"] for one in older["services"]] == ["bad", "good"]

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 
+from harvester_ccm.cli import main
+from harvester_ccm.commands import status as status_command
+from harvester_ccm.commands.beside import RunningProgram
+from harvester_ccm.commands.clusters import Asked
 from harvester_ccm.commands.status_view import age, fitted, status_lines
+from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.names import LB_OWNER, SERVICE_FINALIZER
 from harvester_ccm.status.document import (
     Leader,
@@ -21,8 +27,9 @@ from harvester_ccm.status.document import (
     State,
     Status,
 )
-from tests.unit.commands import objects
+from tests.unit.commands import clusters, objects
 from tests.unit.commands.conftest import Json, Runner, Writer
+from tests.worlds.loopback_api import two_clusters
 
 DEMO = "--cluster-name=demo"
 OTHER_UID = "2f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12"
@@ -253,3 +260,39 @@ def test_columns_are_spared_from_the_highest_number_on() -> None:
 )
 def test_ages(since: str, shown: str) -> None:
     assert age(since, NOW) == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ((), True),
+        (("-n", "shop", "--v=2"), True),
+        (("--cluster-name=other",), False),
+        (("--former-cluster-name=other",), False),
+        (("--kubeconfig=KUBECONFIG",), False),
+        (("--context=x",), False),
+        (("--master=https://127.0.0.1:1",), False),
+        (("--cloud-config=CLOUD",), False),
+        (("--cloud-config-context=x",), False),
+        (("--leader-elect-resource-namespace=elsewhere",), False),
+    ],
+)
+def test_the_program_is_not_asked_about_other_clusters(
+    words: tuple[str, ...], asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Runner
+) -> None:
+    """It would answer for its own ones, and be shown the token of another."""
+    shown: list[Credentials] = []
+
+    async def status_of(_program: RunningProgram, guest: Credentials) -> Asked[Status]:
+        shown.append(guest)
+        return Asked(answer=WHOLE)
+
+    monkeypatch.setattr(status_command, "status_of", status_of)
+    with two_clusters(clusters.guest(), clusters.harvester(), tmp_path, objects.VMS) as flags:
+        process = tmp_path / "proc" / "1"
+        process.mkdir(parents=True)
+        (process / "cmdline").write_bytes("\0".join(["harvester-ccm", *flags]).encode())
+        files = {"KUBECONFIG": str(tmp_path / "kubeconfig"), "CLOUD": str(tmp_path / "cloud-config")}
+        given = [word.replace(key, file) for word in words for key, file in files.items() if key in word] or words
+        main(["harvester-ccm", "status", *given], {}, proc=tmp_path / "proc")
+    assert bool(shown) is asked
