@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import ConfigMap, EndpointSlice, Namespace, Node, Service
+from harvester_ccm.model.core import NODES, SERVICES, ConfigMap, EndpointSlice, Namespace, Node, Service
 from harvester_ccm.model.harvester import (
     INSTANCES,
     LOAD_BALANCERS,
@@ -25,8 +26,17 @@ from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import VMIndex, join
-from harvester_ccm.plan.service.situation import Backends, ListedStore
+from harvester_ccm.plan.service.situation import SERVICE_INDEXES, Backends, ListedStore
 from harvester_ccm.plan.service.virtual_ips import virtual_ips
+
+_NEEDED: Final = {
+    SERVICES.plural: "The Services of the guest cluster",
+    NODES.plural: "The Nodes of the guest cluster",
+    LOAD_BALANCERS.plural: "Harvester's load balancers",
+    VIRTUAL_MACHINES.plural: "Harvester's VMs",
+    INSTANCES.plural: "Harvester's VM instances",
+}
+"""Collections without which nobody knows whether all is well, by the plural of their resource."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,13 @@ class Inventory:
         """UID of the guest's kube-system namespace; empty while it is not known."""
         return next((one.metadata.uid for one in self.namespaces if one.metadata.name == IDENTITY_NAMESPACE), "")
 
+    def lacking(self) -> Iterator[str]:
+        """Yield which collections could not be read without which nobody knows whether all is well, and why."""
+        for plural, title in _NEEDED.items():
+            error = self.problems.get(plural)
+            if error is not None:
+                yield f"{title} could not be read: {error}"
+
     def assuming(self, *sentences: str) -> Inventory:
         """Return the same with more assumptions; empty sentences do not count."""
         added = tuple(sentence for sentence in sentences if sentence)
@@ -93,8 +110,9 @@ class Inventory:
             capabilities=self.capabilities,
             problem=self.problems.get(LOAD_BALANCERS.plural),
         )
-        problem = self.problems.get(VIRTUAL_MACHINES.plural)
-        return replace(store, nodes=Listed(self.nodes), machines=Listed(self.vms, problem=problem, unread=self.unread))
+        machines = Listed(self.vms, problem=self.problems.get(VIRTUAL_MACHINES.plural), unread=self.unread)
+        services = Listed(self.services, SERVICE_INDEXES, problem=self.problems.get(SERVICES.plural))
+        return replace(store, services=services, nodes=Listed(self.nodes), machines=machines)
 
 
 @dataclass(frozen=True)

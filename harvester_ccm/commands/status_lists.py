@@ -44,6 +44,7 @@ def status_from_files(call: Call, files: tuple[str, ...]) -> Status:
         observed=time_text(now),
         cluster=call.settings.harvester.cluster_name,
         namespace=contents.namespace,
+        problems=tuple(map(inert, inventory.lacking())),
         assumptions=_assumptions(call, inventory),
     )
     return report(frame, look(known_from(call, inventory, contents.namespace, now)))

@@ -112,6 +112,34 @@ def test_what_could_not_be_read_is_not_none_in_a_replay(run: Runner, tmp_path: P
 
 
 @pytest.mark.parametrize(
+    ("where", "path", "title"),
+    [
+        ("harvester", "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/vms/loadbalancers", "load balancers"),
+        ("harvester", "/apis/kubevirt.io/v1/namespaces/vms/virtualmachines", "VMs"),
+        ("harvester", "/apis/kubevirt.io/v1/namespaces/vms/virtualmachineinstances", "VM instances"),
+        ("guest", "/api/v1/services", "Services"),
+        ("guest", "/api/v1/nodes", "Nodes"),
+    ],
+)
+@pytest.mark.parametrize("command", ["status"])
+def test_a_bundle_that_lacks_what_counts_is_not_well(
+    run: Runner, tmp_path: Path, where: str, path: str, title: str, command: str
+) -> None:
+    guest, harvester = LoopbackApi([], groups=clusters.GUEST_GROUPS), LoopbackApi([], groups=clusters.HARVESTER_GROUPS)
+    (guest if where == "guest" else harvester).refusals[f"GET {path}"] = 403, "is forbidden"
+    bundle = str(tmp_path / "case.tgz")
+    with two_clusters(guest, harvester, tmp_path, objects.VMS) as flags:
+        run("collect", bundle, *flags)
+    result = run(command, "-f", bundle)
+    assert "well" not in result.out
+    assert title in result.out
+    assert "could not be read: is forbidden" in result.out
+    assert (result.code, result.err) == (1, "")
+    document = run(command, "-f", bundle, "-o", "json").document
+    assert [title in one for one in document["problems"]] == [True]
+
+
+@pytest.mark.parametrize(
     ("content", "problem"),
     [(b"\x1f\x8bnonsense", "no bundle of 'harvester-ccm collect'"), (b"", "there is no Service in the files")],
 )
