@@ -93,8 +93,8 @@ MANUAL: Final = Manual(
         files leave out is assumed, and said so. The answer about a Service from files is JSON unless --output says
         otherwise.
 
-        Exit codes: 0 all is well, 1 something is refused or a warning would be told, 2 the command line or a file
-        cannot be used.
+        Exit codes: 0 all is well, 1 something is refused, a warning would be told or a cluster could not be asked, 2
+        the command line or a file cannot be used.
     """,
     own=(OUTPUT, FILENAME, NAMESPACE, HARVESTER_NAMESPACE, WAITED),
     action=_explain,

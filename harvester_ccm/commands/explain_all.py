@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
@@ -13,36 +14,86 @@ from harvester_ccm.commands.explain_node import NodeReport, report_live, report_
 from harvester_ccm.commands.explain_service import ServiceReport, report_service, view_of
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
+from harvester_ccm.commands.render import Document, hanging
 from harvester_ccm.commands.status_lists import known_from
+from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node
 from harvester_ccm.status.document import NodeStatus, ServiceStatus
-from harvester_ccm.status.report import look
+from harvester_ccm.status.report import inert, look
 
-Reports = tuple[Sequence[ServiceReport], Sequence[NodeReport]]
+
+@dataclass(frozen=True)
+class _Found:
+    """What is not fine, and what that can be said of."""
+
+    services: Sequence[ServiceReport]
+    nodes: Sequence[NodeReport]
+    problems: tuple[str, ...]
+    """What could not be read without which nobody knows whether all is well."""
+    assumptions: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_PROBLEMS if self.services or self.nodes or self.problems else EXIT_OK
+
+    def document(self) -> Document:
+        """Return it for scripts; docs/reference/commands.md describes it."""
+        return {
+            "services": [one.document() for one in self.services],
+            "nodes": [one.document() for one in self.nodes],
+            "problems": list(self.problems),
+            "assumptions": list(self.assumptions),
+        }
+
+    def sentences(self, looked_at: str) -> Iterator[str]:
+        """Yield what people read besides the explanations; ``looked_at`` is what was looked at, or empty."""
+        yield from (f"Problem: {one}" for one in self.problems)
+        if self.services or self.nodes:
+            # Each explanation says by itself what was assumed.
+            return
+        yield from (f"Note: {one}" for one in self.assumptions)
+        if not looked_at:
+            yield "Nothing was looked at: --controllers, or a namespace, leaves nothing to look at."
+        elif not self.problems:
+            yield f"All {looked_at} are well; name one to have it explained: --help shows how."
 
 
 def explain_all(call: Call) -> int:
     """Explain all that is not fine and return the exit code."""
     files = call.flags.words(FILENAME.name)
-    services, nodes = _from_files(call, files) if files else asyncio.run(_from_clusters(call))
+    found = _from_files(call, files) if files else asyncio.run(_from_clusters(call))
     if call.output.scripted:
-        documents = {"services": [one.document() for one in services], "nodes": [one.document() for one in nodes]}
-        call.output.document(documents)
-    else:
-        for text in (*(one.text() for one in services), *(one.text() for one in nodes)):
-            call.output.answer({}, text=text)
-            call.output.line()
-        if not services and not nodes:
-            call.output.line("All Services and Nodes are well; name one to have it explained: --help shows how.")
-    return EXIT_PROBLEMS if services or nodes else EXIT_OK
+        call.output.document(found.document())
+        return found.exit_code
+    for text in (*(one.text() for one in found.services), *(one.text() for one in found.nodes)):
+        call.output.answer({}, text=text)
+        call.output.line()
+    for sentence in found.sentences(_looked_at(call)):
+        call.output.line(hanging(sentence, first="", width=call.output.width))
+    return found.exit_code
 
 
-async def _from_clusters(call: Call) -> Reports:
+def _looked_at(call: Call) -> str:
+    """Return what is looked at with these flags; Nodes are in no namespace."""
+    asked, controllers = call.flags.text(NAMESPACE.name), call.settings.controllers
+    services = f"Services of namespace {asked}" if asked else "Services"
+    titles = [services] if SERVICE_CONTROLLER in controllers else []
+    if NODE_CONTROLLER in controllers and not asked:
+        titles.append("Nodes")
+    return " and ".join(titles)
+
+
+def _found(call: Call, inventory: Inventory, services: Sequence[ServiceReport], nodes: Sequence[NodeReport]) -> _Found:
+    assumptions = map(inert, (*call.settings.warnings, *inventory.assumptions))
+    return _Found(services, nodes, tuple(map(inert, inventory.lacking())), tuple(assumptions))
+
+
+async def _from_clusters(call: Call) -> _Found:
     async with open_clusters(call.settings, call.environment) as clusters:
         inventory = await read_inventory(clusters)
         services, nodes = _wrong(call, inventory, clusters.harvester.namespace, datetime.now(UTC))
-        return services, await _nodes_live(nodes, inventory, clusters, call)
+        return _found(call, inventory, services, await _nodes_live(nodes, inventory, clusters, call))
 
 
 async def _nodes_live(nodes: Sequence[Node], inventory: Inventory, clusters: Clusters, call: Call) -> list[NodeReport]:
@@ -50,12 +101,13 @@ async def _nodes_live(nodes: Sequence[Node], inventory: Inventory, clusters: Clu
     return [await report_live(one, inventory, clusters, call.settings) for one in nodes]
 
 
-def _from_files(call: Call, files: tuple[str, ...]) -> Reports:
+def _from_files(call: Call, files: tuple[str, ...]) -> _Found:
     contents = read_files(files, namespace=harvester_namespace(call))
     inventory = with_stand_ins(contents.inventory)
     services, nodes = _wrong(call, inventory, contents.namespace, contents.taken or datetime.now(UTC))
     store = ListedNodes(inventory, ClusterIdentity.of(call.settings, contents.namespace))
-    return services, [report_node(one, store, call.settings, live_get=None) for one in nodes]
+    reports = [report_node(one, store, call.settings, live_get=None) for one in nodes]
+    return _found(call, inventory, services, reports)
 
 
 def _wrong(call: Call, inventory: Inventory, namespace: str, now: datetime) -> tuple[list[ServiceReport], list[Node]]:

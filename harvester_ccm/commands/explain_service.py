@@ -229,8 +229,10 @@ class ServiceReport:
 
     @property
     def exit_code(self) -> int:
-        """Problems: something is refused, or users would be warned."""
-        return EXIT_PROBLEMS if self.problems or isinstance(self.plan.outcome, Refused) else EXIT_OK
+        """Problems: something is refused, users would be warned, or Harvester could not be asked."""
+        unknown = not self.not_served and not self.situation.harvester_known
+        refused = isinstance(self.plan.outcome, Refused)
+        return EXIT_PROBLEMS if self.problems or refused or unknown else EXIT_OK
 
     def document(self) -> Document:
         """Return the explanation for scripts; docs/reference/commands.md describes it."""

@@ -121,7 +121,7 @@ def test_what_could_not_be_read_is_not_none_in_a_replay(run: Runner, tmp_path: P
         ("guest", "/api/v1/nodes", "Nodes"),
     ],
 )
-@pytest.mark.parametrize("command", ["status"])
+@pytest.mark.parametrize("command", ["status", "explain"])
 def test_a_bundle_that_lacks_what_counts_is_not_well(
     run: Runner, tmp_path: Path, where: str, path: str, title: str, command: str
 ) -> None:
