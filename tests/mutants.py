@@ -740,6 +740,27 @@ MUTANTS: Final = (
         "pass",
         "test_copies.py",
     ),
+    Mutant(
+        "what was there before is a copy's when Harvester was away at first",
+        "controllers/births.py",
+        "meta.name not in self._made and self._has_seen_all:",
+        "meta.name not in self._made and asyncio.get_running_loop().time() - (self._led_since or 1e9) >= 60:",
+        "test_copies.py",
+    ),
+    Mutant(
+        "what a watch tells of late is a copy's",
+        "controllers/births.py",
+        "now - max(self._led_since, self._readable_since) >= LATE_CREATION",
+        "now - self._led_since >= LATE_CREATION",
+        "test_copies.py",
+    ),
+    Mutant(
+        "what a copy makes during an outage is taken for left over",
+        "controllers/births.py",
+        "and self._has_seen_all:",
+        "and self._has_seen_all and self._load_balancers.problem is None:",
+        "test_copies.py",
+    ),
     # How often something is written again.
     Mutant(
         "what somebody undoes is put right without end",

@@ -3,6 +3,9 @@
 A copy of this cluster that was never renamed (machines of one golden image, a snapshot restored beside the original)
 writes the same marks on its load balancers. Nothing that is written tells them apart, but only one process of a cluster
 makes load balancers at a time. What another one makes meanwhile is a copy's.
+
+That can be said once all that earlier leaders made has been seen. Harvester may be away when this process begins to
+lead; what it shows when it is back may be the work of years.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.plan.service.ownership import STRANGE, service_key
 
 LATE_CREATION: Final = 60.0
-"""Seconds after which no request of an earlier leader is under way any more."""
+"""Seconds after which no request of an earlier leader is under way any more, and nothing that it made is unseen."""
 
 log = structlog.get_logger(__name__)
 
@@ -27,12 +30,18 @@ class Births:
 
     def __init__(self, load_balancers: Informer[LoadBalancer]) -> None:
         """Build it before everybody who asks: it has to hear of a load balancer first."""
+        self._load_balancers = load_balancers
         self._led_since: float | None = None
+        self._readable_since: float | None = None
+        self._has_seen_all = False
+        """Whether all that was made before this process led, or by itself, is known. It stays so: what appears after a
+        later outage has been made meanwhile."""
         self._made: set[str] = set()
         self._seen: set[str] = set()
         self.strange: set[str] = set()
         """UIDs of load balancers that were made by somebody else."""
         load_balancers.on_change(self._changed)
+        load_balancers.on_state(self._state_changed)
 
     def lead(self) -> None:
         """Take note that from now on this process alone makes load balancers for this cluster."""
@@ -42,18 +51,29 @@ class Births:
         """Take note that this process is about to make a load balancer."""
         self._made.add(name)
 
+    def _state_changed(self) -> None:
+        self._look_back()
+        if not self._load_balancers.synced or self._load_balancers.problem is not None:
+            self._readable_since = None
+        elif self._readable_since is None:
+            self._readable_since = asyncio.get_running_loop().time()
+
     def _changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         if new is None:
             if old is not None:
                 self.strange.discard(old.metadata.uid)
             return
+        self._look_back()
         meta = new.metadata
         # One that was seen before has come back with the backup of a server.
-        if meta.uid not in self._seen and meta.name not in self._made and self._is_late():
+        if meta.uid not in self._seen and meta.name not in self._made and self._has_seen_all:
             self.strange.add(meta.uid)
             log.warning("load balancer made by somebody else", lb=meta.key, service=service_key(new), detail=STRANGE)
         self._seen.add(meta.uid)
 
-    def _is_late(self) -> bool:
+    def _look_back(self) -> None:
+        """Find out whether Harvester has been readable for long enough since this process leads."""
+        if self._led_since is None or self._readable_since is None:
+            return
         now = asyncio.get_running_loop().time()
-        return self._led_since is not None and now - self._led_since >= LATE_CREATION
+        self._has_seen_all |= now - max(self._led_since, self._readable_since) >= LATE_CREATION

@@ -114,6 +114,78 @@ async def test_a_load_balancer_that_comes_back_with_a_backup_of_harvester_is_swe
         assert harvester.items(LOAD_BALANCERS) == []
 
 
+def away(_call: Call) -> CCMError:
+    """Answer as a server that is there and does not work."""
+    return refused(503, "ServiceUnavailable", "the server is away")
+
+
+def adopt(harvester: Harvester, name: str) -> None:
+    """Write a cluster name on all load balancers, as the command does."""
+    for key in harvester.of(LOAD_BALANCERS):
+        harvester.change(LOAD_BALANCERS, key, {"metadata": {"labels": {LB_CLUSTER: name}}})
+
+
+@pytest.mark.parametrize("absence", [0.0, 2 * LATE_CREATION], ids=["there", "away at first"])
+def test_what_was_there_before_the_program_is_known_whenever_harvester_is_back(absence: float) -> None:
+    @jumping_time
+    async def run() -> None:
+        harvester = Harvester()
+        before = Program(guest_server(), harvester, "before")
+        addresses = await served(harvester, before, "web", "gone")
+        adopt(harvester, "after")
+        before.guest.remove(SERVICES, "shop/gone")
+        program = Program(before.guest, harvester, "after")
+        harvester.fault = away if absence else None
+        async with program.live():
+            await asyncio.sleep(absence)
+            harvester.fault = None
+            await asyncio.sleep(HOUR)
+            (kept,) = harvester.items(LOAD_BALANCERS)
+        assert kept["metadata"]["annotations"][LB_SERVICE_UID] == "uid-of-web"
+        assert program.address("web") == addresses["web"]
+        assert program.told() == []
+
+    run()
+
+
+@jumping_time
+async def test_what_an_earlier_leader_made_is_known_when_the_watch_tells_of_it_late() -> None:
+    harvester = Harvester()
+    program = Program(guest_server(), harvester, "demo")
+    await served(harvester, program, "web")
+    ((key, left),) = harvester.of(LOAD_BALANCERS).items()
+    program.guest.remove(SERVICES, "shop/web")
+    harvester.remove(LOAD_BALANCERS, key)
+    busy = refused(429, "TooManyRequests", "try again later")
+    harvester.fault = lambda call: busy if call.verb == "WATCH" else None
+    async with program.live():
+        await asyncio.sleep(10)
+        harvester.put(LOAD_BALANCERS, left)
+        await asyncio.sleep(2 * LATE_CREATION)
+        harvester.fault = None
+        await asyncio.sleep(HOUR)
+        assert harvester.items(LOAD_BALANCERS) == []
+
+
+@jumping_time
+async def test_what_a_copy_makes_while_harvester_is_away_from_here_is_left_alone() -> None:
+    harvester, elsewhere = Harvester(), Harvester()
+    program, copy = Program(guest_server(), harvester, "demo"), Program(guest_server(), elsewhere, "demo")
+    copy.put(service("api", uid="api-of-the-copy"))
+    async with copy.live():
+        await asyncio.sleep(10)
+    (made,) = elsewhere.items(LOAD_BALANCERS)
+    async with program.live():
+        await asyncio.sleep(3 * LATE_CREATION)
+        harvester.fault = away
+        harvester.break_watches()
+        await asyncio.sleep(60)
+        harvester.put(LOAD_BALANCERS, made)
+        harvester.fault = None
+        await asyncio.sleep(HOUR)
+        assert [one["metadata"]["uid"] for one in harvester.items(LOAD_BALANCERS)] == [made["metadata"]["uid"]]
+
+
 @jumping_time
 async def test_a_restored_snapshot_beside_the_original_touches_nothing_of_it() -> None:
     harvester = Harvester()
