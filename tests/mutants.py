@@ -748,6 +748,13 @@ MUTANTS: Final = (
         "test_copies.py",
     ),
     Mutant(
+        "adopting what appeared late has no effect",
+        "plan/service/ownership.py",
+        "if strange and made_under is None and uid is None:",
+        "if strange and made_under is None:",
+        "test_copies.py",
+    ),
+    Mutant(
         "what a watch tells of late is a copy's",
         "controllers/births.py",
         "now - max(self._led_since, self._readable_since) >= LATE_CREATION",

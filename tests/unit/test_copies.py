@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -163,6 +164,30 @@ async def test_what_an_earlier_leader_made_is_known_when_the_watch_tells_of_it_l
         harvester.put(LOAD_BALANCERS, left)
         await asyncio.sleep(2 * LATE_CREATION)
         harvester.fault = None
+        await asyncio.sleep(HOUR)
+        assert harvester.items(LOAD_BALANCERS) == []
+
+
+@jumping_time
+async def test_what_appears_late_is_claimed_and_goes_with_its_service_once_it_is_adopted() -> None:
+    """A load balancer from a backup, under a name of its own; adopting writes the UID of the Service."""
+    harvester = Harvester()
+    program = Program(guest_server(), harvester, "demo")
+    await served(harvester, program, "web")
+    ((key, made),) = harvester.of(LOAD_BALANCERS).items()
+    saved = deepcopy(made)
+    saved["metadata"] |= {"name": "saved-web", "uid": "of-the-backup"}
+    saved["metadata"]["annotations"][LB_SERVICE_UID] = "uid-of-web-before"
+    saved["status"]["allocatedAddress"]["ip"] = "10.0.0.99"
+    async with program.live():
+        await asyncio.sleep(3 * LATE_CREATION)
+        harvester.remove(LOAD_BALANCERS, key)
+        harvester.put(LOAD_BALANCERS, saved)
+        await asyncio.sleep(HOUR)
+        assert program.address("web") != "10.0.0.99"
+        adopted = {"metadata": {"annotations": {LB_SERVICE_UID: "uid-of-web"}}}
+        harvester.change(LOAD_BALANCERS, "vms/saved-web", adopted)
+        program.guest.delete(SERVICES, "shop/web")
         await asyncio.sleep(HOUR)
         assert harvester.items(LOAD_BALANCERS) == []
 

@@ -169,7 +169,8 @@ def owner_of(
     It has to carry our name: a copy of this cluster, or the one that it is a copy of, has the same mark and Services of
     the same UIDs. Then a mark decides. Without one (made by the Go provider) the name proves it, because its checksum
     covers the UID of the Service; after that only that the Service shows its address. ``strange``: whether somebody
-    else is known to have made it; then only the name is proof.
+    else is known to have made it; then only the Service's UID is proof, in the name or in an annotation, where adopting
+    writes it: machines of one image give their Services other ones.
     """
     meta, target = load_balancer.metadata, service.metadata
     mark, label = meta.annotation(LB_OWNER), meta.label(LB_CLUSTER)
@@ -186,7 +187,7 @@ def owner_of(
             return Ownership(Owner.UNKNOWN, _unproven(load_balancer, service, cluster))
         return Ownership(Owner.OTHER_NAME, f"{_other_name(label, cluster)}: {_remedies(load_balancer, service)}")
     proof = ""
-    if strange and made_under is None:
+    if strange and made_under is None and uid is None:
         return Ownership(Owner.UNKNOWN, STRANGE)
     if label is not None and mark and cluster.uid:
         proof = "its owner mark is this cluster's"
