@@ -201,7 +201,8 @@ def is_served(service: Service) -> bool:
 def keeps_unbooked(service: Service) -> bool:
     """Return whether the Service keeps an address that no load balancer of ours gave, by our own word."""
     condition = service.condition(LOAD_BALANCER_READY)
-    return condition is not None and condition.reason == Reason.ADDRESS_NOT_BOOKED
+    told = condition is not None and condition.reason == Reason.ADDRESS_NOT_BOOKED
+    return told and bool(service.addresses)
 
 
 def was_secondary(service: Service) -> bool:

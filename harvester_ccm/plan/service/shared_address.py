@@ -131,7 +131,7 @@ def _plan_without_address(situation: Situation, sharing: Sharing) -> ServicePlan
         outcome = Refused(WaitReason.NOT_SERVABLE)
     if (was_secondary(service) or service.addresses) and (sharing.outranked or not _is_held_for(situation)):
         # Nobody holds the address for it. Or both would be on one port, and where its traffic goes would be chance.
-        return ServicePlan(plan_leaving(service).steps, outcome)
+        return ServicePlan((*emit(_taken(situation)), *plan_leaving(service).steps), outcome)
     # While the primary's load balancer is being replaced nobody may announce the address.
     withdrawn = service.addresses and primary is not None and Announcement.of(primary).withdrawn
     change = ServiceChange(annotations=WITHDRAWN if withdrawn else hold(service), finalizer=True)
@@ -157,6 +157,19 @@ def _is_held_for(situation: Situation) -> bool:
     gets_it_back = allocated is None or _is_served_by_us(primary, situation.cluster)
     held = gets_it_back and primary.metadata.has_finalizer(SERVICE_FINALIZER)
     return held and primary.addresses[:1] in ((), service.addresses[:1])
+
+
+def _taken(situation: Situation) -> EventMessage | None:
+    """Return what to tell a Service that loses its address because somebody else holds it; None if nobody does."""
+    service, primary = situation.service, situation.primary
+    taken = [address for address in service.addresses if situation.booked_for_others(address)]
+    if primary is None or not taken:
+        return None
+    text = (
+        f"Address {taken[0]} was withdrawn, because Harvester has given it to another load balancer since that of "
+        f"{primary.metadata.key} is gone. The Service follows as soon as {primary.metadata.key} has an address again"
+    )
+    return EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text)
 
 
 def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeService, ...]:
