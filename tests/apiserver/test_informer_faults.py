@@ -13,7 +13,7 @@ from devenv.apiserver import ControlPlane
 from devenv.faults import Answer
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
-from harvester_ccm.errors import Forbidden, Gone, Throttled, Unauthorized, Unreachable
+from harvester_ccm.errors import ConnectionRefused, Forbidden, Gone, Throttled, Unauthorized, Unreachable
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_kubeconfig
 from harvester_ccm.kube.informer import REFUSALS, Informer, InformerTiming, Selection
@@ -171,7 +171,7 @@ async def test_watch_that_is_granted_again_ends_polling(
 @with_timing(QUICK)
 @pytest.mark.parametrize(
     ("answer", "problem"),
-    [(Answer(401, "Unauthorized"), Unauthorized), (Answer(403, "Forbidden"), Forbidden), (None, Unreachable)],
+    [(Answer(401, "Unauthorized"), Unauthorized), (Answer(403, "Forbidden"), Forbidden), (None, ConnectionRefused)],
     ids=["401", "403", "down"],
 )
 async def test_server_that_cannot_be_used_at_the_start_is_a_problem_until_it_can(

@@ -117,12 +117,12 @@ def balancers(harvester: ControlPlane) -> list[Json]:
 
 
 def act_as_harvester(harvester: ControlPlane) -> None:
-    """Do what Harvester's controller does: finalizer and address for a new object, the end of a deleted one."""
+    """Do what Harvester's controller does: an address for a new object, which has its finalizer, and the end of one."""
     for item in balancers(harvester):
         metadata = item["metadata"]
         if metadata.get("deletionTimestamp"):
             change: Json = {"metadata": {"finalizers": []}}
-        elif LB_CONTROLLER_FINALIZER not in metadata.get("finalizers", []):
+        elif not item.get("status", {}).get("address"):
             allocated = {"ipPool": "pool", "ip": ADDRESS, "mask": "255.255.255.0", "gateway": "192.0.2.1"}
             ready = [{"type": "Ready", "status": "True"}]
             status = {"address": ADDRESS, "allocatedAddress": allocated, "conditions": ready}
