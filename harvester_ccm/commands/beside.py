@@ -24,8 +24,12 @@ _PACKAGE: Final = "harvester_ccm"
 _OF_ITS_OWN: Final = frozenset(flag.name for flag in FLAGS if flag.group in (Group.LOGGING, Group.GENERAL))
 """Flags that say how a process speaks, not what it does."""
 _OF_THE_PROGRAM: Final = frozenset(flag.name for flag in FLAGS) - _OF_ITS_OWN
-_CONTEXT_OF: Final = {"cloud-config": "cloud-config-context", "kubeconfig": "context"}
-"""Which flag names a context of the file of another."""
+_MEANT_WITH: Final[Mapping[str, frozenset[str]]] = {
+    "cloud-config": frozenset({"cloud-config-context"}),
+    "kubeconfig": frozenset({"context", "master"}),
+    "cluster-name": frozenset({"former-cluster-name"}),
+}
+"""Which flags mean nothing, or the wrong thing, beside another value of a flag."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +61,20 @@ def with_defaults(flags: FlagValues, program: RunningProgram | None, usual: Path
     ``usual`` is the --cloud-config where neither says one, if there is such a file.
     """
     given = program.flags if program is not None else None
-    other_files = {context for name, context in _CONTEXT_OF.items() if name in flags.explicit}
-    taken = (given.explicit - flags.explicit - _OF_ITS_OWN - other_files) if given is not None else frozenset()
+    others = {meant for name, with_it in _MEANT_WITH.items() if name in flags.explicit for meant in with_it}
+    taken = (given.explicit - flags.explicit - _OF_ITS_OWN - others) if given is not None else frozenset()
     values = {**flags.values, **{name: given.values[name] for name in taken if given is not None}}
-    if not values["cloud-config"] and usual.exists():
+    if not values["cloud-config"] and _is_there(usual):
         values["cloud-config"] = str(usual)
     return replace(flags, values=values)
+
+
+def _is_there(file: Path) -> bool:
+    """Return whether there is a file that may be looked at: not every user may enter its directory."""
+    try:
+        return file.exists()
+    except OSError:
+        return False
 
 
 def goes_by(flags: FlagValues) -> bool:

@@ -138,6 +138,29 @@ def test_the_context_of_another_file_is_not_taken(proc: Proc, tmp_path: Path) ->
     assert contexts("--kubeconfig=/mine", "--cloud-config-context=vms") == ("vms", "")
 
 
+def test_what_belongs_to_another_cluster_is_not_taken(proc: Proc, tmp_path: Path) -> None:
+    proc.process("1", *PROGRAM, "--cluster-name=demo", "--former-cluster-name=old", "--master=https://guest:6443")
+    program = find_program({}, proc.root)
+
+    def taken(*words: str) -> tuple[str, tuple[str, ...], str]:
+        flags = with_defaults(parse_command_line(words, ARGUMENTS), program, tmp_path / "cloud-config")
+        return flags.text("cluster-name"), flags.words("former-cluster-name"), flags.text("master")
+
+    assert taken() == ("demo", ("old",), "https://guest:6443")
+    assert taken("--cluster-name=other") == ("other", (), "https://guest:6443")
+    assert taken("--kubeconfig=/mine") == ("demo", ("old",), "")
+    assert taken("--kubeconfig=/mine", "--master=https://mine:6443")[2] == "https://mine:6443"
+
+
+def test_a_directory_that_may_not_be_entered_has_no_usual_cloud_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exists(_file: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", exists)
+    flags = parse_command_line(("service",), ARGUMENTS)
+    assert with_defaults(flags, None, Path("/etc/kubernetes/cloud-config")).text("cloud-config") == ""
+
+
 def test_the_usual_cloud_config_is_taken_where_nothing_names_one(tmp_path: Path) -> None:
     usual, flags = tmp_path / "cloud-config", parse_command_line(("service",), ARGUMENTS)
     assert with_defaults(flags, None, usual).text("cloud-config") == ""
