@@ -31,6 +31,9 @@ _MEANT_WITH: Final[Mapping[str, frozenset[str]]] = {
 }
 """Which flags mean nothing, or the wrong thing, beside another value of a flag."""
 
+WAYS: Final = frozenset({"cloud-config", "cloud-config-context", "kubeconfig", "context", "master"})
+"""Flags that say how clusters are reached, which is another matter on another machine."""
+
 
 @dataclass(frozen=True)
 class RunningProgram:

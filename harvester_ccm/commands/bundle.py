@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from harvester_ccm.commands.beside import WAYS
 from harvester_ccm.commands.call import FILENAME, refuse
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Document
@@ -126,10 +127,11 @@ def packed(files: Mapping[str, str]) -> bytes:
 
 
 def with_flags_of(bundle: Bundle, flags: FlagValues) -> FlagValues:
-    """Return the flags with those of the bundle where the command line says nothing."""
+    """Return the flags with those of the bundle where the command line says nothing, but for how clusters are reached."""
     facts = bundle.facts
     recorded = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.flags.items()}
-    taken = {name: value for name, value in recorded.items() if name in DEFAULTS and name not in flags.explicit}
+    asked = DEFAULTS.keys() - WAYS - flags.explicit
+    taken = {name: value for name, value in recorded.items() if name in asked}
     values = cast("Mapping[str, FlagValue]", {**flags.values, **taken})
     return replace(flags, values=values)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harvester_ccm.cli import main
 from tests.unit.commands import clusters, objects
 from tests.unit.commands.conftest import Json, Runner
 from tests.worlds.loopback_api import LoopbackApi, two_clusters
@@ -92,6 +93,24 @@ def test_explain_says_of_a_bundle_what_it_said_of_the_clusters(
         live.pop(volatile, None)
         replayed.pop(volatile, None)
     assert without_assumptions(replayed) == without_assumptions(live)
+
+
+def test_a_bundle_is_replayed_where_its_clusters_cannot_be_reached(
+    run: Runner, flags: list[str], tmp_path: Path
+) -> None:
+    bundle = str(tmp_path / "case.tgz")
+    # As with KUBECONFIG, which no flag says and another machine has not.
+    *rest, kubeconfig = flags
+    collected = main(
+        ["harvester-ccm", "collect", bundle, *rest, "--context=x", "--cloud-config-context=x"],
+        {"KUBECONFIG": kubeconfig.removeprefix("--kubeconfig=")},
+    )
+    assert collected == 1
+    assert json.loads(files_of(Path(bundle))["facts.json"])["flags"]["context"] == "x"
+    result = run("explain", "svc/web", "-n", "shop", "-f", bundle, "-o", "text")
+    assert "error" not in result.err
+    assert result.code == 1
+    assert "demo-shop-web-" in result.out
 
 
 def without_assumptions(document: Json) -> Json:
