@@ -104,16 +104,18 @@ async def _nodes_live(nodes: Sequence[Node], inventory: Inventory, clusters: Clu
 def _from_files(call: Call, files: tuple[str, ...]) -> _Found:
     contents = read_files(files, namespace=harvester_namespace(call))
     inventory = with_stand_ins(contents.inventory)
-    services, nodes = _wrong(call, inventory, contents.namespace, contents.taken or datetime.now(UTC))
+    services, nodes = _wrong(call, inventory, contents.namespace, contents.taken)
     store = ListedNodes(inventory, ClusterIdentity.of(call.settings, contents.namespace))
     reports = [report_node(one, store, call.settings, live_get=None) for one in nodes]
     return _found(call, inventory, services, reports)
 
 
-def _wrong(call: Call, inventory: Inventory, namespace: str, now: datetime) -> tuple[list[ServiceReport], list[Node]]:
+def _wrong(
+    call: Call, inventory: Inventory, namespace: str, now: datetime | None
+) -> tuple[list[ServiceReport], list[Node]]:
     """Return the explanations of the Services that are not fine, and the Nodes that are not."""
     view = view_of(call, inventory, namespace, now=now)
-    lines = [one for one in look(known_from(call, inventory, namespace, now)) if _is_wrong(one)]
+    lines = [one for one in look(known_from(call, inventory, namespace, now=now)) if _is_wrong(one)]
     asked = call.flags.text(NAMESPACE.name)
     named = [one for one in lines if isinstance(one, ServiceStatus) and asked in ("", one.namespace)]
     services = [inventory.service(one.key) for one in named]

@@ -54,7 +54,8 @@ class FileContents:
     namespace: str
     """Namespace in Harvester: the one asked for, else that of the objects."""
     taken: datetime | None = None
-    """The time when the objects were read, where the files say it."""
+    """The time when the objects were read, by which they are judged; None where the files do not say it, and then they
+    are taken to have just come into their state."""
 
 
 @dataclass(frozen=True)

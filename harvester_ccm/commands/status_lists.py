@@ -38,16 +38,16 @@ STALE_LEASE: Final = 90.0
 
 def status_from_files(call: Call, files: tuple[str, ...]) -> Status:
     """Return what the objects in files come to."""
-    contents, now = read_files(files, namespace=""), datetime.now(UTC)
+    contents = read_files(files, namespace="")
     inventory = with_stand_ins(contents.inventory)
     frame = Status(
-        observed=time_text(now),
+        observed=time_text(contents.taken or datetime.now(UTC)),
         cluster=call.settings.harvester.cluster_name,
         namespace=contents.namespace,
         problems=tuple(map(inert, inventory.lacking())),
         assumptions=_assumptions(call, inventory),
     )
-    return report(frame, look(known_from(call, inventory, contents.namespace, now)))
+    return report(frame, look(known_from(call, inventory, contents.namespace, now=contents.taken)))
 
 
 async def status_from_lists(call: Call, clusters: Clusters) -> Status:
@@ -70,7 +70,7 @@ async def status_from_lists(call: Call, clusters: Clusters) -> Status:
         problems=(*_lease_problems(lease.answer, now), *problems_of_servers(error, servers, now)),
         assumptions=_assumptions(call, inventory),
     )
-    return report(frame, look(known_from(call, inventory, namespace, now)), _pools(pools))
+    return report(frame, look(known_from(call, inventory, namespace, now=now)), _pools(pools))
 
 
 def _pools(asked: Asked[Page[IPPool]]) -> Iterator[Pool]:
@@ -80,8 +80,8 @@ def _pools(asked: Asked[Page[IPPool]]) -> Iterator[Pool]:
         yield Pool(name=inert(one.metadata.name), addresses=0, available=status.available, total=status.total)
 
 
-def known_from(call: Call, inventory: Inventory, namespace: str, now: datetime) -> Known:
-    """Return what a status is made of, out of lists; ``namespace`` is that of Harvester."""
+def known_from(call: Call, inventory: Inventory, namespace: str, *, now: datetime | None) -> Known:
+    """Return what a status is made of, out of lists; ``namespace`` is that of Harvester, ``now`` as in a view."""
     view = view_of(call, inventory, namespace, now=now)
     store = inventory.service_store(view.cluster)
     nodes = ListedNodes(inventory, ClusterIdentity.of(call.settings, namespace))

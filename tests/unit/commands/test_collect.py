@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from harvester_ccm.cli import main
+from harvester_ccm.commands.bundle import packed
+from harvester_ccm.names import LB_OWNER, SERVICE_FINALIZER
 from tests.unit.commands import clusters, objects
-from tests.unit.commands.conftest import Json, Runner
+from tests.unit.commands.conftest import Json, Runner, listed
 from tests.worlds.loopback_api import LoopbackApi, two_clusters
 
 SECRET = "5up3r-s3cr3t-v4lu3"
@@ -111,6 +113,24 @@ def test_a_bundle_is_replayed_where_its_clusters_cannot_be_reached(
     assert "error" not in result.err
     assert result.code == 1
     assert "demo-shop-web-" in result.out
+
+
+def test_a_bundle_is_judged_by_the_time_of_its_collection(run: Runner, tmp_path: Path) -> None:
+    taken = "2026-11-21T08:00:05+00:00"
+    facts = {"version": "1", "taken": taken, "flags": {"cluster-name": "demo"}, "namespace": objects.VMS}
+    # New for five seconds: nobody is told yet that Harvester does not look at its load balancer.
+    silent = objects.balancer(annotations={LB_OWNER: objects.CLUSTER_UID})
+    silent["metadata"]["creationTimestamp"] = objects.CREATED
+    service = objects.service(finalizers=[SERVICE_FINALIZER])
+    bundle = tmp_path / "case.tgz"
+    files = {"objects.json": json.dumps(listed([objects.home(), service, silent])), "facts.json": json.dumps(facts)}
+    bundle.write_bytes(packed(files))
+    status = run("status", "-f", str(bundle), "-o", "json").document
+    explained = run("explain", "-f", str(bundle), "-o", "json").document["services"]
+    named = run("explain", "svc/web", "-f", str(bundle), "-n", "shop").document
+    assert status["observed"] == "2026-11-21T08:00:05Z"
+    assert status["services"][0]["warnings"] == []
+    assert [one["waited"] for one in (*explained, named)] == [5.0, 5.0]
 
 
 def without_assumptions(document: Json) -> Json:
