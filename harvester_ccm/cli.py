@@ -86,7 +86,7 @@ def main(
 def _as_flags(words: list[str]) -> list[str]:
     """Return the words with ``help`` and ``version`` as the flags that they mean."""
     match words:
-        case ["help", command] if not command.startswith("-"):
+        case ["help", command, *_] if not command.startswith("-"):
             return [command, "--help"]
         case ["help" | "version" as word, *flags]:
             return [f"--{word}", *flags]

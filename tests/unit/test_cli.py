@@ -116,8 +116,9 @@ def test_words_for_help_and_version(
     assert app.seen == []
 
 
-def test_help_of_a_command(app: App, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("help", "cleanup") == 0
+@pytest.mark.parametrize("more", [(), ("node",)])
+def test_help_of_a_command(app: App, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]) -> None:
+    assert call("help", "cleanup", *more) == 0
     assert capsys.readouterr().out.startswith("Usage:\n  harvester-ccm cleanup ")
 
 
