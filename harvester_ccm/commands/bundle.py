@@ -127,7 +127,7 @@ def packed(files: Mapping[str, str]) -> bytes:
 
 
 def with_flags_of(bundle: Bundle, flags: FlagValues) -> FlagValues:
-    """Return the flags with those of the bundle where the command line says nothing; none says how to reach a cluster."""
+    """Return the flags with those of the bundle where the command line is silent; none says how to reach a cluster."""
     facts = bundle.facts
     recorded = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.flags.items()}
     asked = DEFAULTS.keys() - WAYS - flags.explicit

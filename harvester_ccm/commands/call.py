@@ -182,6 +182,12 @@ def expect_arguments(call: Call, names: Sequence[str], *, skip: int = 0) -> tupl
     return given
 
 
+def expect_files_for_namespace(call: Call) -> None:
+    """Raise ConfigurationError where the namespace in Harvester is named and a cloud-config says it already."""
+    if HARVESTER_NAMESPACE.name in call.flags.explicit and not call.flags.words(FILENAME.name):
+        raise refuse("--harvester-namespace goes with -f; else it is that of the cloud-config's context")
+
+
 def harvester_namespace(call: Call, *, once_meant: bool = False) -> str:
     """Return the namespace in Harvester that was asked for, empty when none was.
 

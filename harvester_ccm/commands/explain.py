@@ -16,7 +16,7 @@ from harvester_ccm.commands.call import (
     Call,
     Manual,
     expect_arguments,
-    refuse,
+    expect_files_for_namespace,
 )
 from harvester_ccm.commands.explain_all import explain_all
 from harvester_ccm.commands.explain_mapping import explain_mapping
@@ -32,10 +32,9 @@ LB_NAME: Final = "lb-name"
 
 
 def _explain(call: Call) -> int:
+    expect_files_for_namespace(call)
     if not call.arguments:
         return explain_all(call)
-    if HARVESTER_NAMESPACE.name in call.flags.explicit and not call.flags.words(FILENAME.name):
-        raise refuse("--harvester-namespace goes with -f; else it is that of the cloud-config's context")
     other = _OTHERS.get(call.arguments[0])
     if other is not None:
         return other(call)

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import FILENAME, Call, expect_arguments, harvester_namespace
+from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, expect_arguments, harvester_namespace, refuse
 from harvester_ccm.commands.clusters import open_clusters, read_inventory
 from harvester_ccm.commands.explain_node import with_stand_ins
 from harvester_ccm.commands.files import read_files
@@ -67,6 +67,8 @@ def explain_mapping(call: Call) -> int:
     """Explain the mapping and return the exit code."""
     expect_arguments(call, [], skip=1)
     files = call.flags.words(FILENAME.name)
+    if NAMESPACE.name in call.flags.explicit and not files:
+        raise refuse("--namespace is that of a Service, and the mapping is in none")
     report = _from_files(call, files) if files else asyncio.run(_from_clusters(call))
     if not call.output.scripted:
         # The first line of the text is the mapping for those who want nothing else.

@@ -14,7 +14,15 @@ from typing import cast
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.admission import Admission, ask_admission
 from harvester_ccm.commands.backends import BackendReport, backends_of
-from harvester_ccm.commands.call import FILENAME, WAITED, Call, harvester_namespace, refuse
+from harvester_ccm.commands.call import (
+    FILENAME,
+    HARVESTER_NAMESPACE,
+    NAMESPACE,
+    WAITED,
+    Call,
+    harvester_namespace,
+    refuse,
+)
 from harvester_ccm.commands.clusters import ask, open_clusters, read_inventory
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
@@ -127,6 +135,12 @@ def _chosen(target: Target, inventory: Inventory) -> tuple[Service, str]:
             wanted = target.key_in("") if target.namespace else target.name
             raise refuse(f"Service {wanted} is not in the files; there are: {present}")
         services = named
+    if not services and inventory.services:
+        present = ", ".join(one.metadata.key for one in inventory.services)
+        raise refuse(
+            f"there is no Service of namespace {target.namespace} in the files; there are: {present}. The namespace in "
+            f"Harvester, which --{NAMESPACE.name} once was, is --{HARVESTER_NAMESPACE.name}"
+        )
     if not services:
         raise refuse("there is no Service in the files")
     primaries = {primary_reference(one) for one in services}

@@ -105,7 +105,7 @@ def read_files(names: Sequence[str], *, namespace: str) -> FileContents:
     chosen = namespace or _harvester_namespace(known)
     if not chosen:
         chosen = DEFAULT_NAMESPACE
-        assumptions.append(f"namespace in Harvester: {DEFAULT_NAMESPACE}; --namespace names another")
+        assumptions.append(f"namespace in Harvester: {DEFAULT_NAMESPACE}; --harvester-namespace names another")
     collected: dict[str, list[Object]] = {}
     for one in known:
         field, resource = _KINDS[one.kind]
@@ -207,7 +207,7 @@ def _harvester_namespace(known: Iterable[_Found]) -> str:
     if len(namespaces) > 1:
         raise refuse(
             f"the files have objects of several namespaces in Harvester ({', '.join(namespaces)}); choose one with "
-            "--namespace"
+            "--harvester-namespace"
         )
     return namespaces[0] if namespaces else ""
 

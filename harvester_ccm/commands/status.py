@@ -16,7 +16,15 @@ from harvester_ccm.access import guest_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.beside import goes_by
 from harvester_ccm.commands.bundle import recorded_flags
-from harvester_ccm.commands.call import FILENAME, Call, Manual, expect_arguments, refuse
+from harvester_ccm.commands.call import (
+    FILENAME,
+    HARVESTER_NAMESPACE,
+    Call,
+    Manual,
+    expect_arguments,
+    expect_files_for_namespace,
+    refuse,
+)
 from harvester_ccm.commands.clusters import Asked, open_clusters
 from harvester_ccm.commands.reach import status_of, why_not
 from harvester_ccm.commands.status_lists import status_from_files, status_from_lists
@@ -63,6 +71,7 @@ FORMS: Final = ("text", "wide", "json", "yaml")
 
 def _status(call: Call) -> int:
     expect_arguments(call, ())
+    expect_files_for_namespace(call)
     files = call.flags.words(FILENAME.name)
     if call.flags.read(WATCH.name, bool):
         return asyncio.run(_watch(call))
@@ -144,7 +153,7 @@ MANUAL: Final = Manual(
         ("The whole at one look, again and again.", "status --watch"),
         ("Services of one namespace, with all columns.", "status -n shop -o wide"),
     ),
-    own=(OUTPUT, NAMESPACE, ALL_NAMESPACES, WATCH, FILENAME),
+    own=(OUTPUT, NAMESPACE, ALL_NAMESPACES, WATCH, FILENAME, HARVESTER_NAMESPACE),
     action=_status,
     forms=FORMS,
     replayed=recorded_flags,

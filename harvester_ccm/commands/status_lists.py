@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from harvester_ccm.commands.call import Call
+from harvester_ccm.commands.call import Call, harvester_namespace
 from harvester_ccm.commands.clusters import Asked, Clusters, ask, read_inventory
 from harvester_ccm.commands.explain_node import with_stand_ins
 from harvester_ccm.commands.explain_service import view_of
@@ -38,7 +38,7 @@ STALE_LEASE: Final = 90.0
 
 def status_from_files(call: Call, files: tuple[str, ...]) -> Status:
     """Return what the objects in files come to."""
-    contents = read_files(files, namespace="")
+    contents = read_files(files, namespace=harvester_namespace(call))
     inventory = with_stand_ins(contents.inventory)
     frame = Status(
         observed=time_text(contents.taken or datetime.now(UTC)),

@@ -10,7 +10,7 @@ import pytest
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.errors import ConfigurationError
 from tests.unit.commands import objects
-from tests.unit.commands.conftest import listed
+from tests.unit.commands.conftest import Runner, Writer, listed
 
 PAIR = (objects.service(), objects.balancer(name="lb"))
 YAML = """\
@@ -73,7 +73,7 @@ def test_what_is_missing_is_supposed(tmp_path: Path) -> None:
     contents = read_files([str(path)], namespace="")
     assert contents.inventory.services[0].metadata.key == "default/web"
     assert contents.inventory.assumptions == (
-        "namespace in Harvester: default; --namespace names another",
+        "namespace in Harvester: default; --harvester-namespace names another",
         "Service web has no namespace: default is taken",
         "Service web has no UID: the name of its load balancer cannot be told for certain",
     )
@@ -96,7 +96,9 @@ def test_one_namespace_of_harvester_counts(tmp_path: Path) -> None:
     other["metadata"]["namespace"] = "elsewhere"
     text = json.dumps(listed([objects.balancer(name="lb"), other]))
     assert read(tmp_path, text, namespace="vms")[1:] == (["vms/lb"], "vms")
-    with pytest.raises(ConfigurationError, match=r"several namespaces in Harvester \(elsewhere, vms\)"):
+    with pytest.raises(
+        ConfigurationError, match=r"several namespaces in Harvester \(elsewhere, vms\); .* --harvester-namespace"
+    ):
         read(tmp_path, text)
 
 
@@ -127,3 +129,40 @@ def test_binary_files_and_directories(tmp_path: Path) -> None:
         read_files([str(path)], namespace="")
     with pytest.raises(ConfigurationError, match="is a directory"):
         read_files([str(tmp_path)], namespace="")
+
+
+def test_the_remedy_for_several_namespaces_works(run: Runner, case: Writer) -> None:
+    other = objects.balancer(name="other")
+    other["metadata"]["namespace"] = "elsewhere"
+    file = case(objects.service(), objects.balancer(), other)
+    for command in (("status",), ("explain",), ("explain", "svc/web"), ("explain", "nad-mapping")):
+        refused = run(*command, "-f", file, "--cluster-name=demo")
+        assert refused.code == 2
+        assert "choose one with --harvester-namespace" in refused.err
+        chosen = run(*command, "-f", file, "--cluster-name=demo", "--harvester-namespace=vms", "-o", "json")
+        assert (chosen.code in (0, 1), chosen.err) == (True, "")
+    assert (
+        run("status", "-f", file, "--harvester-namespace=elsewhere", "-o", "json").document["namespace"] == "elsewhere"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("explain", "nad-mapping", "-n", "vms"), "--namespace is that of a Service, and the mapping is in none"),
+        (("explain", "--harvester-namespace=vms"), "--harvester-namespace goes with -f"),
+        (("explain", "nad-mapping", "--harvester-namespace=vms"), "--harvester-namespace goes with -f"),
+        (("status", "--harvester-namespace=vms"), "--harvester-namespace goes with -f"),
+    ],
+)
+def test_namespaces_that_mean_nothing_are_refused(run: Runner, words: tuple[str, ...], problem: str) -> None:
+    result = run(*words, "--cloud-config=/missing")
+    assert (result.code, result.out) == (2, "")
+    assert problem in result.err
+
+
+def test_the_older_namespace_of_a_service_in_files(run: Runner, case: Writer) -> None:
+    result = run("explain", "service", "-f", case(objects.service()), "-n", "vms", "--cluster-name=demo")
+    assert (result.code, result.out) == (2, "")
+    assert "there is no Service of namespace vms in the files; there are: shop/web. " in result.err
+    assert "is --harvester-namespace" in result.err
