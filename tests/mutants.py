@@ -607,6 +607,20 @@ MUTANTS: Final = (
         "kube/test_fence.py",
     ),
     Mutant(
+        "a new token of the service account closes all connections",
+        "kube/reload.py",
+        "if found == self._contents:",
+        "if False:",
+        "kube/test_reload.py",
+    ),
+    Mutant(
+        "a file that a kubeconfig names anew is looked at after it was read",
+        "kube/reload.py",
+        "        await self._client.use(credentials)\n",
+        "        await self._client.use(credentials)\n        self._seen = fingerprint(*credentials.files)\n",
+        "kube/test_reload.py",
+    ),
+    Mutant(
         "time that a server's answer shows to be lost is not noticed",
         "kube/client.py",
         "if gained > GAIN_SECONDS:",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import ssl
 import stat
@@ -55,6 +56,24 @@ def _state(path: Path) -> Fingerprint:
     except OSError:
         return (0, 0, 0, 0)
     return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def contents(*paths: Path) -> tuple[str, ...]:
+    """Return what changes when there are other bytes in one of the files.
+
+    What is no file that can be read is told by its fingerprint.
+    """
+    return tuple(_content(path) for path in paths)
+
+
+def _content(path: Path) -> str:
+    try:
+        # A pipe or a terminal would be waited for.
+        if path.is_file():
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        pass
+    return repr(_state(path))
 
 
 def readable_by_all(path: Path) -> bool:

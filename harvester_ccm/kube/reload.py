@@ -1,8 +1,9 @@
 """Credentials that change while we run: their files are looked at again and again, and what is new is taken over.
 
 So are the certificate and key files that a kubeconfig names: rotating them leaves the kubeconfig itself as it is.
-Works for files that are rewritten in place and for mounted Secrets, where a symbolic link is swapped. A file that
-cannot be used is told once, and the credentials in use stay. Watches end and come back with the new credentials;
+Works for files that are rewritten in place and for mounted volumes, where a symbolic link is swapped. That of a service
+account is published anew for every token, each hour; where the bytes are those in use, nothing is taken over. A file
+that cannot be used is told once, and the credentials in use stay. Watches end and come back with the new credentials;
 requests that were under way fail as transient and are tried again.
 """
 
@@ -16,7 +17,7 @@ import structlog
 
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credential_files import Fingerprint, fingerprint
+from harvester_ccm.kube.credential_files import contents, fingerprint
 from harvester_ccm.kube.credentials import Credentials
 
 PERIOD: Final = 2.0
@@ -53,7 +54,8 @@ class CredentialReloader:
         self._load = load
         self._fixed_namespace = fixed_namespace
         self._period = period
-        self._seen = self._fingerprint()
+        files = client.credentials.files
+        self._seen, self._contents = fingerprint(*files), contents(*files)
         self.problem: CredentialError | None = None
         """Why the files as they are now cannot be used; None while they can."""
         self.on_reload: Callable[[], None] = lambda: None
@@ -66,12 +68,25 @@ class CredentialReloader:
             await self.look()
 
     async def look(self) -> None:
-        """Take over what is in the files if it changed since the last look."""
-        current = self._fingerprint()
-        if current == self._seen:
+        """Take over what is in the files if it is other than what is in use."""
+        files = self._client.credentials.files
+        seen = fingerprint(*files)
+        if seen == self._seen:
+            # One that could not be read may be back as it was.
+            self.problem = None
+            return
+        found = await asyncio.to_thread(contents, *files)
+        if found == self._contents:
+            self._seen = seen
+            self.problem = None
             return
         try:
             credentials = await asyncio.to_thread(self._load)
+            if credentials.files != files:
+                # Looked at before they are read: a change in between is seen next time.
+                seen = fingerprint(*credentials.files)
+                found = await asyncio.to_thread(contents, *credentials.files)
+                credentials = await asyncio.to_thread(self._load)
             if self._fixed_namespace:
                 self._refuse_other_namespace(credentials)
         except Exception as failure:
@@ -83,12 +98,9 @@ class CredentialReloader:
             # Looked at again: a file may be half written, or come back.
             return
         # What changed while it was read is read again.
-        self._seen = current
+        self._seen, self._contents = seen, found
         self.problem = None
-        before = self._client.credentials.files
         await self._client.use(credentials)
-        if credentials.files != before:
-            self._seen = self._fingerprint()
         self.on_reload()
         log.info("credentials reloaded", cluster=self._client.cluster, server=credentials.server)
         warn_of_weaknesses(self._client)
@@ -100,6 +112,3 @@ class CredentialReloader:
                 f"{credentials.origin}: the namespace changed from {self._client.namespace} to {namespace}; load "
                 "balancers and VMs are looked for in one namespace only, so restart the program to move"
             )
-
-    def _fingerprint(self) -> tuple[Fingerprint, ...]:
-        return fingerprint(*self._client.credentials.files)

@@ -13,7 +13,7 @@ import yaml
 
 from devenv.pki import Authority
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import Credentials, load_kubeconfig
+from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
 from harvester_ccm.kube.reload import CredentialReloader
 
 Document = dict[str, Any]
@@ -92,6 +92,13 @@ def move(files: Files) -> None:
     files.save()
 
 
+def rewrite(files: Files) -> None:
+    for path in (files.kubeconfig, files.kubeconfig.parent / "ca.crt"):
+        replaced = path.with_name("replaced")
+        replaced.write_bytes(path.read_bytes())
+        replaced.rename(path)
+
+
 def use_token(files: Files) -> None:
     files.user.clear()
     files.user["token"] = "new"
@@ -102,6 +109,7 @@ def use_token(files: Files) -> None:
     ("change", "fixed", "reloads", "problem"),
     [
         pytest.param(lambda files: None, True, 0, "", id="nothing"),
+        pytest.param(rewrite, True, 0, "", id="files, not what is in them"),
         pytest.param(lambda files: files.trust(1), True, 1, "", id="certificate authority"),
         pytest.param(lambda files: files.issue(1), True, 1, "", id="client certificate and key"),
         pytest.param(issue_all, True, 1, "", id="all of them"),
@@ -136,3 +144,84 @@ async def test_files_that_a_new_kubeconfig_names_are_followed(files: Files) -> N
         await reloader.look()
         await reloader.look()
     assert client.reloads == 2
+
+
+@pytest.mark.parametrize("touched", [False, True])
+async def test_file_that_is_unreadable_for_a_moment_is_not_reloaded(files: Files, touched: bool) -> None:
+    away = files.kubeconfig.with_name("away")
+    async with CountingClient(load_kubeconfig(files.kubeconfig), cluster="guest") as client:
+        reloader = CredentialReloader(client, partial(load_kubeconfig, files.kubeconfig))
+        files.kubeconfig.rename(away)
+        await reloader.look()
+        assert "no such file" in str(reloader.problem)
+        away.rename(files.kubeconfig)
+        if touched:
+            files.kubeconfig.touch()
+        await reloader.look()
+    assert reloader.problem is None
+    assert client.reloads == 0
+
+
+async def test_file_that_is_named_now_and_changes_before_it_is_used_is_read_again(files: Files) -> None:
+    user = dict(files.user)
+    use_token(files)
+
+    class SlowClient(CountingClient):
+        async def use(self, credentials: Credentials) -> None:
+            await super().use(credentials)
+            if self.reloads == 1:
+                files.issue(1)
+
+    async with SlowClient(load_kubeconfig(files.kubeconfig), cluster="guest") as client:
+        reloader = CredentialReloader(client, partial(load_kubeconfig, files.kubeconfig))
+        files.user.clear()
+        files.user.update(user)
+        files.save()
+        for _ in range(3):
+            await reloader.look()
+    assert client.reloads == 2
+
+
+class ServiceAccount:
+    """The volume of a service account as the kubelet publishes it: all files anew for each token."""
+
+    def __init__(self, directory: Path, authority: Path) -> None:
+        self.directory = directory
+        self._count = 0
+        self._files = {"ca.crt": authority.read_text(), "namespace": "kube-system"}
+        directory.mkdir()
+        self.publish()
+        for name in ("ca.crt", "namespace", "token"):
+            (directory / name).symlink_to(f"..data/{name}")
+
+    def publish(self, authority: Path | None = None) -> None:
+        """Write another token, and another authority where one is given."""
+        self._count += 1
+        if authority is not None:
+            self._files["ca.crt"] = authority.read_text()
+        target = self.directory / f"..{self._count}"
+        target.mkdir()
+        for name, text in {**self._files, "token": f"token-{self._count}"}.items():
+            (target / name).write_text(text)
+        link = self.directory / "..data_tmp"
+        link.symlink_to(target.name)
+        link.rename(self.directory / "..data")
+
+
+async def test_new_token_of_a_pod_ends_no_connection(tmp_path: Path) -> None:
+    first, second = (Authority(name, tmp_path / name).ca_file for name in ("first", "second"))
+    account = ServiceAccount(tmp_path / "account", first)
+    pod = {"KUBERNETES_SERVICE_HOST": "192.0.2.1", "KUBERNETES_SERVICE_PORT": "443"}
+    load = partial(load_in_cluster, pod, account.directory)
+    async with CountingClient(load(), cluster="guest") as client:
+        reloader = CredentialReloader(client, load)
+        for _ in range(3):
+            account.publish()
+            await reloader.look()
+            await reloader.look()
+        assert client.reloads == 0
+        account.publish(second)
+        await reloader.look()
+        account.publish()
+        await reloader.look()
+    assert client.reloads == 1
