@@ -621,6 +621,20 @@ MUTANTS: Final = (
         "kube/test_reload.py",
     ),
     Mutant(
+        "servers whose clocks differ look like time that was lost",
+        "kube/server_clock.py",
+        "if before is not None and self._least:",
+        "if False:",
+        "kube/test_server_clock.py",
+    ),
+    Mutant(
+        "a server's clock that was put back hides lost time for ever",
+        "kube/server_clock.py",
+        "while self._least and self._least[0][0] <",
+        "while False and self._least[0][0] <",
+        "kube/test_server_clock.py",
+    ),
+    Mutant(
         "time that a server's answer shows to be lost is not noticed",
         "kube/client.py",
         "if gained > GAIN_SECONDS:",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import secrets
 import ssl
 import weakref
@@ -46,7 +47,7 @@ from harvester_ccm.kube.collection import (
 )
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.fence import WriteFence
-from harvester_ccm.kube.server_clock import GAIN_SECONDS, ServerClock
+from harvester_ccm.kube.server_clock import GAIN_SECONDS, MEMORY_SECONDS, ServerClock
 from harvester_ccm.kube.session import Session, connection_fault, describe_connection_error
 from harvester_ccm.model.meta import Resource
 
@@ -100,6 +101,7 @@ class ApiClient:
         self._certificate = 0
         self._closings = 0
         self._clock = ServerClock()
+        self._lost_time_told_at = -math.inf
         self._session: Session | None = None
         self._responses: weakref.WeakSet[aiohttp.ClientResponse] = weakref.WeakSet()
 
@@ -345,10 +347,15 @@ class ApiClient:
 
     def _compare_clocks(self, date: str, asked: float) -> None:
         """Have no write follow on what was known before this machine stood still."""
-        gained = self._clock.gained(date, asked, asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        gained = self._clock.gained(date, asked, now)
         if gained > GAIN_SECONDS:
             self._fence.doubt()
-            log.info("this machine stood still, or the server's clock was set", cluster=self.cluster, seconds=gained)
+            if now - self._lost_time_told_at >= MEMORY_SECONDS:
+                self._lost_time_told_at = now
+                log.info(
+                    "this machine stood still, or the server's clock was set", cluster=self.cluster, seconds=gained
+                )
 
     async def _authorize(self) -> tuple[Credentials, dict[str, str]]:
         """Return the credentials in use and the headers that show them."""
