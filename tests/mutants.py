@@ -338,8 +338,8 @@ MUTANTS: Final = (
     Mutant(
         "a load balancer goes while others use its address",
         "plan/service/cleanup.py",
-        "if _is_served(one, label) and held.intersection(one.addresses))",
-        "if False)",
+        "users if held & {*one.addresses, Announcement.of(one).address})",
+        "users if False)",
         "plan/service/test_cleanup.py plan/service/test_shared_address.py",
     ),
     # kube-vip in the guest.

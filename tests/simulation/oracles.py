@@ -133,7 +133,7 @@ class Oracles:
         if not shown(service) and annotation(service, IP_POOL) not in pools:
             return False
         of_this = annotation(balancer, "cloudprovider.harvesterhci.io/service-uid") == service["metadata"]["uid"]
-        return same_kind and not others and of_this and bool(given(balancer))
+        return same_kind and not others and of_this and given(balancer) in shown(service)
 
     # After every step.
 
@@ -150,7 +150,8 @@ class Oracles:
         seen: dict[str, str] = {}
         for balancer in self._world.balancers():
             address, name = given(balancer), balancer["metadata"]["name"]
-            if not address or address == "0.0.0.0":
+            # Harvester gives a booking back before the load balancer goes.
+            if not address or address == "0.0.0.0" or balancer["metadata"].get("deletionTimestamp"):
                 continue
             if address in seen and not self._world.controllers.let_go:
                 self._say(f"{address} is held by {seen[address]} and {name}")
@@ -251,15 +252,19 @@ class Oracles:
         name, theirs = service["metadata"]["name"], shown(primary) if primary is not None else ()
         if primary is service:
             return []
+        leaving = primary is not None and primary["metadata"].get("deletionTimestamp")
         sound = primary is not None and wants_one(primary) and not annotation(primary, PRIMARY_SERVICE)
+        sound = sound and not leaving
         if own:
             return (
                 [f"{name} shares {shown(service)} and has a load balancer"]
                 if sound and shown(service) == theirs
                 else []
             )
-        leaving = primary is not None and primary["metadata"].get("deletionTimestamp")
-        if shown(service) and shown(service) != theirs and primary is not None and wants_one(primary) and not leaving:
+        # While the primary has none it may get the address back, as long as nobody else has it.
+        found = (one for one in self._world.balancers() if primary is None or made_for(one) != name_of(primary))
+        lost = shown(service) != theirs and bool(theirs or {given(one) for one in found}.intersection(shown(service)))
+        if shown(service) and lost and primary is not None and wants_one(primary) and not leaving:
             return [f"{name} shows {shown(service)} and its primary {theirs}"]
         ports = {port["port"] for port in service["spec"]["ports"]}
         if not sound or primary is None or not theirs or shown(service):

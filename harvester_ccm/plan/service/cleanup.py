@@ -107,8 +107,9 @@ def users_of_address(situation: Situation, own: tuple[LoadBalancer, ...]) -> lis
         return []
     held = {*situation.service.addresses, *allocated_addresses(own)}
     label = primary_label(situation.service.metadata.key)
-    users = (one for one in situation.own_secondaries if _is_served(one, label) and held.intersection(one.addresses))
-    return sorted(one.metadata.key for one in users)
+    users = (one for one in situation.own_secondaries if _is_served(one, label))
+    # kube-vip announces what it is told, whatever somebody has made of the status.
+    return sorted(one.metadata.key for one in users if held & {*one.addresses, Announcement.of(one).address})
 
 
 def _announced_by_us(service: Service, own: tuple[LoadBalancer, ...]) -> bool:

@@ -42,6 +42,7 @@ ASK_AGAIN = {"write": LB_NAME, "annotations": ASKED, "ask_again": True}
 TOLD: list[object] = ["Warning DeletionPending"]
 RESERVING = "fail to get ip from pool lan, error: fail to reserve 10.0.0.1 into lan"
 KEPT = "example.com/keep"
+ANOTHER = "192.168.100.99"
 
 
 def pending(**more: Any) -> Any:
@@ -341,7 +342,11 @@ USERS: dict[str, tuple[tuple[Any, ...], bool]] = {
         True,
     ),
     "never served": ((service("api", annotations={PRIMARY_SERVICE: "shop/web"}),), False),
-    "has another address": ((user(address="192.168.100.99"),), False),
+    "has another address": (
+        (user(address=ANOTHER, annotations={PRIMARY_SERVICE: "shop/web", KUBE_VIP_ADDRESSES: ANOTHER}),),
+        False,
+    ),
+    "shows another address, and kube-vip is told this one": ((user(address=ANOTHER),), True),
     "ClusterIP long ago": (
         (service("api", kind="ClusterIP", labels={PRIMARY_SERVICE_LABEL: "shop.web"}, address=ADDRESS),),
         False,
@@ -399,3 +404,14 @@ FIRST: dict[str, tuple[Any, LoadBalancerChange | None]] = {
 @pytest.mark.parametrize(("found", "first"), FIRST.values(), ids=FIRST.keys())
 def test_what_comes_before_a_deletion_that_loses_nothing(found: Any, first: LoadBalancerChange | None) -> None:
     assert before_deletion(found) == first
+
+
+@pytest.mark.parametrize(("told", "deletes"), [(ADDRESS, False), ("", True)])
+def test_an_address_that_kube_vip_is_told_to_announce_is_in_use_whatever_the_status_says(
+    told: str, deletes: bool
+) -> None:
+    # Its user has cleared the status while nobody was there to mend it.
+    notes, label = {KUBE_VIP_ADDRESSES: told, PRIMARY_SERVICE: "shop/web"}, {PRIMARY_SERVICE_LABEL: "shop.web"}
+    other = service("api", uid="api", annotations=notes, labels=label, ours=True)
+    steps, _ = outline(served(deleting=True), allocated(), own_secondaries=(other,))
+    assert ({"delete": LB_NAME} in steps) is deletes
