@@ -57,7 +57,7 @@ def why_not(asked: Asked[Status]) -> str:
     """Return why the answer of the program is not what is shown; empty where it is, or none was asked."""
     error, status = asked.error, asked.answer
     if error is not None:
-        return f"the running program was not asked, what follows is from lists: {error}"
+        return f"the running program gave no status, what follows is from lists: {error}"
     if status is not None and status.services is None:
         return "the program in this pod does not lead, what follows is from lists"
     return ""

@@ -69,4 +69,5 @@ def test_why_the_program_was_not_asked() -> None:
     assert why_not(Asked()) == ""
     status = Status(observed="", cluster="demo", namespace="vms")
     assert "does not lead" in why_not(Asked(answer=status))
-    assert "what follows is from lists: no answer" in why_not(Asked(error=Unreachable("no answer")))
+    said = why_not(Asked(error=Unreachable("no answer")))
+    assert said == "the running program gave no status, what follows is from lists: no answer"
