@@ -206,6 +206,7 @@ def test_schema_names_the_wrong_value(setting: str, message: str) -> None:
     [
         ("extraArgs={v=4}", '"v=4" is no flag and follows none that waits for a value: write --name=value'),
         ("extraArgs={--v=4,x}", '"x" is no flag'),
+        ("extraArgs={--v 4}", '"--v 4" has a flag and its value in one item: write --name=value'),
         ("extraArgs={--v=4 --leader-elect=false}", "has more than one flag: write one per item"),
     ],
 )

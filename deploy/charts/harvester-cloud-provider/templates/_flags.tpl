@@ -36,6 +36,9 @@
 {{- if regexMatch "^-[^=\\s]*(=\\S*)?\\s+-" $word }}
 {{- fail (printf "extraArgs: %q has more than one flag: write one per item" $word) }}
 {{- end }}
+{{- if regexMatch "^-[^=\\s]+\\s" $word }}
+{{- fail (printf "extraArgs: %q has a flag and its value in one item: write --name=value" $word) }}
+{{- end }}
 {{- $open = regexMatch "^--?[^=]+$" $word }}
 - {{ $word | quote }}
 {{- end }}
