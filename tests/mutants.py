@@ -171,6 +171,27 @@ MUTANTS: Final = (
         "return programs[0] if programs else None",
         "commands/test_beside.py",
     ),
+    Mutant(
+        "status asks the program beside it about other clusters",
+        "commands/beside.py",
+        "return not flags.explicit & _OF_THE_PROGRAM",
+        "return True",
+        "commands/test_status.py",
+    ),
+    Mutant(
+        "a bundle is replayed with the flags that reached its clusters",
+        "commands/bundle.py",
+        "DEFAULTS.keys() - WAYS - flags.explicit",
+        "DEFAULTS.keys() - flags.explicit",
+        "commands/test_collect.py",
+    ),
+    Mutant(
+        "all is well in a bundle of clusters that could not be read",
+        "commands/status_lists.py",
+        "problems=tuple(map(inert, inventory.lacking())),",
+        "problems=(),",
+        "commands/test_collect.py",
+    ),
     # What is shown of the whole.
     Mutant(
         "the token is shown to whoever listens beside the program",
