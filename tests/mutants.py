@@ -114,6 +114,13 @@ MUTANTS: Final = (
         PACE_TESTS,
     ),
     Mutant(
+        "one that nobody here can call holds up those who wait for the same pool",
+        "controllers/service.py",
+        "if service is None or serving(self._caches, service, self._cluster) != load_balancer:",
+        "if False:",
+        PACE_TESTS,
+    ),
+    Mutant(
         "a write that works again calls nobody",
         "controllers/revivals.py",
         "for key in sorted(stalled):",

@@ -39,8 +39,11 @@ class Stalled:
 class PoolLines:
     """Load balancers that wait for an address, by the pool that has none for them, the first one first."""
 
-    def __init__(self, call: Callable[[LoadBalancer], None]) -> None:
-        """Build it; ``call`` has one written once more, after which Harvester looks at it at once."""
+    def __init__(self, call: Callable[[LoadBalancer], bool]) -> None:
+        """Build it; ``call`` has one written once more, after which Harvester looks at it at once.
+
+        It returns whether that is up to this program: those of other clusters wait in the same line.
+        """
         self._call = call
         self._lines: dict[str, dict[str, LoadBalancer]] = {}
         self._awaited: dict[str, str] = {}
@@ -61,6 +64,5 @@ class PoolLines:
             self._awaited[key] = after
             self._lines.setdefault(after, {})[key] = new
         pool = freed_pool(old, new, was_refused=bool(before))
-        first = next(iter(self._lines.get(pool, {}).values()), None)
-        if first is not None:
-            self._call(first)
+        # Up to the first one that could be called.
+        any(self._call(one) for one in self._lines.get(pool, {}).values())

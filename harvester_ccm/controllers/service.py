@@ -59,6 +59,7 @@ from harvester_ccm.plan.service.situation import (
     Situation,
     by_name,
     observe,
+    serving,
 )
 from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
@@ -497,9 +498,15 @@ class ServiceController:
         for key in relatives - {service.metadata.key}:
             self.runner.enqueue(key)
 
-    def _call(self, load_balancer: LoadBalancer) -> None:
-        self._called.add(service_key(load_balancer))
-        self.runner.enqueue(service_key(load_balancer))
+    def _call(self, load_balancer: LoadBalancer) -> bool:
+        """Have a load balancer written once more; return False where it serves no Service of this cluster."""
+        key = service_key(load_balancer)
+        service = self._services.get(key)
+        if service is None or serving(self._caches, service, self._cluster) != load_balancer:
+            return False
+        self._called.add(key)
+        self.runner.enqueue(key)
+        return True
 
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         self._pool_lines.changed(old, new)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_SERVICE_NAME
+from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
 from harvester_ccm.plan.service.pace import ANSWER_PATIENCE, TURN_PATIENCE, WAITS_FOR_TURN
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Document, MemoryServer, Where, name_of, refused
@@ -251,6 +251,34 @@ async def test_an_address_that_is_free_again_goes_at_once_to_the_first_that_wait
         # The deletion, the call of one, the address of it, and the call of the next one, for whom there is nothing.
         written = [one.partition(" ")[0] for one in harvester.writes("loadbalancers")[before:]]
         assert written == ["DELETE", "PUT", "PUT", "PUT"]
+
+
+def awaiting(cluster: str, service: str) -> Document:
+    """Return a load balancer that the pool has refused an address, and that nobody here may write."""
+    labels = {LB_CLUSTER: cluster, LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: service}
+    return {
+        "metadata": {"name": f"{cluster}-{service}", "namespace": "vms", "labels": labels},
+        "spec": {"ipam": "pool", "ipPool": "lan"},
+        "status": {"conditions": [{"type": "Ready", "status": "False", "message": EXHAUSTED}]},
+    }
+
+
+@pytest.mark.parametrize(
+    "first", [("another", "elsewhere"), ("another", "web-001"), ("demo", "gone")], ids=["far", "namesake", "left over"]
+)
+def test_those_that_nobody_here_can_call_hold_up_nobody(first: tuple[str, str]) -> None:
+    @jumping_time
+    async def scene() -> None:
+        harvester = PooledHarvester(free=1)
+        async with Scene(0.4, harvester) as scene:
+            harvester.put(LOAD_BALANCERS, awaiting(*first))
+            scene.program.create(*names(2))
+            await scene.served("web-000", within=10)
+            await asyncio.sleep(60)
+            scene.program.guest.delete("v1/services", "shop/web-000")
+            await scene.served("web-001", within=3)
+
+    scene()
 
 
 @jumping_time

@@ -315,7 +315,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     named = store.services.get(primary) if primary else None
     mapping = store.config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}")
     load_balancers = _candidates(store, service, cluster)
-    match = match_load_balancer(load_balancers, service, cluster, strange=store.strange)
+    match = _match(load_balancers, store, service, cluster)
     shares_with = [one for one in store.services.by_index(BY_PRIMARY, primary or key) if one.metadata.key != key]
     request = read_request(service)
     return Situation(
@@ -360,6 +360,17 @@ def by_name(situation: Situation, found: tuple[LoadBalancer, ...]) -> Situation:
 def _allocated(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> frozenset[str] | None:
     """Return the addresses that Harvester has allocated for a Service; None while that is not known."""
     return allocated_addresses(_candidates(store, service, cluster)) if store.load_balancers.synced else None
+
+
+def serving(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> LoadBalancer | None:
+    """Return the load balancer that serves a Service."""
+    return _match(_candidates(store, service, cluster), store, service, cluster).lb
+
+
+def _match(
+    load_balancers: tuple[LoadBalancer, ...], store: ServiceStore, service: Service, cluster: ClusterIdentity
+) -> LoadBalancerMatch:
+    return match_load_balancer(load_balancers, service, cluster, strange=store.strange)
 
 
 def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:
