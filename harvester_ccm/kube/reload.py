@@ -73,12 +73,12 @@ class CredentialReloader:
         seen = fingerprint(*files)
         if seen == self._seen:
             # One that could not be read may be back as it was.
-            self.problem = None
+            self._end_problem()
             return
         found = await asyncio.to_thread(contents, *files)
         if found == self._contents:
             self._seen = seen
-            self.problem = None
+            self._end_problem()
             return
         try:
             credentials = await asyncio.to_thread(self._load)
@@ -104,6 +104,11 @@ class CredentialReloader:
         self.on_reload()
         log.info("credentials reloaded", cluster=self._client.cluster, server=credentials.server)
         warn_of_weaknesses(self._client)
+
+    def _end_problem(self) -> None:
+        if self.problem is not None:
+            log.info("credentials are back as they were", cluster=self._client.cluster)
+        self.problem = None
 
     def _refuse_other_namespace(self, credentials: Credentials) -> None:
         namespace = credentials.namespace or "default"

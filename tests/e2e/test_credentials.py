@@ -76,9 +76,10 @@ class Arrivals:
             try:
                 await asyncio.shield(creation)
             finally:
-                # A request that was cancelled on its way may still be carried out, after all have been counted.
-                await asyncio.wait({creation})
+                # A request that was cancelled on its way may still be carried out, after all have been counted. Who
+                # cancels may do so twice.
                 self.names.append(name)
+                await asyncio.wait({creation})
             await asyncio.sleep(EVERY_SECONDS)
 
 

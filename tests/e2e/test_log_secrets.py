@@ -162,9 +162,9 @@ async def make_trouble(stage: Stage, run: CcmProcess, cloud_config: Path) -> Non
     stage.guest_proxy.cut_watches()
     await stage.served("web", within=40)
     rewrite(cloud_config, "current-context: default", "current-context: absent")
-    await stage.logged(run, "changed credentials not usable", within=20)
+    await stage.logged(run, "changed credentials not usable", within=60)
     rewrite(cloud_config, "current-context: absent", "current-context: default")
-    await stage.logged(run, "credentials reloaded", within=20)
+    await stage.logged(run, "credentials are back as they were", within=60)
 
 
 @pytest.mark.parametrize(
