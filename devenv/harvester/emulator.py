@@ -30,15 +30,16 @@ from devenv.harvester.queue import STOCK, Pace, TokenBucket, WorkQueue
 from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, MACHINES, POOLS, SERVICES, SLICES, Records, is_ready
 from devenv.harvester.removal import ClusterRemoval
 from devenv.harvester.routes import Routes
-from devenv.harvester.webhook import Webhook
+from devenv.harvester.webhook import NETWORKS, Webhook
 from devenv.watch import Document, Mirror, key_of
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.model.meta import Resource
 
 START_SECONDS: Final = 60.0
 WORKERS: Final = 2
 POLL_SECONDS: Final = 0.01
-POOL_SECONDS: Final = 10.0
+EFFECT_SECONDS: Final = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -85,7 +86,7 @@ class HarvesterEmulator:
         Services and EndpointSlices have buckets of the same size, each its own.
         """
         self._client = client
-        self._made: list[str] = []
+        self._made: list[tuple[Resource[Document], str, str | None]] = []
 
         def bucket() -> TokenBucket:
             return TokenBucket(pace.qps, pace.burst)
@@ -146,7 +147,7 @@ class HarvesterEmulator:
             try:
                 await self._background.stop()
             finally:
-                await self._remove_pools()
+                await self._remove_made()
 
     async def create_pool(self, name: str, *ranges: str | Document, selector: Document | None = None) -> Document:
         """Create a pool and return it when it can be used. It is removed when the emulator ends.
@@ -162,18 +163,34 @@ class HarvesterEmulator:
             "spec": {"ranges": entries, "selector": EVERYBODY if selector is None else selector},
         }
         await self._client.create(POOLS, pool if self.webhook else labelled(pool))
-        self._made.append(name)
+        self._made.append((POOLS, name, None))
 
         def usable() -> Document | None:
             known = self.pools.get(name)
             if known is None or not is_ready(known):
                 return None
+            if self.webhook is not None and self.webhook.pools.get(name) is None:
+                return None
             return known if POOL_FINALIZER in known["metadata"].get("finalizers", ()) else None
 
-        async with asyncio.timeout(POOL_SECONDS):
-            while (found := usable()) is None:  # noqa: ASYNC110 - a mirror has no event per object
-                await asyncio.sleep(POLL_SECONDS)
-        return found
+        return await _known(usable)
+
+    async def create_network(self, name: str, *, namespace: str = "default") -> None:
+        """Create a network and return when pools for it are accepted. It is removed when the emulator ends.
+
+        Raises AlreadyExists, and TimeoutError when the webhook does not come to know it.
+        """
+        network = {
+            "apiVersion": NETWORKS.api_version,
+            "kind": NETWORKS.kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"config": "{}"},
+        }
+        await self._client.create(NETWORKS, network, namespace=namespace)
+        self._made.append((NETWORKS, name, namespace))
+        if self.webhook is not None:
+            mirror = self.webhook.networks
+            await _known(lambda: mirror.get(f"{namespace}/{name}"))
 
     async def counts(self, namespace: str | None = None) -> Counts:
         """Return how many load balancers exist and how many addresses are booked, as the API server says now.
@@ -196,15 +213,23 @@ class HarvesterEmulator:
         """Return how often in a row the load balancer ``namespace/name`` failed: its next try is a back-off away."""
         return self._queue.failures(key)
 
-    async def _remove_pools(self) -> None:
-        for name in self._made:
+    async def _remove_made(self) -> None:
+        for resource, name, namespace in reversed(self._made):
             try:
-                await self._client.merge_patch(POOLS, name, {"metadata": {"finalizers": None}})
-                await self._client.delete(POOLS, name)
+                await self._client.merge_patch(resource, name, {"metadata": {"finalizers": None}}, namespace=namespace)
+                await self._client.delete(resource, name, namespace=namespace)
             except NotFound:
                 continue
             except CCMError as error:
-                log.warning("pool not removed", pool=name, error=str(error))
+                log.warning("not removed", resource=resource.plural, name=name, error=str(error))
+
+
+async def _known(look: Callable[[], Document | None]) -> Document:
+    """Return what ``look`` finds, once it finds something. Raises TimeoutError."""
+    async with asyncio.timeout(EFFECT_SECONDS):
+        while (found := look()) is None:  # noqa: ASYNC110 - a mirror has no event per object
+            await asyncio.sleep(POLL_SECONDS)
+    return found
 
 
 def enqueue(queue: WorkQueue) -> Callable[[Document | None, Document | None], None]:

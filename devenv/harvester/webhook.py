@@ -55,12 +55,13 @@ class Webhook:
     """The webhook of one API server. Use as an async context manager: it registers and unregisters itself."""
 
     def __init__(self, client: ApiClient) -> None:
+        """What its rules look up is in mirrors: an answer can be older than what was written a moment ago."""
         self._client = client
-        self._instances = Mirror(client, INSTANCES)
-        self._machines = Mirror(client, MACHINES)
-        self._pools = Mirror(client, POOLS)
-        self._networks = Mirror(client, NETWORKS)
-        self._namespaces = Mirror(client, NAMESPACES)
+        self.instances = Mirror(client, INSTANCES)
+        self.machines = Mirror(client, MACHINES)
+        self.pools = Mirror(client, POOLS)
+        self.networks = Mirror(client, NETWORKS)
+        self.namespaces = Mirror(client, NAMESPACES)
         self._authority = ""
         self._tls: ssl.SSLContext | None = None
         self._runner: web.AppRunner | None = None
@@ -69,7 +70,7 @@ class Webhook:
     @property
     def mirrors(self) -> tuple[Mirror, ...]:
         """The collections that the rules look things up in; the owner runs them."""
-        return (self._instances, self._machines, self._pools, self._networks, self._namespaces)
+        return (self.instances, self.machines, self.pools, self.networks, self.namespaces)
 
     async def __aenter__(self) -> Self:
         self._tls, self._authority = await asyncio.to_thread(serving_context, "127.0.0.1")
@@ -190,7 +191,7 @@ class Webhook:
             if new is None:
                 validate_pool_deletion(old or {})
             elif not new["metadata"].get("deletionTimestamp"):
-                others = [p for p in self._pools.all() if key_of(p) != key_of(new)]
+                others = [p for p in self.pools.all() if key_of(p) != key_of(new)]
                 validate_pool(new, others, create=old is None)
         elif new is None or new["metadata"].get("deletionTimestamp"):
             return
@@ -204,13 +205,13 @@ class Webhook:
         if new["metadata"].get("deletionTimestamp"):
             return None
         if order["resource"]["resource"] == "ippools":
-            return mutate_pool(new, self._networks.all(), create=order.get("oldObject") is None)
+            return mutate_pool(new, self.networks.all(), create=order.get("oldObject") is None)
         named = {**new, "metadata": {**new["metadata"], "namespace": order["namespace"]}}
         return mutate(named, self._surroundings(order["namespace"]))
 
     def _surroundings(self, namespace: str) -> Surroundings:
-        found = self._namespaces.get(namespace)
-        return Surroundings(found, self._instances.all(namespace), self._machines.all(namespace))
+        found = self.namespaces.get(namespace)
+        return Surroundings(found, self.instances.all(namespace), self.machines.all(namespace))
 
 
 Rule = Callable[[Document], Any]

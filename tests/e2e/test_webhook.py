@@ -9,6 +9,7 @@ from devenv.guestnodes import GuestNodes
 from devenv.harvester.admission import REMOVAL_ANNOTATION
 from devenv.harvester.records import MACHINES
 from devenv.stage import Stage, until
+from devenv.watch import annotations_of
 from harvester_ccm.names import Reason
 from tests.e2e.observing import writes
 
@@ -23,6 +24,7 @@ async def test_cluster_that_is_being_removed_gets_no_load_balancer(stage: Stage)
     async with GuestNodes(stage.guest, stage.host) as nodes:
         await nodes.add(1)
         await nodes.machines.announce_removal(nodes.machine(1))
+        await known_to_webhook(stage, "default/node-1", REMOVAL_ANNOTATION)
         await stage.create_service("web")
 
         told = await stage.hears("web", Reason.SYNC_FAILED)
@@ -43,6 +45,17 @@ async def test_cluster_that_is_being_removed_gets_no_load_balancer(stage: Stage)
         await stage.gone("web")
 
 
+async def known_to_webhook(stage: Stage, machine: str, annotation: str) -> None:
+    """Return when the webhook, whose copies lag, has seen this annotation on the VM."""
+    webhook = stage.harvester.webhook
+    assert webhook is not None
+
+    async def seen() -> bool:
+        return annotation in annotations_of(webhook.machines.get(machine) or {"metadata": {}})
+
+    await until(seen, within=60, what=f"{annotation} on {machine} in the webhook")
+
+
 async def test_services_wait_for_a_webhook_that_is_down(stage: Stage, ccm: CcmProcess) -> None:
     webhook = stage.harvester.webhook
     assert webhook is not None
@@ -52,7 +65,7 @@ async def test_services_wait_for_a_webhook_that_is_down(stage: Stage, ccm: CcmPr
     async def settled() -> bool:
         return [one.address for one in await stage.load_balancers()] == list(before.addresses)
 
-    await until(settled, within=10, what="address in the load balancer's status")
+    await until(settled, within=60, what="address in the load balancer's status")
     await webhook.stop()
     stage.harvester_proxy.forget()
     for name in MANY:

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 import pytest
 
 from devenv.guestnodes import GuestNodes
-from devenv.harvester.webhook import NETWORKS
 from devenv.stage import Stage, until
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_INTERFACE
 from harvester_ccm.model.harvester import LoadBalancer
@@ -27,7 +26,6 @@ from tests.e2e.observing import caught_up, retouched
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
-NETWORK_KIND = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}
 SCOPE = {"project": "*", "namespace": "default", "guestCluster": "*"}
 VLAN = "default/vlan1"
 
@@ -79,15 +77,10 @@ async def test_address_is_pinned_by_a_pool_with_that_one(stage: Stage) -> None:
 
 
 @pytest.fixture
-async def vlan(stage: Stage) -> AsyncIterator[None]:
+async def vlan(stage: Stage) -> None:
     """A network in Harvester, and a pool for it."""
-    name = {"name": "vlan1", "namespace": "default"}
-    stage.scene.harvester.apply({**NETWORK_KIND, "metadata": name, "spec": {"config": "{}"}})
-    try:
-        await stage.harvester.create_pool("vlan", "127.77.6.0/24", selector={"network": VLAN, "scope": [SCOPE]})
-        yield
-    finally:
-        stage.scene.harvester.admin.request("DELETE", f"{NETWORKS.path('default')}/vlan1")
+    await stage.harvester.create_network("vlan1")
+    await stage.harvester.create_pool("vlan", "127.77.6.0/24", selector={"network": VLAN, "scope": [SCOPE]})
 
 
 @pytest.mark.usefixtures("vlan")
