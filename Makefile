@@ -109,10 +109,12 @@ alerts: ## check the alerts and run their cases; needs promtool, of Debian's pac
 	$(PROMTOOL) test rules deploy/monitoring/rules_test.yaml
 
 .PHONY: docs
-docs: ## these pages as a site in site/; a broken link is an error
+docs: ## these pages as a site in site/, to be opened from disk too; a broken link is an error
 	@test -x site-env/bin/mkdocs || { $(PYTHON) -m venv site-env && site-env/bin/python -m pip install --quiet \
 	  --disable-pip-version-check --require-hashes -r docs/requirements.txt; }
 	NO_MKDOCS_2_WARNING=1 site-env/bin/mkdocs build --strict --quiet
+	@! grep -rlE '<(script|link|img|iframe)[^>]+(src|href)="?(https?:)?//' site --include='*.html' \
+	  || { echo "These pages load something from another server." >&2; exit 1; }
 
 .PHONY: e2e-kind
 e2e-kind: $(READY) ## image and chart on real clusters; needs Docker, kind, kubectl, helm and a network

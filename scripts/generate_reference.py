@@ -30,8 +30,7 @@ def annotations_page() -> str:
     ]
     for thing, entries in groupby(sorted(names.CATALOGUE, key=_order), key=lambda key: key.on):
         article = "an" if thing.startswith("E") else "a"
-        lines += ["", f"## On {article} {thing}", "", "| Key | Kind | Who writes | Value | Default | Meaning |"]
-        lines.append("|---|---|---|---|---|---|")
+        lines += ["", f"## On {article} {thing}", "", "| Key | Value | Meaning |", "|---|---|---|"]
         lines += [_row(key) for key in entries]
     for things, catalogue in EVENTS_ON.items():
         lines += ["", f"## Events on {things}", "", "| Reason | Type | Meaning |", "|---|---|---|"]
@@ -44,10 +43,11 @@ def _order(key: names.Key) -> tuple[bool, str, int]:
 
 
 def _row(key: names.Key) -> str:
-    readers = "user" if key.on == "Service" else "others"
-    writer = key.writer or {"read": readers, "written": "this program", "both": "both"}[key.direction]
-    default = f"`{key.default}`" if key.default else ""
-    return f"| `{key.name}` | {key.kind} | {writer} | {key.value} | {default} | {key.meaning} |"
+    others = "users" if key.on == "Service" else "others"
+    sources = {"read": f"set by {others}", "written": "set by this program", "both": "set and read by this program"}
+    source = f"set by {key.writer}" if key.writer else sources[key.direction]
+    default = f"<br>default: `{key.default.strip('`')}`" if key.default else ""
+    return f"| `{key.name}`<br>{key.kind}, {source} | {key.value}{default} | {key.meaning} |"
 
 
 def reasons(catalogue: type[StrEnum]) -> list[tuple[str, str, str]]:
