@@ -1,4 +1,4 @@
-"""The Python package: source archive and wheel, with a man page made from the tables of the program.
+"""The Python package: source archive and wheel, with what is made from the tables of the program: man page, completion.
 
 ``python -m devenv.package DIRECTORY`` builds both, the wheel from what is in the archive, and checks what they say of
 themselves. Nothing is written into the checkout, and nothing is downloaded.
@@ -14,7 +14,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,13 +23,20 @@ from packaging.metadata import Metadata
 from devenv.process import DevenvError
 from harvester_ccm import __version__
 from harvester_ccm.commands import COMMANDS
+from harvester_ccm.commands.completion import KUBECTL, SHELLS, script
 from harvester_ccm.flags import Flag, Group
 from harvester_ccm.flags.help import of_group
 
 ROOT: Final = Path(__file__).parents[1]
 SOURCES: Final = ("pyproject.toml", "README.md", "LICENSE", "harvester_ccm")
 MAN_PAGE: Final = Path("man") / "harvester-ccm.1"
-"""Where ``pyproject.toml`` looks for it."""
+COMPLETION: Final[Mapping[str, Path]] = {
+    "bash": Path("completion") / "harvester-ccm",
+    "zsh": Path("completion") / "_harvester-ccm",
+    "fish": Path("completion") / "harvester-ccm.fish",
+    KUBECTL: Path("completion") / "kubectl_complete-harvester_ccm",
+}
+"""Where ``pyproject.toml`` looks for them."""
 EPOCH: Final = "1767225600"
 """Time of the files in both, so that the same sources make the same archives."""
 
@@ -90,8 +97,10 @@ def build(directory: Path) -> tuple[Path, Path]:
                 shutil.copytree(source, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, checkout / name)
-        (checkout / MAN_PAGE).parent.mkdir()
-        (checkout / MAN_PAGE).write_text(man_page())
+        for file, text in {MAN_PAGE: man_page(), **{COMPLETION[shell]: script(shell) for shell in SHELLS}}.items():
+            (checkout / file).parent.mkdir(exist_ok=True)
+            (checkout / file).write_text(text)
+        (checkout / COMPLETION[KUBECTL]).chmod(0o755)
         archive = directory / _run_backend("build_sdist", checkout, directory)
         with tarfile.open(archive) as files:
             files.extractall(unpacked, filter="data")

@@ -23,7 +23,7 @@ from typing import Final
 import structlog
 
 from harvester_ccm import __version__
-from harvester_ccm.commands import COMMANDS, Command, Invocation
+from harvester_ccm.commands import COMMANDS, HELP, VERSION, Command, Invocation
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError
 from harvester_ccm.flags import (
@@ -48,8 +48,6 @@ EXIT_CLOSED_PIPE: Final = 141
 
 KUBECTL_PLUGIN: Final = "kubectl-harvester_ccm"
 """File name by which kubectl finds a plugin that is called ``kubectl harvester-ccm``."""
-HELP: Final = ("help", "Show the help, or that of a command.")
-VERSION: Final = ("version", "Show the version.")
 
 HELM_HINT: Final = "check .Values.extraArgs of the Helm chart: flags are written --name=value"
 

@@ -53,7 +53,12 @@ _SUMMARIES: Final = {
     "adopt": "Keep the address of an existing load balancer after a cluster was set up anew or renamed.",
     "cleanup": "List or delete the load balancers of a guest cluster that is gone.",
     "collect": "Write a support bundle without secrets, which explain -f replays.",
+    "completion": "Print the script that completes command lines in bash, zsh, fish or kubectl.",
 }
+
+HELP: Final = ("help", "Show the help, or that of a command.")
+VERSION: Final = ("version", "Show the version.")
+"""Words that are no commands of their own."""
 
 
 def _load_and_run(module: str, invocation: Invocation) -> int:

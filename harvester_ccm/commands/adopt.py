@@ -170,4 +170,5 @@ MANUAL: Final = Manual(
     """,
     own=(NAMESPACE, YES, FORCE, OUTPUT),
     action=_adopt,
+    words=("svc", SERVICE),
 )

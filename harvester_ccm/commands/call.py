@@ -114,6 +114,8 @@ class Manual:
     """Returns the exit code."""
     forms: tuple[str, ...] = tuple(Form)
     """What --output may be."""
+    words: tuple[str, ...] = ()
+    """What the first argument may be, for shells that complete it."""
     offline: Callable[[FlagValues], bool] = lambda _flags: False
     """Whether a command line asks no cluster, so that no cloud-config is needed."""
     replayed: Callable[[FlagValues], FlagValues | None] = lambda _flags: None

@@ -22,7 +22,7 @@ from harvester_ccm.commands.explain_all import explain_all
 from harvester_ccm.commands.explain_mapping import explain_mapping
 from harvester_ccm.commands.explain_node import explain_node
 from harvester_ccm.commands.explain_service import explain_service
-from harvester_ccm.commands.targets import SERVICE, kind_of, read_target
+from harvester_ccm.commands.targets import NODE, SERVICE, kind_of, read_target
 from harvester_ccm.flags import FlagValues
 from harvester_ccm.flags.cluster_name import read_cluster_name
 from harvester_ccm.plan.service.ownership import load_balancer_name
@@ -97,6 +97,7 @@ MANUAL: Final = Manual(
     """,
     own=(OUTPUT, FILENAME, NAMESPACE, HARVESTER_NAMESPACE, WAITED),
     action=_explain,
+    words=("svc", "service", NODE, *_OTHERS),
     offline=_is_offline,
     replayed=recorded_flags,
     scripted=_is_scripted,

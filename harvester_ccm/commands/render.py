@@ -95,6 +95,11 @@ class Output:
         self._stream.write("\x1b[H" + "".join(f"{one_line(row)}\x1b[K\n" for row in rows) + "\x1b[J")
         self._stream.flush()
 
+    def program(self, text: str) -> None:
+        """Print what a program of ours wrote for another program, as it is."""
+        self._stream.write(text)
+        self._stream.flush()
+
     def line(self, text: str = "") -> None:
         """Print one line, or several."""
         self._write(text, self._paint)

@@ -11,11 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from devenv.package import MAN_PAGE, build, man_page, metadata_of
+from devenv.package import COMPLETION, MAN_PAGE, build, man_page, metadata_of
 from harvester_ccm import __version__
 from harvester_ccm.flags import FLAGS
 
 ROOT = Path(__file__).parents[2]
+MADE = (
+    "share/man/man1/harvester-ccm.1",
+    "share/bash-completion/completions/harvester-ccm",
+    "share/zsh/site-functions/_harvester-ccm",
+    "share/fish/vendor_completions.d/harvester-ccm.fish",
+    "bin/kubectl_complete-harvester_ccm",
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +36,14 @@ def test_wheel_has_the_program_and_nothing_else(package: tuple[Path, Path]) -> N
     assert sources | {"harvester_ccm/py.typed"} == {name for name in names if name.startswith("harvester_ccm/")}
     kept = {Path(name).parts[0] for name in names} - {"harvester_ccm"}
     assert kept == {f"harvester_ccm-{__version__}.dist-info", f"harvester_ccm-{__version__}.data"}
-    assert any(name.endswith("share/man/man1/harvester-ccm.1") for name in names)
+    assert {name.partition(".data/data/")[2] for name in names if ".data/" in name} == set(MADE)
 
 
 def test_source_archive_is_enough_to_build(package: tuple[Path, Path]) -> None:
     """The wheel was made from it, so what is in the wheel is in it; beside that it has what a packager needs."""
     with tarfile.open(package[0]) as files:
         names = {name.partition("/")[2] for name in files.getnames()}
-    assert {"LICENSE", "README.md", "pyproject.toml", str(MAN_PAGE)} <= names
+    assert {"LICENSE", "README.md", "pyproject.toml", *map(str, (MAN_PAGE, *COMPLETION.values()))} <= names
     assert not {name for name in names if name.startswith(("tests", "devenv"))}
 
 
@@ -58,7 +65,11 @@ def test_installed_programs_run(package: tuple[Path, Path], tmp_path: Path) -> N
         order: list[str | Path] = [sys.executable, tmp_path / "bin" / program, "--version"]
         done = subprocess.run(order, check=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.stdout.split()[-1] == __version__
-    assert (tmp_path / "share/man/man1/harvester-ccm.1").is_file()
+    assert [made for made in MADE if not (tmp_path / made).is_file()] == []
+    # kubectl runs it.
+    words: list[str | Path] = [tmp_path / "bin/kubectl_complete-harvester_ccm", "preflight", "-o", "y"]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["yaml", ":4"]
 
 
 def test_man_page_names_every_flag_and_keeps_to_its_form() -> None:

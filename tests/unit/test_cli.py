@@ -16,14 +16,14 @@ import structlog
 
 from harvester_ccm import __version__, cli
 from harvester_ccm.cli import main
-from harvester_ccm.commands import COMMANDS, Command, Invocation
+from harvester_ccm.commands import COMMANDS, HELP, VERSION, Command, Invocation
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError
 from harvester_ccm.flags import help_text
 from harvester_ccm.logs import configure_logging
 
 NEEDED = ("--cloud-config=/etc/cloud-config", "--cluster-name=demo")
-LISTED = [*((command.name, command.summary) for command in COMMANDS), cli.HELP, cli.VERSION]
+LISTED = [*((command.name, command.summary) for command in COMMANDS), HELP, VERSION]
 HINT = "harvester-ccm: hint: check .Values.extraArgs of the Helm chart: flags are written --name=value\n"
 
 

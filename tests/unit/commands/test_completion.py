@@ -1,0 +1,147 @@
+"""Completion in real shells: what a key puts on the command line, and what the program is called with then."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harvester_ccm.commands import COMMANDS
+from harvester_ccm.commands.completion import KUBECTL, SHELLS, script
+from harvester_ccm.flags import FLAGS
+from tests.unit.commands.conftest import Runner
+
+SECONDS = 60
+TYPED = {
+    "sta\t": "<status>",
+    "status --outp\tjs\t": "<status><--output><json>",
+    "status --output=w\t": "<status><--output=wide>",
+    "status -o y\t": "<status><-o><yaml>",
+    "preflight -o js\t": "<preflight><-o><json>",
+    "expl\tnod\tw1": "<explain><node><w1>",
+    "explain svc/web --cloud-config=clo\t": "<explain><svc/web><--cloud-config=cloud.yaml>",
+    "explain svc -f cas\t--cluster-n\t": "<explain><svc><-f><case.tgz><--cluster-name>",
+    "help coll\t": "<help><collect>",
+    "completion fi\t": "<completion><fish>",
+    "--secure-p\t": "<--secure-port>",
+}
+"""What somebody types, and what the program gets."""
+FOUND = [
+    (["sta"], ["status"]),
+    (["status", "-o", ""], ["text", "wide", "json", "yaml"]),
+    (["status", "--output=j"], ["--output=json"]),
+    (["explain", "s"], ["svc", "service"]),
+    (["explain", "--cluster-n"], ["--cluster-name"]),
+]
+"""Words of which the last is to be completed, and all that it may become."""
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with all scripts, and files to name."""
+    directory = tmp_path_factory.mktemp("completion")
+    for shell in SHELLS:
+        (directory / f"script.{shell}").write_text(script(shell))
+    (directory / "_harvester-ccm").write_text(script("zsh"))
+    for name in ("cloud.yaml", "case.tgz"):
+        (directory / name).touch()
+    return directory
+
+
+def type_into(order: Sequence[str], directory: Path, keys: str) -> str:
+    """Return all that a shell on a terminal writes when these keys are pressed."""
+    master, slave = pty.openpty()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "TERM": "dumb"}
+    with subprocess.Popen(order, stdin=slave, stdout=slave, stderr=slave, cwd=directory, env=environment) as process:
+        os.close(slave)
+        os.write(master, keys.encode())
+        written = bytearray()
+        try:
+            while piece := os.read(master, 65536):
+                written += piece
+        except OSError:
+            pass  # the other end is closed: Linux's way of saying so
+        process.wait(SECONDS)
+    os.close(master)
+    return written.decode().replace("\r", "")
+
+
+SET_UP = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], "source script.bash"),
+    "zsh": (["zsh", "-f", "-i"], "fpath=($PWD $fpath); autoload -U compinit; compinit -u -D"),
+}
+
+
+@pytest.mark.parametrize("shell", SET_UP)
+def test_a_shell_completes_what_is_typed(scripts: Path, shell: str) -> None:
+    order, set_up = SET_UP[shell]
+    if shutil.which(order[0]) is None:
+        pytest.skip(f"there is no {shell}")
+    show = 'harvester-ccm() { printf "got "; printf "<%s>" "$@"; echo; }'
+    lines = [set_up, show, *(f"harvester-ccm {typed}" for typed in TYPED), "exit", ""]
+    text = type_into(order, scripts, "\n".join(lines))
+    # A value stands behind "=" in one shell, and is the next word in another.
+    got = [line[4:].replace("=", "><") for line in text.splitlines() if line.startswith("got <")]
+    assert got == [words.replace("=", "><") for words in TYPED.values()], text
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+@pytest.mark.parametrize(("words", "found"), FOUND)
+def test_fish_completes_what_is_typed(scripts: Path, words: list[str], found: list[str]) -> None:
+    order = [
+        "fish",
+        "--no-config",
+        "-c",
+        "source script.fish; complete -C $argv[1]",
+        " ".join(["harvester-ccm", *words]),
+    ]
+    done = subprocess.run(order, cwd=scripts, capture_output=True, text=True, check=True)
+    assert sorted(line.partition("\t")[0] for line in done.stdout.splitlines()) == sorted(found)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
+@pytest.mark.parametrize(("words", "found"), FOUND)
+def test_kubectl_completes_the_words_of_the_plugin(
+    scripts: Path, tmp_path: Path, words: list[str], found: list[str]
+) -> None:
+    for name, content in (
+        ("kubectl-harvester_ccm", "#!/bin/sh\n"),
+        ("kubectl_complete-harvester_ccm", script(KUBECTL)),
+    ):
+        (tmp_path / name).write_text(content)
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    order = ["kubectl", "__complete", "harvester-ccm", *words]
+    done = subprocess.run(order, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.splitlines() == [*found, ":4"]
+
+
+def test_every_command_and_every_flag_of_the_program_is_completed() -> None:
+    names = set(re.findall(r"[\w-]+", script("bash")))
+    assert {command.name for command in COMMANDS} <= names
+    assert {flag.name for flag in FLAGS if f"--{flag.name}" in names} == {one.name for one in FLAGS if not one.effect}
+
+
+def test_a_script_is_printed_as_it_is(run: Runner) -> None:
+    for shell in SHELLS:
+        result = run("completion", shell)
+        assert (result.code, result.out, result.err) == (0, script(shell), "")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "expected bash|zsh|fish|kubectl, got none"),
+        (("tcsh",), "there is no completion for 'tcsh'; expected one of: bash, zsh, fish, kubectl"),
+    ],
+)
+def test_another_shell_is_refused(run: Runner, words: tuple[str, ...], told: str) -> None:
+    result = run("completion", *words)
+    assert (result.code, result.out) == (2, "")
+    assert told in result.err
