@@ -65,6 +65,20 @@ MUTANTS: Final = (
         "plan/service/test_ignored.py",
     ),
     Mutant(
+        "a Service that requires dual stack gets one address",
+        "plan/service/request.py",
+        'if new and service.spec.ip_family_policy == "RequireDualStack":',
+        "if False:",
+        "plan/service/test_ignored.py",
+    ),
+    Mutant(
+        "a Service that requires dual stack loses the address that it has",
+        "plan/service/create.py",
+        "new=former is None and not service.addresses)",
+        "new=True)",
+        "plan/service/test_ignored.py",
+    ),
+    Mutant(
         "nobody learns that dual stack is required in vain",
         "plan/service/ignored.py",
         '    if policy == "RequireDualStack":',

@@ -67,7 +67,7 @@ def _ignored_family(policy: str) -> str:
     if policy == "RequireDualStack":
         return (
             "the IPv6 address of spec.ipFamilyPolicy RequireDualStack (Harvester's load balancers have one IPv4 "
-            "address, on which the Service is served; set PreferDualStack, which asks for no more than there is)"
+            "address, which this Service had before and keeps; a new one would get none. Set PreferDualStack)"
         )
     if policy == "PreferDualStack":
         return "IPv6 of spec.ipFamilyPolicy PreferDualStack (the load balancer has one IPv4 address)"

@@ -94,13 +94,23 @@ def read_request(service: Service) -> Request:
     )
 
 
-def unsupported(service: Service, *, vm: bool) -> EventMessage | None:
-    """Return why no load balancer can serve the Service at all, or None."""
+def unsupported(service: Service, *, vm: bool, new: bool = False) -> EventMessage | None:
+    """Return why no load balancer can serve the Service at all, or None.
+
+    ``new``: whether it has no address yet. One that was served before it asked for more keeps what it has.
+    """
     if service.spec.ip_families and "IPv4" not in service.spec.ip_families:
         text = (
             "Harvester's load balancers have IPv4 addresses only, and spec.ipFamilies of this Service has no IPv4. Set "
             "spec.ipFamilyPolicy to PreferDualStack, which adds IPv4 in a cluster that has both, or create the Service "
             "anew with IPv4"
+        )
+        return EventMessage("Warning", Reason.SYNC_FAILED, text)
+    if new and service.spec.ip_family_policy == "RequireDualStack":
+        text = (
+            "Harvester's load balancers have one IPv4 address, and spec.ipFamilyPolicy of this Service, "
+            "RequireDualStack, asks for an IPv6 address, too. Set it to PreferDualStack, and the Service is served on "
+            "IPv4"
         )
         return EventMessage("Warning", Reason.SYNC_FAILED, text)
     if not vm:

@@ -209,7 +209,10 @@ def _share_now(situation: Situation) -> Sharing:
     sharing = share(situation.service, primary, situation.secondaries_of_primary, situation.cluster)
     if primary is None or (allocated is not None and allocated.isdisjoint({sharing.address, DHCP_ADDRESS})):
         return replace(sharing, address="", refusal=sharing.refusal or _not_booked(situation.service, primary))
-    refusal = unsupported(situation.service, vm=Announcement.of(primary).ignored) if sharing.address else None
+    if not sharing.address:
+        return sharing
+    vm, new = Announcement.of(primary).ignored, not situation.service.addresses
+    refusal = unsupported(situation.service, vm=vm, new=new)
     return sharing if refusal is None else Sharing(refusal=refusal, servable=False)
 
 

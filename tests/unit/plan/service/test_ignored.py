@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
-from harvester_ccm.model.harvester import SINCE_1_2
+from harvester_ccm.model.harvester import SINCE_1_2, LoadBalancer
+from harvester_ccm.model.outcome import Refused, WaitReason
 from harvester_ccm.names import (
     DESCRIPTION,
     HEALTH_CHECK_PERIOD,
@@ -23,7 +24,9 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.ignored import ignored_settings, not_as_requested, refused_changes
 from harvester_ccm.plan.service.request import read_request, unsupported
+from harvester_ccm.plan.service.steps import CreateLoadBalancer
 from tests.unit.plan.service.plans import plan, said, told
+from tests.unit.plan.service.sharing_services import asking
 from tests.worlds.builders import ADDRESS, allocated, marked, served, service
 
 PROJECT = "cloudprovider.harvesterhci.io/project"
@@ -45,6 +48,27 @@ def test_obstacles(made_of: dict[str, Any], vm: bool, text: str) -> None:
     note = unsupported(service(**made_of), vm=vm)
     assert note is None or text in note.message
     assert (note is None) == (not text)
+
+
+BOTH: dict[str, Any] = {"spec": {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}}
+
+
+def test_a_new_service_that_requires_both_families_gets_no_address() -> None:
+    new = plan(service(**BOTH))
+    assert new.outcome == Refused(WaitReason.NOT_SERVABLE)
+    assert "Set it to PreferDualStack, and the Service is served on IPv4" in said(new, Reason.SYNC_FAILED)
+    assert not any(isinstance(step, CreateLoadBalancer) for step in new.steps)
+    secondary = plan(asking(**BOTH), primary=served())
+    assert secondary.outcome == Refused(WaitReason.NOT_SERVABLE)
+
+
+@pytest.mark.parametrize("balancers", [[allocated()], []], ids=["served", "its load balancer is gone"])
+def test_a_service_that_was_served_before_keeps_its_address(balancers: list[LoadBalancer]) -> None:
+    """As the provider before did, or as it was before its policy was changed."""
+    kept = plan(served(**BOTH), *balancers)
+    assert not isinstance(kept.outcome, Refused)
+    assert said(kept, Reason.SYNC_FAILED) == ""
+    assert "which this Service had before and keeps" in said(kept, Reason.IGNORED)
 
 
 RANGES = {"loadBalancerSourceRanges": ["10.0.0.0/8"]}
@@ -71,7 +95,7 @@ IGNORED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "dual stack required": (
         {"spec": {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}},
-        "set PreferDualStack, which asks for no more than there is",
+        "which this Service had before and keeps",
         "spec.ipFamilyPolicy RequireDualStack",
     ),
     "dual stack preferred where there is one family": (
