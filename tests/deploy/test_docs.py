@@ -22,19 +22,10 @@ PAGES = sorted(DOCS.rglob("*.md"))
 LINKED = [*PAGES, ROOT / "README.md", CHART / "README.md"]
 OTHER_PROGRAMS = {
     *("--cloud-provider", "--disable-cloud-controller", "--disable", "--kubelet-arg", "--node-ip"),  # kubelet, K3s
-    *(
-        "--namespace",
-        "--set",
-        "--from-file",
-        "--tail",
-        "--field-selector",
-        "--subresource",
-        "--type",
-        "--install",
-    ),  # helm, kubectl
+    *("--namespace", "--set", "--from-file", "--tail", "--field-selector", "--subresource", "--type"),  # helm, kubectl
     *("--keep", "--quick", "--nodes", "--rounds", "--count"),  # the benchmarks
     "--provider-id",  # kubelet
-    *("--reset-then-reuse-values", "--reuse-values", "--logs"),  # helm
+    *("--install", "--reset-then-reuse-values", "--reuse-values", "--logs"),  # helm
     "--for",  # kubectl wait
     "--build-arg",  # docker
     *("--from", "--spec"),  # uvx, pipx
