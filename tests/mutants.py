@@ -890,6 +890,20 @@ MUTANTS: Final = (
         "commands/test_explain_service.py",
     ),
     Mutant(
+        "Nodes that may not be read are taken for none",
+        "commands/inventory.py",
+        "backends=backends if NODES.plural not in self.problems else Backends(known=False),",
+        "backends=backends,",
+        "commands/test_one_service.py",
+    ),
+    Mutant(
+        "a primary that may not be read is taken for none",
+        "commands/one_service.py",
+        "    if asked.error is not None and not isinstance(asked.error, NotFound):",
+        "    if False:",
+        "commands/test_one_service.py",
+    ),
+    Mutant(
         "the webhook is asked by a request that makes the load balancer",
         "commands/admission.py",
         'DRY_RUN: Final = {"dryRun": "All"}',

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
-from harvester_ccm.access import both_credentials
+from harvester_ccm.access import both_credentials, guest_credentials
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.config import Settings
-from harvester_ccm.errors import CCMError, CredentialError, NotFound, NotServed, Unreachable
+from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError, NotFound, NotServed, Unreachable
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.kube.versions import versions_serving
@@ -130,6 +130,17 @@ async def read_load_balancers(harvester: ApiClient, namespace: str) -> Balancers
         return await read(chosen)
 
 
+@asynccontextmanager
+async def open_guest(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[ApiClient]:
+    """Open the guest cluster alone. Raises ConfigurationError for its file."""
+    try:
+        credentials = guest_credentials(settings.guest, environment)
+    except CredentialError as error:
+        raise ConfigurationError([f"guest cluster: {error}"]) from error
+    async with AskingClient(credentials, cluster="guest") as client:
+        yield client
+
+
 async def read_inventory(clusters: Clusters) -> Inventory:
     """Return what the running program has in its caches.
 
@@ -137,11 +148,15 @@ async def read_inventory(clusters: Clusters) -> Inventory:
     the inventory.
     """
     guest, harvester = await asyncio.gather(read_guest(clusters.guest), read_harvester(clusters.harvester))
-    problems = guest.problems
     for resource in (SERVICES.plural, NODES.plural):
-        if resource in problems:
-            raise problems[resource]
-    inventory = in_both(guest, harvester)
+        if resource in guest.problems:
+            raise guest.problems[resource]
+    return with_assumptions(in_both(guest, harvester))
+
+
+def with_assumptions(inventory: Inventory) -> Inventory:
+    """Return an inventory that says what follows from what could not be read beside Services and Nodes."""
+    problems = inventory.problems
     mapping, identity = problems.get(CONFIG_MAPS.plural), problems.get(NAMESPACES.plural)
     if mapping is not None and not isinstance(mapping, NotFound):
         name = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
@@ -210,4 +225,5 @@ def in_both(guest: Inventory, harvester: Inventory) -> Inventory:
         config_maps=guest.config_maps,
         namespaces=guest.namespaces,
         problems={**guest.problems, **harvester.problems},
+        assumptions=(*guest.assumptions, *harvester.assumptions),
     )

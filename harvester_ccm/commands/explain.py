@@ -54,7 +54,10 @@ def _explain_name(call: Call) -> int:
 
 def _is_offline(flags: FlagValues) -> bool:
     word = flags.arguments[0] if flags.arguments else NAD_MAPPING
-    return bool(flags.words(FILENAME.name)) or (kind_of(word) is None and word != NAD_MAPPING)
+    # A Service has something to say without Harvester, too.
+    return (
+        bool(flags.words(FILENAME.name)) or kind_of(word) == SERVICE or (kind_of(word) is None and word != NAD_MAPPING)
+    )
 
 
 def _is_scripted(flags: FlagValues) -> bool:
@@ -87,6 +90,9 @@ MANUAL: Final = Manual(
         Says what a Service or a Node is, what would be done about it now and why, and what it waits for. Nothing is
         written. Give the flags of the running program: the same functions decide here. Without a name, all that is not
         fine is explained.
+
+        To explain a Service of one's own, get on Services in its namespace is enough: without a cloud-config it is said
+        what the running program has said of it, and since when.
 
         With -f no cluster is asked: the objects come from files, so that a case is replayed from its YAML. What the
         files leave out is assumed, and said so. The answer about a Service from files is JSON unless --output says

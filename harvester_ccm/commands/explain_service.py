@@ -23,9 +23,10 @@ from harvester_ccm.commands.call import (
     harvester_namespace,
     refuse,
 )
-from harvester_ccm.commands.clusters import ask, open_clusters, read_inventory
+from harvester_ccm.commands.clusters import ask, open_clusters, open_guest
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.one_service import read_for, read_without_harvester
 from harvester_ccm.commands.rehearsal import AT_WRITE, Rehearsal, is_warning, rehearse, request_text, warnings_of
 from harvester_ccm.commands.render import Document
 from harvester_ccm.commands.targets import Target
@@ -37,7 +38,7 @@ from harvester_ccm.model.core import ENDPOINT_SLICES, Service, parse_provider_id
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, LoadBalancer, VirtualMachine
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait, WaitReason
-from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
+from harvester_ccm.names import LOAD_BALANCER_READY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.service.condition import with_condition
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
@@ -53,14 +54,29 @@ def explain_service(call: Call, target: Target) -> int:
     files = call.flags.words(FILENAME.name)
     if not files and not target.name:
         raise refuse("no Service is named: explain svc/NAME -n NAMESPACE")
-    report = _from_files(call, files, target) if files else asyncio.run(_from_clusters(call, target))
+    if files:
+        report = _from_files(call, files, target)
+    elif call.settings.harvester.cloud_config is None:
+        report = asyncio.run(_from_guest(call, target))
+    else:
+        report = asyncio.run(_from_clusters(call, target))
     call.output.answer(report.document(), text=report.text())
     return report.exit_code
 
 
+async def _from_guest(call: Call, target: Target) -> ServiceReport:
+    """Explain a Service without its load balancer: what the running program has said of it is all that is known."""
+    async with open_guest(call.settings, call.environment) as guest:
+        inventory = await read_without_harvester(guest, target.key_in(guest.namespace))
+        service = named_service(inventory, target, guest.namespace)
+        report = report_service(service, inventory, view_of(call, inventory, "", now=datetime.now(UTC)))
+        # Nobody has refused anything: what would be told of Harvester is not so.
+        return replace(report, steps=())
+
+
 async def _from_clusters(call: Call, target: Target) -> ServiceReport:
     async with open_clusters(call.settings, call.environment) as clusters:
-        inventory = await read_inventory(clusters)
+        inventory = await read_for(clusters, target.key_in(clusters.guest.namespace))
         service = named_service(inventory, target, clusters.guest.namespace)
         vms = inventory.problems.get(VIRTUAL_MACHINES.plural)
         if vms is not None:
@@ -263,6 +279,7 @@ class ServiceReport:
             "backends": self.backends.document() if self.backends else None,
             "steps": list(self.steps),
             "admission": self.admission.document() if self.admission else None,
+            "told": self._condition(),
             "outcome": _outcome(self.plan.outcome)[0],
             "waited": round(situation.waited, 3),
             "assumptions": list(self.assumptions),
@@ -279,11 +296,12 @@ class ServiceReport:
         """Return the explanation for people: what the objects say, what is wrong, and each request in one line."""
         service, cluster = self.situation.service, self.situation.cluster
         others = [one for one in self.situation.match.candidates if one is not self.claimed]
+        home = f"namespace {cluster.namespace} of " if cluster.namespace else ""
         document: Document = {
             "service": service.metadata.key,
             "state": list(_state(service, self.situation.request, served=not self.not_served)),
             "Left alone": self.not_served,
-            f"Load balancer in namespace {cluster.namespace} of Harvester": self._load_balancer(),
+            f"Load balancer in {home}Harvester": self._load_balancer(),
             "Not this Service's, though its labels or its name say so": [
                 f"{one.name} ({one.verdict}): {one.because}. It is a {_describe(one.load_balancer)}" for one in others
             ],
@@ -292,6 +310,23 @@ class ServiceReport:
         if not self.not_served:
             document |= self._plan_text()
         return {**document, "Assumed": list(self.assumptions)}
+
+    def _condition(self) -> Document | None:
+        said = self.situation.service.condition(LOAD_BALANCER_READY)
+        if said is None:
+            return None
+        since = said.last_transition_time or None
+        return {"ready": said.status == "True", "reason": said.reason, "message": said.message, "since": since}
+
+    def _told(self) -> str:
+        """Return what the running program has said, and since when: who reads this may have seen it already."""
+        said = self.situation.service.condition(LOAD_BALANCER_READY)
+        if said is None or (said.status == "True" and self.situation.harvester_known):
+            return ""
+        since = f"since {said.last_transition_time}" if said.last_transition_time else "already"
+        if any(problem.endswith(said.message) for problem in self.problems):
+            return f"{since}, by the condition {LOAD_BALANCER_READY} and an Event"
+        return f"{since}, by the condition {LOAD_BALANCER_READY}: {said.reason}: {said.message}"
 
     def _load_balancer(self) -> list[str]:
         claimed, situation = self.claimed, self.situation
@@ -313,6 +348,7 @@ class ServiceReport:
         present = {one.name: one.load_balancer.document() for one in self.situation.match.candidates}
         steps, outcome = [request_text(one, present) for one in self.steps if not is_warning(one)], self.plan.outcome
         problems: Document = {"Problem": self.problems if len(self.problems) > 1 else "".join(self.problems)}
+        problems["Told"] = self._told()
         if not self.situation.harvester_known:
             return {**problems, "Then": "Nothing is decided while Harvester's load balancers cannot be read."}
         done: Document = {**problems, "What would be done now": steps or ("" if problems["Problem"] else "nothing")}

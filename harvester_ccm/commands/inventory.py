@@ -102,10 +102,12 @@ class Inventory:
         return self._stores[cluster]
 
     def _service_store(self, cluster: ClusterIdentity) -> ListedStore:
+        backends = Backends.of(self.nodes, node_matches(ListedNodes(self, cluster)), self.capabilities)
         store = ListedStore.of(
             self.services,
             self.load_balancers,
-            backends=Backends.of(self.nodes, node_matches(ListedNodes(self, cluster)), self.capabilities),
+            # That there is no Node follows from a list only.
+            backends=backends if NODES.plural not in self.problems else Backends(known=False),
             config_maps=self.config_maps,
             capabilities=self.capabilities,
             problem=self.problems.get(LOAD_BALANCERS.plural),

@@ -14,6 +14,7 @@ import pytest
 
 from devenv.apiserver import ControlPlane
 from devenv.faults import Answer, Hang
+from devenv.harvester.admission import REMOVAL_ANNOTATION
 from devenv.harvester.emulator import HarvesterEmulator
 from devenv.harvester.machines import Machine, instance_document, machine_document
 from devenv.proxy import FaultProxy
@@ -24,7 +25,14 @@ from harvester_ccm.kube import client
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
 from harvester_ccm.logs import configure_logging
-from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, MACHINE_RECORD
+from harvester_ccm.names import (
+    LB_CLUSTER,
+    LB_OWNER,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    LOAD_BALANCER_READY,
+    MACHINE_RECORD,
+)
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.worlds.waiting import wait_for
 
@@ -462,3 +470,109 @@ async def test_cleanup_does_not_lose_an_address_that_is_being_booked(field: Fiel
     assert result.code == 1
     assert [one["name"] for one in result.document["failed"]] == [unfinished["metadata"]["name"]]
     assert field.stored("demo-a") is not None
+
+
+async def test_the_webhook_is_asked_what_it_would_say(field: Field, joined: Callable[..., Machine]) -> None:
+    """By a dry run that the API server itself sends on: it admits, refuses, or is away."""
+    key = f"{field.namespace}/web"
+    field.service()
+    machine = joined(f"{field.vm_namespace}-w3", "10.0.0.3")
+    path = f"/apis/kubevirt.io/v1/namespaces/{field.vm_namespace}/virtualmachines/{machine.name}"
+
+    async def asked() -> dict[str, str]:
+        preflight = await field.run("preflight", "--output=json")
+        (check,) = (one for one in preflight.document["checks"] if one["check"] == "webhook")
+        explained = await field.run("explain", "service", key, "--output=json")
+        return {"preflight": check["result"], "explain": explained.document["admission"]["result"]}
+
+    async with (
+        ApiClient(load_kubeconfig(field.harvester.admin_kubeconfig), cluster="harvester-admin") as admin,
+        HarvesterEmulator(admin) as running,
+    ):
+        webhook = running.webhook
+        assert webhook is not None
+        assert await asked() == {"preflight": "ok", "explain": "admitted"}
+        removed = {"metadata": {"annotations": {REMOVAL_ANNOTATION: "true"}}}
+        field.harvester.admin.request("PATCH", path, body=removed)
+
+        async def refuses() -> bool:
+            return await asked() == {"preflight": "failed", "explain": "refused"}
+
+        await wait_for(refuses, what="the webhook to know of the removal")
+        text = await field.run("explain", "service", key)
+        assert text.code == 1
+        assert "Problem: Harvester's webhook would refuse it" in text.out
+        assert "Rancher is removing this cluster" in " ".join(text.out.split())
+        await webhook.stop()
+        assert await asked() == {"preflight": "failed", "explain": "webhook away"}
+        await webhook.start()
+    assert field.harvester.admin.request("GET", BALANCERS.format(field.vm_namespace))["items"] == []
+
+
+async def test_own_namespace_is_enough_to_explain_a_service(
+    field: Field, account: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may only read its Services is told what is so, and what is not known; nothing is made up."""
+    stored = field.service()
+    services = {"apiGroups": [""], "resources": ["services"], "verbs": ["get"]}
+    kubeconfig = f"--kubeconfig={account('reader', services)}"
+    cloud_config, _, cluster = field.flags
+    name = load_balancer_name("demo", field.namespace, "web", stored["metadata"]["uid"])
+
+    monkeypatch.setattr(field, "flags", (cloud_config, kubeconfig, cluster))
+    waits = await field.run("explain", "svc/web", "--output=json")
+    assert waits.code == 0
+    assert [
+        one["loadBalancer"]["create"]["metadata"]["name"] for one in waits.document["steps"] if "loadBalancer" in one
+    ]
+    assumed = " ".join(waits.document["assumptions"])
+    for words in ("other Services may not be listed", "Nodes may not be read", "kube-system cannot be read"):
+        assert words in assumed
+    field.balancer(name)
+    assert (await field.run("explain", "svc/web", "--output=json")).document["claimed"]["name"] == name
+
+    # That no Node is seen is no reason for anything.
+    hosted = field.service("hosted", **{"workload-type": "vm"})
+    field.balancer(
+        load_balancer_name("demo", field.namespace, "hosted", hosted["metadata"]["uid"]),
+        service="hosted",
+        spec={"workloadType": "vm", "ipam": "pool", "listeners": []},
+    )
+    text = " ".join((await field.run("explain", "svc/hosted")).out.split())
+    assert "This cluster has no Node" not in text
+    assert "selects the VMs" in text
+
+    # One that shares an address of another namespace: whether that is there cannot be told.
+    field.service("shares", **{"primary-service": "elsewhere/web"})
+    hidden = await field.run("explain", "svc/shares")
+    assert (hidden.code, hidden.out) == (1, "")
+    assert "shares the address of elsewhere/web, which cannot be read" in hidden.err
+    gone = await field.run("explain", "svc/none")
+    assert f"there is no Service {field.namespace}/none in this cluster" in gone.err
+    assert (await field.run("status")).code == 1
+
+
+async def test_a_service_is_explained_without_a_cloud_config(
+    field: Field, account: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its user reads what the running program has said of it."""
+    field.service()
+    since, message = "2026-01-02T03:04:05Z", "Harvester has no ready IP pool 'dmz'. Create it, or name another one"
+    said = {"type": LOAD_BALANCER_READY, "status": "False", "reason": "NoSuchPool", "message": message}
+    field.guest.admin.request(
+        "PATCH",
+        f"/api/v1/namespaces/{field.namespace}/services/web/status",
+        body={"status": {"conditions": [{**said, "lastTransitionTime": since}]}},
+    )
+    services = {"apiGroups": [""], "resources": ["services"], "verbs": ["get"]}
+    monkeypatch.setattr(field, "flags", (f"--kubeconfig={account('user', services)}",))
+    result = await field.run("explain", "svc/web")
+    text = " ".join(result.out.split())
+    assert (result.code, result.err) == (1, "")
+    assert f"Told: since {since}, by the condition {LOAD_BALANCER_READY}: NoSuchPool: {message}" in text
+    assert "Load balancer in Harvester: - not known" in text
+    assert "no --cloud-config was given" in text
+    assert "Problem:" not in text
+    told = (await field.run("explain", "svc/web", "--output=json")).document["told"]
+    assert told == {"ready": False, "reason": "NoSuchPool", "message": message, "since": since}
+    assert field.writes() == []

@@ -48,6 +48,7 @@ def test_a_new_service(run: Runner, case: Writer) -> None:
         "backends",
         "steps",
         "admission",
+        "told",
         "outcome",
         "waited",
         "assumptions",
@@ -345,7 +346,8 @@ def test_the_first_of_several_services_is_meant_and_that_is_said(run: Runner, ca
         (["explain", "srvice/web"], "'srvice/web' is nothing to explain; did you mean service?"),
         (["explain", "shop/web"], "did you mean svc shop/web?"),
         (["explain", "service", "-f", "/does/not/exist"], "/does/not/exist: no such file or directory"),
-        (["explain", "service", "shop/web"], "--cloud-config is required"),
+        (["explain", "node", "w1"], "--cloud-config is required"),
+        (["explain", "service", "shop/web"], "guest cluster: no kubeconfig was given and this is not a pod"),
         (
             ["explain", "svc", "a/b/c", "--cloud-config=/c"],
             "the Service is 'a/b/c'; expected its name, or namespace/name",
