@@ -20,10 +20,7 @@ from typing import Final, Literal, Self
 import structlog
 
 from devenv.announcement import (
-    ADDRESS_ANNOTATION,
-    DEVICE_ANNOTATION,
     DHCP_ADDRESS,
-    ELECTION_ANNOTATION,
     HARDWARE_ANNOTATION,
     HOST_ANNOTATION,
     REQUESTED_ANNOTATION,
@@ -31,12 +28,10 @@ from devenv.announcement import (
     hardware_address,
     has_endpoints,
     ingress_of,
-    is_ignored,
     is_load_balancer,
     lacks_address,
-    must_withdraw,
-    wanted_addresses,
 )
+from devenv.announcer import Announced, Announcer, Step
 from devenv.background import Background
 from devenv.echo import EchoServers
 from devenv.watch import Document, Mirror, annotations_of, documents, key_of, labels_of
@@ -82,19 +77,6 @@ class Transition:
     service: str
 
 
-@dataclass
-class _Instance:
-    """A Service that is announced."""
-
-    wished: tuple[str, ...]
-    addresses: tuple[str, ...]
-    annotation: str | None
-    device: str
-    """Device in the node; empty for the default one. It is read once."""
-    forgotten: bool = False
-    """Whether the Service is of another type by now, and so not looked at any more."""
-
-
 @dataclass(frozen=True)
 class _ServiceChange:
     before: Document | None
@@ -117,10 +99,7 @@ class KubeVip:
     def __init__(self, client: ApiClient, options: KubeVipOptions | None = None) -> None:
         self._client = client
         self._options = options or KubeVipOptions()
-        self._instances: dict[str, _Instance] = {}
-        self._left_behind: list[tuple[str, _Instance]] = []
-        self._silent: dict[str, bool] = {}
-        """Services that were withdrawn, and whether an address has been seen on them since."""
+        self._announcer = Announcer()
         self._down: set[str] = set()
         self._timers: set[asyncio.TimerHandle] = set()
         self._events: asyncio.Queue[_ServiceChange | _SliceChange | _Restore] = asyncio.Queue()
@@ -138,25 +117,21 @@ class KubeVip:
     @property
     def announced(self) -> dict[str, set[str]]:
         """The addresses that are up, and the keys of the Services they are up for."""
-        return self._up(lambda instance: True)
+        return self._up(lambda one: True)
 
     @property
     def minded(self) -> dict[str, set[str]]:
         """The same without what stays up only because kube-vip does not look at Services of other types."""
-        return self._up(lambda instance: not instance.forgotten)
+        return self._up(lambda one: not one.forgotten)
 
     def device_of(self, key: str) -> str | None:
         """Return the device on which a Service is announced: empty for the default one, None when it is not."""
-        instance = self._instances.get(key)
-        return None if instance is None else instance.device
+        one = self._announcer.up.get(key)
+        return None if one is None else one.device
 
-    def _up(self, counts: Callable[[_Instance], bool]) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
-        for key, instance in (*self._instances.items(), *self._left_behind):
-            for address in instance.addresses if counts(instance) else ():
-                if address not in self._down:
-                    found.setdefault(address, set()).add(key)
-        return found
+    def _up(self, counts: Callable[[Announced], bool]) -> dict[str, set[str]]:
+        found = self._announcer.addresses(counts).items()
+        return {address: set(keys) for address, keys in found if address not in self._down}
 
     async def __aenter__(self) -> Self:
         ready = [self._services.wait_synced, self._slices.wait_synced]
@@ -178,8 +153,8 @@ class KubeVip:
 
         Raises KeyError when the Service is not announced.
         """
-        instance = self._instances[key]
-        instance.addresses = (*instance.addresses, address)
+        one = self._announcer.up[key]
+        one.addresses = (*one.addresses, address)
         self._note("announce", address, key)
         await self._annotate(key, {REQUESTED_ANNOTATION: address})
         await self._write_status(key, (address,))
@@ -222,56 +197,37 @@ class KubeVip:
 
     def _on_deleted(self, service: Document) -> None:
         key = key_of(service)
-        self._silent.pop(key, None)
-        if is_ignored(service) or not is_load_balancer(service):
-            # Neither is looked at any more: what is up for it stays up for ever.
-            if key in self._instances:
-                self._left_behind.append((key, self._instances.pop(key)))
-            return
-        instance = self._instances.pop(key, None)
-        for address in instance.addresses if instance else ():
+        one = self._announcer.delete(service)
+        for address in one.addresses if one else ():
             self._note("withdraw", address, key)
             if address in self.announced:
                 self._down.add(address)
                 self._later(SHARED_GAP, _Restore(address))
 
     async def _on_changed(self, service: Document) -> None:
-        if is_ignored(service):
-            return
         key = key_of(service)
-        instance = self._instances.get(key)
-        if instance is not None:
-            instance.forgotten = not is_load_balancer(service)
-        if not is_load_balancer(service):
-            return
-        if instance is None:
-            service = await self._with_address(service)
-            if key in self._silent:
-                self._silent[key] = bool(wanted_addresses(service))
-                return
-            await self._announce_if_wanted(service)
-        elif must_withdraw(service, instance.annotation, (instance.wished, instance.addresses)):
-            self._withdraw(key)
-            self._silent[key] = False
-        else:
-            instance.annotation = annotations_of(service).get(ADDRESS_ANNOTATION)
-            for address in instance.addresses:
-                self._blink_if_shared(address, key)
-                await self._serve(key, address)
+        match self._announcer.change(service):
+            case Step.ANNOUNCE:
+                service = await self._with_address(service)
+                if self._announcer.is_heard(service):
+                    await self._announce_if_wanted(service)
+            case Step.WITHDRAW:
+                self._withdraw(key)
+            case Step.KEEP:
+                for address in self._announcer.up[key].addresses:
+                    self._blink_if_shared(address, key)
+                    await self._serve(key, address)
+            case Step.LEAVE:
+                pass
 
     async def _on_endpoints(self, key: str) -> None:
-        if not self._silent.get(key, True):
-            # It has not looked at the Service since, and finds nothing to announce.
-            return
-        self._silent.pop(key, None)
         service = self._services.get(key)
-        if service is None or is_ignored(service):
-            return
-        if key in self._instances:
-            if not self._has_endpoints(service):
+        has_endpoints = service is not None and self._has_endpoints(service)
+        match self._announcer.change_endpoints(key, service, has_endpoints=has_endpoints):
+            case Step.ANNOUNCE if service is not None:
+                await self._announce_if_wanted(service)
+            case Step.WITHDRAW:
                 self._withdraw(key)
-        else:
-            await self._announce_if_wanted(service)
 
     async def _with_address(self, service: Document) -> Document:
         """Return the Service when it has an address, is parked, or patience is at an end."""
@@ -287,13 +243,8 @@ class KubeVip:
         return current or service
 
     async def _announce_if_wanted(self, service: Document) -> None:
-        key, wished = key_of(service), wanted_addresses(service)
-        if (
-            not wished
-            or not is_load_balancer(service)
-            or annotations_of(service).get(ELECTION_ANNOTATION) == "true"
-            or not self._has_endpoints(service)
-        ):
+        key, wished = key_of(service), self._announcer.wished(service, has_endpoints=self._has_endpoints(service))
+        if not wished:
             return
         addresses = wished
         if DHCP_ADDRESS in wished:
@@ -301,9 +252,7 @@ class KubeVip:
             if leased is None:
                 return
             addresses = (leased,)
-        annotations = annotations_of(service)
-        device = annotations.get(DEVICE_ANNOTATION, "")
-        self._instances[key] = _Instance(wished, addresses, annotations.get(ADDRESS_ANNOTATION), device)
+        self._announcer.announce(service, addresses)
         for address in addresses:
             self._note("announce", address, key)
             await self._serve(key, address)
@@ -332,7 +281,7 @@ class KubeVip:
         return None
 
     def _withdraw(self, key: str) -> None:
-        for address in self._instances.pop(key).addresses:
+        for address in self._announcer.up.pop(key).addresses:
             self._note("withdraw", address, key)
             for other in self.announced.get(address, ()):
                 self._note("announce", address, other)

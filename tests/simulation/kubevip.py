@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
 
 from devenv.announcement import (
-    ADDRESS_ANNOTATION,
     HOST_ANNOTATION,
     SERVICE_NAME_LABEL,
     has_endpoints,
     ingress_of,
-    is_ignored,
     is_load_balancer,
     lacks_address,
-    must_withdraw,
-    wanted_addresses,
 )
+from devenv.announcer import Announced, Announcer, Step
 from devenv.watch import annotations_of, key_of, labels_of
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES
@@ -33,17 +29,6 @@ ADDRESS_PATIENCE: Final = 30.0
 LOOK_SECONDS: Final = 1.0
 
 
-@dataclass
-class Announced:
-    """A Service that is announced."""
-
-    wished: tuple[str, ...]
-    addresses: tuple[str, ...]
-    annotation: str | None
-    forgotten: bool = False
-    """Whether kube-vip does not look at it any more, because it is of another type by now."""
-
-
 class KubeVip:
     """What is announced in one guest cluster."""
 
@@ -56,25 +41,21 @@ class KubeVip:
         self._cache: dict[str, Document] = {}
         self._slices: dict[str, Document] = {}
         self._events: deque[tuple[str, str, Document]] = deque()
-        self._silent: dict[str, bool] = {}
-        """Services that were withdrawn, and whether an address has been seen on them since."""
+        self._announcer = Announcer()
         self._holding_up: tuple[str, float] | None = None
         """The Service without any address that all others wait for, and until when."""
-        self.up: dict[str, Announced] = {}
-        """What is announced, by Service."""
-        self.left_behind: list[tuple[str, Announced]] = []
-        """What stays up for Services that are gone."""
         self.changes: list[str] = []
         """Everything that went up or down, for people."""
         server.on_change.append(self._changed)
 
+    @property
+    def up(self) -> dict[str, Announced]:
+        """What is announced, by Service."""
+        return self._announcer.up
+
     def announced(self) -> dict[str, list[str]]:
         """Return the addresses that are up and that kube-vip minds, and the Services that they are up for."""
-        found: dict[str, list[str]] = {}
-        for key, one in self.up.items():
-            for address in () if one.forgotten else one.addresses:
-                found.setdefault(address, []).append(key)
-        return found
+        return self._announcer.addresses(lambda one: not one.forgotten)
 
     def _changed(self, collection: str, kind: str, document: Document) -> None:
         if collection in {name_of(SERVICES), name_of(ENDPOINT_SLICES)}:
@@ -111,69 +92,48 @@ class KubeVip:
         if service is not None and lacks_address(service) and self._loop.time() < until:
             return True
         self._holding_up = None
-        if service is not None:
+        if service is not None and self._announcer.is_heard(service):
             self._announce(service)
         return self._holding_up is not None
 
     def _on_deleted(self, service: Document) -> None:
-        key = key_of(service)
-        self._silent.pop(key, None)
-        if is_ignored(service) or not is_load_balancer(service):
-            # Neither is looked at any more: what is up for it stays up for ever.
-            if key in self.up:
-                self.left_behind.append((key, self.up.pop(key)))
-            return
-        self._withdraw(key)
+        one = self._announcer.delete(service)
+        if one is not None:
+            self._note_withdrawn(key_of(service), one)
 
     def _on_changed(self, service: Document) -> None:
-        if is_ignored(service):
-            return
-        key = key_of(service)
-        one = self.up.get(key)
-        if one is not None:
-            one.forgotten = not is_load_balancer(service)
-        if not is_load_balancer(service):
-            return
-        if one is None:
-            if key in self._silent:
-                self._silent[key] = bool(wanted_addresses(service))
-            elif lacks_address(service):
-                self._holding_up = key, self._loop.time() + ADDRESS_PATIENCE
+        match self._announcer.change(service):
+            case Step.ANNOUNCE if lacks_address(service):
+                self._holding_up = key_of(service), self._loop.time() + ADDRESS_PATIENCE
                 self._loop.call_later(ADDRESS_PATIENCE, self._handle_all)
-            else:
+            case Step.ANNOUNCE if self._announcer.is_heard(service):
                 self._announce(service)
-        elif must_withdraw(service, one.annotation, (one.wished, one.addresses)):
-            self._withdraw(key)
-            self._silent[key] = False
-        else:
-            one.annotation = annotations_of(service).get(ADDRESS_ANNOTATION)
+            case Step.WITHDRAW:
+                self._withdraw(key_of(service))
 
     def _on_endpoints(self, key: str) -> None:
-        if not self._silent.get(key, True):
-            return
-        self._silent.pop(key, None)
         service = self._cache.get(key)
-        if service is None or is_ignored(service):
-            return
-        if key not in self.up:
-            self._announce(service)
-        elif not has_endpoints(service, self._slices.values()):
-            self._withdraw(key)
+        found = service is not None and has_endpoints(service, self._slices.values())
+        match self._announcer.change_endpoints(key, service, has_endpoints=found):
+            case Step.ANNOUNCE if service is not None:
+                self._announce(service)
+            case Step.WITHDRAW:
+                self._withdraw(key)
 
     def _announce(self, service: Document) -> None:
-        key, wished = key_of(service), wanted_addresses(service)
-        if key in self.up and not self.up[key].forgotten:
+        key, found = key_of(service), has_endpoints(service, self._slices.values())
+        wished = self._announcer.wished(service, has_endpoints=found)
+        if not wished:
             return
-        if not wished or not is_load_balancer(service) or not has_endpoints(service, self._slices.values()):
-            return
-        self.up[key] = Announced(wished, wished, annotations_of(service).get(ADDRESS_ANNOTATION))
+        self._announcer.announce(service, wished)
         self.changes.append(f"{self._loop.time():9.3f} kube-vip announces {', '.join(wished)} for {key}")
         self._loop.call_later(self._dice.uniform(*WRITE_SECONDS), self._write, key, wished)
 
     def _withdraw(self, key: str) -> None:
-        one = self.up.pop(key, None)
-        if one is not None:
-            self.changes.append(f"{self._loop.time():9.3f} kube-vip withdraws {', '.join(one.addresses)} of {key}")
+        self._note_withdrawn(key, self.up.pop(key))
+
+    def _note_withdrawn(self, key: str, one: Announced) -> None:
+        self.changes.append(f"{self._loop.time():9.3f} kube-vip withdraws {', '.join(one.addresses)} of {key}")
 
     def _write(self, key: str, addresses: tuple[str, ...]) -> None:
         """Note the node, and write the status, each unless it is there."""
