@@ -48,8 +48,9 @@ HOLES: Final = (
             Edit(
                 "controllers/service.py",
                 "            # That it is gone is for the watch to say.\n",
-                "            gone = self._services._store(f'{request.namespace}/{request.name}', None)\n"
-                "            self._services._deliver(gone)\n",
+                "            key = f'{request.namespace}/{request.name}'\n"
+                "            if self._services.get(key) is not None:\n"
+                "                self._services._deliver(self._services._store(key, None))\n",
             ),
             Edit("controllers/orphans.py", "            await self._guest.confirm()\n", ""),
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -34,26 +35,33 @@ class Weather:
     """A fault that lasts for a while."""
 
     kind: str
-    """One of ERRORS, or ``lost answers``, ``slow``, ``late events``."""
+    """One of ERRORS, or ``lost answers``, ``slow``, ``late events``, ``dropped events``."""
     until: float
     share: float
     """Of the requests that it befalls."""
     of: str = ""
-    """``reads`` or ``writes``; empty for both."""
+    """``reads``, ``writes`` or ``lease`` for requests about the Lease; empty for all."""
     by: str = ""
     """The process that it befalls; empty for all."""
 
     def befalls(self, call: Call, dice: random.Random) -> bool:
         """Return whether it befalls a request."""
-        if self.by not in {"", call.by} or (self.of and (self.of == "writes") is not call.is_write):
+        if self.by not in {"", call.by} or not self._is_about(call):
             return False
         return dice.random() < self.share
+
+    def _is_about(self, call: Call) -> bool:
+        if self.of == "lease":
+            return "/leases" in call.path
+        return not self.of or (self.of == "writes") is call.is_write
 
 
 class Network:
     """All that goes to one server."""
 
-    def __init__(self, server: MemoryServer, now: Callable[[], float], seed: str) -> None:
+    def __init__(self, server: MemoryServer, now: Callable[[], float], seed: str, met: Counter[str]) -> None:
+        """``met`` counts what befell requests and events."""
+        self._met = met
         self._dice = random.Random(f"{seed} network")
         self._now = now
         self.weather: list[Weather] = []
@@ -61,6 +69,7 @@ class Network:
         server.lost = self._lost
         server.delay = server.way_back = self._seconds
         server.watch_lag = self._lag
+        server.watch_drops = self._drops
 
     def clear(self) -> None:
         """End all faults."""
@@ -75,18 +84,27 @@ class Network:
     def _fault(self, call: Call) -> CCMError | None:
         for one in self._present(*ERRORS):
             if one.befalls(call, self._dice):
+                self._met[one.kind + (" to the Lease" if one.of == "lease" else "")] += 1
                 return ERRORS[one.kind]()
         return None
 
     def _lost(self, call: Call) -> CCMError | None:
         if any(one.befalls(call, self._dice) for one in self._present("lost answers")):
+            self._met["lost answers" + (" to writes" if call.is_write else "")] += 1
             return Unreachable("connection broken")
         return None
 
     def _seconds(self, call: Call) -> float:
         slow = any(one.befalls(call, self._dice) for one in self._present("slow"))
+        self._met["slow ways"] += slow
         return self._dice.uniform(*(SLOW if slow else SECONDS))
 
     def _lag(self, watch: Watch) -> float:
         late = any(one.by in {"", watch.by} for one in self._present("late events"))
+        self._met["late events"] += late
         return self._dice.uniform(*(SLOW if late else SECONDS))
+
+    def _drops(self, _watch: Watch) -> bool:
+        dropped = any(self._dice.random() < one.share for one in self._present("dropped events"))
+        self._met["dropped events"] += dropped
+        return dropped

@@ -20,6 +20,7 @@ from tests.simulation.world import EVENTS, LEASE, World
 from tests.worlds.memory_server import Call, Document, placed
 
 BALANCERS: Final = "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
+LEASES: Final = "coordination.k8s.io/v1/leases"
 GRACE: Final = 400.0
 """Seconds in which the program has to let go of an address that somebody else took away."""
 AFTER_HALT: Final = 0.01
@@ -64,6 +65,7 @@ class Oracles:
         self.noted: list[str] = []
         """Changes of addresses, for people."""
         self._given: dict[str, str] = {}
+        self._holder = ""
         self.states: set[int] = set()
         """Different states that the world was in."""
         for server in world.servers.values():
@@ -75,6 +77,8 @@ class Oracles:
 
     def _changed(self, collection: str, kind: str, document: Document) -> None:
         self._dirty = True
+        if collection == LEASES and kind == "MODIFIED":
+            self._note_holder(str(document["spec"].get("holderIdentity") or "").rpartition("_")[2])
         if collection == BALANCERS:
             before, now = self._given.get(name_of(document), "none"), given(document) or "no address"
             leaving = ", deleting" if document["metadata"].get("deletionTimestamp") else ""
@@ -82,6 +86,12 @@ class Oracles:
             if now != before:
                 self.noted.append(f"{self._world.loop.time():9.3f} Harvester: {name_of(document)}: {before} -> {now}")
             self._given[name_of(document)] = now
+
+    def _note_holder(self, holder: str) -> None:
+        """Count that the Lease passes to another one although its holder runs."""
+        before, self._holder = self._holder, holder
+        if holder not in {"", before} and before and before in {one.running for one in self._world.processes.values()}:
+            self._world.met["Lease expired"] += 1
 
     def _say(self, text: str) -> None:
         self._world.wrong.append(text)

@@ -102,11 +102,12 @@ class Process:
         if task is not None:
             task.cancel()
 
-    def stop(self) -> None:
-        """End it as SIGTERM does."""
+    def stop(self) -> bool:
+        """End it as SIGTERM does; return whether it ran."""
         handler = self._loop.signal_handlers.get((self.running, signal.SIGTERM))
         if handler is not None:
             handler()
+        return handler is not None
 
     def halt(self) -> None:
         """Suspend it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import traceback
+from collections import Counter
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,12 +13,12 @@ from typing import Any, Final
 
 import structlog
 
-from harvester_ccm.kube.informer import SILENCE
+from harvester_ccm.kube.informer import RELIST_MINUTES, SILENCE
+from tests.simulation.acts import Story
 from tests.simulation.clocks import of_schedule
 from tests.simulation.loop import SeededLoop, Stuck
 from tests.simulation.oracles import Oracles
 from tests.simulation.stagehand import Stagehand
-from tests.simulation.story import Story
 from tests.simulation.world import World
 
 SETTLED_WITHIN: Final = 2400.0
@@ -43,6 +44,8 @@ class Result:
     digest: str = ""
     """Hash of all requests."""
     states: set[int] = field(default_factory=set)
+    met: Counter[str] = field(default_factory=Counter)
+    """What went wrong in it, and how often."""
     steps: int = 0
     trace: list[str] = field(default_factory=list)
     """What happened, for people."""
@@ -72,6 +75,7 @@ class Schedule:
             finally:
                 self._end()
         result.digest, result.states, result.steps = self._world.digest(), self._oracles.states, loop.steps
+        result.met = +self._world.met
         result.trace = self._trace() if tell else []
         return result
 
@@ -86,6 +90,9 @@ class Schedule:
         await self._pass(1.0)
         stagehand.calm()
         self._acts.append(f"{self._loop.time():9.3f} === nothing is wrong any more")
+        if world.met["dropped events"]:
+            # Nothing but the next list tells what no watch has told.
+            await self._pass(60 * RELIST_MINUTES[1] + 60.0)
         await self._settle("what is asked for")
         await self._quiet()
         self._acts.append(f"{self._loop.time():9.3f} === every Service is deleted")

@@ -11,12 +11,14 @@ import argparse
 import os
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from tests.simulation.acts import Story
 from tests.simulation.schedule import Result, Schedule
-from tests.simulation.story import Story, story_of
+from tests.simulation.story import story_of
 
 BATCH: Final = 25
 TOLD: Final = 80
@@ -28,16 +30,48 @@ def play(seed: str) -> Result:
     return Schedule(story_of(seed)).run()
 
 
-def play_batch(first: int) -> tuple[list[tuple[str, str]], set[int], float]:
-    """Play some schedules; return those that failed with what was wrong, all states, and the seconds of CPU."""
-    began = time.process_time()
-    failed, states = [], set()
-    for number in range(first, first + BATCH):
-        result = play(str(number))
-        states |= result.states
+@dataclass
+class Played:
+    """What came of some schedules."""
+
+    number: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    """Seeds, and what was wrong."""
+    states: set[int] = field(default_factory=set)
+    met: Counter[str] = field(default_factory=Counter)
+    """What went wrong around the program, and how often."""
+    of: Counter[str] = field(default_factory=Counter)
+    """The same, and in how many schedules."""
+    seconds: float = 0.0
+    """Of CPU."""
+
+    def add(self, more: Played) -> None:
+        """Take in what came of others."""
+        self.number += more.number
+        self.failed += more.failed
+        self.states |= more.states
+        self.met += more.met
+        self.of += more.of
+        self.seconds += more.seconds
+
+    def __str__(self) -> str:
+        lines = [f"{count:9} {what}, in {self.of[what]} schedules" for what, count in self.met.most_common()]
+        each = f"{1000 * self.seconds / max(self.number, 1):.0f} ms of CPU each"
+        return "\n".join([f"{self.number} schedules, {len(self.states)} different states, {each}", *lines])
+
+
+def play_batch(first: int, number: int = BATCH) -> Played:
+    """Play some schedules."""
+    began, played = time.process_time(), Played(number)
+    for seed in range(first, first + number):
+        result = play(str(seed))
+        played.states |= result.states
+        played.met += result.met
+        played.of.update(result.met.keys())
         if result.wrong:
-            failed.append((str(number), result.wrong))
-    return failed, states, time.process_time() - began
+            played.failed.append((str(seed), result.wrong))
+    played.seconds = time.process_time() - began
+    return played
 
 
 def shortened(story: Story, wrong: str) -> Story:
@@ -89,29 +123,25 @@ def main(arguments: list[str]) -> int:
         story = result.story if options.whole or not result.wrong else shortened(result.story, result.wrong)
         tell(story, result.wrong or "nothing is wrong")
         return int(bool(result.wrong))
-    began, states, failed, played, seconds = time.monotonic(), set[int](), [], 0, 0.0
+    began, played = time.monotonic(), Played()
     with ProcessPoolExecutor(options.workers) as pool:
         waiting = {
             pool.submit(play_batch, first) for first in range(options.first, options.first + options.seeds, BATCH)
         }
         for one in as_completed(waiting):
-            bad, seen, spent = one.result()
-            failed += bad
-            states |= seen
-            played += BATCH
-            seconds += spent
-            if time.monotonic() - began > 60 * options.minutes or (options.first_only and failed):
-                pool.shutdown(wait=False, cancel_futures=True)
+            played.add(one.result())
+            if time.monotonic() - began > 60 * options.minutes or (options.first_only and played.failed):
+                pool.shutdown(cancel_futures=True)
                 break
-    print(f"{played} schedules, {len(states)} different states, {1000 * seconds / max(played, 1):.0f} ms of CPU each")
+    print(played)
     kinds: dict[str, tuple[str, str]] = {}
-    for seed, wrong in failed:
+    for seed, wrong in played.failed:
         kinds.setdefault(kind_of(wrong), (seed, wrong))
-    print(f"{len(failed)} failed, in {len(kinds)} ways")
+    print(f"{len(played.failed)} failed, in {len(kinds)} ways")
     for seed, wrong in kinds.values():
         story = story_of(seed)
         tell(story if options.whole else shortened(story, wrong), wrong)
-    return int(bool(failed))
+    return int(bool(played.failed))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harvester_ccm.errors import CCMError, Unreachable
+from tests.simulation.acts import Act
 from tests.simulation.machines import MACHINES
 from tests.simulation.network import Weather
-from tests.simulation.story import Act
 from tests.simulation.world import World
 
 
@@ -108,6 +108,9 @@ class Stagehand:
 
     # What goes wrong.
 
+    def wait(self) -> None:
+        """Let time pass."""
+
     def kill(self, after_steps: int) -> None:
         """Kill the program, at once or some callbacks later."""
         world, loop = self._world, self._world.loop
@@ -123,6 +126,7 @@ class Stagehand:
                 loop.call_soon(strike)
                 return
             process.kill()
+            world.met["killed" if after_steps == 0 else "killed at some callback"] += 1
             loop.call_later(0.5, process.start)
 
         strike()
@@ -130,17 +134,19 @@ class Stagehand:
     def stop(self) -> None:
         """Ask the program to end."""
         for process in self._world.processes.values():
-            process.stop()
+            self._world.met["stopped"] += process.stop()
 
     def halt(self, seconds: float) -> None:
         """Suspend the program for a while."""
         process = next((one for one in self._world.processes.values() if one.running), None)
         if process is not None:
             process.halt()
+            self._world.met["suspended"] += 1
             self._world.loop.call_later(seconds, process.go_on)
 
     def rival(self) -> None:
         """Start a second candidate."""
+        self._world.met["second candidate"] += not self._world.processes["q"].running
         self._world.processes["q"].start()
 
     def weather(self, side: str, kind: str, seconds: float, share: float, of: str) -> None:
@@ -151,6 +157,7 @@ class Stagehand:
     def cut_watches(self, side: str, how: str) -> None:
         """End all watches, or let them fall silent."""
         server = self._world.servers[side]
+        self._world.met[f"watches {how}"] += len(server.watches)
         if how == "silent":
             for watch in server.watches:
                 watch.silent = True
@@ -159,10 +166,12 @@ class Stagehand:
 
     def compact(self, side: str) -> None:
         """Forget all versions but the present, and end all watches."""
+        self._world.met["versions forgotten"] += 1
         self._world.servers[side].compact()
         self._world.servers[side].break_watches()
 
     def stop_controllers(self, seconds: float) -> None:
         """Let Harvester's controllers be away for a while."""
+        self._world.met["Harvester's controllers away"] += self._world.controllers.running
         self._world.controllers.stop()
         self._world.loop.call_later(seconds, self._world.controllers.start)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, IPAM, PRIMARY_SERVICE, WORKLOAD_TYPE
+from tests.simulation.acts import SERVICES, Act, Story, ports_of
 from tests.simulation.machines import MACHINES
 from tests.simulation.network import ERRORS
+from tests.simulation.parts import with_parts
 
-SERVICES: Final = ("a", "b", "c", "d")
 WISHES: Final[Sequence[Mapping[str, str | None]]] = (
     {WORKLOAD_TYPE: "vm"},
     {WORKLOAD_TYPE: "cluster"},
@@ -39,33 +39,6 @@ PAUSES: Final = (0.0, 0.0, 0.05, 0.5, 5.0, 40.0)
 """Longest pauses between two acts, in seconds."""
 
 
-@dataclass(frozen=True)
-class Act:
-    """One thing that happens."""
-
-    pause: float
-    """Seconds after the one before it."""
-    verb: str
-    """Name of the method of ``Stagehand`` that does it."""
-    more: Mapping[str, Any]
-
-    def __str__(self) -> str:
-        said = ", ".join(f"{key} {value}" for key, value in self.more.items())
-        return f"{self.verb.replace('_', ' ')}{': ' if said else ''}{said}"
-
-
-@dataclass(frozen=True)
-class Story:
-    """A seed, and what happens."""
-
-    seed: str
-    pool: int
-    """Addresses that there are."""
-    nodes: int
-    """Nodes that there are at first."""
-    acts: tuple[Act, ...]
-
-
 def story_of(seed: str) -> Story:
     """Return the story of a seed."""
     dice = random.Random(f"{seed} story")
@@ -83,23 +56,15 @@ def story_of(seed: str) -> Story:
             make = dice.choice(OF_MACHINES)
         verb, more = make(dice, names)
         acts.append(Act(pause, verb, more))
-    return Story(seed, dice.choice((1, 2, 3, 5, 5)), nodes, tuple(acts))
+    pool = dice.choice((1, 2, 3, 5, 5))
+    return Story(seed, pool, nodes, tuple(with_parts(seed, acts, names)))
 
 
 def _new(dice: random.Random, names: Sequence[str], name: str) -> dict[str, Any]:
     annotations = {key: value for key, value in dice.choice(WISHES).items() if value is not None}
     if name != names[0] and dice.random() < 0.3:
         annotations[PRIMARY_SERVICE] = f"shop/{names[0]}"
-    return {"ports": _ports(dice, name), "annotations": annotations}
-
-
-def _ports(dice: random.Random, name: str) -> list[dict[str, Any]]:
-    number = 80 + SERVICES.index(name) if dice.random() < 0.8 else 80
-    node_port = 30000 + 10 * SERVICES.index(name)
-    found = [{"name": "main", "port": number, "protocol": "TCP", "nodePort": node_port}]
-    if dice.random() < 0.2:
-        found.append({"name": "more", "port": 443, "protocol": "TCP", "nodePort": node_port + 1})
-    return found
+    return {"ports": ports_of(dice, name), "annotations": annotations}
 
 
 Made = tuple[str, dict[str, Any]]
@@ -131,7 +96,7 @@ def _retype(dice: random.Random, names: Sequence[str]) -> Made:
 
 def _change_ports(dice: random.Random, names: Sequence[str]) -> Made:
     name = dice.choice(names)
-    return "change_ports", {"name": name, "ports": _ports(dice, name)}
+    return "change_ports", {"name": name, "ports": ports_of(dice, name)}
 
 
 def _clear(dice: random.Random, names: Sequence[str]) -> Made:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -47,12 +48,14 @@ class World:
         """Addresses that Harvester has to give."""
         self.wrong: list[str] = []
         """What an oracle found; the schedule ends with the first."""
+        self.met: Counter[str] = Counter()
+        """What went wrong, and how often."""
         self.guest, self.harvester = MemoryServer(uids="guest"), MemoryServer(uids="harvester")
         for server in (self.guest, self.harvester):
             server.clock = lambda: time_of_day(loop)
         self.networks = {
-            "guest": Network(self.guest, loop.time, f"{seed} guest"),
-            "harvester": Network(self.harvester, loop.time, f"{seed} harvester"),
+            "guest": Network(self.guest, loop.time, f"{seed} guest", self.met),
+            "harvester": Network(self.harvester, loop.time, f"{seed} harvester", self.met),
         }
         group = "/apis/loadbalancer.harvesterhci.io"
         self.harvester.answers[group] = {"versions": [{"version": "v1beta1"}]}

@@ -135,6 +135,8 @@ class MemoryServer:
         """What a request that was carried out is answered with all the same."""
         self.watch_lag: Callable[[Watch], float] = lambda _watch: 0.0
         """Seconds that a change needs to get to those who watch; changes do not overtake each other."""
+        self.watch_drops: Callable[[Watch], bool] = lambda _watch: False
+        """Whether a change is never told to those who watch, who go on as if nothing had been."""
         self.clock: Callable[[], str] | None = None
         """Tells the time of day."""
         self.compacted = 0
@@ -442,7 +444,7 @@ class MemoryServer:
 
     def _deliver(self, collection: str, kind: str, document: Document) -> None:
         for watch in self.watches:
-            if watch.place.collection == collection and watch.wants(document):
+            if watch.place.collection == collection and watch.wants(document) and not self.watch_drops(watch):
                 self._send(watch, (kind, document))
 
     def _send(self, watch: Watch, line: tuple[str, Document]) -> None:

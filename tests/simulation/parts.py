@@ -1,0 +1,90 @@
+"""Parts that some stories have beside what every story may have: faults that come seldom, and what was wrong once.
+
+Each is a few acts that belong together, drawn by dice of their own: a story without them is what it would be if there
+were none.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from harvester_ccm.names import PRIMARY_SERVICE
+from tests.simulation.acts import Act, ports_of
+
+Part = Callable[[random.Random, Sequence[str]], list[Act]]
+NUMBERS: Final = (0, 0, 1, 1, 2, 3)
+"""How many parts a story has."""
+
+
+def with_parts(seed: str, acts: Sequence[Act], names: Sequence[str]) -> list[Act]:
+    """Return the acts of a story with its parts among them. ``names`` are the Services that it may have."""
+    dice, found = random.Random(f"{seed} parts"), list(acts)
+    for _ in range(dice.choice(NUMBERS)):
+        at = dice.randint(1, len(found))
+        found[at:at] = dice.choice(PARTS)(dice, names)
+    return found
+
+
+def _pause(dice: random.Random) -> float:
+    return round(dice.uniform(0, dice.choice((0.0, 0.5, 5.0, 40.0))), 3)
+
+
+def _weather(side: str, kind: str, seconds: float, share: float, of: str = "", *, pause: float = 0.0) -> Act:
+    return Act(pause, "weather", {"side": side, "kind": kind, "seconds": seconds, "share": share, "of": of})
+
+
+# Faults.
+
+
+def _lease_away(dice: random.Random, _names: Sequence[str]) -> list[Act]:
+    """The Lease cannot be renewed, while all else works."""
+    kind = dice.choice(("connections refused", "503s", "409s", "slow", "lost answers"))
+    seconds = dice.choice((15.0, 40.0, 70.0, 150.0))
+    bad = _weather("guest", kind, seconds, dice.choice((0.7, 1.0)), "lease")
+    return [Act(_pause(dice), "rival", {}), bad, Act(seconds * dice.choice((0.1, 0.7)), "wait", {})]
+
+
+def _dropped_events(dice: random.Random, _names: Sequence[str]) -> list[Act]:
+    """Some changes are never told to those who watch."""
+    side = dice.choice(("guest", "harvester"))
+    return [_weather(side, "dropped events", dice.choice((0.2, 2.0, 15.0)), dice.choice((0.2, 0.5, 1.0)))]
+
+
+# What was wrong once.
+
+
+def _bad_pages(dice: random.Random, _names: Sequence[str]) -> list[Act]:
+    """A proxy answers with pages while a served Service is changed."""
+    return [
+        Act(0.0, "create", {"name": "a", "ports": ports_of(dice, "a"), "annotations": {}}),
+        _weather("guest", "404 pages", 0.3, 0.5, pause=20.0),
+        Act(0.0, "change_ports", {"name": "a", "ports": ports_of(dice, "b")}),
+    ]
+
+
+def _primary_retyped(dice: random.Random, _names: Sequence[str]) -> list[Act]:
+    """The primary is no load balancer any more, and its address is taken from those who share it."""
+    return [
+        Act(0.0, "create", {"name": "a", "ports": ports_of(dice, "a"), "annotations": {}}),
+        Act(1.0, "create", {"name": "b", "ports": ports_of(dice, "b"), "annotations": {PRIMARY_SERVICE: "shop/a"}}),
+        Act(20.0, "retype", {"name": "a", "type": "ClusterIP"}),
+        Act(10.0, "delete_balancer", {"name": "a"}),
+    ]
+
+
+def _primary_leaves(dice: random.Random, _names: Sequence[str]) -> list[Act]:
+    """The primary leaves while another one is about to share its address."""
+    return [
+        Act(0.0, "create", {"name": "a", "ports": ports_of(dice, "a"), "annotations": {}}),
+        Act(1.0, "create", {"name": "b", "ports": ports_of(dice, "b"), "annotations": {}}),
+        _weather("guest", "slow", 15.0, 0.5, "writes", pause=15.0),
+        Act(0.0, "annotate", {"name": "b", "annotations": {PRIMARY_SERVICE: "shop/a"}}),
+        Act(round(dice.uniform(0, 2.0), 3), "retype", {"name": "a", "type": "ClusterIP"}),
+    ]
+
+
+PARTS: Final[Sequence[Part]] = (
+    _lease_away, _dropped_events, _bad_pages, _primary_retyped, _primary_leaves,
+)  # fmt: skip
