@@ -138,6 +138,9 @@ def freed_pool(old: LoadBalancer | None, new: LoadBalancer | None, *, was_refuse
     return new.allocated_pool if was_refused and new is not None and new.allocated_ip else ""
 
 
+_CHOSEN_POOL_IS_GONE: Final = "The IP pool that Harvester chose is not there any more, or not ready"
+
+
 def _is_exhausted(message: str) -> bool:
     return "no IP addresses available" in message
 
@@ -153,10 +156,8 @@ def _refused_address(load_balancer: LoadBalancer, message: str) -> PendingCause:
         return PendingCause(WaitReason.POOL_EXHAUSTED, _pending(_exhausted(message), message))
     if _is_missing(message):
         pool = load_balancer.spec.ip_pool
-        return PendingCause(
-            WaitReason.NO_SUCH_POOL,
-            _pending(f"Harvester has no ready IP pool {pool!r}. Create it, or name another one", message),
-        )
+        missing = f"Harvester has no ready IP pool {pool!r}" if pool else _CHOSEN_POOL_IS_GONE
+        return PendingCause(WaitReason.NO_SUCH_POOL, _pending(f"{missing}. Create it, or name another one", message))
     return PendingCause(WaitReason.OTHER, _pending("Harvester cannot give this Service an address", message))
 
 

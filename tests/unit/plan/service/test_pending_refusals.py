@@ -200,6 +200,16 @@ def test_why_an_address_is_pending(message: str, code: str, texts: list[str]) ->
     assert cause.note.message.endswith(f"Harvester says: {message}")
 
 
+def test_a_pool_that_harvester_chose_and_that_goes_is_not_called_nothing() -> None:
+    cause = pending_cause(marked(message="fail to get allocator lan"))
+    assert cause.reason == "no_such_pool"
+    assert cause.note is not None
+    assert cause.note.message == (
+        "The IP pool that Harvester chose is not there any more, or not ready. Create it, or name another one. "
+        "Harvester says: fail to get allocator lan"
+    )
+
+
 PASSING: dict[str, tuple[dict[str, Any], str, str]] = {
     "not looked at": ({}, "not_processed", "harvester-load-balancer"),
     "two at once": (
