@@ -409,9 +409,16 @@ MUTANTS: Final = (
     Mutant(
         "a held Service shows an address to kube-vip that ignores it for ever",
         "plan/service/kube_vip.py",
-        "    if found.held:\n        annotations[KUBE_VIP_IGNORE] = None\n",
+        "    if _is_held(service):\n        annotations[KUBE_VIP_IGNORE] = None\n",
         "",
         "plan/service/test_kube_vip.py plan/service/test_cluster_lb.py",
+    ),
+    Mutant(
+        "a held Service without the empty annotation is ignored for ever",
+        "plan/service/kube_vip.py",
+        "return found.held or (waits and found.ignored_for_us)",
+        "return found.held",
+        "plan/service/test_kube_vip.py",
     ),
     Mutant(
         "kube-vip stays silent about an address that it has let go of",

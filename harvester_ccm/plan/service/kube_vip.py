@@ -207,7 +207,7 @@ def announce(service: Service, address: str, *, device: str = "") -> Annotations
     annotations: Annotations = {}
     if found.address is not None or found.specified != address:
         annotations[KUBE_VIP_ADDRESSES] = address
-    if found.held:
+    if _is_held(service):
         annotations[KUBE_VIP_IGNORE] = None
     if device:
         annotations[KUBE_VIP_INTERFACE] = device
@@ -215,6 +215,13 @@ def announce(service: Service, address: str, *, device: str = "") -> Annotations
         # What it lets go of and finds in one event it does not announce at a touch either, before the next event.
         annotations[ANNOUNCE_AGAIN] = "exchanged" if found.told else "due"
     return annotations
+
+
+def _is_held(service: Service) -> bool:
+    """Return whether we keep kube-vip from a Service, also where somebody took half of that off."""
+    found = Announcement.of(service)
+    waits = service.metadata.has_finalizer(SERVICE_FINALIZER) and found.address is None and not found.status
+    return found.held or (waits and found.ignored_for_us)
 
 
 def stays_silent(service: Service, address: str) -> bool:
@@ -225,7 +232,7 @@ def stays_silent(service: Service, address: str) -> bool:
     """
     found = Announcement.of(service)
     known = found.told == address and stripped(service, address) is None
-    if known or (found.ignored and not found.held):
+    if known or (found.ignored and not _is_held(service)):
         return False
     return found.node is not None or (bool(found.status) and not found.ignored)
 

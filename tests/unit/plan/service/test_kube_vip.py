@@ -128,6 +128,15 @@ def test_a_held_service_is_announced_with_the_patch_that_brings_the_address(case
     assert not found.ignored or not Announcement.of(held).held
 
 
+def test_a_held_service_is_announced_although_somebody_took_the_empty_annotation_off() -> None:
+    held = service(annotations={KUBE_VIP_IGNORE: "true"}, ours=True)
+    assert announce(held, ADDRESS) == {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}
+    by_user = service(annotations={KUBE_VIP_IGNORE: "true", USER_IGNORE: "true"}, ours=True)
+    served = service(annotations={KUBE_VIP_IGNORE: "true"}, ours=True, address=ADDRESS)
+    for one in (by_user, served, service(annotations={KUBE_VIP_IGNORE: "true"})):
+        assert KUBE_VIP_IGNORE not in announce(one, ADDRESS)
+
+
 def test_a_wish_that_kube_vip_announces_is_left_to_it() -> None:
     asked = service(annotations={KUBE_VIP_ADDRESSES: OTHER})
     assert hold_or_leave_requested(asked) == {REQUESTED_ADDRESS: OTHER}
