@@ -74,7 +74,7 @@ def identity_patch(
     ``initialised`` takes the uninitialized taints away with it; it is a patch even without anything else.
     """
     if provider_id is None and not change.labels and not change.annotations:
-        return NodePatch({}, initialised=True) if initialised else None
+        return NodePatch({}, told=told, initialised=True) if initialised else None
     changes = {"labels": change.labels, "annotations": change.annotations}
     body: dict[str, dict[str, object]] = {"metadata": {"uid": node.metadata.uid}}
     body["metadata"] |= {key: dict(values) for key, values in changes.items() if values}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harvester_ccm.model.core import Taint
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import NodeReason
 from harvester_ccm.plan.node.patch import (
     MetadataChange,
     NodePatch,
@@ -82,6 +84,13 @@ def test_end_of_the_initialisation(taints: list[dict[str, str]], kept: list[dict
     assert done is not None
     body = {"metadata": {"uid": "node-uid", "resourceVersion": "42"}, "spec": {"taints": kept}}
     assert patch_request(target, done) == NodeRequest("PATCH", "w1", body)
+
+
+def test_end_of_the_initialisation_is_told_when_nothing_else_is_written() -> None:
+    told = (EventMessage("Warning", NodeReason.PROVIDED_IP_TRUSTED, "why this address"),)
+    done = identity_patch(node(taints=[UNINITIALIZED]), None, MetadataChange({}, {}), told=told, initialised=True)
+    assert done is not None
+    assert done.told == told
 
 
 def test_end_of_the_initialisation_brings_the_identity_along() -> None:
