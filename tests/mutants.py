@@ -536,6 +536,13 @@ MUTANTS: Final = (
         "plan/node/test_awaited.py plan/node/test_addresses_adversary.py",
     ),
     Mutant(
+        "the interface that comes up first counts",
+        "plan/node/interfaces.py",
+        "undecided=len(candidates) > 1",
+        "undecided=False",
+        "plan/node/test_interfaces.py",
+    ),
+    Mutant(
         "a new Node does not wait for its kubelets address",
         "plan/node/awaited.py",
         "    pending = tuple(address for address in sought if waited.get(address, 0.0) < patience)",

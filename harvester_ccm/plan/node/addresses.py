@@ -141,6 +141,8 @@ def _plan_on(nic: Nic | None, seen: _Seen) -> AddressPlan:
     spared = _spared(seen, texts)
     virtual_ips = {address: holder for address, holder in seen.virtual_ips.items() if address not in spared}
     reported, dropped = read_addresses(texts, virtual_ips)
+    if nic and nic.undecided:
+        return AddressPlan((), dropped, events.unreported(seen.evidence.present, vmi))
     elsewhere = addresses_elsewhere(vmi, nic) if nic else {}
     misplaced = [address for address in provided if address in elsewhere and address not in reported]
     if nic and misplaced:

@@ -116,6 +116,13 @@ def no_address(vmi: VirtualMachineInstance, nic: Nic, dropped: Sequence[DroppedA
     return warning(NodeReason.NO_ADDRESS, text)
 
 
+def unreported(internal_ips: Sequence[IPAddress], vmi: VirtualMachineInstance) -> EventMessage:
+    """Return the note for an InternalIP that none of several interfaces reports, of which more than one may have it."""
+    names = ", ".join(map(str, internal_ips))
+    text = f"No interface of VM {vmi.metadata.key} reports {names}, and which of them has it is not known yet"
+    return warning(NodeReason.NO_ADDRESS, f"{text}. The Node keeps its addresses")
+
+
 def no_internal_ip(nic: Nic, reported: Sequence[IPAddress], cidrs: Sequence[IPNetwork]) -> EventMessage:
     """Return the note for addresses none of which may be the InternalIP."""
     seen, ranges = ", ".join(map(str, reported)), ", ".join(map(str, cidrs))

@@ -73,6 +73,8 @@ class Nic:
     because: str
     guessed_among: tuple[str, ...] = ()
     """Names of all candidates, when there are several and neither the flag nor the kubelet says which."""
+    undecided: bool = False
+    """Whether another one may as well have the InternalIP, which none reports: nothing is concluded from this one."""
 
 
 def management_nic(vmi: VirtualMachineInstance, evidence: NetworkEvidence) -> Nic | None:
@@ -90,7 +92,7 @@ def management_nic(vmi: VirtualMachineInstance, evidence: NetworkEvidence) -> Ni
     if found is not None:
         return replace(found, because=f"it has the address in annotation {PROVIDED_NODE_IP}")
     found = _by_node(vmi, nics, evidence)
-    if found is None or len(nics) == 1:
+    if found is None or found.undecided or len(nics) == 1:
         return found
     return replace(found, guessed_among=tuple(nic.name for nic in nics))
 
@@ -103,12 +105,14 @@ def _by_node(vmi: VirtualMachineInstance, nics: list[Nic], evidence: NetworkEvid
     recorded = _inside_network(nics, evidence.recorded)
     if len(recorded) == 1:
         return replace(recorded[0], because=f"annotation {NODE_NETWORK_RECORD} on the Node names its network")
-    # A guest agent goes silent about an interface for moments.
+    # A guest agent goes silent about an interface for moments, and the interfaces of a VM that starts come up in turn.
     families = {address.version for address in evidence.present}
-    silent = [nic for nic in recorded or nics if families.isdisjoint(a.version for a in _usable(vmi, nic))]
-    if families and silent:
-        return replace(silent[0], because="no interface reports the InternalIP of the Node, and this one may have it")
-    return next(iter(recorded or nics), None)
+    candidates = recorded or nics
+    silent = [nic for nic in candidates if not families <= {address.version for address in _usable(vmi, nic)}]
+    if silent:
+        because = "no interface reports the InternalIP of the Node, and this one may have it"
+        return replace(silent[0], because=because, undecided=len(candidates) > 1)
+    return next(iter(candidates), None)
 
 
 def _with_one_of(vmi: VirtualMachineInstance, nics: Iterable[Nic], sought: Iterable[IPAddress]) -> Nic | None:

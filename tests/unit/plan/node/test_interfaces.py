@@ -141,6 +141,33 @@ def test_dual_stack_on_the_second_interface(
     assert shown(plan.addresses) == expected
 
 
+@pytest.mark.parametrize(
+    ("state", "reports"),
+    [
+        pytest.param(
+            f"I {IP2}, H w1",
+            [((V61,), ()), ((IP1, V61), ()), ((IP1, V61), (V62,)), ((IP1, V61), (IP2, V62))],
+            id="the other one comes up first, one family after the other",
+        ),
+        pytest.param(
+            DUAL, [((IP1,), ("fd02::2",)), ((IP1, V61), ("fd02::2",)), ((IP1, V61), (IP2, V62))], id="half of each"
+        ),
+    ],
+)
+def test_start_of_a_vm_whose_network_was_never_recorded_moves_nothing(
+    state: str, reports: list[tuple[Sequence[str], Sequence[str]]]
+) -> None:
+    target = known(state)
+    for first, second in reports[:-1]:
+        plan, target = look(target, two_nics(first, second))
+        assert (plan.patches, internal(target)) == ((), internal(known(state)))
+        assert [note.reason for note in plan.remarks] == [NodeReason.NO_ADDRESS]
+        assert "10.2.0.1" in plan.remarks[0].message
+    _, target = look(target, two_nics(*reports[-1]))
+    assert internal(target) == {4: IP2, 6: V62}
+    assert target.metadata.annotation(NODE_NETWORK_RECORD) == B
+
+
 def test_one_interface_follows_a_new_lease_whatever_is_recorded() -> None:
     for recorded in (None, "prod/mgmt", "prod/gone"):
         plan = plan_addresses(
