@@ -4,8 +4,8 @@ For a well-formed report the result is the Go provider's: the same addresses, ty
 annotation of the kubelet's address as the cloud-provider framework does. Differences, each for a known fault:
 
 * Without ``--management-network`` the interface is chosen by evidence, and what was chosen is recorded on the Node
-  (``interfaces.management_nic``). Go takes the first interface. ExternalIPs that an initialised Node has of other
-  interfaces stay, without that flag, for as long as the VM has them.
+  (``interfaces.management_nic``). Go takes the first interface. What an initialised Node has of other interfaces, that
+  in the pod network too, stays, without that flag, for as long as the VM has it.
 * Nothing is published that has no InternalIP. The Go provider then replaces all addresses by the host name.
 * A known InternalIP stays while the report has no address of its family that may replace it, and for
   ``NodeSettings.address_patience`` more (``awaited``): guest agents report nothing, IPv6 only, or a virtual IP only,
@@ -137,14 +137,15 @@ class _Seen:
 def _plan_on(nic: Nic | None, seen: _Seen) -> AddressPlan:
     """``nic`` None: the VM is in no network that it could report of."""
     node, vmi, settings, provided = seen.node, seen.vmi, seen.settings, seen.evidence.provided
-    texts = reported_addresses(vmi, nic) if nic else ()
+    texts = reported_addresses(vmi, nic.name) if nic else ()
     spared = _spared(seen, texts)
     virtual_ips = {address: holder for address, holder in seen.virtual_ips.items() if address not in spared}
     reported, dropped = read_addresses(texts, virtual_ips)
     if nic and nic.undecided:
         return AddressPlan((), dropped, events.unreported(seen.evidence.present, vmi))
     elsewhere = addresses_elsewhere(vmi, nic) if nic else {}
-    misplaced = [address for address in provided if address in elsewhere and address not in reported]
+    named_elsewhere = [address for address in provided if address in elsewhere and address not in reported]
+    misplaced = [address for address in named_elsewhere if elsewhere[address] in vmi.spec.multus_networks]
     if nic and misplaced:
         return AddressPlan((), dropped, events.provided_elsewhere(misplaced, elsewhere, nic))
     present = tuple(address for address in seen.evidence.present if address not in virtual_ips)
@@ -331,7 +332,7 @@ def _reported(
     lost = f"the cloud-provider rule for annotation {PROVIDED_NODE_IP}: no other address of the type it names"
     unpublished = lost if plan.addresses else "nothing is published: no address of the VM may be the InternalIP"
     seen: set[str] = set()
-    for text in reported_addresses(vmi, nic):
+    for text in reported_addresses(vmi, nic.name):
         plain = _plain(text)
         if plain in seen:
             yield AddressVerdict(text, nic.name, nic.network, "", str(DropReason.DUPLICATE))

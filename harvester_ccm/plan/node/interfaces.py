@@ -108,7 +108,7 @@ def _by_node(vmi: VirtualMachineInstance, nics: list[Nic], evidence: NetworkEvid
     # A guest agent goes silent about an interface for moments, and the interfaces of a VM that starts come up in turn.
     families = {address.version for address in evidence.present}
     candidates = recorded or nics
-    silent = [nic for nic in candidates if not families <= {address.version for address in _usable(vmi, nic)}]
+    silent = [nic for nic in candidates if not families <= {address.version for address in _usable(vmi, nic.name)}]
     if silent:
         because = "no interface reports the InternalIP of the Node, and this one may have it"
         return replace(silent[0], because=because, undecided=len(candidates) > 1)
@@ -117,12 +117,12 @@ def _by_node(vmi: VirtualMachineInstance, nics: list[Nic], evidence: NetworkEvid
 
 def _with_one_of(vmi: VirtualMachineInstance, nics: Iterable[Nic], sought: Iterable[IPAddress]) -> Nic | None:
     """Return the interface that has the first of the addresses that any has."""
-    found = {address: nic for nic in reversed([*nics]) for address in _usable(vmi, nic)}
+    found = {address: nic for nic in reversed([*nics]) for address in _usable(vmi, nic.name)}
     return next((found[address] for address in sought if address in found), None)
 
 
-def _usable(vmi: VirtualMachineInstance, nic: Nic) -> tuple[IPAddress, ...]:
-    return read_addresses(reported_addresses(vmi, nic), {})[0]
+def _usable(vmi: VirtualMachineInstance, name: str) -> tuple[IPAddress, ...]:
+    return read_addresses(reported_addresses(vmi, name), {})[0]
 
 
 def _attached(vmi: VirtualMachineInstance) -> list[Nic]:
@@ -135,20 +135,20 @@ def _inside_network(nics: Iterable[Nic], network: str) -> list[Nic]:
     return [nic for nic in nics if nic.network == network]
 
 
-def reported_addresses(vmi: VirtualMachineInstance, nic: Nic) -> tuple[str, ...]:
-    """Return what Harvester reports for the interface now, in its order; later entries of the same name are ignored."""
-    entry = next((i for i in vmi.interfaces if i.name == nic.name), None)
+def reported_addresses(vmi: VirtualMachineInstance, name: str) -> tuple[str, ...]:
+    """Return what Harvester reports for an interface now, in its order; later entries of the same name are ignored."""
+    entry = next((i for i in vmi.interfaces if i.name == name), None)
     return entry.addresses if entry is not None else ()
 
 
 def addresses_elsewhere(vmi: VirtualMachineInstance, nic: Nic) -> dict[IPAddress, str]:
-    """Return the addresses that the VM has now in its other VM networks, with the name of the interface.
+    """Return the addresses that the VM has now in its other networks, with the name of the interface.
 
     A device that the guest made itself, such as a bridge, is in no network of the VM: what it has may well be the
     address of the interface that counts.
     """
-    others = [other for other in _attached(vmi) if other.name != nic.name]
-    return {address: other.name for other in others for address in _usable(vmi, other)}
+    others = [network.name for network in vmi.spec.networks or () if network.name != nic.name]
+    return {address: name for name in others for address in _usable(vmi, name)}
 
 
 def read_addresses(

@@ -195,6 +195,29 @@ def test_external_ip_of_another_interface_stays_while_the_vm_has_it_and_no_flag_
     assert [shown(plan.addresses) for plan in (gone, flagged)] == [f"I {IP2}, H w1"] * 2
 
 
+POD_IP = "10.52.0.9"
+
+
+@pytest.mark.parametrize(
+    ("state", "provided", "expected"),
+    [
+        pytest.param(f"E {POD_IP}, I {IP2}, H w1", IP2, f"E {POD_IP}, I {IP2}, H w1", id="ExternalIP"),
+        pytest.param(f"I {POD_IP}, E {IP2}, H w1", POD_IP, f"I {POD_IP}, E {IP2}, H w1", id="the kubelet's"),
+        pytest.param(f"I {POD_IP}, H w1", None, f"E {IP2}, I {POD_IP}, H w1", id="InternalIP"),
+        pytest.param("E 10.52.0.8, I 10.52.0.7, H w1", None, f"I {IP2}, H w1", id="those of before a restart"),
+        pytest.param("", None, f"I {IP2}, H w1", id="never for a new Node"),
+    ],
+)
+def test_address_in_the_pod_network_stays_while_the_vm_has_it(state: str, provided: str | None, expected: str) -> None:
+    mixed = instance(
+        networks=[("default", ""), ("nic-2", B)], ips=[POD_IP], interfaces=[{"name": "nic-2", "ipAddresses": [IP2]}]
+    )
+    plan = plan_addresses(known(state, provided=provided), mixed, settings=patient(None))
+    assert shown(plan.addresses) == expected
+    flagged = plan_addresses(known(state, provided=provided), mixed, settings=patient(B))
+    assert POD_IP not in shown(flagged.addresses) or provided == POD_IP
+
+
 def test_address_on_a_bridge_that_the_guest_made_is_kept() -> None:
     running = instance(ips=["fd00::1"], interfaces=[{"interfaceName": "br0", "ipAddresses": ["10.0.0.1"]}])
     plan = plan_addresses(known("I 10.0.0.1, I fd00::1, H w1"), running, settings=patient(None))
