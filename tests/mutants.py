@@ -566,8 +566,8 @@ MUTANTS: Final = (
     Mutant(
         "a Node that is tainted again is a new one",
         "plan/node/patch.py",
-        "    return again or any(",
-        "    return again and any(",
+        "    return ours or any(",
+        "    return ours and any(",
         "plan/node/test_awaited.py",
     ),
     Mutant(

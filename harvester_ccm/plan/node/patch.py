@@ -101,16 +101,16 @@ def uninitialized_taints(node: Node) -> tuple[Taint, ...]:
 def was_initialised(node: Node) -> bool:
     """Return whether the Node's addresses come from a finished initialisation and not from the kubelet's start.
 
-    Besides a Node without the taint this is one with an InternalIP that got the taint again: it bears a record that is
-    only written when the taint goes or is gone, or it is ours and has the taint with the effect ``PreferNoSchedule``
-    alone, by which the Go provider asks for a second initialisation. A kubelet registers with ``NoSchedule``.
+    Besides a Node without the taint this is one with an InternalIP that got the taint again: it bears our provider
+    ID, or a record, which are only written when the taint goes or is gone. A kubelet that is given the provider ID at
+    its start is believed, too: what it writes then is its ``--node-ip``.
     """
-    taints = uninitialized_taints(node)
-    if not taints or not any(address.type == "InternalIP" for address in node.status.addresses):
-        return not taints
+    if not uninitialized_taints(node):
+        return True
+    if not any(address.type == "InternalIP" for address in node.status.addresses):
+        return False
     ours = parse_provider_id(node.spec.provider_id) is not None
-    again = ours and all(taint.effect == "PreferNoSchedule" for taint in taints)
-    return again or any(node.metadata.annotation(record) is not None for record in _RECORDS)
+    return ours or any(node.metadata.annotation(record) is not None for record in _RECORDS)
 
 
 def taints_body(node: Node, taints: Iterable[Taint]) -> dict[str, dict[str, object]]:

@@ -154,7 +154,7 @@ def test_nodes_that_would_get_another_internal_ip_are_named() -> None:
     found = contents(("w1", "demo"), ("w2", "demo"), ("w3", "demo"), ("w4", "demo"))
     nodes = [NODES.decode(msgspec.json.encode(objects.node("w4", providerID="harvester://uid-of-vm-w4", taints=[])))]
     for name, address, taints in (("w1", "10.0.0.1", []), ("w2", "10.9.9.9", []), ("w3", "10.9.9.9", None)):
-        document = objects.node(name, providerID=f"harvester://uid-of-vm-{name}")
+        document = objects.node(name, providerID="" if taints is None else f"harvester://uid-of-vm-{name}")
         document["status"]["addresses"] = [{"type": "InternalIP", "address": address}]
         document["spec"]["taints"] = document["spec"]["taints"] if taints is None else taints
         nodes.append(NODES.decode(msgspec.json.encode(document)))

@@ -153,14 +153,15 @@ def test_order_of_the_kubelets_first_addresses_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("taint", "expected"),
+    ("provider_id", "expected"),
     [
-        pytest.param(UNINITIALIZED, "I 10.0.0.1, E 10.0.0.2, H w1", id="kubelet's own guess does not count"),
-        pytest.param(REINITIALIZE, "E 10.0.0.1, I 10.0.0.2, H w1", id="second initialisation keeps what is known"),
+        pytest.param("", "I 10.0.0.1, E 10.0.0.2, H w1", id="kubelet's own guess does not count"),
+        pytest.param("harvester://uid-w1", "E 10.0.0.1, I 10.0.0.2, H w1", id="second initialisation keeps it"),
     ],
 )
-def test_present_internal_ip_of_a_tainted_node(taint: dict[str, str], expected: str) -> None:
-    tainted = node(provider_id="harvester://uid-w1", taints=[taint], addresses=pairs("I 10.0.0.2, H w1"))
+@pytest.mark.parametrize("taint", [UNINITIALIZED, REINITIALIZE])
+def test_present_internal_ip_of_a_tainted_node(provider_id: str, expected: str, taint: dict[str, str]) -> None:
+    tainted = node(provider_id=provider_id, taints=[taint], addresses=pairs("I 10.0.0.2, H w1"))
     plan = plan_addresses(tainted, instance(ips=["10.0.0.1", "10.0.0.2"]), settings=node_settings())
     assert shown(plan.addresses) == expected
 

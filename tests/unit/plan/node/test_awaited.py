@@ -157,21 +157,22 @@ AGAIN = "I 10.0.0.1, E 10.0.0.100, H w1"
 
 
 @pytest.mark.parametrize(
-    ("taint", "record", "expected"),
+    ("provider_id", "taint", "record", "expected"),
     [
-        pytest.param(UNINITIALIZED, {NODE_NETWORK_RECORD: "prod/mgmt"}, AGAIN, id="network recorded"),
-        pytest.param(UNINITIALIZED, {MACHINE_RECORD: "prod/w1"}, AGAIN, id="VM recorded"),
-        pytest.param(REINITIALIZE, {}, AGAIN, id="mark of the Go provider"),
+        pytest.param("", UNINITIALIZED, {NODE_NETWORK_RECORD: "prod/mgmt"}, AGAIN, id="network recorded"),
+        pytest.param("", UNINITIALIZED, {MACHINE_RECORD: "prod/w1"}, AGAIN, id="VM recorded"),
+        pytest.param("harvester://uid-w1", REINITIALIZE, {}, AGAIN, id="mark of the Go provider"),
+        pytest.param("harvester://uid-w1", UNINITIALIZED, {}, AGAIN, id="by hand, as the Go provider left it"),
         pytest.param(
-            UNINITIALIZED, {}, "I 10.0.0.100, H w1", id="nothing recorded: the kubelet's guess does not count"
+            "", UNINITIALIZED, {}, "I 10.0.0.100, H w1", id="not one of ours yet: the kubelet's guess does not count"
         ),
     ],
 )
 def test_node_that_gets_the_taint_again_keeps_its_internal_ip(
-    taint: dict[str, str], record: dict[str, str], expected: str
+    provider_id: str, taint: dict[str, str], record: dict[str, str], expected: str
 ) -> None:
     known = node(
-        provider_id="harvester://uid-w1",
+        provider_id=provider_id,
         taints=[taint],
         addresses=pairs(AGAIN),
         annotations=record,
