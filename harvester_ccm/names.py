@@ -397,6 +397,8 @@ class NodeReason(StrEnum):
     """Warning: the VM with the Node's name is another machine, by its UUID."""
     OTHER_PROVIDER = "OtherProvider"
     """Warning: the new Node has another provider's ID, and is left alone."""
+    NO_PROVIDER_ID = "NoProviderID"
+    """Warning: the Node joined without the uninitialized taint, so it was never given a provider ID."""
     VM_IN_OTHER_NAMESPACE = "VMInOtherNamespace"
     """Warning: the Node is a VM of another namespace, as it says itself, and is left alone."""
     VM_OF_OTHER_NODE = "VMOfOtherNode"

@@ -51,6 +51,7 @@ _EMITTED_AFTER_INIT: Final = frozenset(
         NodeReason.VM_OF_OTHER_MACHINE,
         NodeReason.VM_OF_OTHER_NODE,
         NodeReason.VM_IN_OTHER_NAMESPACE,
+        NodeReason.NO_PROVIDER_ID,
         NodeReason.NO_MANAGEMENT_NETWORK,
         NodeReason.NO_INTERNAL_IP,
         NodeReason.EXCLUDED_ADDRESS_USED,
@@ -207,7 +208,8 @@ def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
     tainted = bool(uninitialized_taints(node))
     topology = plan_topology(node, vm.vmi, follow=view.settings.vmi_controller)
     copied = plan_vm_labels(node, vm, view.settings.label_prefix)
-    notes = (*_notes(view, addresses), *topology.notes, *copied.notes)
+    unidentified = () if tainted or node.spec.provider_id else (events.no_provider_id(vm),)
+    notes = (*_notes(view, addresses), *unidentified, *topology.notes, *copied.notes)
     provider_id = format_provider_id(vm.uid) if tainted and not node.spec.provider_id else None
     change = MetadataChange(
         {**topology.change.labels, **copied.change.labels},

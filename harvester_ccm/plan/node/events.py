@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from harvester_ccm.errors import CCMError, CredentialError, Forbidden, NotServed, Unauthorized, Unreachable
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, NodeReason
+from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, UNINITIALIZED_TAINT, NodeReason
 from harvester_ccm.netip import IPAddress, IPNetwork
 from harvester_ccm.plan.node.interfaces import DroppedAddress, Nic
 from harvester_ccm.plan.node.vms import VM, agent_connected
@@ -75,6 +75,16 @@ def not_running(vm: VM) -> EventMessage:
     return warning(
         NodeReason.VM_NOT_RUNNING,
         f"VM {vm.object.metadata.key} is not running (status {status or 'unknown'}), so it has no address yet",
+    )
+
+
+def no_provider_id(vm: VM) -> EventMessage:
+    """Return the note for a Node that was not initialised by any cloud controller manager."""
+    return warning(
+        NodeReason.NO_PROVIDER_ID,
+        f"This Node is VM {vm.object.metadata.key} and has no provider ID, because it joined without the taint "
+        f"{UNINITIALIZED_TAINT}. Its addresses and labels follow the VM, but it is not deleted with it. Run its "
+        "kubelet with --cloud-provider=external, delete the Node and restart the kubelet",
     )
 
 

@@ -214,7 +214,7 @@ def test_same_trouble_of_an_initialised_node_is_told_only_without_an_internal_ip
     case: str, addresses: str, told: bool
 ) -> None:
     found, reason, _ = WAITS[case]
-    plan = planned(node(addresses=pairs(addresses)), found)
+    plan = planned(node(addresses=pairs(addresses), provider_id="harvester://uid-w1"), found)
     assert (plan.patches, plan.waiting) == ((), None)
     assert [note.reason.name for note in plan.notes] == [reason] * told
     assert [remark.reason.name for remark in plan.remarks] == [reason] * (not told)
@@ -307,9 +307,29 @@ def test_provider_id_is_only_written_with_the_initialisation() -> None:
     assert all("spec" not in patch.body for patch in plan.patches)
 
 
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        pytest.param(node(addresses=pairs(A1)), True, id="joined without the taint"),
+        pytest.param(node(addresses=pairs(A1), provider_id="harvester://uid-w1"), False, id="initialised"),
+        pytest.param(node(addresses=pairs(A1), taints=[UNINITIALIZED]), False, id="gets it now"),
+        pytest.param(node("elsewhere", addresses=pairs(A1)), False, id="no VM of ours"),
+    ],
+)
+def test_node_without_a_provider_id_is_told_what_it_lacks(target: Node, told: bool) -> None:
+    notes = {note.reason: note.message for note in planned(target).notes}
+    assert (NodeReason.NO_PROVIDER_ID in notes) == told
+    if told:
+        assert notes[NodeReason.NO_PROVIDER_ID] == (
+            "This Node is VM prod/w1 and has no provider ID, because it joined without the taint "
+            "node.cloudprovider.kubernetes.io/uninitialized. Its addresses and labels follow the VM, but it is not "
+            "deleted with it. Run its kubelet with --cloud-provider=external, delete the Node and restart the kubelet"
+        )
+
+
 def test_configuration_faults_are_told_after_the_initialisation_too() -> None:
     several = instance(networks=[("nic-1", "prod/a"), ("nic-2", "prod/b")], ips=["10.0.0.1"])
-    known = node(addresses=pairs("I 10.0.0.1, H w1"))
+    known = node(addresses=pairs("I 10.0.0.1, H w1"), provider_id="harvester://uid-w1")
     plan = planned(known, machines(several))
     assert [note.reason.name for patch in plan.patches for note in patch.told] == ["NETWORK_GUESSED"]
     again = planned(applied(known, plan), machines(several))
