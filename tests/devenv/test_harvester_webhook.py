@@ -13,7 +13,7 @@ from devenv.harvester.machines import Machine, Machines
 from devenv.harvester.queue import FAST
 from devenv.harvester.records import LOAD_BALANCERS, POOLS
 from devenv.harvester.webhook import NETWORKS
-from devenv.proxy import Delay, FaultProxy
+from devenv.proxy import FaultProxy
 from harvester_ccm.errors import AdmissionDenied, ServerError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
@@ -95,19 +95,20 @@ async def test_pool_rules_are_enforced(emulator: HarvesterEmulator, harvester_ad
         await harvester_admin.delete(POOLS, "lan")
 
 
-async def test_network_and_pool_are_known_to_a_webhook_whose_watches_lag(
+async def test_network_and_pool_are_known_to_a_webhook_that_has_lost_its_watches(
     harvester: ControlPlane, harvester_proxy: FaultProxy, tmp_path: Path
 ) -> None:
-    slow = harvester_proxy.kubeconfig(token_of_an_administrator(harvester, tmp_path), tmp_path / "slow")
-    harvester_proxy.inject(Delay(0.5), watch=True)
+    path = harvester_proxy.kubeconfig(token_of_an_administrator(harvester, tmp_path), tmp_path / "proxied")
     async with (
-        ApiClient(load_kubeconfig(slow), cluster="harvester") as client,
+        ApiClient(load_kubeconfig(path), cluster="harvester") as client,
         HarvesterEmulator(client, pace=FAST) as emulator,
     ):
+        await wait_for(lambda: harvester_proxy.cut_watches("network-attachment-definitions") == 1, 60.0)
         await emulator.create_network("vlan8")
         on_it = {"network": "default/vlan8", "scope": [{"project": "*", "namespace": "x", "guestCluster": "*"}]}
         made = await emulator.create_pool("vlan8", "127.79.1.0/24", selector=on_it)
         assert made["spec"]["selector"] == on_it
+        await wait_for(lambda: harvester_proxy.cut_watches("ippools"), 60.0)
         await emulator.create_pool("lan", LAN)
         with pytest.raises(AdmissionDenied, match="there is already a global IP pool: lan"):
             await emulator.create_pool("second", "127.79.0.0/24")
