@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from devenv.loaded import PROGRAM, LoadedProgram
 from devenv.process import ChildProcess
 
 DEFAULT_FLAGS: Final[Mapping[str, str]] = {"cluster-name": "demo", "secure-port": "0", "v": "4"}
@@ -34,11 +35,12 @@ class CcmProcess:
         flags: Mapping[str, str] | None = None,
         arguments: Sequence[str] = (),
         name: str = "ccm",
-        module: str = "harvester_ccm",
+        module: str = PROGRAM,
+        loaded: LoadedProgram | None = None,
     ) -> CcmProcess:
         """Start the program; ``flags`` are added to, or replace, the defaults; ``arguments`` are passed as they are.
 
-        ``module`` is what runs it.
+        ``module`` is what runs it, in a fresh interpreter unless there is one with the program loaded.
         """
         merged = {
             "cloud-config": str(cloud_config),
@@ -49,9 +51,10 @@ class CcmProcess:
         words = [f"--{key}={value}" for key, value in merged.items()]
         log_file = directory / f"{name}-{next(_numbers)}.log"
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        if loaded is not None:
+            return cls(loaded.start([*words, *arguments], environment=environment, log_file=log_file), log_file)
         command = [sys.executable, "-m", module, *words, *arguments]
-        child = ChildProcess.start(name, command, log_file=log_file, env=environment)
-        return cls(child, log_file)
+        return cls(ChildProcess.start(name, command, log_file=log_file, env=environment), log_file)
 
     @property
     def pid(self) -> int:

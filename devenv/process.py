@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Self
+from typing import Protocol, Self
 
 GRACE_SECONDS = 1.5
 """How long a child may take to end by itself before it is killed. All of a cluster stops within 3 s."""
@@ -48,6 +48,17 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 class DevenvError(RuntimeError):
     """Raised when the development environment cannot do what was asked. The message says what to do."""
+
+
+class RunningProcess(Protocol):
+    """What is known of a process that somebody started; as of ``subprocess.Popen``."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
 
 
 class _Spawner:
@@ -110,10 +121,10 @@ os.register_at_fork(after_in_child=_family.reset)
 class ChildProcess:
     """One running program and its log file."""
 
-    def __init__(self, name: str, popen: subprocess.Popen[bytes], *, log_file: Path) -> None:
+    def __init__(self, name: str, process: RunningProcess, *, log_file: Path) -> None:
         self.name = name
         self.log_file = log_file
-        self._popen = popen
+        self._process = process
 
     @classmethod
     def start(
@@ -151,7 +162,12 @@ class ChildProcess:
             popen = _family.start(order)
         except OSError as error:
             raise DevenvError(f"cannot start {name} ({argv[0]}): {error}") from error
-        child = cls(name, popen, log_file=log_file)
+        return cls.adopt(name, popen, log_file=log_file)
+
+    @classmethod
+    def adopt(cls, name: str, process: RunningProcess, *, log_file: Path) -> Self:
+        """Take a process that leads its own process group as a child: it is stopped with the others."""
+        child = cls(name, process, log_file=log_file)
         with _family.lock:
             _family.children.append(child)
         return child
@@ -159,16 +175,16 @@ class ChildProcess:
     @property
     def pid(self) -> int:
         """Process ID, also the ID of its process group."""
-        return self._popen.pid
+        return self._process.pid
 
     def exit_code(self) -> int | None:
         """The exit code, or None while it runs."""
-        return self._popen.poll()
+        return self._process.poll()
 
     def wait(self, seconds: float) -> bool:
         """Tell whether it ended within ``seconds``."""
         try:
-            self._popen.wait(seconds)
+            self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return False
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from devenv.ccm import CcmProcess
 from devenv.harvester.queue import STOCK, Pace
 from devenv.kubevip import KubeVipOptions
+from devenv.loaded import LoadedProgram
 from devenv.logfile import logs_to
 from devenv.restclient import RestClient
 from devenv.stage import Scene, Stage
@@ -25,9 +27,19 @@ NAD_MAPPING = CONFIG_MAPS.path("kube-system", NAD_MAPPING_NAME)
 
 
 @pytest.fixture(scope="session")
-def scene(clusters: Clusters) -> Scene:
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadedProgram | None]:
+    """What starts runs of the program fast. The demo and the handover start it as everybody does."""
+    if sys.platform != "linux":
+        yield None
+        return
+    with LoadedProgram(tmp_path_factory.mktemp("loaded")) as program:
+        yield program
+
+
+@pytest.fixture(scope="session")
+def scene(clusters: Clusters, loaded: LoadedProgram | None) -> Scene:
     """The session's clusters with the credentials of the program. VMs and load balancers are in ``default``."""
-    return Scene.on(*clusters)
+    return Scene.on(*clusters, loaded=loaded)
 
 
 @pytest.fixture

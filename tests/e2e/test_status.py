@@ -56,7 +56,8 @@ class Pods:
     def start(self) -> Pod:
         reserved = ReservedPort()
         reserved.release()
-        run = self._stage.run(flags={"secure-port": str(reserved.number), "bind-address": "127.0.0.1"})
+        # The command reads the command line of the process.
+        run = self._stage.run(flags={"secure-port": str(reserved.number), "bind-address": "127.0.0.1"}, fresh=True)
         proc = self._directory / f"proc-{run.pid}"
         proc.mkdir()
         (proc / "1").symlink_to(f"/proc/{run.pid}")
