@@ -1,7 +1,7 @@
 """A small synchronous client of the Kubernetes REST API, for set-up and checks in tests and in the demo.
 
-One connection per request, so it may be used from any thread. It is no part of the product, whose own
-client is the thing under test.
+It may be used from any thread: a connection serves one request at a time, and is used again. It is no part of the
+product, whose own client is the thing under test.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import json
 import ssl
 import tempfile
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -53,6 +55,8 @@ class RestClient:
         self._headers = {"Accept": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
+        self._idle: deque[http.client.HTTPSConnection] = deque()
+        weakref.finalize(self, _close, self._idle)
 
     @classmethod
     def from_kubeconfig(cls, path: Path) -> Self:
@@ -80,16 +84,33 @@ class RestClient:
         headers = dict(self._headers)
         if body is not None:
             headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        connection = http.client.HTTPSConnection(self._address, context=self._context, timeout=REQUEST_SECONDS)
-        try:
-            connection.request(method, path, None if body is None else json.dumps(body), headers)
-            response = connection.getresponse()
-            answer = _decoded(response.read())
-        finally:
-            connection.close()
-        if response.status >= http.client.BAD_REQUEST:
-            raise RefusedError(f"{method} {path}", response.status, answer)
+        status, raw = self._exchange(method, path, None if body is None else json.dumps(body), headers)
+        answer = _decoded(raw)
+        if status >= http.client.BAD_REQUEST:
+            raise RefusedError(f"{method} {path}", status, answer)
         return answer
+
+    def _exchange(self, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        while True:
+            try:
+                connection, used = self._idle.pop(), True
+            except IndexError:
+                connection, used = self._connection(), False
+            try:
+                connection.request(method, path, body, headers)
+                response = connection.getresponse()
+                raw = response.read()
+            except BaseException as error:
+                connection.close()
+                # The server was started anew since, or closed a connection that nobody used.
+                if used and isinstance(error, ConnectionError | ssl.SSLError):
+                    continue
+                raise
+            self._idle.append(connection)
+            return response.status, raw
+
+    def _connection(self) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(self._address, context=self._context, timeout=REQUEST_SECONDS)
 
     def get_or_none(self, path: str) -> Json | None:
         """The object at ``path``, or None when the server answers 404."""
@@ -168,6 +189,11 @@ class RestClient:
             )
 
         wait_until(usable, seconds=CRD_SECONDS, what=f"CRD {manifest['metadata']['name']}")
+
+
+def _close(connections: deque[http.client.HTTPSConnection]) -> None:
+    while connections:
+        connections.pop().close()
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> None:
