@@ -56,6 +56,9 @@ class Addon:
             "HOME": str(self.temporary.parent),
             "TMPDIR": str(self.temporary),
             "KUBECONFIG": str(self.plane.admin_kubeconfig),
+            # What the server has is asked for once, and not by every test.
+            "KUBECACHEDIR": str(self.plane.directory / "kubectl"),
+            **{name: os.environ[name] for name in ("GOGC",) if name in os.environ},
         }
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
