@@ -384,6 +384,20 @@ MUTANTS: Final = (
         "users if False)",
         "plan/service/test_cleanup.py plan/service/test_shared_address.py",
     ),
+    Mutant(
+        "one that was closed goes before Harvester has looked at it",
+        "plan/service/cleanup.py",
+        "(load_balancer.is_closed and load_balancer.ready)",
+        "load_balancer.is_closed",
+        "plan/service/test_cleanup.py",
+    ),
+    Mutant(
+        "an old refusal stays on one that is closed",
+        "plan/service/load_balancer.py",
+        '{**unsaid, "allocatedAddress": {"ipPool": change.closing_pool}}',
+        '{**status, "allocatedAddress": {"ipPool": change.closing_pool}}',
+        "plan/service/test_cleanup.py plan/service/test_steps.py",
+    ),
     # kube-vip in the guest.
     Mutant(
         "kube-vip is only withdrawn where it has to be held, too",

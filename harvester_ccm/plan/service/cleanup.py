@@ -2,7 +2,8 @@
 
 Harvester books an address first, records it on the load balancer next and puts its finalizer on it last; a deletion in
 between loses the booking for good. So a deletion waits for the finalizer, for a bounded time. After a refusal Harvester
-tries again whenever it likes: a load balancer that was refused is closed before it is deleted.
+tries again whenever it likes: a load balancer that was refused is closed before it is deleted, and deleted when
+Harvester has looked at it since, as no try of before is under way then.
 """
 
 from __future__ import annotations
@@ -184,15 +185,17 @@ def before_deletion(load_balancer: LoadBalancer) -> LoadBalancerChange | None:
 
     Deleted while Harvester is booking an address for it, the address is lost. After a refusal it may do so at any
     moment. With the pool named in the status it books nothing more, fails to record what it is booking just now, and
-    gives that back on deletion. A pool that does not exist must not be named: Harvester would never let the load
-    balancer go. Where it has found no pool it is asked once more, since its answer was made after the question. Before
-    1.2 it booked nothing on the load balancer: what kube-vip has given goes with the Service that Harvester made.
+    gives that back on deletion; but a deletion that it meets before that booking gives back nothing. It looks at one
+    load balancer once at a time, so an answer to what was closed says that nothing is being booked any more. A pool
+    that does not exist must not be named: Harvester would never let the load balancer go. Where it has found no pool
+    it is asked once more, since its answer was made after the question. Before 1.2 it booked nothing on the load
+    balancer: what kube-vip has given goes with the Service that Harvester made.
     """
     if not load_balancer.capabilities.has_ip_pools:
         return LoadBalancerChange()
     if not load_balancer.metadata.has_finalizer(LB_CONTROLLER_FINALIZER):
         return None
-    if load_balancer.allocated_ip or load_balancer.is_closed:
+    if load_balancer.allocated_ip or (load_balancer.is_closed and load_balancer.ready):
         return LoadBalancerChange()
     pool = pool_of_last_attempt(load_balancer)
     if pool:

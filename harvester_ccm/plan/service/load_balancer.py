@@ -69,7 +69,7 @@ class LoadBalancerChange:
     """New ``status.address``; None leaves it."""
     closing_pool: str = ""
     """Pool to be named in the place of an address: Harvester books none any more then, and gives back what it has
-    booked there when the load balancer is deleted."""
+    booked there when the load balancer is deleted. What it said before is dropped: the next word is its answer."""
     ask_again: bool = False
     """Whether what Harvester said of an address is dropped, so that it looks for one once more."""
 
@@ -230,12 +230,13 @@ def changed_document(current: LoadBalancer, change: LoadBalancerChange) -> Docum
     metadata["annotations"] = {key: value for key, value in annotations.items() if value is not None}
     document["spec"] = {key: value for key, value in spec.items() if value is not None}
     status = cast("Document", document.get("status") or {})
+    unsaid = {key: value for key, value in status.items() if key != "conditions"}
     if change.address is not None:
         document["status"] = {**status, "address": change.address}
     elif change.closing_pool:
-        document["status"] = {**status, "allocatedAddress": {"ipPool": change.closing_pool}}
+        document["status"] = {**unsaid, "allocatedAddress": {"ipPool": change.closing_pool}}
     elif current.awaits_allocation and (change.ask_again or not _POOL_CHOICE.isdisjoint(change.annotations)):
-        document["status"] = {key: value for key, value in status.items() if key != "conditions"}
+        document["status"] = unsaid
     return document
 
 

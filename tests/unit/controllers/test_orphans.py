@@ -302,7 +302,10 @@ def test_one_that_was_refused_is_closed_before_it_is_deleted(seen: bool) -> None
             await asyncio.sleep(1)
             if seen:
                 world.remove_service()
-            await asyncio.sleep(ORPHAN_GRACE + 1)
+            await asyncio.sleep(2 * ORPHAN_GRACE)
+            assert world.left == {KEY}, "Harvester may be booking for it still"
+            world.harvester.change(BALANCER, KEY, {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+            await asyncio.sleep(1)
         assert world.left == set()
         writes = [call for call in world.harvester.calls if call.is_write]
         assert [call.verb for call in writes] == ["PUT", "DELETE"]

@@ -13,6 +13,7 @@ from harvester_ccm.kube_vip_names import (
     KUBE_VIP_INTERFACE,
     USER_IGNORE,
 )
+from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import (
     LB_ASKED_AGAIN,
@@ -28,6 +29,7 @@ from harvester_ccm.plan.service.cleanup import before_deletion
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange
 from tests.unit.plan.service.plans import outline, plan, said
 from tests.worlds.builders import ADDRESS, LB_NAME, allocated, marked, served, service
+from tests.worlds.service_plan_world import ServicePlanWorld
 
 WITHDRAW = {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}
 LET_GO: dict[str, object] = {"finalizers": []}
@@ -139,7 +141,15 @@ DELETIONS: dict[str, tuple[Any, Any, float, list[object], object]] = {
     ),
     "waited long enough": (pending(), marked(finalizer=False), 300.0, [*DELETE, {"service": LET_GO}], Done()),
     "a pool has none left": (pending(), marked(message=EXHAUSTED), 0.0, [NAME_POOL], Wait("booking", 30.0)),
-    "its pool is named": (pending(), marked(closed="lan"), 0.0, [*DELETE, {"service": LET_GO}], Done()),
+    "its pool is named": (pending(), marked(closed="lan"), 0.0, [], Wait("booking", 30.0)),
+    "its pool is named, Harvester is away": (pending(), marked(closed="lan"), 31.0, TOLD, Wait("booking", 269.0)),
+    "its pool is named, and Harvester has seen it": (
+        pending(),
+        marked(closed="lan", message=""),
+        0.0,
+        [*DELETE, {"service": LET_GO}],
+        Done(),
+    ),
     "refused by a pool, not held": (
         pending(),
         marked(message=EXHAUSTED, finalizer=False),
@@ -392,7 +402,8 @@ FIRST: dict[str, tuple[Any, LoadBalancerChange | None]] = {
     "dhcp": (marked(ip="0.0.0.0"), LoadBalancerChange()),
     "refused by a pool": (marked(message=EXHAUSTED, annotations=ASKED), LoadBalancerChange(closing_pool="lan")),
     "being booked": (marked(message=RESERVING), LoadBalancerChange(closing_pool="lan")),
-    "closed": (marked(closed="lan"), LoadBalancerChange()),
+    "closed, not looked at since": (marked(closed="lan"), None),
+    "closed, and looked at since": (marked(closed="lan", message=""), LoadBalancerChange()),
     "refused for want of a pool": (marked(message=NO_POOL), LoadBalancerChange(annotations=ASKED, ask_again=True)),
     "refused again for want of a pool": (marked(message=NO_POOL, annotations=ASKED), LoadBalancerChange()),
     "booked, not held": (allocated(finalizer=False), None),
@@ -415,3 +426,28 @@ def test_an_address_that_kube_vip_is_told_to_announce_is_in_use_whatever_the_sta
     other = service("api", uid="api", annotations=notes, labels=label, ours=True)
     steps, _ = outline(served(deleting=True), allocated(), own_secondaries=(other,))
     assert ({"delete": LB_NAME} in steps) is deletes
+
+
+def test_nothing_stays_booked_for_one_that_goes_while_harvester_books_for_it_after_all() -> None:
+    world = ServicePlanWorld()
+    for name in ("a", "b", "c"):
+        world.guest.put(SERVICES, service(name, uid=f"uid-of-{name}"))
+        for _ in range(3):
+            world.reconcile(f"shop/{name}")
+            for one in list(world.load_balancers):
+                world.harvest(one)
+    (refused,) = set(world.load_balancers) - set(world.booked.values())
+
+    world.delete_service("shop/a")
+    world.reconcile("shop/a")
+    for one in list(world.load_balancers):
+        world.harvest(one)
+    assert refused in world.booked.values(), "the address that has become free"
+    world.delete_service("shop/c")
+    for _ in range(3):
+        world.reconcile_together("shop/c")
+    while refused in world.load_balancers:
+        world.harvest(refused)
+        world.reconcile_together("shop/c")
+    assert refused not in world.booked.values()
+    assert set(world.services) == {"shop/b"}

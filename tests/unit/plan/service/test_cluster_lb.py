@@ -249,7 +249,8 @@ ANSWERS: dict[str, tuple[Any, list[object]]] = {
             {"write": LB_NAME, "annotations": {LB_ASKED_AGAIN: None}, "address": ADDRESS},
         ],
     ),
-    "it is closed": (marked(closed="lan"), [{"delete": LB_NAME}]),
+    "it is closed": (marked(closed="lan"), []),
+    "it is closed, and Harvester has seen that": (marked(closed="lan", message=""), [{"delete": LB_NAME}]),
 }
 
 

@@ -61,7 +61,7 @@ REFUSED: dict[str, tuple[Any, LoadBalancerChange]] = {
     "no pool fits": (marked(message=NO_POOL), ASK_AGAIN),
     "still no pool fits": (marked(message=NO_POOL, annotations=ASKED), LoadBalancerChange()),
     "a pool has none left": (marked(message=EXHAUSTED), LoadBalancerChange(closing_pool="lan")),
-    "its pool is named": (marked(closed="lan"), LoadBalancerChange()),
+    "its pool is named": (marked(closed="lan", message=""), LoadBalancerChange()),
 }
 
 
@@ -191,7 +191,7 @@ SEEN: dict[str, tuple[Any, Any, bool]] = {
         service(uid="another", spec={"loadBalancerClass": "example.com/other"}),
         True,
     ),
-    "address refused": (marked(closed="lan"), None, True),
+    "address refused": (marked(closed="lan", message=""), None, True),
     "a new one takes it over": (allocated(), service(uid="another"), False),
     "a new one is being cleaned up": (
         allocated(),

@@ -235,8 +235,7 @@ def test_a_refusal_of_one_pool_says_nothing_of_another(change: LoadBalancerChang
 def test_a_pool_is_named_in_the_place_of_an_address() -> None:
     refused = marked(message="fail to get ip from pool lan, error: no IP addresses available")
     document: Any = changed_document(refused, LoadBalancerChange(closing_pool="lan"))
-    assert document["status"] == {**refused.document()["status"], "allocatedAddress": {"ipPool": "lan"}}  # type: ignore[dict-item]  # an object
-    assert before_deletion(LOAD_BALANCERS.decode(msgspec.json.encode(document))) == LoadBalancerChange()
+    assert document["status"] == {"allocatedAddress": {"ipPool": "lan"}}, "what comes next is said of this"
 
 
 @pytest.mark.parametrize("change", SEARCHES.values(), ids=SEARCHES.keys())
