@@ -15,6 +15,7 @@ from devenv.announcement import (
     ELECTION_ANNOTATION,
     is_ignored,
     is_load_balancer,
+    lacks_address,
     must_withdraw,
     wanted_addresses,
 )
@@ -39,6 +40,8 @@ class Step(Enum):
 
     LEAVE = auto()
     """Nothing."""
+    WAIT = auto()
+    """It has no address: whatever is up for it, what counts is how it is when it has one."""
     ANNOUNCE = auto()
     """It is to be announced, if it has an address and endpoints."""
     WITHDRAW = auto()
@@ -87,6 +90,12 @@ class Announcer:
             one.forgotten = not is_load_balancer(service)
         if not is_load_balancer(service):
             return Step.LEAVE
+        return Step.WAIT if lacks_address(service) else self.follow(service)
+
+    def follow(self, service: Document) -> Step:
+        """Take in a Service that has an address, or that is parked."""
+        key = key_of(service)
+        one = self.up.get(key)
         if one is None:
             return Step.ANNOUNCE
         if must_withdraw(service, one.annotation, (one.wished, one.addresses)):

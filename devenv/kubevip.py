@@ -205,20 +205,22 @@ class KubeVip:
                 self._later(SHARED_GAP, _Restore(address))
 
     async def _on_changed(self, service: Document) -> None:
+        step = self._announcer.change(service)
+        if step is Step.WAIT:
+            found = await self._with_address(service)
+            if found is None:
+                return
+            service, step = found, self._announcer.follow(found)
         key = key_of(service)
-        match self._announcer.change(service):
-            case Step.ANNOUNCE:
-                service = await self._with_address(service)
-                if self._announcer.is_heard(service):
-                    await self._announce_if_wanted(service)
+        match step:
+            case Step.ANNOUNCE if self._announcer.is_heard(service):
+                await self._announce_if_wanted(service)
             case Step.WITHDRAW:
                 self._withdraw(key)
             case Step.KEEP:
                 for address in self._announcer.up[key].addresses:
                     self._blink_if_shared(address, key)
                     await self._serve(key, address)
-            case Step.LEAVE:
-                pass
 
     async def _on_endpoints(self, key: str) -> None:
         service = self._services.get(key)
@@ -229,18 +231,17 @@ class KubeVip:
             case Step.WITHDRAW:
                 self._withdraw(key)
 
-    async def _with_address(self, service: Document) -> Document:
-        """Return the Service when it has an address, is parked, or patience is at an end."""
-        key = key_of(service)
+    async def _with_address(self, service: Document) -> Document | None:
+        """Return a Service once it has an address or is parked; None when patience is at an end."""
+        key = self.waiting_for = key_of(service)
         current: Document | None = service
-        self.waiting_for = key if lacks_address(service) else None
         with suppress(TimeoutError):
             async with asyncio.timeout(self._options.address_patience):
                 while current is not None and lacks_address(current):
                     await asyncio.sleep(POLL_SECONDS)
                     current = self._services.get(key)
         self.waiting_for = None
-        return current or service
+        return None if current is None or lacks_address(current) else current
 
     async def _announce_if_wanted(self, service: Document) -> None:
         key, wished = key_of(service), self._announcer.wished(service, has_endpoints=self._has_endpoints(service))

@@ -42,8 +42,8 @@ class KubeVip:
         self._slices: dict[str, Document] = {}
         self._events: deque[tuple[str, str, Document]] = deque()
         self._announcer = Announcer()
-        self._holding_up: tuple[str, float] | None = None
-        """The Service without any address that all others wait for, and until when."""
+        self._holding_up: str | None = None
+        """The Service without any address that all others wait for."""
         self.changes: list[str] = []
         """Everything that went up or down, for people."""
         server.on_change.append(self._changed)
@@ -74,7 +74,7 @@ class KubeVip:
         self._handle_all()
 
     def _handle_all(self) -> None:
-        while self._events and not self._is_held_up():
+        while self._events and self._holding_up is None:
             collection, kind, document = self._events.popleft()
             if collection == name_of(ENDPOINT_SLICES):
                 self._on_endpoints(f"{document['metadata']['namespace']}/{labels_of(document)[SERVICE_NAME_LABEL]}")
@@ -83,18 +83,16 @@ class KubeVip:
             else:
                 self._on_changed(document)
 
-    def _is_held_up(self) -> bool:
-        """Return whether a Service without an address still holds up all others; go on with it when it does not."""
-        if self._holding_up is None:
-            return False
-        key, until = self._holding_up
-        service = self._cache.get(key)
+    def _look_for_address(self, key: str, until: float) -> None:
+        """Go on with what holds up all others when it has an address; what comes next is its older events."""
+        service = self._server.of(SERVICES).get(key)
         if service is not None and lacks_address(service) and self._loop.time() < until:
-            return True
+            self._loop.call_later(LOOK_SECONDS, self._look_for_address, key, until)
+            return
         self._holding_up = None
-        if service is not None and self._announcer.is_heard(service):
-            self._announce(service)
-        return self._holding_up is not None
+        if service is not None and not lacks_address(service):
+            self._take(self._announcer.follow(service), service)
+        self._handle_all()
 
     def _on_deleted(self, service: Document) -> None:
         one = self._announcer.delete(service)
@@ -102,10 +100,14 @@ class KubeVip:
             self._note_withdrawn(key_of(service), one)
 
     def _on_changed(self, service: Document) -> None:
-        match self._announcer.change(service):
-            case Step.ANNOUNCE if lacks_address(service):
-                self._holding_up = key_of(service), self._loop.time() + ADDRESS_PATIENCE
-                self._loop.call_later(ADDRESS_PATIENCE, self._handle_all)
+        self._take(self._announcer.change(service), service)
+
+    def _take(self, step: Step, service: Document) -> None:
+        match step:
+            case Step.WAIT:
+                self._holding_up = key_of(service)
+                until = self._loop.time() + ADDRESS_PATIENCE
+                self._loop.call_later(LOOK_SECONDS, self._look_for_address, self._holding_up, until)
             case Step.ANNOUNCE if self._announcer.is_heard(service):
                 self._announce(service)
             case Step.WITHDRAW:
