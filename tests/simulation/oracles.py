@@ -12,6 +12,7 @@ from harvester_ccm.names import (
     LB_CONTROLLER_FINALIZER,
     LB_SERVICE_NAME,
     PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
@@ -121,13 +122,22 @@ class Oracles:
         for service in self._world.services():
             # Two that were given one address cannot be told apart by it.
             told = balancer["spec"].get("workloadType") == "cluster" and not world.controllers.let_go
-            told = told and not is_ignored(service)
+            told = told and not is_ignored(service) and self._has_part(service, made_for(balancer))
             if told and address and address in wanted_addresses(service):
                 self._say(
                     f"{call.by} deletes {name} before kube-vip is told to let go of {address} of {name_of(service)}"
                 )
             if self._serves(balancer, service):
                 self._say(f"{call.by} deletes {name}, which {service['metadata']['name']} asks for")
+
+    @staticmethod
+    def _has_part(service: Document, name: str) -> bool:
+        """Return whether a Service is the one of this name, or shares or has shared its address."""
+        shared = (
+            annotation(service, PRIMARY_SERVICE),
+            (service["metadata"].get("labels") or {}).get(PRIMARY_SERVICE_LABEL),
+        )
+        return name_of(service) == name or shared[0] == f"shop/{name}" or shared[1] == f"shop.{name}"
 
     def _serves(self, balancer: Document, service: Document) -> bool:
         """Return whether a Service asks for just this load balancer."""
@@ -268,7 +278,7 @@ class Oracles:
         if own:
             return (
                 [f"{name} shares {shown(service)} and has a load balancer"]
-                if sound and shown(service) == theirs
+                if sound and theirs and shown(service) == theirs
                 else []
             )
         # While the primary has none it may get the address back, as long as nobody else has it.
