@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from tests.simulation.known import KNOWN
 from tests.simulation.schedule import Schedule
 from tests.simulation.soak import play
 from tests.simulation.story import story_of
@@ -25,6 +26,11 @@ def test_every_schedule_ends_in_what_is_asked_for(group: int, *, thorough: bool)
     for number in range(MANY if thorough else FEW):
         seed = str(group * MANY + number)
         assert play(seed).wrong == "", f"see it with: make soak SEED={seed}"
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_ended_wrong_once_does_not_again(name: str) -> None:
+    assert Schedule(KNOWN[name]).run().wrong == ""
 
 
 def test_a_schedule_comes_from_its_seed_alone() -> None:

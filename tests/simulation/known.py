@@ -1,0 +1,61 @@
+"""Stories that once ended wrong, as short as they could be made, with what was wrong in them.
+
+A seed is another story as soon as anything is added to those that there may be; these stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
+from harvester_ccm.names import WORKLOAD_TYPE
+from tests.simulation.acts import Act, Story
+
+ONE_PORT: Final[list[dict[str, Any]]] = [{"name": "main", "port": 80, "protocol": "TCP", "nodePort": 30000}]
+TWO_PORTS: Final = [*ONE_PORT, {"name": "more", "port": 443, "protocol": "TCP", "nodePort": 30001}]
+
+
+def _create(ports: list[dict[str, Any]], annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
+    return {"name": "a", "ports": ports, "annotations": dict(annotations or {})}
+
+
+KNOWN: Final[Mapping[str, Story]] = {
+    # A load balancer was deleted right after it was closed, and an address that was being booked meanwhile stayed so.
+    "one is refused and goes while harvester books for it": Story(
+        "1696",
+        pool=1,
+        nodes=0,
+        acts=(
+            Act(0.0, "create", _create(ONE_PORT, {WORKLOAD_TYPE: "clutser"})),
+            Act(0.014, "stop_controllers", {"seconds": 60}),
+            Act(0.002, "grow_pool", {"by": 1}),
+            Act(0.03, "retype", {"name": "a", "type": "ClusterIP"}),
+        ),
+    ),
+    # kube-vip was to ignore the Service for ever.
+    "the empty annotation is taken off one that is held while the program is away": Story(
+        "3379",
+        pool=5,
+        nodes=3,
+        acts=(
+            Act(0.0, "create", _create(TWO_PORTS)),
+            Act(0.08, "kill", {"after_steps": 14}),
+            Act(0.003, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
+        ),
+    ),
+    # The kube-vip of the schedules withdrew an address for an event that was older than it.
+    "one is made again and changed before kube-vip has looked at it": Story(
+        "484",
+        pool=3,
+        nodes=3,
+        acts=(
+            Act(0.0, "create", _create(ONE_PORT)),
+            Act(24.238, "delete", {"name": "a"}),
+            Act(0.0, "cut_watches", {"side": "harvester", "how": "silent"}),
+            Act(3.32, "compact", {"side": "guest"}),
+            Act(0.141, "create", _create(ONE_PORT)),
+            Act(0.072, "change_ports", {"name": "a", "ports": TWO_PORTS}),
+        ),
+    ),
+}
