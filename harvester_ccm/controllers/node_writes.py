@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
-
-import msgspec
 
 from harvester_ccm.controllers.fights import node_event
 from harvester_ccm.kube.brakes import Brakes, Hold
@@ -29,12 +25,12 @@ class NodeWrites:
 
     async def patch(self, node: Node, request: NodeRequest, brakes: Brakes) -> Node | Hold:
         """Patch a Node and return it, or what holds the patch back; say once who keeps undoing it."""
-        release = brakes.release("PATCH", request.name, request.body, _document(node), _now())
+        release = brakes.release("PATCH", request.name, request.body, node.document(), _now())
         for hold in release.holds:
             await self._tell(node, hold, brakes)
             return hold
         answer = await self._guest.merge_patch(NODES, request.name, request.body, subresource=request.subresource)
-        brakes.sent(release, _document(answer), _now())
+        brakes.sent(release, answer.document(), _now())
         self._nodes.observe(answer)
         return answer
 
@@ -45,11 +41,6 @@ class NodeWrites:
         event = node_event(hold, writers)
         if not self._recorder.emit(NODES, node, event, component=self._component):
             brakes.set_told(hold)
-
-
-def _document(node: Node) -> Mapping[str, Any]:
-    document: dict[str, Any] = msgspec.to_builtins(node)
-    return document
 
 
 def _now() -> float:

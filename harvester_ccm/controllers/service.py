@@ -9,12 +9,11 @@ what is, not on what was.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 import structlog
 
 from harvester_ccm.controllers.births import Births
@@ -345,12 +344,12 @@ class ServiceController:
             state.touched = True
             return True, ()
         brakes = self._brakes.of(situation.service)
-        present = _document(service if isinstance(step, ChangeService) else load_balancer)
-        what = _named(request.name)
+        target = service if isinstance(step, ChangeService) else load_balancer
+        present, what = target.document() if target else {}, _named(request.name)
         release = brakes.release(request.method, what, request.body, present, _now(), last=last and named is None)
         if not release.empty:
             answer = await self._write(replace(request, body=dict(release.body)), step, situation, state)
-            brakes.sent(release, _document(answer), _now())
+            brakes.sent(release, answer.document() if answer else {}, _now())
         return not release.empty, release.holds
 
     def _lb_key(self, name: str | None) -> str:
@@ -560,14 +559,6 @@ def _lets_go(plan: ServicePlan, brakes: Brakes) -> bool:
 def _named(load_balancer: str) -> str:
     """Return what a load balancer is called where the brakes know of it."""
     return f"load balancer {load_balancer}"
-
-
-def _document(item: Service | LoadBalancer | None) -> Mapping[str, Any]:
-    """Return an object with the fields that are known of it."""
-    if isinstance(item, LoadBalancer):
-        return item.document()
-    document: dict[str, Any] = {} if item is None else msgspec.to_builtins(item)
-    return document
 
 
 def _now() -> float:

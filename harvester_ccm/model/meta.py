@@ -70,6 +70,11 @@ class Object(Model, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
 
+    def document(self) -> dict[str, object]:
+        """Return a fresh copy of the object with the fields that are known of it, as the API writes them."""
+        found: dict[str, object] = msgspec.to_builtins(self)
+        return found
+
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 
