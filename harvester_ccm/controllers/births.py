@@ -1,8 +1,8 @@
 """Load balancers that came to be while this process led, and that it has not made.
 
 A copy of this cluster that was never renamed (machines of one golden image, a snapshot restored beside the original)
-writes the same marks on its load balancers. Nothing that is written tells them apart, but only one process of a cluster
-makes load balancers at a time. What another one makes meanwhile is a copy's.
+writes the same name and marks on its load balancers. Nothing that is written tells them apart, but only one process of
+a cluster makes load balancers at a time. What another one makes meanwhile is a copy's.
 
 That can be said once all that earlier leaders made has been seen. Harvester may be away when this process begins to
 lead; what it shows when it is back may be the work of years.
@@ -11,6 +11,7 @@ lead; what it shows when it is back may be the work of years.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -39,12 +40,17 @@ class Births:
         self._made: set[str] = set()
         self._seen: set[str] = set()
         self.strange: set[str] = set()
-        """UIDs of load balancers that were made by somebody else."""
+        """UIDs of load balancers that were made by somebody else and seem to be ours."""
+        self._seems_ours: Callable[[LoadBalancer], bool] = lambda _load_balancer: True
         load_balancers.on_change(self._changed)
         load_balancers.on_state(self._state_changed)
 
-    def lead(self) -> None:
-        """Take note that from now on this process alone makes load balancers for this cluster."""
+    def lead(self, seems_ours: Callable[[LoadBalancer], bool]) -> None:
+        """Take note that from now on this process alone makes load balancers for this cluster.
+
+        Those that do not seem to be ours are made by ordinary clusters beside it.
+        """
+        self._seems_ours = seems_ours
         self._led_since = asyncio.get_running_loop().time()
 
     def making(self, name: str) -> None:
@@ -66,7 +72,7 @@ class Births:
         self._look_back()
         meta = new.metadata
         # One that was seen before has come back with the backup of a server.
-        if meta.uid not in self._seen and meta.name not in self._made and self._has_seen_all:
+        if self._seems_ours(new) and meta.uid not in self._seen and meta.name not in self._made and self._has_seen_all:
             self.strange.add(meta.uid)
             log.warning("load balancer made by somebody else", lb=meta.key, service=service_key(new), detail=STRANGE)
         self._seen.add(meta.uid)

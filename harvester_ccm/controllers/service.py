@@ -38,7 +38,7 @@ from harvester_ccm.plan.service.condition import not_ready, with_condition
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import same_but_for_notes, slice_to_touch
-from harvester_ccm.plan.service.ownership import allocated_addresses, service_key
+from harvester_ccm.plan.service.ownership import allocated_addresses, seems_ours, service_key
 from harvester_ccm.plan.service.pending import TELL_AFTER_FAILURES, failure_event, write_refused
 from harvester_ccm.plan.service.selection import (
     Recognition,
@@ -196,7 +196,7 @@ class ServiceController:
         """Work until cancelled."""
         await self._services.wait_synced()
         await self._caches.vms.nodes.wait_synced()
-        self._caches.births.lead()
+        self._caches.births.lead(lambda load_balancer: seems_ours(load_balancer, self._cluster))
         services = self._services.all()
         self._states.start(services, asyncio.get_running_loop().time() - REPLACEMENT_PAUSE)
         log.info("service controller started", services=len(services))

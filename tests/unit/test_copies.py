@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 import pytest
+from structlog.testing import capture_logs
 
 from harvester_ccm.controllers.births import LATE_CREATION
 from harvester_ccm.errors import CCMError
@@ -113,6 +114,25 @@ async def test_a_load_balancer_that_comes_back_with_a_backup_of_harvester_is_swe
         harvester.put(LOAD_BALANCERS, kept)
         await asyncio.sleep(HOUR)
         assert harvester.items(LOAD_BALANCERS) == []
+
+
+@pytest.mark.parametrize("names", [("one", "other"), ("demo", "demo")], ids=["names of their own", "one name"])
+def test_ordinary_clusters_of_one_namespace_say_nothing_of_each_others_load_balancers(names: tuple[str, str]) -> None:
+    @jumping_time
+    async def scene() -> None:
+        harvester = Harvester()
+        one, other = (Program(guest_server(f"uid-of-{number}"), harvester, name) for number, name in enumerate(names))
+        with capture_logs() as logs:
+            async with one.live(), other.live():
+                await asyncio.sleep(2 * LATE_CREATION)
+                one.put(service("web", uid="web-of-one"))
+                other.put(service("api", uid="api-of-other"))
+                await asyncio.sleep(LATE_CREATION)
+                assert len(harvester.items(LOAD_BALANCERS)) == 2
+                assert one.told() == other.told() == []
+        assert [line for line in logs if line["log_level"] in {"warning", "error"}] == []
+
+    scene()
 
 
 def away(_call: Call) -> CCMError:

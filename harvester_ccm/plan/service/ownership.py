@@ -146,6 +146,15 @@ def goes_by(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool:
     return load_balancer.metadata.label(LB_CLUSTER) in cluster.names
 
 
+def seems_ours(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool:
+    """Return whether a load balancer carries our cluster name and not the mark of another cluster.
+
+    Of these alone it matters who made them: of others the mark or the name says that it was not us.
+    """
+    mark = load_balancer.metadata.annotation(LB_OWNER)
+    return goes_by(load_balancer, cluster) and (not (mark and cluster.uid) or mark == cluster.uid)
+
+
 def shows_address(service: Service, load_balancer: LoadBalancer) -> bool:
     """Return whether the Service shows the address of the load balancer."""
     return not (allocated_addresses((load_balancer,)) - {DHCP_ADDRESS}).isdisjoint(service.addresses)
