@@ -385,6 +385,27 @@ MUTANTS: Final = (
         "plan/service/test_cleanup.py plan/service/test_shared_address.py",
     ),
     Mutant(
+        "what other clusters make is judged as well",
+        "controllers/births.py",
+        "if self._seems_ours(new) and ",
+        "if ",
+        "test_copies.py",
+    ),
+    Mutant(
+        "those that waited before the program led are not in line",
+        "controllers/service.py",
+        "self._pool_lines.changed(None, load_balancer)",
+        "pass",
+        "test_pace.py",
+    ),
+    Mutant(
+        "one that was held is ignored for ever without its empty annotation",
+        "plan/service/kube_vip.py",
+        "found.ignored_for_us and (found.held or ours)",
+        "found.held",
+        "plan/service/test_kube_vip.py",
+    ),
+    Mutant(
         "one that was closed goes before Harvester has looked at it",
         "plan/service/cleanup.py",
         "(load_balancer.is_closed and load_balancer.ready)",

@@ -177,6 +177,9 @@ class ServiceController:
         self._turns = Turns(self.runner.enqueue)
         self._stalled = Stalled(self.runner.enqueue)
         self._pool_lines = PoolLines(self._call)
+        for load_balancer in self._load_balancers.all():
+            # It was read before there was anybody to tell.
+            self._pool_lines.changed(None, load_balancer)
         self._called: set[str] = set()
         """Services whose load balancers are to be written once more."""
         caches.services.on_change(self._service_changed)

@@ -122,9 +122,11 @@ def address_of(document: Document) -> str:
 class Scene:
     """A program on such a Harvester."""
 
-    def __init__(self, seconds: float, harvester: PacedHarvester | None = None) -> None:
+    def __init__(
+        self, seconds: float, harvester: PacedHarvester | None = None, guest: MemoryServer | None = None
+    ) -> None:
         self.harvester = harvester or PacedHarvester(seconds)
-        self.program = Program(guest_server(), self.harvester, "demo", "--concurrent-service-syncs=16")
+        self.program = Program(guest or guest_server(), self.harvester, "demo", "--concurrent-service-syncs=16")
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Scene:
@@ -251,6 +253,20 @@ async def test_an_address_that_is_free_again_goes_at_once_to_the_first_that_wait
         # The deletion, the call of one, the address of it, and the call of the next one, for whom there is nothing.
         written = [one.partition(" ")[0] for one in harvester.writes("loadbalancers")[before:]]
         assert written == ["DELETE", "PUT", "PUT", "PUT"]
+
+
+@jumping_time
+async def test_those_that_waited_before_the_program_began_are_called_as_well() -> None:
+    harvester = PooledHarvester(free=1)
+    async with Scene(0.4, harvester) as scene:
+        scene.program.create(*names(3))
+        await scene.served("web-000", within=10)
+        await asyncio.sleep(60)
+    scene = Scene(0.4, harvester, scene.program.guest)
+    async with scene:
+        await asyncio.sleep(60)
+        scene.program.guest.delete("v1/services", "shop/web-000")
+        await scene.served("web-001", within=3)
 
 
 def awaiting(cluster: str, service: str) -> Document:
