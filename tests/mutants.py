@@ -399,13 +399,6 @@ MUTANTS: Final = (
         "test_pace.py",
     ),
     Mutant(
-        "one that was held is ignored for ever without its empty annotation",
-        "plan/service/kube_vip.py",
-        "found.ignored_for_us and (found.held or ours)",
-        "found.held",
-        "plan/service/test_kube_vip.py",
-    ),
-    Mutant(
         "one that was closed goes before Harvester has looked at it",
         "plan/service/cleanup.py",
         "(load_balancer.is_closed and load_balancer.ready)",
@@ -444,9 +437,16 @@ MUTANTS: Final = (
     Mutant(
         "a held Service shows an address to kube-vip that ignores it for ever",
         "plan/service/kube_vip.py",
-        "    if _is_held(service):\n        annotations[KUBE_VIP_IGNORE] = None\n",
+        "    if _is_held(service, address):\n        annotations[KUBE_VIP_IGNORE] = None\n",
         "",
         "plan/service/test_kube_vip.py plan/service/test_cluster_lb.py",
+    ),
+    Mutant(
+        "a held Service on which somebody wrote an address is ignored for ever",
+        "plan/service/kube_vip.py",
+        "found.address != address and not found.status",
+        "found.address is None and not found.status",
+        "plan/service/test_kube_vip.py",
     ),
     Mutant(
         "a held Service without the empty annotation is ignored for ever",

@@ -207,7 +207,7 @@ def announce(service: Service, address: str, *, device: str = "") -> Annotations
     annotations: Annotations = {}
     if found.address is not None or found.specified != address:
         annotations[KUBE_VIP_ADDRESSES] = address
-    if _is_held(service):
+    if _is_held(service, address):
         annotations[KUBE_VIP_IGNORE] = None
     if device:
         annotations[KUBE_VIP_INTERFACE] = device
@@ -217,10 +217,13 @@ def announce(service: Service, address: str, *, device: str = "") -> Annotations
     return annotations
 
 
-def _is_held(service: Service) -> bool:
-    """Return whether we keep kube-vip from a Service, also where somebody took half of that off."""
+def _is_held(service: Service, address: str) -> bool:
+    """Return whether we keep kube-vip from a Service, also where somebody took half of that off or wrote over it.
+
+    ``address`` is the one to be announced: where kube-vip was told that, its user has it ignore the Service since then.
+    """
     found = Announcement.of(service)
-    waits = service.metadata.has_finalizer(SERVICE_FINALIZER) and found.address is None and not found.status
+    waits = service.metadata.has_finalizer(SERVICE_FINALIZER) and found.address != address and not found.status
     return found.held or (waits and found.ignored_for_us)
 
 
@@ -232,7 +235,7 @@ def stays_silent(service: Service, address: str) -> bool:
     """
     found = Announcement.of(service)
     known = found.told == address and stripped(service, address) is None
-    if known or (found.ignored and not _is_held(service)):
+    if known or (found.ignored and not _is_held(service, address)):
         return False
     return found.node is not None or (bool(found.status) and not found.ignored)
 

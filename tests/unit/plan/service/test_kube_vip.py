@@ -128,12 +128,17 @@ def test_a_held_service_is_announced_with_the_patch_that_brings_the_address(case
     assert not found.ignored or not Announcement.of(held).held
 
 
-def test_a_held_service_is_announced_although_somebody_took_the_empty_annotation_off() -> None:
-    held = service(annotations={KUBE_VIP_IGNORE: "true"}, ours=True)
+@pytest.mark.parametrize("left", [{}, {KUBE_VIP_ADDRESSES: OTHER}], ids=["taken off", "written over"])
+def test_a_held_service_is_announced_whatever_somebody_made_of_the_empty_annotation(left: dict[str, str]) -> None:
+    held = service(annotations={**left, **IGNORED}, ours=True)
     assert announce(held, ADDRESS) == {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}
+
+
+def test_what_the_user_has_ignored_stays_so() -> None:
     by_user = service(annotations={KUBE_VIP_IGNORE: "true", USER_IGNORE: "true"}, ours=True)
     served = service(annotations={KUBE_VIP_IGNORE: "true"}, ours=True, address=ADDRESS)
-    for one in (by_user, served, service(annotations={KUBE_VIP_IGNORE: "true"})):
+    cleared = service(annotations={**IGNORED, KUBE_VIP_ADDRESSES: ADDRESS}, ours=True)
+    for one in (by_user, served, cleared, service(annotations={KUBE_VIP_IGNORE: "true"})):
         assert KUBE_VIP_IGNORE not in announce(one, ADDRESS)
 
 
