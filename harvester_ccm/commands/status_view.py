@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from harvester_ccm.commands.render import GAP, hanging, table_row
 from harvester_ccm.status.document import LeftOver, NodeStatus, Pool, Server, ServiceStatus, State, Status
@@ -16,7 +16,8 @@ READY_SHOWN: Final = 20
 LONGEST_ROW: Final = 10_000
 """A row is never broken: what cannot be spared is wider than the terminal then."""
 NAMED: Final = 5
-"""So many Services of which the same is to be said are named."""
+"""So many objects of which the same is to be said are named."""
+_Line = TypeVar("_Line", ServiceStatus, NodeStatus)
 _UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _WORDS: Final = {State.WARNING: "works, with a warning", State.PENDING: "pending", State.LEAVING: "being let go"}
 
@@ -102,26 +103,30 @@ def _number(faults: Sequence[_Fault]) -> int:
 
 
 def _faults(status: Status) -> Iterator[_Fault]:
-    """Yield what is wrong; Services of which the same is to be said are one fault."""
+    """Yield what is wrong; Services of which the same is to be said are one fault, and so are Nodes."""
     yield from (_Fault(problem) for problem in status.problems)
-    alike: dict[tuple[State, tuple[str, ...]], list[ServiceStatus]] = {}
-    for service in status.services or ():
-        if service.wrong:
-            alike.setdefault((service.state, tuple(_texts(service))), []).append(service)
-    for (state, texts), services in alike.items():
-        yield _Fault(f"{_named(services)}: {_how_long(state, services, status.observed)}", texts, len(services))
-    for node in status.nodes or ():
-        if node.wrong:
-            yield _Fault(f"Node {node.name}: {_WORDS.get(node.state, node.state)}", _texts(node))
+    for state, texts, services in _alike(status.services or ()):
+        title = _named("Service", [one.key for one in services])
+        yield _Fault(f"{title}: {_how_long(state, services, status.observed)}", texts, len(services))
+    for state, texts, nodes in _alike(status.nodes or ()):
+        yield _Fault(f"{_named('Node', [one.name for one in nodes])}: {_WORDS.get(state, state)}", texts, len(nodes))
     yield from (_Fault(_left_over(left), [left.message]) for left in status.left_over or ())
 
 
-def _named(services: Sequence[ServiceStatus]) -> str:
-    if len(services) == 1:
-        return f"Service {services[0].key}"
-    names = ", ".join(one.key for one in services[:NAMED])
-    more = f" and {len(services) - NAMED} more" if len(services) > NAMED else ""
-    return f"{len(services)} Services ({names}{more})"
+def _alike(lines: Sequence[_Line]) -> Iterator[tuple[State, Sequence[str], list[_Line]]]:
+    """Yield the lines that are wrong, those together of which the same is to be said."""
+    found: dict[tuple[State, tuple[str, ...]], list[_Line]] = {}
+    for line in lines:
+        if line.wrong:
+            found.setdefault((line.state, tuple(_texts(line))), []).append(line)
+    yield from ((state, texts, together) for (state, texts), together in found.items())
+
+
+def _named(kind: str, names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"{kind} {names[0]}"
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{len(names)} {kind}s ({', '.join(names[:NAMED])}{more})"
 
 
 def _how_long(state: State, services: Sequence[ServiceStatus], now: str) -> str:

@@ -129,7 +129,8 @@ def _service_line(situation: Situation) -> ServiceStatus:
     said = _said(plan, situation)
     warnings = tuple(notice(one.event) for one in plan.steps if isinstance(one, EmitEvent) and _warns(one.event))
     shares = primary_reference(service) if lb is None else None
-    kind = lb.spec.workload_type if lb is not None else request.workload_type or "cluster"
+    wished = "vm" if request.wants_vm else "cluster"
+    kind = lb.spec.workload_type if lb is not None else wished
     by_harvester = lb is not None and kind == "vm" and bool(lb.address)
     return ServiceStatus(
         namespace=meta.namespace,
@@ -256,8 +257,13 @@ def problems_of_servers(harvester: CCMError | None, servers: Iterable[Server], n
     if harvester is not None:
         yield inert(harvester_unavailable(harvester).message)
     for server in servers:
-        if server.token_expires and datetime.fromisoformat(server.token_expires) - now < SOON:
-            yield f"The token for {server.cluster} ends on {server.token_expires[:10]}; renew it in time"
+        if not server.token_expires:
+            continue
+        end, day = datetime.fromisoformat(server.token_expires), server.token_expires[:10]
+        if end <= now:
+            yield f"The token for {server.cluster} expired on {day}; put a new one in its place"
+        elif end - now < SOON:
+            yield f"The token for {server.cluster} ends on {day}; renew it in time"
 
 
 def time_text(time: datetime) -> str:

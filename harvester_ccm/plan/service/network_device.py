@@ -39,5 +39,8 @@ def device_for(network: str, devices: Mapping[str, str] | None, *, read: bool = 
     if device is not None:
         return Device(name=device)
     known = ", ".join(sorted(devices))
-    why = f"network {network} of annotation {NETWORK} is not on the same device of all nodes; {where} has {known}"
+    why = (
+        f"not all nodes have a device in network {network} of annotation {NETWORK}, or not the same one; they have one "
+        f"in {known} ({where})"
+    )
     return Device(unknown=why)

@@ -210,6 +210,22 @@ def test_services_of_which_the_same_is_to_be_said_are_one_fault() -> None:
     assert lines[-1].startswith("7 to see to")
 
 
+def test_nodes_of_which_the_same_is_to_be_said_are_one_fault() -> None:
+    """While Harvester cannot be read that is said of all Nodes there are."""
+    nodes = tuple(
+        NodeStatus(name=name, state=State.PENDING, reason="", message=f"nothing is decided{about}")
+        for name, about in (("w1", ""), ("w2", ""), ("w3", " about it"))
+    )
+    lines = list(status_lines(Status(observed=NOW, cluster="demo", namespace="vms", nodes=nodes), width=120))
+    assert lines[2:7] == [
+        "What is wrong (3):",
+        "  2 Nodes (w1, w2): pending",
+        "      nothing is decided",
+        "  Node w3: pending",
+        "      nothing is decided about it",
+    ]
+
+
 def test_wide_shows_all() -> None:
     lines = list(status_lines(WHOLE, width=80, wide=True))
     assert sum("  shop/web-" in line for line in lines) == 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -11,13 +12,23 @@ from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.errors import Unreachable
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.model.core import SERVICES, Service
-from harvester_ccm.names import IP_POOL, LB_OWNER, LOAD_BALANCER_READY, NETWORK, PRIMARY_SERVICE
+from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, LB_OWNER, LOAD_BALANCER_READY, NETWORK, PRIMARY_SERVICE
 from harvester_ccm.plan.service.condition import with_condition
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.situation import observe
 from harvester_ccm.plan.service.steps import ChangeService, EmitEvent
-from harvester_ccm.status.document import LeftOver, NodeStatus, Pool, ServiceStatus, State, Status, decode, encode
-from harvester_ccm.status.report import Known, Line, listed_suspicion, look, report
+from harvester_ccm.status.document import (
+    LeftOver,
+    NodeStatus,
+    Pool,
+    Server,
+    ServiceStatus,
+    State,
+    Status,
+    decode,
+    encode,
+)
+from harvester_ccm.status.report import Known, Line, listed_suspicion, look, problems_of_servers, report
 from tests.worlds import node_objects
 from tests.worlds.builders import ADDRESS, CLUSTER, allocated, load_balancer, marked, served, service
 
@@ -166,6 +177,28 @@ def test_an_address_that_is_shared() -> None:
 def test_a_vm_load_balancer_is_announced_by_harvester() -> None:
     balancer = allocated(spec={"workloadType": "vm", "ipam": "pool"})
     assert service_in(seen(services=(served(),), load_balancers=(balancer,))).announced_by == "Harvester"
+
+
+@pytest.mark.parametrize(("annotations", "kind"), [({}, "cluster"), ({HEALTH_CHECK_PORT: "80"}, "vm")])
+def test_the_kind_is_the_wish_while_no_load_balancer_is_known(annotations: dict[str, str], kind: str) -> None:
+    assert service_in(seen(services=(served(annotations=annotations),))).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("expires", "says"),
+    [
+        ("", None),
+        ("2027-01-21T00:00:00Z", None),
+        ("2026-11-30T00:00:00Z", "The token for harvester ends on 2026-11-30; renew it in time"),
+        ("2026-11-20T00:00:00Z", "The token for harvester expired on 2026-11-20; put a new one in its place"),
+    ],
+)
+def test_a_token_that_ends_soon_or_has_ended(expires: str, says: str | None) -> None:
+    server, now = (
+        Server(cluster="harvester", url="https://h", token_expires=expires),
+        datetime(2026, 11, 22, tzinfo=UTC),
+    )
+    assert list(problems_of_servers(None, [server], now)) == ([says] if says else [])
 
 
 def test_what_others_wrote_cannot_move_a_cursor_and_shows_no_credential() -> None:

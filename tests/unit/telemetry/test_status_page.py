@@ -100,5 +100,5 @@ async def test_a_token_that_ends_is_told_and_not_shown() -> None:
         telemetry=Telemetry("1"),
     )
     answer = (await application.status.answer()).decode()
-    assert "The token for harvester ends on 1970-01-01" in answer
+    assert "The token for harvester expired on 1970-01-01" in answer
     assert token not in answer

@@ -9,6 +9,7 @@ import pytest
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import LB_REQUESTED_NETWORK, NETWORK, Reason
+from harvester_ccm.plan.service.network_device import Device, device_for
 from tests.unit.plan.service.plans import outline, plan, said
 from tests.worlds.builders import ADDRESS, allocated, served, service
 
@@ -62,3 +63,12 @@ def test_where_an_address_is_announced_whose_network_has_no_device_any_more(devi
     made = plan(asked, found, network_devices={"infra/other": "eth1"})
     assert words in said(made, Reason.NO_DEVICE)
     assert made.outcome == Done()
+
+
+def test_a_network_that_is_mistyped_is_told_with_those_that_can_be_meant() -> None:
+    known = {"default/vlan1": "enp1s0", "default/vlan2": "enp2s0"}
+    assert device_for("default/vlan2", known) == Device(name="enp2s0")
+    assert device_for("default/vlan7", known).unknown == (
+        "not all nodes have a device in network default/vlan7 of annotation cloudprovider.harvesterhci.io/network, or "
+        "not the same one; they have one in default/vlan1, default/vlan2 (ConfigMap kube-system/harvester-nad-mapping)"
+    )
