@@ -37,8 +37,9 @@ demo: binaries ## Services of a guest cluster getting their addresses from Harve
 	@$(BIN)/python -m devenv.demo
 
 .PHONY: dev
-dev: binaries ## the same scene, kept running for work by hand
-	@$(BIN)/python -m devenv.demo --keep
+dev: $(READY) ## a lived-in scene with kubectl, for work by hand; FAULT=no-pool begins with something broken
+	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kubectl > /dev/null
+	@$(BIN)/python -m devenv.demo --keep $(if $(FAULT),--fault $(FAULT))
 
 .PHONY: check
 check: $(READY) ## format, lint, types, import contracts

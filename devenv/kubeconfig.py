@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,20 @@ def write_token_kubeconfig(path: Path, endpoint: Endpoint, *, token: str, namesp
     file that Harvester makes for the nodes of a guest cluster.
     """
     return _write(path, endpoint, user={"token": token}, namespace=namespace)
+
+
+def merge_kubeconfigs(path: Path, files: Mapping[str, Path]) -> Path:
+    """One kubeconfig with a context for each of the files, which this module wrote; the first is the current one."""
+    document: dict[str, object] = {"apiVersion": "v1", "kind": "Config", "current-context": next(iter(files))}
+    merged: dict[str, list[dict[str, object]]] = {"clusters": [], "users": [], "contexts": []}
+    for name, file in files.items():
+        source = yaml.safe_load(file.read_text())
+        for kind, entries in merged.items():
+            entries.append({**source[kind][0], "name": name})
+        merged["contexts"][-1]["context"] = {**source["contexts"][0]["context"], "cluster": name, "user": name}
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump({**document, **merged}, sort_keys=False))
+    return path
 
 
 def _write(path: Path, endpoint: Endpoint, *, user: dict[str, str], namespace: str) -> Path:

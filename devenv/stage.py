@@ -33,6 +33,8 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 
 VM_NAMESPACE: Final = "default"
 SERVICE_ACCOUNT: Final = "harvester-cloud-provider"
+TOKEN_SECONDS: Final = 60 * 86400
+"""For which the program's tokens are good: one that ends soon would be the first thing that ``status`` finds wrong."""
 ADDRESS_REPAIR: Final = "ipallocator-repair-controller"
 """Part of the API server that looks after cluster IPs now and then and tells what it finds."""
 POLL_SECONDS: Final = 0.02
@@ -87,13 +89,13 @@ class Scene:
     @classmethod
     def on(cls, guest: ControlPlane, harvester: ControlPlane, *, loaded: LoadedProgram | None = None) -> Scene:
         """Return the scene on clusters that run already, as ``devenv.apiserver.start_clusters`` prepared them."""
-        return cls(
-            guest,
-            harvester,
-            harvester.kubeconfig_for_service_account(VM_NAMESPACE, SERVICE_ACCOUNT, context_namespace=VM_NAMESPACE),
-            guest.kubeconfig_for_service_account("kube-system", SERVICE_ACCOUNT, context_namespace="kube-system"),
-            loaded,
-        )
+
+        def kubeconfig(plane: ControlPlane, namespace: str) -> Path:
+            return plane.kubeconfig_for_service_account(
+                namespace, SERVICE_ACCOUNT, context_namespace=namespace, expiration_seconds=TOKEN_SECONDS
+            )
+
+        return cls(guest, harvester, kubeconfig(harvester, VM_NAMESPACE), kubeconfig(guest, "kube-system"), loaded)
 
     def stop(self) -> None:
         """End both API servers."""
