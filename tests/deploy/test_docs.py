@@ -23,8 +23,10 @@ LINKED = [*PAGES, ROOT / "README.md", CHART / "README.md"]
 OTHER_PROGRAMS = {
     *("--cloud-provider", "--disable-cloud-controller", "--disable", "--kubelet-arg", "--node-ip"),  # kubelet, K3s
     *("--namespace", "--set", "--from-file", "--tail", "--field-selector", "--subresource", "--type"),  # helm, kubectl
+    "--dry-run",  # kubectl
     *("--keep", "--quick", "--nodes", "--rounds", "--count"),  # the benchmarks
     "--provider-id",  # kubelet
+    "--now",  # systemctl
     *("--install", "--reset-then-reuse-values", "--reuse-values", "--logs"),  # helm
     "--for",  # kubectl wait
     "--build-arg",  # docker
@@ -162,6 +164,13 @@ def test_examples_are_shown_word_for_word() -> None:
     rooms = ("rke2", "k3s", "rke1", "rancher", "harvester")
     files = {name_of(file) for room in rooms for file in (ROOT / "deploy" / room).glob("*.yaml")}
     assert set(shown) == files
+
+
+def test_every_alert_is_explained() -> None:
+    rules = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
+    alerts = [(rule["alert"], rule["labels"]["severity"]) for group in rules["groups"] for rule in group["rules"]]
+    page = (DOCS / "monitoring.md").read_text()
+    assert re.findall(r"^\| `(HarvesterCcm\w+)` \| (\w+) \|", page, re.MULTILINE) == alerts
 
 
 def test_every_page_is_in_the_navigation() -> None:
