@@ -42,6 +42,8 @@ from harvester_ccm.kube.reload import CredentialReloader, warn_of_weaknesses
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES, LoadBalancer
+from harvester_ccm.model.meta import Object
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.service.orphans import Suspicion
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Situation
@@ -168,6 +170,8 @@ class Application:
                 # A server that was restored is so for all that is read from it, also where no version tells.
                 noticing.on_rewind(other.list_again)
         self._runners: list[Runner] = []
+        self._fights: list[Callable[[Object], tuple[EventMessage, ...]]] = []
+        """Who knows of somebody that undoes what is written to an object."""
         self._observe()
 
     def _observe(self) -> None:
@@ -268,7 +272,10 @@ class Application:
     ) -> Known:
         """Return what there is to see, with what is remembered of Services and of load balancers without one."""
         taken = addresses.current()
-        return Known(self._caches, self._vms, taken, cluster, self._settings, recall, suspicion)
+        return Known(self._caches, self._vms, taken, cluster, self._settings, recall, suspicion, self._fights_of)
+
+    def _fights_of(self, item: Object) -> tuple[EventMessage, ...]:
+        return tuple(event for fights in self._fights for event in fights(item))
 
     @property
     def _follows_nodes(self) -> bool:
@@ -286,6 +293,7 @@ class Application:
                 settings=settings,
                 on_unmatched=hostnames.set_unmatched if hostnames else None,
             )
+            self._fights.append(node_controller.fights)
             self._start_controller(group, node_controller, NODE_CONTROLLER)
             if hostnames is not None:
                 self._start_controller(group, hostnames)
@@ -295,6 +303,7 @@ class Application:
             lifecycle = NodeLifecycleController(
                 self._guest, self._harvester, vm_cache, recorder=self._recorder, settings=settings
             )
+            self._fights.append(lifecycle.fights)
             self._start_controller(group, lifecycle, LIFECYCLE_CONTROLLER)
 
     def _start_services(self, group: asyncio.TaskGroup, cluster: ClusterIdentity, addresses: VirtualAddresses) -> None:
@@ -320,6 +329,7 @@ class Application:
         self._guest_identity.on_learned(collector.learn_uid)
         self.health.add("harvester-recognised", lambda: controller.not_recognised or None, Aspect.READY)
         self._telemetry.read_at_scrape(catalogue.ORPHANS_DELETED, lambda: {(): float(collector.deleted)})
+        self._fights.append(controller.fights)
         self._start_controller(group, controller, SERVICE_CONTROLLER)
         self._start_controller(group, collector)
         self.status.show(lambda: self._known(addresses, controller.cluster, controller.recall, collector.suspicion))

@@ -939,6 +939,20 @@ MUTANTS: Final = (
         "commands/test_explain_service.py",
     ),
     Mutant(
+        "a status shows who stands in line as one that Harvester has to answer",
+        "controllers/service.py",
+        "has_turn=not self._turns.waits(situation.service.metadata.key))",
+        "has_turn=True)",
+        "telemetry/test_status_page.py",
+    ),
+    Mutant(
+        "a status asks for pools that may not be read every time",
+        "telemetry/status.py",
+        "self._due = loop.time() + pause",
+        "self._due = loop.time()",
+        "telemetry/test_status_page.py",
+    ),
+    Mutant(
         "Nodes that may not be read are taken for none",
         "commands/inventory.py",
         "backends=backends if NODES.plural not in self.problems else Backends(known=False),",

@@ -16,17 +16,17 @@ from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.config import LeaderElectionSettings
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.collection import Page
 from harvester_ccm.kube.tokens import fixed_end
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import LEASES, Lease
-from harvester_ccm.model.harvester import INSTANCES, IP_POOLS, LOAD_BALANCERS, VIRTUAL_MACHINES, IPPool
-from harvester_ccm.status.document import Leader, Pool, Server, Status
+from harvester_ccm.model.harvester import INSTANCES, IP_POOLS, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.status.document import Leader, Server, Status
 from harvester_ccm.status.report import (
     Known,
     inert,
     listed_suspicion,
     look,
+    pools_of,
     problems_of_servers,
     report,
     time_text,
@@ -70,14 +70,9 @@ async def status_from_lists(call: Call, clusters: Clusters) -> Status:
         problems=(*_lease_problems(lease.answer, now), *problems_of_servers(error, servers, now)),
         assumptions=_assumptions(call, inventory),
     )
-    return report(frame, look(known_from(call, inventory, namespace, now=now)), _pools(pools))
-
-
-def _pools(asked: Asked[Page[IPPool]]) -> Iterator[Pool]:
-    """Yield the pools; none where they may not be read, which is so with the usual cloud-config."""
-    for one in asked.answer.items if asked.answer is not None else ():
-        status = one.status
-        yield Pool(name=inert(one.metadata.name), addresses=0, available=status.available, total=status.total)
+    # The usual cloud-config may not read them.
+    read = pools_of(pools.answer.items) if pools.answer is not None else ()
+    return report(frame, look(known_from(call, inventory, namespace, now=now)), read)
 
 
 def known_from(call: Call, inventory: Inventory, namespace: str, *, now: datetime | None) -> Known:

@@ -40,7 +40,7 @@ class NodeWrites:
         writers = await ask_writers(self._guest, NODES, node.metadata, hold.path)
         event = node_event(hold, writers)
         if not self._recorder.emit(NODES, node, event, component=self._component):
-            brakes.set_told(hold)
+            brakes.set_told(hold, event)
 
 
 def _now() -> float:

@@ -32,6 +32,7 @@ from harvester_ccm.kube.managed_fields import ask_writers
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import Capabilities, LoadBalancer, capabilities_of
+from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service.condition import not_ready, with_condition
@@ -217,9 +218,15 @@ class ServiceController:
         """This cluster, with its mark where that could be read."""
         return self._cluster
 
+    def fights(self, item: Object) -> tuple[EventMessage, ...]:
+        """Return what is told of somebody who undoes what is written for a Service; nothing of another object."""
+        brakes = self._brakes.find(item)
+        return brakes.said(_now()) if brakes is not None else ()
+
     def recall(self, situation: Situation) -> Situation:
         """Return what is known of a Service with what is remembered of it, for who only looks."""
-        return replace(self._states.recall(situation, _now()), wall_time=self.clock())
+        known = self._states.recall(situation, _now())
+        return replace(known, wall_time=self.clock(), has_turn=not self._turns.waits(situation.service.metadata.key))
 
     async def reconcile(self, key: str) -> Outcome:
         """Bring one Service nearer to what it should be."""
@@ -389,7 +396,7 @@ class ServiceController:
         for hold in (one for one in holds if not brakes.is_told(one)):
             event = service_event(hold, await self._writers(situation, hold))
             if not self._recorder.emit(SERVICES, service, event, component=COMPONENT):
-                brakes.set_told(hold)
+                brakes.set_told(hold, event)
         due = outcome.at_most if isinstance(outcome, Wait) else None
         return Wait(WaitReason.BRAKED, soonest((due, *(hold.seconds for hold in holds))))
 

@@ -49,6 +49,10 @@ class Turns:
         self._granted.add(key)
         return True
 
+    def waits(self, key: str) -> bool:
+        """Return whether a Service stands in line."""
+        return key in self._waiting
+
     def created(self, name: str, found: LoadBalancer | None) -> None:
         """Count a load balancer as asked for; ``found`` is how it is by now."""
         loop = asyncio.get_running_loop()

@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Any, Final
 
 from harvester_ccm.kube.backoff import Allowance
+from harvester_ccm.model.outcome import EventMessage
 
 UNDONE_AT_ONCE: Final = 3
 """So many undone writes of one group of fields are repeated at once."""
@@ -134,6 +135,7 @@ class _Brake:
         self.counts_all = group is WriteGroup.MAKING
         self.allowance = Allowance(*_ALLOWANCES.get(group, (UNDONE_AT_ONCE, UNDONE_PAUSE)))
         self.told = False
+        self.said: EventMessage | None = None
         self.wished: dict[Path, object] = {}
         self.left: dict[Path, object] = {}
 
@@ -200,9 +202,15 @@ class Brakes:
         """Return whether the user knows, since there was quiet the last time."""
         return self._brakes[hold.group].told
 
-    def set_told(self, hold: Hold) -> None:
-        """Take note that the user knows."""
-        self._brakes[hold.group].told = True
+    def set_told(self, hold: Hold, said: EventMessage | None = None) -> None:
+        """Take note that the user knows, and by which words."""
+        brake = self._brakes[hold.group]
+        brake.told, brake.said = True, said
+
+    def said(self, now: float) -> tuple[EventMessage, ...]:
+        """Return what the user was told of, as far as it was so of late."""
+        found = (one for one in self._brakes.values() if one.told and one.allowance.whole_in(now))
+        return tuple(one.said for one in found if one.said is not None)
 
     def _hold(self, group: WriteGroup, written: Fields, present: Fields, now: float) -> Hold | None:
         brake = self._brakes[group]

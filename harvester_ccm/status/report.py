@@ -20,8 +20,9 @@ from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPoli
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.harvester import IPPool, LoadBalancer
 from harvester_ccm.model.lister import Lister
+from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Done, EventMessage, Refused, Retry, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, VirtualIPs, plan_node
@@ -72,6 +73,8 @@ class Known:
     """Adds what is remembered of a Service."""
     suspicion: Callable[[LoadBalancer], Suspicion]
     """Returns what is known of a load balancer without a Service."""
+    fights: Callable[[Object], tuple[EventMessage, ...]] = lambda _item: ()
+    """Returns what is told of somebody who undoes what is written to a Service or a Node."""
 
 
 def look(known: Known) -> Iterator[Line]:
@@ -79,13 +82,14 @@ def look(known: Known) -> Iterator[Line]:
     if SERVICE_CONTROLLER in known.settings.controllers:
         for service in known.services.services.all():
             if service.spec.type == "LoadBalancer" or may_be_ours(service, known.cluster):
-                yield from service_lines(known.recall(observe(known.services, service, known.cluster)))
+                situation = known.recall(observe(known.services, service, known.cluster))
+                yield from service_lines(situation, known.fights(service))
         for load_balancer in known.services.load_balancers.all():
             yield from left_over_lines(load_balancer, known)
     if NODE_CONTROLLER in known.settings.controllers:
         for node in known.nodes.nodes.all():
             view = observe_node(known.nodes, node, virtual_ips=known.virtual_ips, settings=known.settings.nodes)
-            yield node_line(view)
+            yield node_line(view, known.fights(node))
 
 
 def report(frame: Status, lines: Iterable[Line], pools: Iterable[Pool] = ()) -> Status:
@@ -106,11 +110,11 @@ def report(frame: Status, lines: Iterable[Line], pools: Iterable[Pool] = ()) -> 
     )
 
 
-def service_lines(situation: Situation) -> Iterator[ServiceStatus]:
+def service_lines(situation: Situation, fights: tuple[EventMessage, ...] = ()) -> Iterator[ServiceStatus]:
     """Yield what there is to see of a Service; nothing of one that is none of our business."""
     service, scope = situation.service, situation.scope
     if scope.ours:
-        yield _service_line(situation)
+        yield _service_line(situation, fights)
     elif service.spec.type == "LoadBalancer" and not service.metadata.deleting:
         meta = service.metadata
         yield ServiceStatus(
@@ -123,11 +127,12 @@ def service_lines(situation: Situation) -> Iterator[ServiceStatus]:
         )
 
 
-def _service_line(situation: Situation) -> ServiceStatus:
+def _service_line(situation: Situation, fights: tuple[EventMessage, ...]) -> ServiceStatus:
     service, request, lb = situation.service, situation.request, situation.match.lb
     meta, plan = service.metadata, plan_service(situation)
     said = _said(plan, situation)
-    warnings = tuple(notice(one.event) for one in plan.steps if isinstance(one, EmitEvent) and _warns(one.event))
+    told = (*(one.event for one in plan.steps if isinstance(one, EmitEvent)), *fights)
+    warnings = tuple(notice(one) for one in told if _warns(one))
     shares = primary_reference(service) if lb is None else None
     wished = "vm" if request.wants_vm else "cluster"
     kind = lb.spec.workload_type if lb is not None else wished
@@ -193,11 +198,11 @@ def _said(plan: ServicePlan, situation: Situation) -> _Said:
             return _Said(State.PENDING, message=f"waits for {WaitReason.QUEUED.meaning}")
 
 
-def node_line(view: NodeView) -> NodeStatus:
+def node_line(view: NodeView, fights: tuple[EventMessage, ...] = ()) -> NodeStatus:
     """Return what there is to see of a Node."""
     node, match, plan = view.node, view.match, plan_node(view)
     addresses = tuple(one.address for one in node.status.addresses if one.type == "InternalIP")
-    told = [one for one in plan.notes if _warns(one)]
+    told = [one for one in (*plan.notes, *fights) if _warns(one)]
     if match.vm is None and match.problem is not None and not match.stranger and match.problem not in told:
         # Said of no Node that is well; that its VM is not found has to be seen here nevertheless.
         told.append(match.problem)
@@ -273,6 +278,14 @@ def time_text(time: datetime) -> str:
 
 def _pool(name: str, addresses: int, read: Pool | None) -> Pool:
     return Pool(name=name, addresses=addresses) if read is None else msgspec.structs.replace(read, addresses=addresses)
+
+
+def pools_of(items: Iterable[IPPool]) -> tuple[Pool, ...]:
+    """Return IP pools as far as they say themselves how they are."""
+    return tuple(
+        Pool(name=inert(one.metadata.name), addresses=0, available=one.status.available, total=one.status.total)
+        for one in items
+    )
 
 
 def _rank(line: ServiceStatus | NodeStatus) -> tuple[bool, int]:

@@ -14,18 +14,34 @@ from typing import Final
 
 from harvester_ccm import __version__
 from harvester_ccm.config import Settings
-from harvester_ccm.errors import CCMError
+from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.kube.tokens import fixed_end
-from harvester_ccm.status.document import Leader, Program, Server, Status, encode
-from harvester_ccm.status.report import Known, Line, inert, look, problems_of_servers, report, time_text
+from harvester_ccm.model.harvester import IP_POOLS
+from harvester_ccm.status.document import Leader, Pool, Program, Server, Status, encode
+from harvester_ccm.status.report import (
+    Known,
+    Line,
+    inert,
+    look,
+    pools_of,
+    problems_of_servers,
+    report,
+    time_text,
+)
 from harvester_ccm.telemetry.health import Aspect, Cache, HealthRegistry
 
 SLICE_SECONDS: Final = 0.002
 """So long the event loop belongs to the status at a time."""
 KEPT_SECONDS: Final = 1.0
 """An answer is given again for so long."""
+POOLS_SECONDS: Final = 10.0
+"""So long what was read of IP pools holds."""
+REFUSED_SECONDS: Final = 600.0
+"""So long they are not asked for where that is refused."""
+POOLS_TIMEOUT: Final = 2.0
+"""Seconds that Harvester has to tell of them: without its pools a status is complete enough."""
 _OF_SERVERS: Final = frozenset(
     {"guest-reachable", "guest-credential", "harvester-reachable", "harvester-credential"},
 )
@@ -50,6 +66,7 @@ class StatusPage:
         self._started = datetime.now(UTC)
         self._known: Callable[[], Known] | None = None
         self._building = asyncio.Lock()
+        self._pools = _Pools(servers[-1][0])
         self._answer = b""
         self._answered_at = float("-inf")
 
@@ -81,7 +98,7 @@ class StatusPage:
             if time.perf_counter() - began >= SLICE_SECONDS:
                 await asyncio.sleep(0)
                 began = time.perf_counter()
-        return report(self._frame(), lines)
+        return report(self._frame(), lines, await self._pools.read())
 
     def _frame(self) -> Status:
         """Return the status without what the leader looks after."""
@@ -109,6 +126,32 @@ class StatusPage:
         for one in self._health.results(Aspect.READY):
             if one.problem is not None and one.name not in _OF_SERVERS:
                 yield inert(f"{one.name}: {one.problem}")
+
+
+class _Pools:
+    """The IP pools, where the cloud-config may read them: with the usual one it may not, and is seldom asked."""
+
+    def __init__(self, harvester: ApiClient) -> None:
+        self._harvester = harvester
+        self._found: tuple[Pool, ...] = ()
+        self._due = float("-inf")
+
+    async def read(self) -> tuple[Pool, ...]:
+        """Return the pools; none where they cannot be read."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._due:
+            return self._found
+        self._found, pause = (), REFUSED_SECONDS
+        try:
+            async with asyncio.timeout(POOLS_TIMEOUT):
+                self._found, pause = pools_of((await self._harvester.list(IP_POOLS)).items), POOLS_SECONDS
+        except (Unreachable, TimeoutError):
+            # That Harvester is away is told elsewhere.
+            pause = POOLS_SECONDS
+        except CCMError:
+            pass
+        self._due = loop.time() + pause
+        return self._found
 
 
 def _server(client: ApiClient, caches: Sequence[Cache]) -> Server:

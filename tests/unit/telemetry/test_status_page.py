@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 
@@ -11,13 +12,25 @@ from harvester_ccm.app import Application
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.tokens import FixedToken
-from harvester_ccm.status.document import State, Status, decode
+from harvester_ccm.model.harvester import IP_POOLS
+from harvester_ccm.model.outcome import WaitReason
+from harvester_ccm.names import Reason
+from harvester_ccm.status.document import NodeStatus, Pool, ServiceStatus, State, Status, decode
 from harvester_ccm.telemetry import status as page
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.worlds.builders import CLUSTER
-from tests.worlds.clock import jumping_time
+from tests.worlds.clock import JumpingLoop, jumping_time
+from tests.worlds.fights import FIGHTS, MINUTE, Arena, Fight, calls_per_minute
+from tests.worlds.memory_server import refused
 from tests.worlds.offline import json_web_token, offline_client
 from tests.worlds.program_world import Harvester, Program, guest_server
+
+
+class Silent(Harvester):
+    """Takes load balancers, and gives no address."""
+
+    def _give_address(self, key: str) -> None:
+        """Leave it as it is."""
 
 
 async def shown(program: Program) -> Status:
@@ -62,12 +75,76 @@ async def test_everything_else_gets_its_turn_meanwhile(monkeypatch: pytest.Monke
     program.create(*(f"web-{number}" for number in range(20)))
     async with program.live():
         await asyncio.sleep(60)
+        # With this one the pools are read, for which others have time anyway.
+        await shown(program)
+        await asyncio.sleep(page.KEPT_SECONDS)
         answering, turns = asyncio.create_task(shown(program)), 0
         while not answering.done():
             await asyncio.sleep(0)
             turns += 1
         assert len((await answering).services or ()) == 20
     assert turns >= 20
+
+
+@jumping_time
+async def test_who_stands_in_line_waits_for_a_turn() -> None:
+    program = Program(guest_server(), Silent(), "demo")
+    program.create(*(f"web-{number}" for number in range(6)))
+    async with program.live():
+        await asyncio.sleep(2)
+        status = await shown(program)
+    messages = Counter(one.message for one in status.services or ())
+    assert messages == {
+        f"waits for {WaitReason.NOT_PROCESSED.meaning}": 1,
+        f"waits for {WaitReason.TURN.meaning}": 5,
+    }
+
+
+@pytest.mark.parametrize("fight", [fight for fight in FIGHTS.values() if fight.about], ids=lambda fight: fight.field)
+def test_a_fight_is_shown_as_long_as_it_lasts(fight: Fight) -> None:
+    async def scene() -> None:
+        arena = Arena()
+        async with arena.at_rest():
+            assert not (await shown(arena.program)).wrong
+            await calls_per_minute(arena, fight, 5)
+            status = await shown(arena.program)
+            lines: list[ServiceStatus | NodeStatus] = [*(status.services or ()), *(status.nodes or ())]
+            (line,) = [one for one in lines if one.name == fight.about]
+            (said,) = [one.message for one in line.warnings if one.reason == Reason.CONTESTED]
+            assert fight.field in said
+            await asyncio.sleep(10 * MINUTE)
+            assert not (await shown(arena.program)).wrong
+
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        runner.run(scene())
+
+
+@jumping_time
+async def test_pools_are_shown_where_they_may_be_read() -> None:
+    harvester = Harvester()
+    harvester.put(IP_POOLS, {"metadata": {"name": "lan", "uid": "1"}, "status": {"total": 9, "available": 7}})
+    program = Program(guest_server(), harvester, "demo")
+    program.create("web")
+    async with program.live():
+        await asyncio.sleep(5)
+        assert (await shown(program)).pools == (Pool(name="lan", addresses=1, available=7, total=9),)
+        harvester.fault = lambda call: refused(403, "Forbidden", "no") if call.path.endswith("/ippools") else None
+        await asyncio.sleep(page.POOLS_SECONDS)
+        for _ in range(5):
+            await asyncio.sleep(page.REFUSED_SECONDS / 10)
+            assert (await shown(program)).pools == (Pool(name="lan", addresses=1),)
+    assert len([call for call in harvester.calls if call.path.endswith("/ippools")]) == 2
+
+
+@jumping_time
+async def test_harvester_that_is_slow_to_tell_of_pools_holds_up_nobody() -> None:
+    harvester = Harvester()
+    harvester.way_back = lambda call: 3600.0 if call.path.endswith("/ippools") else 0.0
+    program = Program(guest_server(), harvester, "demo")
+    async with program.live():
+        await asyncio.sleep(5)
+        async with asyncio.timeout(page.POOLS_TIMEOUT + 1):
+            assert (await shown(program)).pools == ()
 
 
 async def test_a_process_that_waits_for_the_lease_says_that_it_does_not_lead() -> None:
