@@ -953,6 +953,13 @@ MUTANTS: Final = (
         "telemetry/test_status_page.py",
     ),
     Mutant(
+        "an address that Harvester gave changes without a word",
+        "plan/service/cluster_lb.py",
+        "and not situation.found_served and situation.given.isdisjoint(shown)",
+        "",
+        "plan/service/test_ignored.py",
+    ),
+    Mutant(
         "Nodes that may not be read are taken for none",
         "commands/inventory.py",
         "backends=backends if NODES.plural not in self.problems else Backends(known=False),",

@@ -50,8 +50,12 @@ async def test_address_that_harvester_does_not_give(stage: Stage) -> None:
         await retouched(stage, name)
         (service,) = await stage.served(name)  # kube-vip may have been first to give it one
         assert told.type == "Warning"
-        assert f"address {wish} was asked for and {service.addresses[0]} was given" in told.message
+        assert f"address {wish} was asked for (" in told.message
+        assert f") and {service.addresses[0]} was given" in told.message
+        assert f"To have {wish}, make an IP pool with only that address" in told.message
         assert IP_POOL in told.message
+        # Nobody had that address.
+        assert await stage.told(name, Reason.ADDRESS_CHANGED) == []
         assert await stage.told(name, Reason.ADDRESS_NOT_AS_REQUESTED) == [told]
         assert service.addresses != (wish,)
     # What kube-vip announced without asking is not announced any more.

@@ -156,18 +156,23 @@ def address_event(situation: Situation, load_balancer: LoadBalancer, address: st
     service, kind = situation.service, load_balancer.spec.workload_type
     before = service.addresses
     shown = before or ((situation.lost,) if situation.lost else ())
-    if shown and shown != (address,):
+    if shown and shown != (address,) and not _shows_wish_only(situation):
         text = f"The address changed from {shown[0]} to {address}"
         return EventMessage("Warning", Reason.ADDRESS_CHANGED, text)
     if service.metadata.annotation(MOVING) is not None:
         text = f"The load balancer is one of workload type {kind} now, address {address}"
         return EventMessage("Normal", Reason.SWITCHED, text)
     known = load_balancer.address == address or Announcement.of(service).address
-    if before and (kind != "cluster" or known):
-        # Else kube-vip has followed a wish of the user before we came.
+    if before == (address,) and (kind != "cluster" or known):
         return None
     backends = f", backends {', '.join(sorted(load_balancer.backends))}" if load_balancer.backends else ""
     return EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{backends}")
+
+
+def _shows_wish_only(situation: Situation) -> bool:
+    """Return whether kube-vip has followed a wish of the user before we came: nobody was given that address."""
+    shown = situation.service.addresses[:1]
+    return shown == (situation.request.address,) and not situation.found_served and situation.given.isdisjoint(shown)
 
 
 def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:

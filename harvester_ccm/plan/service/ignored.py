@@ -30,7 +30,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.netip import ipv4_text
-from harvester_ccm.plan.service.request import Request, normal_network
+from harvester_ccm.plan.service.request import Request, asked_in, normal_network
 
 POINT_TO_POINT: Final = 31
 """Length of the prefix from which on a subnet has no room for load balancers beside nodes."""
@@ -226,13 +226,15 @@ def not_as_requested(
     """Return what to tell when the address, or how it was chosen, is not as asked for, or None."""
     differences = []
     if request.address and address and request.address != address:
+        where = "".join(f" ({place})" for place in asked_in(service, request.address)[:1])
         text = (
-            f"address {request.address} was asked for and {address} was given. Harvester cannot be asked for an address"
+            f"address {request.address} was asked for{where} and {address} was given, because Harvester chooses the "
+            "address itself"
         )
         if load_balancer.capabilities.has_ip_pools:
             text += (
-                "; to pin one, make an IP pool with that single address and name it in annotation "
-                f"{IP_POOL} when the Service is created"
+                f". To have {request.address}, make an IP pool with only that address, name the pool in annotation "
+                f"{IP_POOL}, delete this Service and create it anew"
             )
         differences.append(text)
     pool, wanted = load_balancer.allocated_pool, load_balancer.spec.ip_pool

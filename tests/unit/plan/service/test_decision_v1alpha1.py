@@ -304,7 +304,7 @@ def test_wishes_that_cannot_be(annotations: dict[str, str], words: list[str]) ->
 
 def test_an_address_that_was_asked_for_cannot_be_pinned() -> None:
     text = said(plan(hosted({REQUESTED_ADDRESS: "10.9.9.9"}), old(), **OLD), Reason.ADDRESS_NOT_AS_REQUESTED)
-    assert text.endswith("Harvester cannot be asked for an address")
+    assert text.endswith("because Harvester chooses the address itself")
 
 
 def upgraded(spec: Document | None = None, **more: Any) -> LoadBalancer:

@@ -71,6 +71,23 @@ def test_a_service_that_was_served_before_keeps_its_address(balancers: list[Load
     assert "which this Service had before and keeps" in said(kept, Reason.IGNORED)
 
 
+WISH = "10.9.9.9"
+
+
+@pytest.mark.parametrize(
+    ("known", "reasons"),
+    [
+        ({}, ["Warning AddressNotAsRequested", "Normal EnsuredLoadBalancer"]),
+        ({"given": frozenset({WISH})}, ["Warning AddressNotAsRequested", "Warning AddressChanged"]),
+        ({"found_served": True}, ["Warning AddressNotAsRequested", "Warning AddressChanged"]),
+    ],
+    ids=["kube-vip followed the wish", "Harvester gave it once", "nobody knows who gave it"],
+)
+def test_an_address_that_nobody_was_given_does_not_change(known: dict[str, Any], reasons: list[str]) -> None:
+    wishing = service(spec={"loadBalancerIP": WISH}, ours=True, address=WISH, annotations={KUBE_VIP_ADDRESSES: WISH})
+    assert told(plan(wishing, allocated(), **known)) == reasons
+
+
 RANGES = {"loadBalancerSourceRanges": ["10.0.0.0/8"]}
 MIXED_PORTS = [{"port": 80, "nodePort": 30080}, {"port": 81}]
 IGNORED: dict[str, tuple[dict[str, Any], str, str]] = {
