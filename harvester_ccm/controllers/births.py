@@ -22,6 +22,8 @@ from harvester_ccm.plan.service.ownership import STRANGE, service_key
 
 LATE_CREATION: Final = 60.0
 """Seconds after which no request of an earlier leader is under way any more, and nothing that it made is unseen."""
+MEMORY: Final = 10_000
+"""So many of those that are made, and of those that are gone, are remembered."""
 
 log = structlog.get_logger(__name__)
 
@@ -29,16 +31,19 @@ log = structlog.get_logger(__name__)
 class Births:
     """Knows whose hand made a load balancer, of those that were not there before."""
 
-    def __init__(self, load_balancers: Informer[LoadBalancer]) -> None:
+    def __init__(self, load_balancers: Informer[LoadBalancer], *, memory: int = MEMORY) -> None:
         """Build it before everybody who asks: it has to hear of a load balancer first."""
+        self._memory = memory
         self._load_balancers = load_balancers
         self._led_since: float | None = None
         self._readable_since: float | None = None
         self._has_seen_all = False
         """Whether all that was made before this process led, or by itself, is known. It stays so: what appears after a
         later outage has been made meanwhile."""
-        self._made: set[str] = set()
-        self._seen: set[str] = set()
+        self._made: dict[str, None] = {}
+        """Names, the oldest first."""
+        self._gone: dict[str, None] = {}
+        """UIDs: one that was there before has come back with the backup of a server."""
         self.strange: set[str] = set()
         """UIDs of load balancers that were made by somebody else and seem to be ours."""
         self._seems_ours: Callable[[LoadBalancer], bool] = lambda _load_balancer: True
@@ -55,7 +60,7 @@ class Births:
 
     def making(self, name: str) -> None:
         """Take note that this process is about to make a load balancer."""
-        self._made.add(name)
+        self._remember(self._made, name)
 
     def _state_changed(self) -> None:
         self._look_back()
@@ -65,17 +70,16 @@ class Births:
             self._readable_since = asyncio.get_running_loop().time()
 
     def _changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        if new is None:
-            if old is not None:
-                self.strange.discard(old.metadata.uid)
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self.strange.discard(old.metadata.uid)
+            self._remember(self._gone, old.metadata.uid)
+        if new is None or (old is not None and new.metadata.uid == old.metadata.uid):
             return
         self._look_back()
         meta = new.metadata
-        # One that was seen before has come back with the backup of a server.
-        if self._seems_ours(new) and meta.uid not in self._seen and meta.name not in self._made and self._has_seen_all:
+        if self._seems_ours(new) and meta.uid not in self._gone and meta.name not in self._made and self._has_seen_all:
             self.strange.add(meta.uid)
             log.warning("load balancer made by somebody else", lb=meta.key, service=service_key(new), detail=STRANGE)
-        self._seen.add(meta.uid)
 
     def _look_back(self) -> None:
         """Find out whether Harvester has been readable for long enough since this process leads."""
@@ -83,3 +87,10 @@ class Births:
             return
         now = asyncio.get_running_loop().time()
         self._has_seen_all |= now - max(self._led_since, self._readable_since) >= LATE_CREATION
+
+    def _remember(self, known: dict[str, None], one: str) -> None:
+        """Add to what is remembered; what has been there longest gives way."""
+        known.pop(one, None)
+        known[one] = None
+        if len(known) > self._memory:
+            del known[next(iter(known))]
