@@ -15,6 +15,7 @@ import structlog
 from devenv.apiserver import ControlPlane, start_clusters
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json, RestClient
+from tests.scheduling import Scheduling, rank
 from tests.worlds.loopback import own_loopback_is_granted, take_own_loopback
 
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=25, derandomize=True, database=None)
@@ -28,7 +29,17 @@ GARBAGE_PERCENT = "400"
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return how many workers ``-n auto`` means: many tests wait, but two must not meet at one address."""
-    return min((os.cpu_count() or 1) + 1, MOST_WORKERS) if own_loopback_is_granted() else 1
+    return min(2 * (os.cpu_count() or 1), MOST_WORKERS) if own_loopback_is_granted() else 1
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Scheduling | None:
+    """Return what hands out the tests to workers."""
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the tests: what takes long begins first."""
+    items.sort(key=lambda item: rank(item.nodeid))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

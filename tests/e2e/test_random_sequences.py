@@ -39,7 +39,8 @@ pytestmark = [
 SERVICE_DOCUMENTS = documents("", "v1", "services", kind="Service")
 SEED_VARIABLE = "SEQUENCES_SEED"
 """Environment variable with the seed of a run that is to be repeated."""
-SEQUENCES = 200
+SEQUENCES = 40
+"""A few on real servers; ``tests/simulation`` has them by the thousand."""
 AT_ONCE = 20
 STEPS = (2, 6)
 """Fewest and most changes of one Service."""

@@ -1,0 +1,61 @@
+"""Which worker runs which test, and in which order: what takes long begins first, so that all end together.
+
+The files of a unit stay together, one after the other on one worker: what they start is started once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+INSTALLED: Final = (
+    "tests/deploy/test_generate_addon.py",
+    "tests/deploy/test_program_with_artefacts.py",
+    "tests/deploy/test_chart_on_apiserver.py",
+    "tests/deploy/test_e2e_kind.py",
+    "tests/deploy/test_examples.py",
+)
+"""They share the clusters of ``tests/deploy/conftest.py``."""
+LONGEST: Final = (
+    *INSTALLED,
+    "tests/e2e/test_ownership.py",
+    "tests/e2e/test_soak.py",
+    "tests/e2e/test_faults.py",
+    "tests/e2e/test_crash.py",
+    "tests/e2e/test_restore.py",
+    "tests/e2e/test_refused_deletion.py",
+    "tests/e2e/test_sharing.py",
+    "tests/e2e/test_switch.py",
+    "tests/e2e/test_handover.py",
+    "tests/e2e/test_demo.py",
+    "tests/apiserver/test_commands_preflight.py",
+)
+ROOMS: Final = ("tests/e2e/", "tests/devenv/", "tests/apiserver/", "tests/deploy/", "tests/unit/")
+"""What is left, from that which takes long to that which takes no time."""
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands out units in the order in which their tests were collected."""
+
+    def __init__(self, config: pytest.Config, log: object) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = file_of(nodeid)
+        return "installed" if path in INSTALLED else path
+
+
+def file_of(nodeid: str) -> str:
+    """Return the path of the file that a test is in."""
+    return nodeid.partition("::")[0]
+
+
+def rank(nodeid: str) -> tuple[int, int]:
+    """Return a key that sorts tests into the order in which they are to begin."""
+    path = file_of(nodeid)
+    if path in LONGEST:
+        return (0, LONGEST.index(path))
+    return (1, next((number for number, room in enumerate(ROOMS) if path.startswith(room)), len(ROOMS)))
