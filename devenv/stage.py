@@ -268,7 +268,7 @@ class Stage:
         except NotFound:
             return
 
-    async def gone(self, *names: str, namespace: str = "default", within: float = 20) -> None:
+    async def gone(self, *names: str, namespace: str = "default", within: float = 60) -> None:
         """Return once none of the Services exists any more."""
 
         async def absent() -> bool:
@@ -277,7 +277,7 @@ class Stage:
 
         await until(absent, within=within, what=f"end of {', '.join(names)}")
 
-    async def served(self, *names: str, namespace: str = "default", within: float = 20) -> list[Service]:
+    async def served(self, *names: str, namespace: str = "default", within: float = 60) -> list[Service]:
         """Return the Services once each has an address."""
 
         async def all_served() -> list[Service]:
@@ -291,7 +291,7 @@ class Stage:
         """Return the load balancers as stored in Harvester."""
         return (await self.host.list(LOAD_BALANCERS, namespace=VM_NAMESPACE)).items
 
-    async def nothing_left(self, within: float = 30) -> None:
+    async def nothing_left(self, within: float = 60) -> None:
         """Return once there is neither a load balancer nor a booked address."""
 
         async def empty() -> bool:
@@ -313,7 +313,7 @@ class Stage:
         found = [Told(one.type, one.reason, one.message, one.count) for one in events]
         return [one for one in found if reason in (None, one.reason)]
 
-    async def hears(self, name: str, reason: str, *, namespace: str = "default", within: float = 20) -> Told:
+    async def hears(self, name: str, reason: str, *, namespace: str = "default", within: float = 60) -> Told:
         """Return the newest Event with this reason about a Service, once there is one."""
 
         async def heard() -> list[Told]:

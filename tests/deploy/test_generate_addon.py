@@ -73,7 +73,7 @@ class Addon:
 
     def run(self, *arguments: str, expect: int = HAS_DONE) -> tuple[str, str]:
         process = self.start(*arguments)
-        output, messages = process.communicate(timeout=60)
+        output, messages = process.communicate(timeout=200)
         assert process.returncode == expect, messages
         assert list(self.temporary.iterdir()) == []
         return output, messages
@@ -353,12 +353,12 @@ def test_private_directory_goes_whatever_ends_the_wait(guest: ControlPlane, tmp_
     process = addon.start("--timeout", "2" if how == "time limit" else "60", "prod", "default")
     secret = "/api/v1/namespaces/default/secrets/prod-token"
     try:
-        wait_until(lambda: guest.admin.get_or_none(secret) is not None, seconds=20, what="the Secret")
+        wait_until(lambda: guest.admin.get_or_none(secret) is not None, seconds=60, what="the Secret")
         (directory,) = addon.temporary.iterdir()
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
         if how == "SIGTERM":
             os.kill(process.pid, signal.SIGTERM)
-        _, messages = process.communicate(timeout=30)
+        _, messages = process.communicate(timeout=120)
     finally:
         process.kill()
         process.wait()

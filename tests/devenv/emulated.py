@@ -133,7 +133,7 @@ async def watching(
 
     mirror.subscribe(note)
     background = Background("journal", [mirror.run])
-    await background.start([mirror.wait_synced], within=10)
+    await background.start([mirror.wait_synced], within=60)
     try:
         yield journal
     finally:
@@ -205,7 +205,7 @@ async def ask_by_datagram(address: str, port: int, text: str) -> str:
     transport, listening = await loop.create_datagram_endpoint(_Listening, remote_addr=(address, port))
     try:
         transport.sendto(text.encode())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return (await listening.answer).decode()
     finally:
         transport.close()

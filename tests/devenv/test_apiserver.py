@@ -161,7 +161,7 @@ def test_additions_on_the_guest_are_granted_only_when_asked_for(clusters: Cluste
             return True
         return False
 
-    wait_until(deleted, seconds=10, what="the right to delete a Node")
+    wait_until(deleted, seconds=60, what="the right to delete a Node")
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_child_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
 
 def test_child_that_ignores_the_request_to_end_is_killed_in_time(tmp_path: Path) -> None:
     children = [start(tmp_path, STUBBORN) for _ in range(2)]
-    wait_until(lambda: children[0].log_tail().count("deaf") == 2, seconds=10, what="children")
+    wait_until(lambda: children[0].log_tail().count("deaf") == 2, seconds=60, what="children")
     started = time.monotonic()
 
     stop_together(children, grace=0.2)
@@ -58,10 +58,10 @@ def test_child_that_ignores_the_request_to_end_is_killed_in_time(tmp_path: Path)
 
 def test_end_of_a_child_takes_its_own_children_along(tmp_path: Path) -> None:
     child = ChildProcess.start("shell", ["/bin/sh", "-c", "sleep 600 & echo $!; wait"], log_file=tmp_path / "log")
-    wait_until(lambda: child.log_tail().isdigit(), seconds=10, what="grandchild")
+    wait_until(lambda: child.log_tail().isdigit(), seconds=60, what="grandchild")
     grandchild = Path("/proc", child.log_tail(), "cmdline")
     # While it turns from the shell into the other program it has no command line.
-    wait_until(lambda: b"sleep" in grandchild.read_bytes(), seconds=10, what="start of the grandchild's program")
+    wait_until(lambda: b"sleep" in grandchild.read_bytes(), seconds=60, what="start of the grandchild's program")
 
     child.stop()
 

@@ -62,4 +62,4 @@ async def completed(stage: Stage, name: str) -> LoadBalancer:
                 return one
         return None
 
-    return await until(complete, within=20, what=f"complete load balancer of {name}")
+    return await until(complete, within=60, what=f"complete load balancer of {name}")

@@ -100,7 +100,7 @@ async def left(stage: Stage, number: int) -> None:
     async def exactly() -> bool:
         return len(await stage.load_balancers()) == number
 
-    await until(exactly, within=20, what=f"{number} load balancers left")
+    await until(exactly, within=60, what=f"{number} load balancers left")
 
 
 async def test_class_only_leaves_services_without_class(stage: Stage) -> None:

@@ -89,7 +89,7 @@ async def logged_times(run: CcmProcess, text: str, times: int) -> None:
     async def enough() -> bool:
         return run.log.count(text) >= times
 
-    await until(enough, within=30, what=f"{text!r} {times} times in the log")
+    await until(enough, within=60, what=f"{text!r} {times} times in the log")
 
 
 def mount(directory: Path, version: str) -> Path:
@@ -111,10 +111,10 @@ async def test_cloud_config_is_rotated_broken_and_swapped_without_loss(stage: St
     kept = tmp_path / "first"
     kept.write_bytes(cloud_config.read_bytes())
     run = stage.run(cloud_config=cloud_config)
-    await stage.logged(run, "became leader", within=30)
+    await stage.logged(run, "became leader", within=60)
     arrivals = Arrivals(stage)
     background = Background("arrivals", [arrivals.run])
-    await background.start([], within=10)
+    await background.start([], within=60)
     try:
         # Rewritten in place; the account of the old token is deleted.
         issue(harvester, secret / "v1" / "cloud-config")
@@ -125,7 +125,7 @@ async def test_cloud_config_is_rotated_broken_and_swapped_without_loss(stage: St
         cloud_config.write_text(good[: len(good) // 2])
         await logged_times(run, REFUSED, 1)
         count = len(arrivals.names)
-        await stage.served(*arrivals.names, within=30)
+        await stage.served(*arrivals.names, within=60)
         # The kubelet puts another version of the Secret in its place.
         issue(harvester, secret / "v2" / "cloud-config")
         mount(secret, "v2")
@@ -135,7 +135,7 @@ async def test_cloud_config_is_rotated_broken_and_swapped_without_loss(stage: St
         await background.stop()
 
     await stage.create_service("last")
-    await stage.served(*arrivals.names, "last", within=30)
+    await stage.served(*arrivals.names, "last", within=60)
     assert len(arrivals.names) > count > 0
     assert run.exit_code is None
     assert (run.log.count(RELOADED), run.log.count(REFUSED), run.log.count("became leader")) == (2, 1, 1)
@@ -162,7 +162,7 @@ async def test_token_of_a_plugin(stage: Stage, tmp_path: Path) -> None:
     run = stage.run(cloud_config=written(tmp_path / "with-plugin", document))
     await stage.create_service("web")
 
-    await stage.served("web", within=30)
+    await stage.served("web", within=60)
     assert calls.read_text().splitlines() == ["called"]
     assert user["token"] not in run.log
 
@@ -178,7 +178,7 @@ async def test_proxy_of_the_environment_and_its_exceptions(
         monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,0.0.0.0/32,.svc")
         run = stage.run(cloud_config=harvester, kubeconfig=guest)
         await stage.create_service("web")
-        await stage.served("web", within=30)
+        await stage.served("web", within=60)
         run.terminate(0)
         assert await stage.ended(run) == 0
 

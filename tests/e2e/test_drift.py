@@ -45,7 +45,7 @@ async def the_load_balancer(stage: Stage) -> LoadBalancer:
         found = await stage.load_balancers()
         return found[0] if len(found) == 1 and found[0].address and found[0].metadata.finalizers else None
 
-    return await until(complete, within=20, what="complete load balancer")
+    return await until(complete, within=60, what="complete load balancer")
 
 
 async def edit(stage: Stage, name: str, patch: Mapping[str, object]) -> None:
@@ -65,7 +65,7 @@ async def repaired(stage: Stage, before: LoadBalancer) -> None:
             before.metadata.annotations,
         )
 
-    await until(same, within=20, what="repaired load balancer")
+    await until(same, within=60, what="repaired load balancer")
 
 
 async def test_deleted_load_balancer_comes_back_with_name_and_address(stage: Stage) -> None:
@@ -98,7 +98,7 @@ async def test_deleted_vm_load_balancer_serves_again(stage: Stage, nodes: GuestN
         (now,) = await stage.load_balancers() or (before,)
         return now.metadata.uid != before.metadata.uid and now.address == before.address
 
-    await until(anew, within=20, what="another load balancer with the same address")
+    await until(anew, within=60, what="another load balancer with the same address")
     key = f"default/{before.metadata.name}"
 
     async def serves() -> bool:
@@ -106,7 +106,7 @@ async def test_deleted_vm_load_balancer_serves_again(stage: Stage, nodes: GuestN
         made, (now,) = stage.harvester.services.get(key), await stage.load_balancers()
         return made is not None and made["metadata"]["ownerReferences"][0]["uid"] == now.metadata.uid
 
-    await until(serves, within=20, what="parts of the new load balancer")
+    await until(serves, within=60, what="parts of the new load balancer")
     assert await ask("TCP", before.address, 8080) == "node-1"
 
 
@@ -125,7 +125,7 @@ async def test_edits_of_a_cluster_load_balancer(stage: Stage) -> None:
     async def address_restored() -> bool:
         return (await the_load_balancer(stage)).address == "127.77.0.2"
 
-    await until(address_restored, within=20, what="the address in the status of the load balancer")
+    await until(address_restored, within=60, what="the address in the status of the load balancer")
     await caught_up(stage)
     taken = [one for one in writes(stage.harvester_proxy) if one.status == 200]
     assert [one.method for one in taken] == ["PUT"] * 3
@@ -179,7 +179,7 @@ async def test_edits_of_a_served_service(stage: Stage) -> None:
             assert service is not None
             return service.addresses == (address,) and service.metadata.has_finalizer(SERVICE_FINALIZER)
 
-        await until(restored, within=20, what=f"status and finalizer of {before.metadata.name}")
+        await until(restored, within=60, what=f"status and finalizer of {before.metadata.name}")
     await is_as_before(stage, "hosted", KUBE_VIP_IGNORE, "true")
     assert len(await stage.load_balancers()) == 2
 
@@ -191,4 +191,4 @@ async def is_as_before(stage: Stage, name: str, annotation: str, value: str) -> 
         service = await stage.service(name)
         return service is not None and service.metadata.annotation(annotation) == value
 
-    await until(same, within=20, what=f"{annotation} {value}")
+    await until(same, within=60, what=f"{annotation} {value}")

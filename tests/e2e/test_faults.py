@@ -121,7 +121,7 @@ async def test_pages_without_a_status_do_not_mean_that_a_service_is_gone(stage: 
         service = await stage.service("web")
         return service is not None and [len(one.ports) for one in service.status.load_balancer.ingress] == [2]
 
-    await until(followed, within=20, what="both ports in the status")
+    await until(followed, within=60, what="both ports in the status")
     assert patch.hits == 1
     await caught_up(stage)
     (after,) = await stage.load_balancers()
@@ -218,7 +218,7 @@ async def test_everything_fails_now_and_then(stage: Stage) -> None:
         balancers = [one.metadata.label(LB_SERVICE_NAME) for one in await stage.load_balancers()]
         return sorted(str(name) for name in balancers) == sorted(stay)
 
-    await until(right, within=30, what="one load balancer for each Service that stays")
+    await until(right, within=60, what="one load balancer for each Service that stays")
     assert (await stage.harvester.counts()).booked == len(stay)
     await caught_up(stage)
     for name in stay:

@@ -59,7 +59,7 @@ async def port(stage: Stage, lan: None) -> Port:
     async def ready() -> bool:
         return (await port.get("/readyz")).status == 200
 
-    await until(ready, within=10, what="readiness")
+    await until(ready, within=60, what="readiness")
     return port
 
 
@@ -85,7 +85,7 @@ async def test_metrics_are_for_those_who_may(stage: Stage, port: Port) -> None:
         answer = await port.get("/metrics", tokens["may-read-metrics"])
         return answer if answer.status == 200 else None
 
-    page = await until(allowed, within=10, what="the right to read metrics")
+    page = await until(allowed, within=60, what="the right to read metrics")
     assert page.type == "text/plain"
     assert "leader_election_master_status" in page.text
     refused = [(await port.get("/metrics", token)).status for token in (None, "made-up", tokens["may-nothing"])]

@@ -33,9 +33,9 @@ async def test_hopeless_services_hold_up_nobody(stage: Stage) -> None:
     stage.harvester_proxy.forget()
     await asyncio.gather(*(stage.create_service(name) for name in GOOD))
     await stage.served(*GOOD, within=60)
-    await until(lambda: announced(stage, len(GOOD)), within=20, what="announcement of all addresses")
+    await until(lambda: announced(stage, len(GOOD)), within=60, what="announcement of all addresses")
 
-    await until(lambda: written(stage, 2 * len(GOOD)), within=20, what="one creation and one change for each")
+    await until(lambda: written(stage, 2 * len(GOOD)), within=60, what="one creation and one change for each")
     assert stage.harvester_proxy.matching(path=f"{BALANCERS}/demo-default-hopeless") == []
     await cost_nothing_more(stage)
     assert run.exit_code is None

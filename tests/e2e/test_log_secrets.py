@@ -133,7 +133,7 @@ async def test_nothing_secret_is_shown_by_a_run_with_troubles(
     async with ConnectProxy(login=f"ccm:{PROXY_PASSWORD}") as proxy:
         monkeypatch.setenv("HTTPS_PROXY", proxy.url)
         run = stage.run(cloud_config=cloud_config, kubeconfig=kubeconfig, flags=flags)
-        await stage.logged(run, "became leader", within=30)
+        await stage.logged(run, "became leader", within=60)
         await make_trouble(stage, run, cloud_config)
         page = await metrics(port.number, token)
         run.terminate(0)
@@ -160,7 +160,7 @@ async def make_trouble(stage: Stage, run: CcmProcess, cloud_config: Path) -> Non
     await stage.create_service("wrong", annotations={IPAM: f"token: {WORDS}"})
     stage.harvester_proxy.cut_watches()
     stage.guest_proxy.cut_watches()
-    await stage.served("web", within=40)
+    await stage.served("web", within=60)
     rewrite(cloud_config, "current-context: default", "current-context: absent")
     await stage.logged(run, "changed credentials not usable", within=60)
     rewrite(cloud_config, "current-context: absent", "current-context: default")
@@ -232,7 +232,7 @@ async def test_failed_request_is_found_in_the_audit_log_of_the_server(tmp_path: 
             found = {line["auditID"]: line["objectRef"]["name"] for line in lines if line["auditID"] in ids}
             return found if len(found) == len(ids) else {}
 
-        found = await until(audited, within=20, what="both requests in the audit log")
+        found = await until(audited, within=60, what="both requests in the audit log")
     finally:
         await asyncio.to_thread(plane.stop)
     assert [found[one] for one in ids] == ["one", "two"]

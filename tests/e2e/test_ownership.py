@@ -76,7 +76,7 @@ async def complete(stage: Stage, number: int) -> dict[str, LoadBalancer]:
         done = [one for one in found if one.address and one.metadata.finalizers and not one.metadata.deleting]
         return by_service(done) if len(done) == len(found) == number else None
 
-    return await until(all_done, within=20, what=f"{number} complete load balancers")
+    return await until(all_done, within=60, what=f"{number} complete load balancers")
 
 
 def by_service(balancers: list[LoadBalancer]) -> dict[str, LoadBalancer]:
@@ -154,7 +154,7 @@ async def test_restored_service_gets_its_load_balancer_back(stage: Stage) -> Non
         assert after.metadata.uid == before.metadata.uid
         return after.metadata.annotation(LB_SERVICE_UID) == new.metadata.uid
 
-    await until(marked, within=20, what="the mark of the new Service")
+    await until(marked, within=60, what="the mark of the new Service")
 
 
 def labelled(name: str, service: str, **more: Mapping[str, str]) -> Json:
@@ -226,7 +226,7 @@ async def test_two_clusters_of_one_name_leave_each_other_alone(
     assert other.addresses != service.addresses
     told = await stage.hears("web", Reason.FOREIGN_LOAD_BALANCER)
     assert "belongs to another cluster, also called 'demo'" in told.message
-    (text,) = await until(lambda: heard_in(second, "web"), within=20, what="Event in the second guest")
+    (text,) = await until(lambda: heard_in(second, "web"), within=60, what="Event in the second guest")
     assert "also called 'demo'" in text
     owners = {one.metadata.annotation(LB_OWNER): one.allocated_ip for one in await stage.load_balancers()}
     assert owners == {
@@ -259,7 +259,7 @@ async def test_a_kubeconfig_that_leads_to_another_cluster_ends_the_program_and_d
     before = await complete(stage, len(TEN))
 
     kubeconfig.write_bytes(other.read_bytes())
-    assert await stage.ended(run, within=20) == 1
+    assert await stage.ended(run, within=60) == 1
     assert "the guest is another cluster now" in run.log
     after = await complete(stage, len(TEN))
     assert {name: one.metadata.uid for name, one in after.items()} == {
@@ -343,7 +343,7 @@ async def served_in(client: ApiClient, name: str) -> Service:
         service = await client.get(SERVICES, name, namespace="default")
         return service if service.addresses else None
 
-    return await until(served, within=20, what=f"address of {name} in the second guest")
+    return await until(served, within=60, what=f"address of {name} in the second guest")
 
 
 async def heard_in(client: ApiClient, name: str) -> list[str]:

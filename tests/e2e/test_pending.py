@@ -57,7 +57,7 @@ async def test_pool_that_is_used_up_serves_the_next_one_when_an_address_is_free(
     await told_once(stage, "second", Reason.ADDRESS_PENDING, "IP pool 'tiny' has no free address", "no IP addresses")
 
     await stage.delete_service("first")
-    (second,) = await stage.served("second", within=40)
+    (second,) = await stage.served("second", within=60)
     assert second.addresses == ("127.77.0.9",)
     await caught_up(stage)
     assert stage.kube_vip.transitions == [
@@ -75,7 +75,7 @@ async def test_pool_that_does_not_exist(stage: Stage) -> None:
 
     scope = {"project": "*", "namespace": "default", "guestCluster": "*"}
     await stage.harvester.create_pool("dmz", "127.77.1.0/24", selector={"scope": [scope]})
-    (service,) = await stage.served("web", within=40)
+    (service,) = await stage.served("web", within=60)
     assert service.addresses == ("127.77.1.2",)
 
 

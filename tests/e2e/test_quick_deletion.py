@@ -40,7 +40,7 @@ async def lost_services(stage: Stage) -> AsyncIterator[set[str]]:
     mirror = Mirror(stage.guest, SERVICES)
     mirror.subscribe(changed)
     background = Background("lost services", [mirror.run])
-    await background.start([mirror.wait_synced], within=20)
+    await background.start([mirror.wait_synced], within=60)
     try:
         yield lost
     finally:
@@ -97,14 +97,14 @@ async def test_service_that_is_gone_before_it_has_the_finalizer_gets_no_load_bal
     async def asked() -> int:
         return preparation.hits
 
-    await until(asked, within=20, what="preparation of the Service")
+    await until(asked, within=60, what="preparation of the Service")
     await stage.delete_service("brief")
     await stage.gone("brief")
 
     async def answered() -> bool:
         return [one.status for one in stage.guest_proxy.matching(method="PATCH", path="/services/brief")] == [404]
 
-    await until(answered, within=20, what="answer that the Service is gone")
+    await until(answered, within=60, what="answer that the Service is gone")
     await caught_up(stage)
 
     assert writes(stage.harvester_proxy) == []

@@ -163,7 +163,7 @@ async def witnessed(stage: Stage) -> AsyncIterator[Witness]:
     witness, mirror = Witness(), Mirror(stage.guest, SERVICE_DOCUMENTS)
     mirror.subscribe(witness.note)
     background = Background("witness", [mirror.run])
-    await background.start([mirror.wait_synced], within=20)
+    await background.start([mirror.wait_synced], within=60)
     try:
         yield witness
     finally:

@@ -152,7 +152,7 @@ async def test_kubectl_waits_for_the_condition(stage: Stage, ccm: CcmProcess) ->
         now = await stage.service("web")
         return now is not None and now.status.load_balancer.ingress[0].ports[0].port == 443
 
-    await until(followed, within=30, what="the new port in the status")
+    await until(followed, within=60, what="the new port in the status")
     assert (await conditions(stage, "web"))["example.com/Audited"] == theirs
     assert (await conditions(stage, "web"))[LOAD_BALANCER_READY]["status"] == "True"
 
@@ -164,7 +164,7 @@ async def test_kubectl_waits_for_the_condition(stage: Stage, ccm: CcmProcess) ->
         now = await stage.service("web")
         return now is not None and now.metadata.finalizers == ("example.com/keep",)
 
-    await until(let_go, within=30, what="our finalizer off")
+    await until(let_go, within=60, what="our finalizer off")
     assert await conditions(stage, "web") == {"example.com/Audited": theirs}
     assert served.addresses
     assert ccm.exit_code is None

@@ -33,7 +33,7 @@ async def poolless_ccm(stage: Stage) -> CcmProcess:
 async def refused(stage: Stage, name: str, **annotations: str) -> LoadBalancer:
     """Create a Service and return its load balancer once it was refused an address."""
     await stage.create_service(name, annotations=annotations)
-    await stage.hears(name, Reason.ADDRESS_PENDING, within=40)
+    await stage.hears(name, Reason.ADDRESS_PENDING, within=60)
 
     async def held() -> LoadBalancer | None:
         for one in await stage.load_balancers():
@@ -41,7 +41,7 @@ async def refused(stage: Stage, name: str, **annotations: str) -> LoadBalancer:
                 return one
         return None
 
-    return await until(held, within=20, what="Harvester's finalizer")
+    return await until(held, within=60, what="Harvester's finalizer")
 
 
 async def being_booked(stage: Stage, load_balancer: LoadBalancer) -> None:
@@ -50,7 +50,7 @@ async def being_booked(stage: Stage, load_balancer: LoadBalancer) -> None:
     async def booked() -> bool:
         return load_balancer.metadata.key in (await stage.harvester.bookings()).values()
 
-    await until(booked, within=40, what="a booking")
+    await until(booked, within=60, what="a booking")
 
 
 def methods(stage: Stage) -> list[str]:
@@ -62,14 +62,14 @@ def methods(stage: Stage) -> list[str]:
 async def test_pool_gets_an_address_free(stage: Stage) -> None:
     await stage.harvester.create_pool("tiny", ONE)
     await stage.create_service("first")
-    await stage.served("first", within=40)
+    await stage.served("first", within=60)
     second = await refused(stage, "second")
 
     await stage.delete_service("first")
     await being_booked(stage, second)
     await stage.delete_service("second")
 
-    await stage.gone("first", "second", within=40)
+    await stage.gone("first", "second", within=60)
     await stage.nothing_left(within=60)
 
 
@@ -82,7 +82,7 @@ async def test_pool_begins_to_fit(stage: Stage) -> None:
     await being_booked(stage, web)
     await stage.delete_service("web")
 
-    await stage.gone("web", within=40)
+    await stage.gone("web", within=60)
     await stage.nothing_left(within=60)
 
 
@@ -91,7 +91,7 @@ async def test_another_pool_is_asked_for(stage: Stage) -> None:
     await stage.harvester.create_pool("tiny", ONE, selector={"scope": []})
     await stage.harvester.create_pool("wide", "127.77.1.0/24", selector={"scope": []})
     await stage.create_service("first", annotations={IP_POOL: "tiny"})
-    await stage.served("first", within=40)
+    await stage.served("first", within=60)
     second = await refused(stage, "second", **{IP_POOL: "tiny"})
 
     await stage.delete_service("first")
@@ -102,7 +102,7 @@ async def test_another_pool_is_asked_for(stage: Stage) -> None:
     assert served.addresses[0].startswith("127.77.1."), "whatever the first pool was about to give"
     await stage.delete_service("second")
 
-    await stage.gone("first", "second", within=40)
+    await stage.gone("first", "second", within=60)
     await stage.nothing_left(within=60)
 
 
@@ -110,18 +110,18 @@ async def test_another_pool_is_asked_for(stage: Stage) -> None:
 async def test_nothing_is_booked_and_little_is_asked(stage: Stage) -> None:
     await stage.harvester.create_pool("tiny", ONE)
     await stage.create_service("first")
-    await stage.served("first", within=40)
+    await stage.served("first", within=60)
     await refused(stage, "second")
     await refused(stage, "third", **{IP_POOL: "dmz"})
     await caught_up(stage)
     stage.harvester_proxy.forget()
 
     await stage.delete_service("second")
-    await stage.gone("second", within=40)
+    await stage.gone("second", within=60)
     assert methods(stage) == ["PUT", "DELETE"], "the pool is named"
     stage.harvester_proxy.forget()
     await stage.delete_service("third")
-    await stage.gone("third", within=40)
+    await stage.gone("third", within=60)
     assert methods(stage) == ["PUT", "DELETE"], "it is asked again"
     await stage.delete_service("first")
     await stage.nothing_left(within=60)

@@ -128,7 +128,7 @@ async def test_finalizer_is_there_before_the_load_balancer(stage: Stage) -> None
     async def tried() -> int:
         return refused.hits
 
-    await until(tried, within=20, what="a try to create the load balancer")
+    await until(tried, within=60, what="a try to create the load balancer")
     service = await stage.service_document("web")
     assert service["metadata"]["finalizers"] == [FINALIZER]
     assert service["metadata"]["annotations"]["kube-vip.io/loadbalancerIPs"] == ""
@@ -156,7 +156,7 @@ async def test_changed_ports_are_written_to_the_status_and_nowhere_else(stage: S
         (ingress,) = (await stage.service_document("web"))["status"]["loadBalancer"]["ingress"]
         return bool(ingress["ports"] == [{"port": p["port"], "protocol": p["protocol"]} for p in ports])
 
-    await until(rewritten, within=20, what="status with the new ports")
+    await until(rewritten, within=60, what="status with the new ports")
     await caught_up(stage)
     assert len(writes(stage.guest_proxy, "/services/web")) == 1
     assert (await completed(stage, "web")).metadata.resource_version == before.metadata.resource_version

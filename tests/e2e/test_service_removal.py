@@ -29,7 +29,7 @@ async def let_go(stage: Stage, name: str) -> Service:
         assert service is not None
         return None if service.metadata.has_finalizer(SERVICE_FINALIZER) else service
 
-    return await until(free, within=20, what=f"{name} without the program's finalizer")
+    return await until(free, within=60, what=f"{name} without the program's finalizer")
 
 
 async def hold(stage: Stage, name: str) -> None:
@@ -40,7 +40,7 @@ async def hold(stage: Stage, name: str) -> None:
 @pytest.mark.parametrize("ipam", ["pool", "dhcp"])
 async def test_service_that_becomes_internal_loses_all_that_was_put_on_it(stage: Stage, ipam: str) -> None:
     await stage.create_service("web", annotations={IPAM: ipam, "example.com/mine": "kept"})
-    await until(lambda: is_announced(stage, "web"), within=20, what="announcement of web")
+    await until(lambda: is_announced(stage, "web"), within=60, what="announcement of web")
     await stage.served("web")
     await hold(stage, "web")
 
@@ -65,7 +65,7 @@ async def test_service_that_is_to_be_reached_again_gets_its_old_address_back(sta
     await stage.create_service("web")
     await stage.create_service("other")
     services = await stage.served("web", "other")
-    await until(lambda: is_announced(stage, "web"), within=20, what="announcement of web")
+    await until(lambda: is_announced(stage, "web"), within=60, what="announcement of web")
     await stage.change_service("web", {"spec": {"type": "ClusterIP"}})
     await let_go(stage, "web")
 
@@ -73,7 +73,7 @@ async def test_service_that_is_to_be_reached_again_gets_its_old_address_back(sta
 
     assert [one.addresses for one in await stage.served("web", "other")] == [one.addresses for one in services]
     # kube-vip has let go of it, and comes back only when its endpoints change: they are touched.
-    await until(lambda: is_announced(stage, "web"), within=20, what="announcement of web")
+    await until(lambda: is_announced(stage, "web"), within=60, what="announcement of web")
 
 
 async def is_announced(stage: Stage, name: str) -> bool:
@@ -105,7 +105,7 @@ async def test_address_is_withdrawn_before_the_load_balancer_is_deleted(stage: S
     async def asked() -> int:
         return deletion.hits
 
-    await until(asked, within=20, what="deletion of the load balancer")
+    await until(asked, within=60, what="deletion of the load balancer")
     (withdrawal,) = writes(stage.guest_proxy, "/services/web")
     assert withdrawal.status == 200
     held = await stage.service("web")

@@ -57,7 +57,7 @@ async def has_address(stage: Stage, address: str, *names: str, namespace: str = 
         found = [await stage.service(name, namespace) for name in names]
         return all(one is not None and one.addresses == (address,) for one in found)
 
-    await until(same, within=20, what=f"{address} on {', '.join(names)}")
+    await until(same, within=60, what=f"{address} on {', '.join(names)}")
 
 
 async def test_tcp_and_udp_of_one_number_share_an_address(stage: Stage) -> None:
@@ -176,12 +176,12 @@ async def test_primary_that_is_deleted_stays_while_its_address_is_used(stage: St
     async def announced() -> bool:
         return set(stage.kube_vip.announced) == set(other.addresses)
 
-    await until(announced, within=10, what="announcement of the new address")
+    await until(announced, within=60, what="announcement of the new address")
 
     async def one_left() -> bool:
         return len(await stage.load_balancers()) == (await stage.harvester.counts()).booked == 1
 
-    await until(one_left, within=20, what="end of the load balancer that main had")
+    await until(one_left, within=60, what="end of the load balancer that main had")
 
 
 async def test_primary_that_changes(stage: Stage) -> None:
@@ -201,7 +201,7 @@ async def test_primary_that_changes(stage: Stage) -> None:
     async def announced() -> bool:
         return stage.kube_vip.announced.get("127.77.0.3") == {"default/right", "default/other"}
 
-    await until(announced, within=10, what="announcement of the other primary's address")
+    await until(announced, within=60, what="announcement of the other primary's address")
     document = await stage.service_document("other")
     assert document["metadata"]["labels"] == {PRIMARY_SERVICE_LABEL: "default.right"}
 
@@ -219,7 +219,7 @@ async def test_primary_that_changes(stage: Stage) -> None:
     async def one_left() -> bool:
         return len(await stage.load_balancers()) == (await stage.harvester.counts()).booked == 1
 
-    await until(one_left, within=20, what="end of the load balancer that right had")
+    await until(one_left, within=60, what="end of the load balancer that right had")
 
 
 async def test_secondaries_that_come_first_and_from_other_namespaces(stage: Stage, namespace: str) -> None:
@@ -231,7 +231,7 @@ async def test_secondaries_that_come_first_and_from_other_namespaces(stage: Stag
     async def nobody_waits() -> bool:
         return stage.kube_vip.waiting_for is None
 
-    await until(nobody_waits, within=10, what="kube-vip to pass them over")
+    await until(nobody_waits, within=60, what="kube-vip to pass them over")
 
     await create(stage, "main", 80)
     await has_address(stage, "127.77.0.2", "main", "early")
@@ -290,7 +290,7 @@ async def foreign_address(stage: Stage, name: str) -> str:
         found = await stage.host.get(LOAD_BALANCERS, name, namespace="default")
         return found.allocated_ip if found.metadata.finalizers else ""
 
-    return await until(allocated, within=10, what=f"address of {name}")
+    return await until(allocated, within=60, what=f"address of {name}")
 
 
 async def test_of_twenty_with_the_same_port_exactly_one_wins(stage: Stage) -> None:
@@ -303,7 +303,7 @@ async def test_of_twenty_with_the_same_port_exactly_one_wins(stage: Stage) -> No
         told = [await stage.told(name) for name in TWENTY]
         return all(told)
 
-    await until(all_decided, within=30, what="word about all twenty")
+    await until(all_decided, within=60, what="word about all twenty")
     await caught_up(stage)
     winners = [name for name in TWENTY if await is_served(stage, name)]
     assert len(winners) == 1
@@ -318,7 +318,7 @@ async def test_of_twenty_with_the_same_port_exactly_one_wins(stage: Stage) -> No
     async def another() -> bool:
         return any([await is_served(stage, name) for name in TWENTY])
 
-    await until(another, within=20, what="another winner")
+    await until(another, within=60, what="another winner")
     await caught_up(stage)
     assert sum([await is_served(stage, name) for name in TWENTY]) == 1
     await delete_all(stage, TWENTY)
@@ -348,7 +348,7 @@ async def test_nobody_waits_for_services_that_share_a_slow_address(stage: Stage)
     async def begun() -> bool:
         return slow.hits > 0
 
-    await until(begun, within=20, what="the first slow write")
+    await until(begun, within=60, what="the first slow write")
     for name in ("bystander-1", "bystander-2"):
         await create(stage, name, 80)
         await stage.served(name, within=60)

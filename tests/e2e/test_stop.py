@@ -58,7 +58,7 @@ async def test_waiting_run_takes_over_without_reading_everything(stage: Stage, l
     async def follows() -> bool:
         return [proxy.watches() for proxy in proxies] == [3, 3]
 
-    await until(follows, within=20, what="watches of the waiting run")
+    await until(follows, within=60, what="watches of the waiting run")
     for proxy in proxies:
         proxy.forget()
     leader.terminate(0)
@@ -98,7 +98,7 @@ async def test_lease_is_kept_until_what_was_sent_is_answered(stage: Stage, ccm: 
     async def sent() -> bool:
         return slow.hits == 1
 
-    await until(sent, within=20, what="a load balancer on its way")
+    await until(sent, within=60, what="a load balancer on its way")
     ccm.terminate(0)
 
     assert await stage.ended(ccm) == 0
@@ -114,10 +114,10 @@ async def test_lease_runs_out_when_what_was_sent_is_never_answered(stage: Stage,
     async def sent() -> bool:
         return hung.hits == 1
 
-    await until(sent, within=20, what="a load balancer on its way")
+    await until(sent, within=60, what="a load balancer on its way")
     ccm.terminate(0)
 
-    assert await stage.ended(ccm, within=20) == 0
+    assert await stage.ended(ccm, within=60) == 0
     assert "lease not released, because writes are not answered yet" in ccm.log
     lease = await stage.guest.get(LEASES, "cloud-controller-manager", namespace="kube-system")
     assert lease.spec.holder_identity != ""

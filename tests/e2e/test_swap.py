@@ -122,7 +122,7 @@ async def leave(stage: Stage, left: Left) -> None:
         one = await stage.host.get(BALANCERS, name, namespace=VM_NAMESPACE)
         return str((one["status"].get("allocatedAddress") or {}).get("ip") or "")
 
-    address = await until(allocated, within=30, what=f"address of {name}")
+    address = await until(allocated, within=60, what=f"address of {name}")
     # The Go provider sends the whole Service back.
     service = await stage.guest.get(SERVICE_DOCUMENTS, left.name, namespace="default")
     service["metadata"].setdefault("annotations", {})[ADDRESS] = address
@@ -226,13 +226,13 @@ async def test_swap_from_the_go_provider_and_back(stage: Stage) -> None:
 
     await asyncio.to_thread(helm, stage.scene, "upgrade", RELEASE, CHART, "--set", "global.cattle.clusterName=demo")
     run = stage.run(proxied=True)
-    await stage.logged(run, "became leader", within=30)
+    await stage.logged(run, "became leader", within=60)
     await caught_up(stage)
 
     async def all_marked() -> bool:
         return all(set(annotations_of(one)) >= MARKS for one in (await balancers(stage)).values())
 
-    await until(all_marked, within=20, what="our mark on every load balancer")
+    await until(all_marked, within=60, what="our mark on every load balancer")
     guest, harvester = counted(stage)
     print(f"writes in the guest: {len(guest)}; in Harvester: {len(harvester)}")  # noqa: T201 - shown by pytest -s
     # Each load balancer is marked as ours, by one write. Services are left as they are.
@@ -276,7 +276,7 @@ async def test_addresses_that_harvester_did_not_give_survive_the_swap(stage: Sta
     transitions = list(stage.kube_vip.transitions)
 
     run = stage.run(proxied=True)
-    await stage.logged(run, "became leader", within=30)
+    await stage.logged(run, "became leader", within=60)
     for name in ASKED_FOR:
         told = await stage.hears(name, Reason.ADDRESS_NOT_BOOKED)
         assert f"Address {before[name][0]}" in told.message
@@ -316,6 +316,6 @@ async def goes_back(stage: Stage, pid: int) -> None:
     stage.guest_proxy.forget()
     stage.harvester_proxy.forget()
     again = stage.run(proxied=True)
-    await stage.logged(again, "waiting for leadership holder=go-node_77aa88bb", within=30)
+    await stage.logged(again, "waiting for leadership holder=go-node_77aa88bb", within=60)
     assert stage.guest_proxy.count(method="PUT", path="/leases/") == 0
     assert counted(stage) == ([], [])

@@ -57,7 +57,7 @@ async def balancers_of(stage: Stage, name: str) -> list[LoadBalancer]:
     return [one for one in await stage.load_balancers() if one.metadata.label(LB_SERVICE_NAME) == name]
 
 
-async def switched(stage: Stage, name: str, workload: str, *, within: float = 30) -> LoadBalancer:
+async def switched(stage: Stage, name: str, workload: str, *, within: float = 60) -> LoadBalancer:
     """Return the one load balancer of a Service when it has this type, an address, and all is done about it."""
 
     async def complete() -> LoadBalancer | None:
@@ -106,7 +106,7 @@ async def announced_by_kube_vip(stage: Stage, address: str) -> None:
     async def again() -> bool:
         return stage.kube_vip.transitions == [announced, Transition("withdraw", address, "default/web"), announced]
 
-    await until(again, within=10, what="announcement by kube-vip")
+    await until(again, within=60, what="announcement by kube-vip")
     await caught_up(stage)
     assert ANNOUNCE_AGAIN not in (await stage.service_document("web"))["metadata"]["annotations"]
     assert [one.status for one in writes(stage.guest_proxy, "/endpointslices/")] == [200]
@@ -140,7 +140,7 @@ async def test_without_the_right_it_is_told_that_traffic_stays_away(stage: Stage
     async def announced() -> bool:
         return set(stage.kube_vip.announced) == {first.address}
 
-    await until(announced, within=10, what="announcement by kube-vip")
+    await until(announced, within=60, what="announcement by kube-vip")
 
 
 async def told_before_and_after(stage: Stage, address: str) -> None:
@@ -167,7 +167,7 @@ async def touched(stage: Stage) -> None:
 
     (balancer,) = await balancers_of(stage, "web")
     assert balancer.metadata.annotation(LB_TOUCH) == "true"
-    await until(written_again, within=20, what="second write of the new load balancer")
+    await until(written_again, within=60, what="second write of the new load balancer")
 
 
 async def test_health_check_alone_switches_nothing(stage: Stage) -> None:

@@ -109,7 +109,7 @@ async def balancer(stage: Stage, **spec: object) -> Json:
         )
         return present[0] if complete and spec.items() <= present[0]["spec"].items() else None
 
-    return await until(found, within=20, what=f"load balancer with {spec}")
+    return await until(found, within=60, what=f"load balancer with {spec}")
 
 
 async def answer(address: str, *numbers: int) -> None:
@@ -119,7 +119,7 @@ async def answer(address: str, *numbers: int) -> None:
     async def only_these() -> bool:
         return {await ask("TCP", address, 8080) for _ in range(6)} == names
 
-    await until(only_these, within=20, what=f"answers from {', '.join(sorted(names))}")
+    await until(only_these, within=60, what=f"answers from {', '.join(sorted(names))}")
 
 
 @pytest.mark.usefixtures("ccm")
@@ -181,7 +181,7 @@ async def test_address_from_dhcp_and_its_end(stage: Stage, nodes: GuestNodes) ->
         generated = (await stage.host.list(SERVICES, namespace=VM_NAMESPACE)).items
         return not await balancers(stage) and {one["metadata"]["name"] for one in generated} == {"kubernetes"}
 
-    await until(nothing_left, within=20, what="neither load balancer nor Service in Harvester")
+    await until(nothing_left, within=60, what="neither load balancer nor Service in Harvester")
 
 
 @pytest.mark.usefixtures("ccm")
@@ -261,7 +261,7 @@ async def test_load_balancer_of_an_earlier_provider_is_taken_over(stage: Stage) 
     async def gone() -> bool:
         return not await balancers(stage)
 
-    await until(gone, within=20, what="end of the load balancer")
+    await until(gone, within=60, what="end of the load balancer")
 
 
 async def test_restart_writes_nothing(stage: Stage, ccm: CcmProcess) -> None:

@@ -55,7 +55,7 @@ async def balancer_of(stage: Stage, name: str) -> LoadBalancer:
         complete = len(balancers) == 1 and balancers[0].address and balancers[0].metadata.finalizers
         return balancers[0] if complete else None
 
-    return await until(found, within=20, what=f"load balancer of {name} with an address")
+    return await until(found, within=60, what=f"load balancer of {name} with an address")
 
 
 async def spec_of(stage: Stage, name: str) -> Json:
@@ -201,7 +201,7 @@ async def until_check(stage: Stage, name: str, check: Json | None) -> None:
     async def present() -> bool:
         return (await spec_of(stage, name)).get("healthCheck") == check
 
-    await until(present, within=20, what=f"health check {check}")
+    await until(present, within=60, what=f"health check {check}")
 
 
 @pytest.mark.usefixtures("nodes")
@@ -231,7 +231,7 @@ async def follows(stage: Stage, *backends: str) -> None:
     async def selected() -> bool:
         return bool((await spec_of(stage, "web"))["backendServerSelector"] == {VM_NAME: list(backends)})
 
-    await until(selected, within=20, what=f"backends {backends}")
+    await until(selected, within=60, what=f"backends {backends}")
     await caught_up(stage)
     assert len(updates(stage)) == 1
     stage.harvester_proxy.forget()

@@ -39,7 +39,7 @@ async def test_cluster_that_is_being_removed_gets_no_load_balancer(stage: Stage)
 
         keeps = {"metadata": {"annotations": {REMOVAL_ANNOTATION: None}}}
         await stage.host.merge_patch(MACHINES, "node-1", keeps, namespace="default")
-        await stage.served("web", within=30)
+        await stage.served("web", within=60)
         assert await stage.told("web", Reason.SYNC_FAILED) == [told]
         await stage.delete_service("web")
         await stage.gone("web")
@@ -77,7 +77,7 @@ async def test_services_wait_for_a_webhook_that_is_down(stage: Stage, ccm: CcmPr
         assert "failed calling webhook" in told.message
     tried = len(writes(stage.harvester_proxy, BALANCERS))
     await webhook.start()
-    await stage.served(*MANY, within=30)
+    await stage.served(*MANY, within=60)
 
     # Pauses between tries grow: 0.5 s, 1 s, 2 s and so on.
     assert tried <= 4 * len(MANY)

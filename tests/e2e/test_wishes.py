@@ -37,7 +37,7 @@ async def the_load_balancer(stage: Stage) -> LoadBalancer:
         found = await stage.load_balancers()
         return found[0] if len(found) == 1 and found[0].address and found[0].metadata.finalizers else None
 
-    return await until(complete, within=20, what="complete load balancer")
+    return await until(complete, within=60, what="complete load balancer")
 
 
 async def test_address_that_harvester_does_not_give(stage: Stage) -> None:
@@ -105,7 +105,7 @@ async def test_changed_network_is_refused_and_told_until_it_is_set_back(stage: S
     async def both() -> bool:
         return len(await stage.told("web", Reason.IMMUTABLE)) == 2
 
-    await until(both, within=20, what="Event about the removed network")
+    await until(both, within=60, what="Event about the removed network")
     await stage.change_service("web", {"metadata": {"annotations": {NETWORK: VLAN}}})
     await caught_up(stage)
     assert len(await stage.told("web", Reason.IMMUTABLE)) == 2
@@ -176,4 +176,4 @@ async def announced_on(stage: Stage, device: str) -> None:
         service = await stage.service("web")
         return service is not None and service.metadata.annotation(KUBE_VIP_INTERFACE) == device
 
-    await until(written, within=20, what=f"device {device} on the Service")
+    await until(written, within=60, what=f"device {device} on the Service")

@@ -13,10 +13,10 @@ POLL_SECONDS = 0.005
 
 
 @overload
-async def wait_for(condition: Callable[[], Awaitable[T]], seconds: float = 10.0, *, what: str = ...) -> T: ...
+async def wait_for(condition: Callable[[], Awaitable[T]], seconds: float = 60.0, *, what: str = ...) -> T: ...
 @overload
-async def wait_for(condition: Callable[[], T], seconds: float = 10.0, *, what: str = ...) -> T: ...
-async def wait_for(condition: Callable[[], object], seconds: float = 10.0, *, what: str = "the condition") -> object:
+async def wait_for(condition: Callable[[], T], seconds: float = 60.0, *, what: str = ...) -> T: ...
+async def wait_for(condition: Callable[[], object], seconds: float = 60.0, *, what: str = "the condition") -> object:
     """Return the first true result of ``condition``, which may be a coroutine function.
 
     Fails the test, naming ``what``, after ``seconds``.

@@ -66,7 +66,7 @@ class Cluster:
         kubelets = [Kubelet(vm.name, system_uuid=vm.system_uuid) for vm in vms]
         await asyncio.gather(*(self.kubelets.register(kubelet, ready=ready) for kubelet in kubelets))
 
-    async def initialised(self, *names: str, within: float = 20) -> None:
+    async def initialised(self, *names: str, within: float = 60) -> None:
         """Return once none of the Nodes has the taint any more."""
 
         async def all_done() -> bool:
@@ -74,7 +74,7 @@ class Cluster:
 
         await until(all_done, within=within, what=f"initialisation of {', '.join(names)}")
 
-    async def shows(self, name: str, *addresses: str, within: float = 20) -> None:
+    async def shows(self, name: str, *addresses: str, within: float = 60) -> None:
         """Return once the Node has exactly these addresses, as ``type address``, in any order."""
 
         async def shown() -> bool:
@@ -92,7 +92,7 @@ class Cluster:
         """Return the reasons of the Events on a Node, oldest first."""
         return [str(event["reason"]) for event in await self.stage.events("Node", name)]
 
-    async def hears(self, name: str, reason: str, *, within: float = 20) -> str:
+    async def hears(self, name: str, reason: str, *, within: float = 60) -> str:
         """Return the message of the newest Event with this reason on a Node, once there is one."""
 
         async def heard() -> list[str]:

@@ -34,7 +34,7 @@ async def test_host_name_that_differs_from_the_vms(stage: Stage, cluster: Cluste
     uid = await cluster.boot(Machine("pool1-abc"), "10.0.0.1")
     await cluster.boot(Machine("stranger", cluster="other"), "10.0.0.2")
     await cluster.kubelets.register(Kubelet("w1"))
-    await cluster.initialised("w1", within=10)
+    await cluster.initialised("w1", within=60)
     assert cluster.node("w1")["spec"]["providerID"] == f"harvester://{uid}"
     assert addresses_of(cluster.node("w1")) == ["InternalIP 10.0.0.1", "Hostname w1"]
     asked = stage.harvester_proxy.matching(path="guestosinfo")
@@ -51,7 +51,7 @@ async def test_two_vms_that_claim_one_host_name(cluster: Cluster, agents: GuestA
     assert writes(stage.guest_proxy, "/nodes/") == []
     # A person acts.
     await cluster.machines.delete(Machine("pool1-xyz"))
-    await cluster.initialised("w1", within=5)
+    await cluster.initialised("w1", within=60)
     assert addresses_of(cluster.node("w1")) == ["InternalIP 10.0.0.1", "Hostname w1"]
 
 
@@ -79,7 +79,7 @@ async def test_strangers_and_oddities_are_passed_over(stage: Stage, cluster: Clu
     vm = Machine("w1")
     await cluster.boot(vm, "10.0.0.1")
     await cluster.join(vm)
-    await cluster.initialised("w1", within=5)
+    await cluster.initialised("w1", within=60)
     strangers = ("of-another-cluster", "without-anything", "unreadable")
     lines = [line for line in program.log.splitlines() if any(name in line for name in strangers)]
     assert [line for line in lines if " DEBUG " not in line] == []

@@ -36,7 +36,7 @@ async def test_one_node_step_by_step(stage: Stage, cluster: Cluster, flags: Mapp
     assert writes(stage.guest_proxy, NODE) == []
 
     await cluster.machines.report(vm, "10.0.0.1")
-    await cluster.initialised("w1", within=5)
+    await cluster.initialised("w1", within=60)
     node = cluster.node("w1")
     assert addresses_of(node) == ["InternalIP 10.0.0.1", "Hostname w1"]
     assert node["spec"]["providerID"] == f"harvester://{uid}"
@@ -68,7 +68,7 @@ async def test_many_nodes_at_once(
     async def all_told() -> bool:
         return stage.guest_proxy.count(method="POST", path="/namespaces/default/events") >= count
 
-    await until(all_told, within=20, what="an Event per Node")
+    await until(all_told, within=60, what="an Event per Node")
     waits = sorted(cluster.untainted[vm.name] - cluster.addressed[vm.name] for vm in vms)
     slow = waits[-(len(waits) // 20) - 1]
     patches = len(writes(stage.guest_proxy, "/api/v1/nodes/"))
@@ -123,7 +123,7 @@ async def test_deleted_node_that_joins_again_is_initialised_again(cluster: Clust
     async def again() -> bool:
         return bool(cluster.node("w1")) and cluster.node("w1")["metadata"]["uid"] != first
 
-    await until(again, within=10, what="the new Node")
+    await until(again, within=60, what="the new Node")
     await cluster.initialised("w1")
     assert addresses_of(cluster.node("w1")) == ["InternalIP 10.0.0.1", "Hostname w1"]
 
@@ -134,7 +134,7 @@ async def test_restart_of_the_program_writes_nothing(stage: Stage, cluster: Clus
         await cluster.boot(vm, f"10.0.0.{number + 1}")
     await cluster.join(*vms)
     await cluster.initialised(*(vm.name for vm in vms))
-    await until(cluster.mapping, within=10, what="network mapping")
+    await until(cluster.mapping, within=60, what="network mapping")
     program.terminate(0)
     await stage.ended(program)
     stage.guest_proxy.forget()
@@ -160,7 +160,7 @@ async def test_without_the_host_names_of_guests(stage: Stage, cluster: Cluster, 
         await cluster.initialised("w2")
         assert "guests are not asked" in await cluster.hears("w1", "VMNotFound")
         assert stage.harvester_proxy.matching(path="guestosinfo") == []
-        await until(cluster.mapping, within=20, what="the devices of networks")
+        await until(cluster.mapping, within=60, what="the devices of networks")
 
 
 @pytest.mark.parametrize("flags", [{"disable-vmi-controller": "true"}])

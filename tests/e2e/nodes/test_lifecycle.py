@@ -34,7 +34,7 @@ async def vms(cluster: Cluster, program: CcmProcess) -> list[Machine]:
     return vms
 
 
-async def marked(cluster: Cluster, name: str, *, shut_down: bool, within: float = 5) -> None:
+async def marked(cluster: Cluster, name: str, *, shut_down: bool, within: float = 60) -> None:
     """Return once the Node has the shutdown taint, or has it no more."""
 
     async def as_wanted() -> bool:
@@ -43,7 +43,7 @@ async def marked(cluster: Cluster, name: str, *, shut_down: bool, within: float 
     await until(as_wanted, within=within, what=f"shutdown taint {shut_down}")
 
 
-async def gone(cluster: Cluster, name: str, within: float = 10) -> None:
+async def gone(cluster: Cluster, name: str, within: float = 60) -> None:
     """Return once there is no such Node."""
 
     async def absent() -> bool:
@@ -95,7 +95,7 @@ async def test_two_of_four_go_one_after_the_other(stage: Stage, cluster: Cluster
         left = [name for name in lost if cluster.node(name)]
         return left[0] if len(left) == 1 else ""
 
-    left = await until(one_left, within=10, what="end of one Node")
+    left = await until(one_left, within=60, what="end of one Node")
     message = await cluster.hears(left, "NodeDeletionHeld")
     assert "2 of 4 Nodes lost their VM, and 1 may be deleted within 10 minutes. Its turn comes" in message
     # A change of the Node is another look, and no other deletion.
@@ -143,4 +143,4 @@ async def test_vm_made_anew_is_told_and_addresses_follow(cluster: Cluster, vms: 
         node = cluster.node("w0")
         return bool(node) and node["spec"].get("providerID") == f"harvester://{uid}"
 
-    await until(renewed, within=10, what="new provider ID")
+    await until(renewed, within=60, what="new provider ID")

@@ -94,7 +94,7 @@ async def test_vm_of_another_cluster_gets_no_traffic(stage: Stage, cluster: Clus
             selectors = [one.spec.backend_server_selector or {} for one in await stage.load_balancers()]
             return [name for one in selectors for name in one.get(VM_NAME) or ()]
 
-        await until(selected, within=20, what="load balancer")
+        await until(selected, within=60, what="load balancer")
         told = await stage.hears("web", Reason.NODES_WITHOUT_VM)
         assert told.message.startswith("Harvester sends no traffic to w6: for these nodes no VM in the namespace")
         assert await selected() == ["w0"]

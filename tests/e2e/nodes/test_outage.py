@@ -74,7 +74,7 @@ async def test_outage(
     stage.harvester_proxy.heal()
     stage.harvester_proxy.cut_hanging()
     await cluster.machines.report(vms[0], "10.0.0.99")
-    await cluster.shows("w0", "InternalIP 10.0.0.99", "Hostname w0", within=40)
+    await cluster.shows("w0", "InternalIP 10.0.0.99", "Hostname w0", within=60)
     assert all("shutdown" not in str(taints_of(cluster.node(name))) for name in names)
 
 
@@ -87,7 +87,7 @@ async def test_node_that_joins_meanwhile_is_told_why_it_waits(
     message = await cluster.hears("w0", "HarvesterForbidden")
     assert "Bind the ClusterRole harvesterhci.io:cloudprovider" in message
     stage.harvester_proxy.heal(rule)
-    await cluster.initialised(*(vm.name for vm in vms), within=40)
+    await cluster.initialised(*(vm.name for vm in vms), within=60)
     await cluster.hears("w0", "Synced")
     told = await cluster.told("w0")
     # One for each kind that may not be listed: their rights come back one after the other.

@@ -123,7 +123,7 @@ async def test_network_mapping_follows_the_vms(cluster: Cluster, vm: Machine) ->
         async def said() -> bool:
             return await cluster.mapping() == text
 
-        await until(said, within=5, what=text)
+        await until(said, within=60, what=text)
 
     await says('{"default/vlan1":"enp1s0"}')
     second = Machine("w2", networks=("default/vlan2", "default/vlan1"))
