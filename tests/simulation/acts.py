@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 SERVICES: Final = ("a", "b", "c", "d")
+LAN, LATE = "lan", "late"
+"""The pool that there is at first, and one that is made later or never."""
 
 
 @dataclass(frozen=True)

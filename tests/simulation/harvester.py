@@ -10,16 +10,14 @@ import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from devenv.harvester.emulator import EVERYBODY, WORKERS
-from devenv.harvester.ippools import FINALIZER as POOL_FINALIZER
+from devenv.harvester.emulator import WORKERS
 from devenv.harvester.ippools import PoolController
 from devenv.harvester.loadbalancers import LoadBalancerController
-from devenv.harvester.pools import counted
 from devenv.harvester.problems import Problem, Then
 from devenv.harvester.queue import STOCK, Retry, TokenBucket, retry_seconds
-from devenv.harvester.records import LOAD_BALANCERS, POOLS, Records, with_condition
+from devenv.harvester.records import LOAD_BALANCERS, POOLS, Records
 from devenv.watch import key_of
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.meta import Resource
@@ -240,17 +238,3 @@ class HarvesterControllers:
         if run == self._run and self.running:
             queue.add(key)
             self._go_on()
-
-
-def pool_document(name: str, first: str, last: str, subnet: str = "10.0.0.0/24") -> Document:
-    """Return a pool that serves everybody, ready to be used."""
-    entry = {"subnet": subnet, "rangeStart": first, "rangeEnd": last}
-    document: dict[str, Any] = {
-        "apiVersion": POOLS.api_version,
-        "kind": POOLS.kind,
-        "metadata": {"name": name, "finalizers": [POOL_FINALIZER]},
-        "spec": {"ranges": [entry], "selector": EVERYBODY},
-    }
-    document = counted(document)
-    status = with_condition(document["status"], ready=True, message="", now="2026-11-21T08:00:00Z")
-    return {**document, "status": status}

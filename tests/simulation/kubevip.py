@@ -37,6 +37,7 @@ class KubeVip:
         self._loop = loop
         self._dice = random.Random(f"{seed} kube-vip")
         self._told_until = 0.0
+        self._run = 0
         self._under_way: deque[tuple[str, str, Document]] = deque()
         self._cache: dict[str, Document] = {}
         self._slices: dict[str, Document] = {}
@@ -57,13 +58,27 @@ class KubeVip:
         """Return the addresses that are up and that kube-vip minds, and the Services that they are up for."""
         return self._announcer.addresses(lambda one: not one.forgotten)
 
+    def restart(self) -> None:
+        """Start anew: what was up goes down, and all is listed and looked at."""
+        for key, one in self.up.items():
+            self._note_withdrawn(key, one)
+        self._run += 1
+        self._announcer, self._holding_up = Announcer(), None
+        for known in (self._under_way, self._events, self._cache, self._slices):
+            known.clear()
+        for resource in (ENDPOINT_SLICES, SERVICES):
+            for document in self._server.of(resource).values():
+                self._changed(name_of(resource), "ADDED", document)
+
     def _changed(self, collection: str, kind: str, document: Document) -> None:
         if collection in {name_of(SERVICES), name_of(ENDPOINT_SLICES)}:
             self._told_until = max(self._told_until, self._loop.time() + self._dice.uniform(*LAG))
             self._under_way.append((collection, kind, document))
-            self._loop.call_at(self._told_until, self._see)
+            self._loop.call_at(self._told_until, self._see, self._run)
 
-    def _see(self) -> None:
+    def _see(self, run: int) -> None:
+        if run != self._run:
+            return
         collection, kind, document = self._under_way.popleft()
         cache = self._cache if collection == name_of(SERVICES) else self._slices
         if kind == "DELETED":

@@ -68,6 +68,10 @@ class SeededLoop(asyncio.BaseEventLoop):
         """Let nothing of a process go on, as when its machine is suspended."""
         self._halted.setdefault(process, [])
 
+    def is_halted(self, process: str) -> bool:
+        """Return whether a process is suspended."""
+        return process in self._halted
+
     def go_on(self, process: str) -> None:
         """Let a halted process go on."""
         self._ready.extend(self._halted.pop(process, ()))

@@ -88,6 +88,16 @@ class Machines:
             conditions = [{"type": "Ready", "status": "True" if ready else "Unknown"}]
             self._guest.change(NODES, name, {"status": {"conditions": conditions}})
 
+    def rejoin(self) -> None:
+        """Have the kubelets of all VMs notice that an API server has gone back to older data."""
+        for name in MACHINES:
+            self._loop.call_later(UNREADY_SECONDS, self._join_again, name)
+
+    def _join_again(self, name: str) -> None:
+        if self.runs(name):
+            self.boot(name)
+        self._look_at_kubelet(name)
+
     def _look_at_kubelet(self, name: str) -> None:
         self.say_ready(name, ready=key_of(name) in self._harvester.of(INSTANCES))
 

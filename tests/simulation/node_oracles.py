@@ -32,6 +32,7 @@ class NodeOracles:
         self._known: dict[str, list[str]] = {}
         world.guest.on_change.append(self._changed)
         world.guest.on_arrived = self._arrived
+        world.on_restore.append(self._restored)
 
     def _changed(self, collection: str, kind: str, node: Document) -> None:
         """No Node is without its InternalIP once it has one, or ready for pods before."""
@@ -46,6 +47,10 @@ class NodeOracles:
             self._world.wrong.append(f"Node {name} had InternalIP {before} and has {found}")
         if not found and UNINITIALIZED_TAINT not in taints(node):
             self._world.wrong.append(f"Node {name} is released without an InternalIP")
+
+    def _restored(self, side: str, _away: float) -> None:
+        if side == "guest":
+            self._known = {name: internal(node) for name, node in self._world.guest.of(NODES).items()}
 
     def _arrived(self, call: Call) -> None:
         """No Node is deleted whose VM is there."""

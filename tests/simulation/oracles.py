@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from devenv.announcement import is_ignored, wanted_addresses
+from devenv.harvester.records import is_deleting
 from harvester_ccm.names import (
     IP_POOL,
     IPAM,
@@ -22,6 +23,9 @@ from tests.worlds.memory_server import Call, Document, placed
 
 BALANCERS: Final = "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
 LEASES: Final = "coordination.k8s.io/v1/leases"
+LEASE_KEY: Final = "kube-system/cloud-controller-manager"
+DEPOSED_SECONDS: Final = 30.0
+"""Seconds within which a holder asks for its Lease again, and has an answer."""
 GRACE: Final = 400.0
 """Seconds in which the program has to let go of an address that somebody else took away."""
 AFTER_HALT: Final = 0.01
@@ -67,12 +71,15 @@ class Oracles:
         """Changes of addresses, for people."""
         self._given: dict[str, str] = {}
         self._holder = ""
+        self._deposed = "", 0.0
+        """Who held the Lease before the guest was restored, and until when it may believe that it does."""
         self.states: set[int] = set()
         """Different states that the world was in."""
         for server in world.servers.values():
             server.on_change.append(self._changed)
             server.on_sent = self._sent
         world.harvester.on_arrived = self._arrived
+        world.on_restore.append(self._restored)
         self._nodes = NodeOracles(world)
         world.loop.after_step = self._look
 
@@ -89,10 +96,20 @@ class Oracles:
             self._given[name_of(document)] = now
 
     def _note_holder(self, holder: str) -> None:
-        """Count that the Lease passes to another one although its holder runs."""
+        """Count that the Lease passes to another one although its holder did not release it."""
         before, self._holder = self._holder, holder
-        if holder not in {"", before} and before and before in {one.running for one in self._world.processes.values()}:
-            self._world.met["Lease expired"] += 1
+        if before and holder not in {"", before}:
+            runs = before in {one.running for one in self._world.processes.values()}
+            self._world.met["Lease expired while its holder ran" if runs else "Lease expired"] += 1
+
+    def _restored(self, side: str, away: float) -> None:
+        self._dirty = True
+        self.noted.append(f"{self._world.loop.time():9.3f} the {side} has gone back to older data")
+        if side == "guest":
+            # It hears of another holder when it renews the Lease next.
+            self._deposed = self._holder, self._world.loop.time() + away + DEPOSED_SECONDS
+            lease = self._world.guest.of(LEASES).get(LEASE_KEY) or {"spec": {}}
+            self._holder = str(lease["spec"].get("holderIdentity") or "").rpartition("_")[2]
 
     def _say(self, text: str) -> None:
         self._world.wrong.append(text)
@@ -103,7 +120,9 @@ class Oracles:
         """No write without the Lease."""
         if not call.is_write or call.path.startswith(LEASE) or EVENTS in call.path:
             return
-        lease = self._world.guest.of("coordination.k8s.io/v1/leases").get("kube-system/cloud-controller-manager")
+        if call.by == self._deposed[0] and call.at < self._deposed[1]:
+            return
+        lease = self._world.guest.of(LEASES).get(LEASE_KEY)
         holder = ((lease or {}).get("spec") or {}).get("holderIdentity") or "nobody"
         process = self._world.processes[call.by.partition(".")[0]]
         if not holder.endswith(f"_{call.by}") and call.at - process.resumed_at > AFTER_HALT:
@@ -207,7 +226,7 @@ class Oracles:
         services = tuple(self._of_service(one, short) for one in sorted(world.services(), key=name_of))
         balancers = tuple(self._of_balancer(one, short) for one in sorted(world.balancers(), key=name_of))
         up = tuple(sorted((key, tuple(map(short, one.addresses))) for key, one in world.kube_vip.up.items()))
-        booked = tuple(sorted((short(address), owner) for address, owner in world.booked().items()))
+        booked = tuple(sorted((short(address), owner) for address, owner in world.pools.bookings().items()))
         running = tuple(bool(one.running) for one in world.processes.values())
         return services, balancers, up, booked, running, world.controllers.running
 
@@ -238,10 +257,10 @@ class Oracles:
             own = [one for one in world.balancers() if made_for(one) == service["metadata"]["name"]]
             found += self._wrong_about(service, own, by_name)
         for one in world.balancers():
-            if made_for(one) not in by_name:
+            if made_for(one) not in by_name and not (is_deleting(one) and world.pools.is_gone(one)):
                 found.append(f"{one['metadata']['name']} has no Service")
         held = {given(one): one["metadata"]["name"] for one in world.balancers() if given(one)}
-        for address, owner in world.booked().items():
+        for address, owner in world.pools.bookings().items():
             if not world.controllers.let_go and held.get(address) != owner:
                 found.append(f"{address} is booked for {owner}, which does not have it")
         return found
@@ -303,8 +322,8 @@ class Oracles:
             found.append(f"{name} shows {shown(service)} and has {address or 'no address'}")
         if LB_CONTROLLER_FINALIZER not in (balancer["metadata"].get("finalizers") or ()):
             found.append(f"{balancer['metadata']['name']} is not looked at by Harvester")
-        free = len(world.booked()) < world.addresses and not world.controllers.let_go
-        if not address and free and annotation(service, IP_POOL) != "no-such-pool":
+        free = world.pools.can_serve(balancer, annotation(service, IP_POOL)) and not world.controllers.let_go
+        if not address and free:
             found.append(f"{name} has no address, and there are free ones")
         up = service["metadata"]["name"] in {
             key.partition("/")[2] for key in world.kube_vip.announced().get(address, ())

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from harvester_ccm.names import PRIMARY_SERVICE
-from tests.simulation.acts import Act, ports_of
+from harvester_ccm.names import IP_POOL, PRIMARY_SERVICE
+from tests.simulation.acts import LAN, LATE, Act, ports_of
 
 Part = Callable[[random.Random, Sequence[str]], list[Act]]
 NUMBERS: Final = (0, 0, 1, 1, 2, 3)
@@ -46,10 +46,91 @@ def _lease_away(dice: random.Random, _names: Sequence[str]) -> list[Act]:
     return [Act(_pause(dice), "rival", {}), bad, Act(seconds * dice.choice((0.1, 0.7)), "wait", {})]
 
 
+def _suspended(dice: random.Random, _names: Sequence[str]) -> list[Act]:
+    """The leader stands still for longer than its Lease lasts, while another one is there to lead."""
+    return [
+        Act(_pause(dice), "rival", {}),
+        Act(dice.choice((0.5, 5.0)), "halt", {"seconds": dice.choice((70, 100, 130))}),
+        Act(dice.choice((30.0, 80.0)), "wait", {}),
+    ]
+
+
 def _dropped_events(dice: random.Random, _names: Sequence[str]) -> list[Act]:
     """Some changes are never told to those who watch."""
     side = dice.choice(("guest", "harvester"))
     return [_weather(side, "dropped events", dice.choice((0.2, 2.0, 15.0)), dice.choice((0.2, 0.5, 1.0)))]
+
+
+def _restored(dice: random.Random, names: Sequence[str]) -> list[Act]:
+    """An older backup of one side is restored, once or twice, with something done in between."""
+    acts = [_restore(dice)]
+    if dice.random() < 0.5:
+        name = dice.choice(names)
+        acts.append(Act(_pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": {}}))
+        acts.append(Act(_pause(dice), "delete", {"name": dice.choice(names)}))
+    if dice.random() < 0.3:
+        acts.append(_restore(dice))
+    return acts
+
+
+def _restore(dice: random.Random) -> Act:
+    back, away = dice.choice((1.0, 5.0, 20.0, 60.0, 300.0)), dice.choice((1.0, 5.0, 60.0))
+    return Act(_pause(dice), "restore", {"side": dice.choice(("guest", "harvester")), "back": back, "away": away})
+
+
+def _kube_vip_restarts(dice: random.Random, _names: Sequence[str]) -> list[Act]:
+    """kube-vip starts anew."""
+    return [Act(_pause(dice), "restart_kube_vip", {})]
+
+
+# What administrators do to pools.
+
+
+def _pool_shrinks(dice: random.Random, names: Sequence[str]) -> list[Act]:
+    """There are fewer addresses than before."""
+    name = dice.choice(names)
+    return [
+        Act(_pause(dice), "resize_pool", {"by": -dice.randint(1, 3)}),
+        Act(_pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": {}}),
+        Act(_pause(dice), "resize_pool", {"by": dice.randint(-1, 2)}),
+    ]
+
+
+def _pool_is_closed(dice: random.Random, names: Sequence[str]) -> list[Act]:
+    """The pool serves others for a while, or from now on."""
+    name = dice.choice(names)
+    return [
+        Act(_pause(dice), "open_pool", {"to_everybody": False}),
+        Act(_pause(dice), "delete", {"name": name}),
+        Act(_pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": {}}),
+        *([Act(_pause(dice), "open_pool", {"to_everybody": True})] if dice.random() < 0.7 else []),
+    ]
+
+
+def _pool_comes_late(dice: random.Random, names: Sequence[str]) -> list[Act]:
+    """A Service asks for a pool that is made later, and that may go again."""
+    name = dice.choice(names)
+    annotations = {IP_POOL: LATE}
+    return [
+        Act(_pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": annotations}),
+        Act(_pause(dice), "annotate", {"name": name, "annotations": annotations}),
+        Act(_pause(dice), "make_pool", {"name": LATE}),
+        *([Act(_pause(dice), "delete", {"name": name})] if dice.random() < 0.5 else []),
+        *([Act(_pause(dice), "delete_pool", {"name": LATE})] if dice.random() < 0.5 else []),
+    ]
+
+
+def _pool_is_replaced(dice: random.Random, names: Sequence[str]) -> list[Act]:
+    """When nobody has an address, the pool is deleted or gets other addresses."""
+    name = names[0]
+    gone = [Act(_pause(dice), "delete", {"name": one}) for one in names]
+    change = Act(10.0, "move_pool", {}) if dice.random() < 0.5 else Act(10.0, "delete_pool", {"name": LAN})
+    return [
+        *gone,
+        change,
+        Act(_pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": {}}),
+        *([Act(_pause(dice), "make_pool", {"name": LAN})] if dice.random() < 0.8 else []),
+    ]
 
 
 # What was wrong once.
@@ -86,5 +167,7 @@ def _primary_leaves(dice: random.Random, _names: Sequence[str]) -> list[Act]:
 
 
 PARTS: Final[Sequence[Part]] = (
-    _lease_away, _dropped_events, _bad_pages, _primary_retyped, _primary_leaves,
+    _lease_away, _suspended, _dropped_events, _restored, _restored, _kube_vip_restarts,
+    _pool_shrinks, _pool_is_closed, _pool_comes_late, _pool_is_replaced,
+    _bad_pages, _primary_retyped, _primary_leaves,
 )  # fmt: skip

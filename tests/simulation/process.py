@@ -114,6 +114,11 @@ class Process:
         if self.running:
             self._loop.halt(self.running)
 
+    @property
+    def is_halted(self) -> bool:
+        """Whether it is suspended."""
+        return self._loop.is_halted(self.running)
+
     def go_on(self) -> None:
         """End a suspension."""
         if self.running:

@@ -90,8 +90,8 @@ class Schedule:
         await self._pass(1.0)
         stagehand.calm()
         self._acts.append(f"{self._loop.time():9.3f} === nothing is wrong any more")
-        if world.met["dropped events"]:
-            # Nothing but the next list tells what no watch has told.
+        if world.met["dropped events"] or world.met["restored while the program was suspended"]:
+            # Nothing but the next list tells what no watch has told, or that a server was away that has caught up.
             await self._pass(60 * RELIST_MINUTES[1] + 60.0)
         await self._settle("what is asked for")
         await self._quiet()

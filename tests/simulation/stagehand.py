@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from devenv.harvester.admission import Refusal
 from harvester_ccm.errors import CCMError, Unreachable
 from tests.simulation.acts import Act
 from tests.simulation.machines import MACHINES
@@ -22,6 +23,8 @@ class Stagehand:
         """Do what an act says; a user who is refused leaves it at that."""
         try:
             getattr(self, act.verb)(**act.more)
+        except Refusal:
+            self._world.met[f"{act.verb} refused by the webhook"] += 1
         except CCMError:
             return
 
@@ -68,9 +71,32 @@ class Stagehand:
         """Delete a load balancer in Harvester."""
         self._world.delete_balancer(name)
 
-    def grow_pool(self, by: int) -> None:
-        """Give the pool more addresses."""
-        self._world.grow_pool(by)
+    # Administrators of Harvester.
+
+    def resize_pool(self, by: int) -> None:
+        """Give the pool more addresses, or fewer."""
+        self._world.pools.resize(by)
+        self._world.met["pool grown" if by > 0 else "pool shrunk"] += 1
+
+    def move_pool(self) -> None:
+        """Give the pool other addresses."""
+        self._world.pools.move()
+        self._world.met["pool of other addresses"] += 1
+
+    def open_pool(self, to_everybody: bool) -> None:
+        """Let the pool serve everybody, or others than us."""
+        self._world.pools.open(to_everybody=to_everybody)
+        self._world.met["pool opened" if to_everybody else "pool closed to us"] += 1
+
+    def delete_pool(self, name: str) -> None:
+        """Delete a pool."""
+        self._world.pools.delete(name)
+        self._world.met["pool deleted"] += 1
+
+    def make_pool(self, name: str) -> None:
+        """Make a pool."""
+        self._world.pools.make(name)
+        self._world.met["pool made later"] += 1
 
     # VMs.
 
@@ -169,6 +195,20 @@ class Stagehand:
         self._world.met["versions forgotten"] += 1
         self._world.servers[side].compact()
         self._world.servers[side].break_watches()
+
+    def restore(self, side: str, back: float, away: float) -> None:
+        """Restore an older backup of one side."""
+        world = self._world
+        if world.restore(side, back, away):
+            world.met[f"{side} restored"] += 1
+            world.met["restored while the program was suspended"] += any(
+                one.is_halted for one in world.processes.values()
+            )
+
+    def restart_kube_vip(self) -> None:
+        """Start kube-vip anew."""
+        self._world.kube_vip.restart()
+        self._world.met["kube-vip restarted"] += 1
 
     def stop_controllers(self, seconds: float) -> None:
         """Let Harvester's controllers be away for a while."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, IPAM, PRIMARY_SERVICE, WORKLOAD_TYPE
-from tests.simulation.acts import SERVICES, Act, Story, ports_of
+from tests.simulation.acts import LAN, LATE, SERVICES, Act, Story, ports_of
 from tests.simulation.machines import MACHINES
 from tests.simulation.network import ERRORS
 from tests.simulation.parts import with_parts
@@ -27,8 +27,8 @@ WISHES: Final[Sequence[Mapping[str, str | None]]] = (
     {IPAM: "mark"},
     {IPAM: "pool"},
     {IPAM: None},
-    {IP_POOL: "no-such-pool"},
-    {IP_POOL: "lan"},
+    {IP_POOL: LATE},
+    {IP_POOL: LAN},
     {IP_POOL: None},
     {PRIMARY_SERVICE: None},
     {KUBE_VIP_ADDRESSES: None},
@@ -108,7 +108,7 @@ def _delete_balancer(dice: random.Random, names: Sequence[str]) -> Made:
 
 
 def _grow_pool(dice: random.Random, _names: Sequence[str]) -> Made:
-    return "grow_pool", {"by": dice.randint(1, 2)}
+    return "resize_pool", {"by": dice.randint(1, 2)}
 
 
 DEEDS: Final[Sequence[Maker]] = (

@@ -5,19 +5,19 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from devenv.harvester.records import POOLS
 from harvester_ccm.model.core import ENDPOINT_SLICES, NAMESPACES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import LB_SERVICE_NAME
 from tests.simulation.clocks import time_of_day
-from tests.simulation.harvester import HarvesterControllers, pool_document
+from tests.simulation.harvester import HarvesterControllers
 from tests.simulation.kubevip import KubeVip
 from tests.simulation.loop import SeededLoop
 from tests.simulation.machines import MACHINES, Machines
-from tests.simulation.network import Network
+from tests.simulation.network import Network, Weather
+from tests.simulation.pools import Pools
 from tests.simulation.process import Process
 from tests.worlds.builders import CLUSTER
 from tests.worlds.memory_server import Call, Document, MemoryServer
@@ -30,8 +30,6 @@ FLAGS: Final = (
     "--leader-elect-renew-deadline=45s",
     "--leader-elect-retry-period=20s",
 )
-FIRST: Final = "10.0.0.10"
-"""The first address of the pool."""
 NAMESPACE: Final = "shop"
 LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 EVENTS: Final = "/events"
@@ -44,8 +42,6 @@ class World:
         """``pool`` is the number of addresses that there are, ``nodes`` that of the Nodes."""
         self.loop = loop
         self.dice = random.Random(f"{seed} world")
-        self.addresses = pool
-        """Addresses that Harvester has to give."""
         self.wrong: list[str] = []
         """What an oracle found; the schedule ends with the first."""
         self.met: Counter[str] = Counter()
@@ -62,7 +58,7 @@ class World:
         self.harvester.answers[f"{group}/v1beta1"] = {"resources": [{"name": "loadbalancers"}, {"name": "ippools"}]}
         self.guest.put(NAMESPACES, {"metadata": {"name": "kube-system", "uid": CLUSTER.uid}})
         self.controllers = HarvesterControllers(self.harvester, loop, seed, lambda: time_of_day(loop))
-        self.harvester.put(POOLS, pool_document("lan", FIRST, f"10.0.0.{9 + pool}"))
+        self.pools = Pools(self.harvester, pool)
         self.kube_vip = KubeVip(self.guest, loop, seed)
         self.machines = Machines(self.guest, self.harvester, loop)
         for name in MACHINES[:nodes]:
@@ -71,6 +67,11 @@ class World:
             name: Process(name, loop, self.guest, self.harvester, FLAGS, self.wrong.append) for name in ("p", "q")
         }
         self.servers: Mapping[str, MemoryServer] = {"guest": self.guest, "harvester": self.harvester}
+        self.on_restore: list[Callable[[str, float], None]] = []
+        """Called with the side that has gone back to older data, and the seconds for which it is away then."""
+        self._versions = {side: [(0.0, server.version)] for side, server in self.servers.items()}
+        for side, server in self.servers.items():
+            server.on_change.append(self._noting_versions(side))
 
     # What users do.
 
@@ -105,11 +106,30 @@ class World:
             if meta["labels"].get(LB_SERVICE_NAME) == name and booked and meta.get("finalizers"):
                 self.harvester.delete(LOAD_BALANCERS, f"{CLUSTER.namespace}/{meta['name']}")
 
-    def grow_pool(self, by: int) -> None:
-        """Give the pool more addresses."""
-        self.addresses += by
-        ranges = pool_document("lan", FIRST, f"10.0.0.{9 + self.addresses}")["spec"]["ranges"]
-        self.harvester.change(POOLS, "lan", {"spec": {"ranges": ranges}})
+    def restore(self, side: str, back: float, away: float) -> bool:
+        """Restore the backup of an API server that is ``back`` seconds old; return whether anything was different."""
+        server, now, versions = self.servers[side], self.loop.time(), self._versions[side]
+        while len(versions) > 1 and versions[-1][0] > now - back:
+            versions.pop()
+        if versions[-1][1] == server.version:
+            return False
+        server.rewind(versions[-1][1])
+        self.networks[side].weather.append(Weather("connections refused", now + away, 1.0))
+        if side == "guest":
+            self.kube_vip.restart()
+        else:
+            self.controllers.stop()
+            self.loop.call_later(away, self.controllers.start)
+        self.machines.rejoin()
+        for callback in self.on_restore:
+            callback(side, away)
+        return True
+
+    def _noting_versions(self, side: str) -> Callable[[str, str, Document], None]:
+        def note(_collection: str, _kind: str, _document: Document) -> None:
+            self._versions[side].append((self.loop.time(), self.servers[side].version))
+
+        return note
 
     # What there is.
 
@@ -120,13 +140,6 @@ class World:
     def balancers(self) -> list[Document]:
         """Return the load balancers as stored."""
         return list(self.harvester.of(LOAD_BALANCERS).values())
-
-    def booked(self) -> dict[str, str]:
-        """Return the booked addresses, each with the name of its load balancer."""
-        books: dict[str, str] = {}
-        for pool in self.harvester.of("loadbalancer.harvesterhci.io/v1beta1/ippools").values():
-            books |= pool["status"].get("allocated") or {}
-        return {address: owner.partition("/")[2] for address, owner in books.items()}
 
     def leader(self) -> str:
         """Return who holds the Lease; empty for nobody that runs."""

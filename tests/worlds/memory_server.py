@@ -99,6 +99,8 @@ class Watch:
     place: Place
     fields: str
     by: str
+    after: int
+    """The version that it was opened with: it is told of later ones only, also by a server that has not come so far."""
     lines: asyncio.Queue[Line] = field(default_factory=asyncio.Queue)
     under_way: deque[tuple[str, Document]] = field(default_factory=deque)
     """What was said and has not arrived, in order."""
@@ -110,7 +112,8 @@ class Watch:
     def wants(self, document: Document) -> bool:
         """Return whether a change of the object is to be delivered."""
         meta = document["metadata"]
-        return self.place.namespace in {"", meta.get("namespace")} and selects(self.fields, meta)
+        is_later = int(meta["resourceVersion"]) > self.after
+        return is_later and self.place.namespace in {"", meta.get("namespace")} and selects(self.fields, meta)
 
 
 class MemoryServer:
@@ -162,6 +165,8 @@ class MemoryServer:
         self._prompt = frozenset(prompt)
         self._uids = (f"{uids}-{number}" for number in itertools.count(1))
         self._history: list[tuple[int, str, str, Document]] = []
+        self._life = 0
+        """How often it went back."""
         self._pages: dict[str, tuple[list[Document], int]] = {}
         """Rest of a list, and the version that it is of, by the token to go on with."""
         self.watches: list[Watch] = []
@@ -303,6 +308,22 @@ class MemoryServer:
         self.objects, self.version = copy.deepcopy(backup.objects), backup.version
         self._history.clear()
 
+    def rewind(self, version: int) -> None:
+        """Go back to what was stored at a version, as after the restore of a backup: connections break, and requests
+        that are under way are never answered. ``on_change`` is told nothing."""
+        self._history = [change for change in self._history if change[0] <= version]
+        self.objects, self.version, self.compacted = {}, version, min(self.compacted, version)
+        for _, collection, kind, document in self._history:
+            stored, meta = self.of(collection), document["metadata"]
+            key = f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else meta["name"]
+            if kind == "DELETED":
+                stored.pop(key, None)
+            else:
+                stored[key] = document
+        self._pages.clear()
+        self._life += 1
+        self.break_watches(Unreachable("connection reset by peer"))
+
     async def serve(
         self, verb: str, path: str, body: Any, params: Mapping[str, str] | None = None, *, by: str = ""
     ) -> Document:
@@ -310,14 +331,21 @@ class MemoryServer:
         call = Call(verb, path, asyncio.get_running_loop().time(), body, by)
         self.calls.append(call)
         self.on_sent(call)
+        life = self._life
         await self._fail(call)
+        self._check_life(life)
         self.on_arrived(call)
         answer = self._carry_out(call, params or {})
         if back := self.way_back(call):
             await asyncio.sleep(back)
+        self._check_life(life)
         if (error := self.lost(call)) is not None:
             raise error
         return answer
+
+    def _check_life(self, life: int) -> None:
+        if life != self._life:
+            raise Unreachable("connection reset by peer")
 
     def _carry_out(self, call: Call, params: Mapping[str, str]) -> Document:
         if call.verb == "GET" and call.path in self.answers:
@@ -396,7 +424,8 @@ class MemoryServer:
         loop = asyncio.get_running_loop()
         call = Call("WATCH", path, loop.time(), by=by)
         self.calls.append(call)
-        version, watch = int(params["resourceVersion"]), Watch(placed(path), params.get("fieldSelector", ""), by)
+        version = int(params["resourceVersion"])
+        watch = Watch(placed(path), params.get("fieldSelector", ""), by, version)
         if version < self.compacted:
             await self._fail(call)
             raise refused(410, "Expired", f"too old resource version: {version} ({self.compacted})")
@@ -422,7 +451,8 @@ class MemoryServer:
 
     def _bookmark(self, watch: Watch) -> None:
         if watch in self.watches:
-            self._send(watch, ("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}}))
+            if self.version >= watch.after:
+                self._send(watch, ("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}}))
             asyncio.get_running_loop().call_later(BOOKMARK_SECONDS, self._bookmark, watch)
 
     async def _next(self, watch: Watch, silence: float) -> Line:

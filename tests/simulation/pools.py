@@ -1,0 +1,124 @@
+"""The address pools of a Harvester in memory, and what administrators do to them as far as its webhook lets them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from devenv.harvester.emulator import EVERYBODY
+from devenv.harvester.ippools import FINALIZER
+from devenv.harvester.loadbalancers import is_cluster_type, requirement_of
+from devenv.harvester.pool_admission import labelled, validate_pool, validate_pool_deletion
+from devenv.harvester.pools import DuplicateAllocation, Pool, PoolProblem, choose_address, counted, select_pool
+from devenv.harvester.records import POOLS, is_deleting, with_condition
+from devenv.watch import key_of
+from tests.simulation.acts import LAN, LATE
+from tests.worlds.memory_server import Document, MemoryServer
+
+NETWORKS: Final = {LAN: "10.0.0", LATE: "10.0.1"}
+"""First three numbers of the addresses of each pool."""
+MOVED: Final = "10.0.2"
+"""Those of pool ``lan`` when it was given other ones."""
+ELSEWHERE: Final[Document] = {"scope": [{"project": "*", "namespace": "elsewhere", "guestCluster": "*"}]}
+OURS: Final[Document] = {"scope": [{"project": "*", "namespace": "vms", "guestCluster": "*"}]}
+
+
+class Pools:
+    """What there is to give."""
+
+    def __init__(self, server: MemoryServer, size: int) -> None:
+        """``size`` is the number of addresses of the pool that there is at first."""
+        self._server = server
+        self._size = size
+        self._network = NETWORKS[LAN]
+        self._put(LAN, EVERYBODY)
+
+    def make(self, name: str) -> None:
+        """Make a pool. Raises Refusal."""
+        if name not in self._server.of(POOLS):
+            self._put(name, EVERYBODY if name == LAN else OURS)
+
+    def delete(self, name: str) -> None:
+        """Delete a pool. Raises Refusal, CCMError when there is none."""
+        validate_pool_deletion(self._server.get(POOLS, name))
+        self._server.delete(POOLS, name)
+
+    def resize(self, by: int) -> None:
+        """Give pool ``lan`` more addresses or fewer. Raises Refusal, CCMError when there is none."""
+        size = max(self._size + by, 1)
+        self._change({"spec": {"ranges": _ranges(self._network, size)}})
+        self._size = size
+
+    def move(self) -> None:
+        """Give pool ``lan`` other addresses. Raises Refusal, CCMError when there is none."""
+        network = MOVED if self._network != MOVED else NETWORKS[LAN]
+        self._change({"spec": {"ranges": _ranges(network, self._size)}})
+        self._network = network
+
+    def open(self, *, to_everybody: bool) -> None:
+        """Let pool ``lan`` serve everybody, or a namespace that is not ours. Raises Refusal, CCMError."""
+        self._change({"spec": {"selector": EVERYBODY if to_everybody else ELSEWHERE}})
+
+    def can_serve(self, balancer: Document, asked: str) -> bool:
+        """Return whether there is an address for a load balancer; ``asked`` is the pool that its Service names."""
+        documents = [one for one in self._server.of(POOLS).values() if not is_deleting(one)]
+        pools = {key_of(one): Pool.of(one) for one in documents}
+        named = asked or balancer["spec"].get("ipPool") or ""
+        found = select_pool(list(pools.values()), requirement_of(balancer), loose=is_cluster_type(balancer))
+        pool = pools.get(named) if named else found
+        if pool is None:
+            return False
+        try:
+            choose_address(pool, key_of(balancer))
+        except DuplicateAllocation:
+            return True
+        except PoolProblem:
+            return False
+        return True
+
+    def is_gone(self, balancer: Document) -> bool:
+        """Return whether the pool of a load balancer's address is gone: Harvester cannot give it back, or let go of it.
+
+        It may be deleted when Harvester has forgotten that the address is booked.
+        """
+        pool = ((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ipPool")
+        return bool(pool) and pool not in self._server.of(POOLS)
+
+    def bookings(self) -> dict[str, str]:
+        """Return the booked addresses, each with the name of its load balancer."""
+        books: dict[str, str] = {}
+        for pool in self._server.of(POOLS).values():
+            books |= pool["status"].get("allocated") or {}
+        return {address: owner.partition("/")[2] for address, owner in books.items()}
+
+    def _put(self, name: str, selector: Document) -> None:
+        network = MOVED if name == LAN and self._network == MOVED else NETWORKS[name]
+        document = _pool(name, _ranges(network, self._size), selector)
+        self._check(document, create=True)
+        self._server.put(POOLS, document)
+
+    def _change(self, patch: Document) -> None:
+        stored = self._server.get(POOLS, LAN)
+        changed = labelled({**stored, "spec": {**stored["spec"], **patch["spec"]}})
+        self._check(changed, create=False)
+        self._server.change(POOLS, LAN, {**patch, "metadata": {"labels": changed["metadata"]["labels"]}})
+
+    def _check(self, document: Document, *, create: bool) -> None:
+        others = [one for one in self._server.of(POOLS).values() if key_of(one) != key_of(document)]
+        validate_pool(document, others, create=create)
+
+
+def _ranges(network: str, size: int) -> list[Document]:
+    return [{"subnet": f"{network}.0/24", "rangeStart": f"{network}.10", "rangeEnd": f"{network}.{9 + size}"}]
+
+
+def _pool(name: str, ranges: list[Document], selector: Document) -> Document:
+    """Return a pool that is ready to be used."""
+    document: dict[str, Any] = {
+        "apiVersion": POOLS.api_version,
+        "kind": POOLS.kind,
+        "metadata": {"name": name, "finalizers": [FINALIZER]},
+        "spec": {"ranges": ranges, "selector": selector},
+    }
+    document = labelled(counted(document))
+    status = with_condition(document["status"], ready=True, message="", now="2026-11-21T08:00:00Z")
+    return {**document, "status": status}
