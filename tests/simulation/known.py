@@ -29,7 +29,7 @@ KNOWN: Final[Mapping[str, Story]] = {
         acts=(
             Act(0.0, "create", _create(ONE_PORT, {WORKLOAD_TYPE: "clutser"})),
             Act(0.014, "stop_controllers", {"seconds": 60}),
-            Act(0.002, "grow_pool", {"by": 1}),
+            Act(0.002, "resize_pool", {"by": 1}),
             Act(0.03, "retype", {"name": "a", "type": "ClusterIP"}),
         ),
     ),

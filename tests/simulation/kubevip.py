@@ -7,8 +7,12 @@ from collections import deque
 from typing import Final
 
 from devenv.announcement import (
+    DHCP_ADDRESS,
+    HARDWARE_ANNOTATION,
     HOST_ANNOTATION,
+    REQUESTED_ANNOTATION,
     SERVICE_NAME_LABEL,
+    hardware_address,
     has_endpoints,
     ingress_of,
     is_load_balancer,
@@ -24,6 +28,9 @@ from tests.worlds.memory_server import Document, MemoryServer, name_of
 LAG: Final = (0.005, 0.3)
 """Shortest and longest time in seconds until a change is seen."""
 WRITE_SECONDS: Final = (0.01, 0.1)
+LEASE_SECONDS: Final = (0.1, 3.0)
+LEASES: Final = tuple(f"10.10.0.{number}" for number in range(10, 30))
+"""What the DHCP server in the nodes' network has to give."""
 ADDRESS_PATIENCE: Final = 30.0
 """Seconds for which a Service without any address holds up all others."""
 LOOK_SECONDS: Final = 1.0
@@ -45,6 +52,12 @@ class KubeVip:
         self._announcer = Announcer()
         self._holding_up: str | None = None
         """The Service without any address that all others wait for."""
+        self._leasing = ""
+        """The Service whose lease all others wait for."""
+        self._dhcp_from = 0.0
+        """Loop time from which the DHCP server answers."""
+        self.leases = 0
+        """Leases that it has given."""
         self.changes: list[str] = []
         """Everything that went up or down, for people."""
         server.on_change.append(self._changed)
@@ -63,7 +76,7 @@ class KubeVip:
         for key, one in self.up.items():
             self._note_withdrawn(key, one)
         self._run += 1
-        self._announcer, self._holding_up = Announcer(), None
+        self._announcer, self._holding_up, self._leasing = Announcer(), None, ""
         for known in (self._under_way, self._events, self._cache, self._slices):
             known.clear()
         for resource in (ENDPOINT_SLICES, SERVICES):
@@ -89,7 +102,7 @@ class KubeVip:
         self._handle_all()
 
     def _handle_all(self) -> None:
-        while self._events and self._holding_up is None:
+        while self._events and self._holding_up is None and not self._leasing:
             collection, kind, document = self._events.popleft()
             if collection == name_of(ENDPOINT_SLICES):
                 self._on_endpoints(f"{document['metadata']['namespace']}/{labels_of(document)[SERVICE_NAME_LABEL]}")
@@ -98,11 +111,13 @@ class KubeVip:
             else:
                 self._on_changed(document)
 
-    def _look_for_address(self, key: str, until: float) -> None:
+    def _look_for_address(self, run: int, key: str, until: float) -> None:
         """Go on with what holds up all others when it has an address; what comes next is its older events."""
+        if run != self._run:
+            return
         service = self._server.of(SERVICES).get(key)
         if service is not None and lacks_address(service) and self._loop.time() < until:
-            self._loop.call_later(LOOK_SECONDS, self._look_for_address, key, until)
+            self._loop.call_later(LOOK_SECONDS, self._look_for_address, run, key, until)
             return
         self._holding_up = None
         if service is not None and not lacks_address(service):
@@ -122,7 +137,7 @@ class KubeVip:
             case Step.WAIT:
                 self._holding_up = key_of(service)
                 until = self._loop.time() + ADDRESS_PATIENCE
-                self._loop.call_later(LOOK_SECONDS, self._look_for_address, self._holding_up, until)
+                self._loop.call_later(LOOK_SECONDS, self._look_for_address, self._run, self._holding_up, until)
             case Step.ANNOUNCE if self._announcer.is_heard(service):
                 self._announce(service)
             case Step.WITHDRAW:
@@ -140,11 +155,33 @@ class KubeVip:
     def _announce(self, service: Document) -> None:
         key, found = key_of(service), has_endpoints(service, self._slices.values())
         wished = self._announcer.wished(service, has_endpoints=found)
-        if not wished:
+        if DHCP_ADDRESS in wished:
+            self._leasing = key
+            asked = max(self._loop.time(), self._dhcp_from)
+            self._loop.call_at(asked + self._dice.uniform(*LEASE_SECONDS), self._lease, self._run, service)
+        elif wished:
+            self._put_up(service, wished)
+
+    def stop_dhcp(self, seconds: float) -> None:
+        """Let the DHCP server answer only after a while, which is shorter than kube-vip's patience."""
+        self._dhcp_from = self._loop.time() + seconds
+
+    def _lease(self, run: int, service: Document) -> None:
+        """Take a lease: the one of before, as a rule."""
+        if run != self._run:
             return
-        self._announcer.announce(service, wished)
-        self.changes.append(f"{self._loop.time():9.3f} kube-vip announces {', '.join(wished)} for {key}")
-        self._loop.call_later(self._dice.uniform(*WRITE_SECONDS), self._write, key, wished)
+        free = [address for address in LEASES if address not in self.announced()]
+        asked = annotations_of(service).get(REQUESTED_ANNOTATION)
+        self._leasing = ""
+        self.leases += 1
+        self._put_up(service, (asked if asked in free and self._dice.random() < 0.8 else self._dice.choice(free),))
+        self._handle_all()
+
+    def _put_up(self, service: Document, addresses: tuple[str, ...]) -> None:
+        key = key_of(service)
+        one = self._announcer.announce(service, addresses)
+        self.changes.append(f"{self._loop.time():9.3f} kube-vip announces {', '.join(addresses)} for {key}")
+        self._loop.call_later(self._dice.uniform(*WRITE_SECONDS), self._write, key, one)
 
     def _withdraw(self, key: str) -> None:
         self._note_withdrawn(key, self.up.pop(key))
@@ -152,17 +189,20 @@ class KubeVip:
     def _note_withdrawn(self, key: str, one: Announced) -> None:
         self.changes.append(f"{self._loop.time():9.3f} kube-vip withdraws {', '.join(one.addresses)} of {key}")
 
-    def _write(self, key: str, addresses: tuple[str, ...]) -> None:
-        """Note the node, and write the status, each unless it is there."""
+    def _write(self, key: str, one: Announced) -> None:
+        """Note the node and the lease, and write the status, each unless it is there."""
         service = self._server.of(SERVICES).get(key)
         if service is None or key not in self.up:
             return
+        marks = {HOST_ANNOTATION: "node-1"}
+        if one.addresses != one.wished:
+            marks |= {HARDWARE_ANNOTATION: hardware_address(key), REQUESTED_ANNOTATION: one.addresses[0]}
         try:
-            if HOST_ANNOTATION not in annotations_of(service):
-                self._server.change(SERVICES, key, {"metadata": {"annotations": {HOST_ANNOTATION: "node-1"}}})
+            if not marks.items() <= annotations_of(service).items():
+                self._server.change(SERVICES, key, {"metadata": {"annotations": marks}})
             ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
             present = [{name: value for name, value in entry.items() if name != "ipMode"} for entry in ingress]
-            wanted = ingress_of(service, addresses)
+            wanted = ingress_of(service, one.addresses)
             if present != wanted and is_load_balancer(service):
                 self._server.change(SERVICES, key, {"status": {"loadBalancer": {"ingress": wanted}}})
         except CCMError:

@@ -8,6 +8,7 @@ from typing import Final
 from devenv.announcement import is_ignored, wanted_addresses
 from devenv.harvester.records import is_deleting
 from harvester_ccm.names import (
+    DHCP_ADDRESS,
     IP_POOL,
     IPAM,
     LB_CONTROLLER_FINALIZER,
@@ -41,6 +42,12 @@ def shown(service: Document) -> tuple[str, ...]:
 def given(balancer: Document) -> str:
     """Return the address that a load balancer has got."""
     return str(((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ip") or "")
+
+
+def served(balancer: Document) -> str:
+    """Return the address that a load balancer serves: the one that it has got, be it from DHCP."""
+    address = given(balancer)
+    return str(balancer["status"].get("address") or "") if address == DHCP_ADDRESS else address
 
 
 def name_of(document: Document) -> str:
@@ -137,7 +144,7 @@ class Oracles:
         uid = ((call.body or {}).get("preconditions") or {}).get("uid")
         if balancer is None or balancer["metadata"]["uid"] != uid:
             return
-        address, name = given(balancer), balancer["metadata"]["name"]
+        address, name = served(balancer), balancer["metadata"]["name"]
         for service in self._world.services():
             # Two that were given one address cannot be told apart by it.
             told = balancer["spec"].get("workloadType") == "cluster" and not world.controllers.let_go
@@ -172,7 +179,7 @@ class Oracles:
         if not shown(service) and annotation(service, IP_POOL) not in pools:
             return False
         of_this = annotation(balancer, "cloudprovider.harvesterhci.io/service-uid") == service["metadata"]["uid"]
-        return same_kind and not others and of_this and given(balancer) in shown(service)
+        return same_kind and not others and of_this and served(balancer) in shown(service)
 
     # After every step.
 
@@ -190,7 +197,7 @@ class Oracles:
         for balancer in self._world.balancers():
             address, name = given(balancer), balancer["metadata"]["name"]
             # Harvester gives a booking back before the load balancer goes.
-            if not address or address == "0.0.0.0" or balancer["metadata"].get("deletionTimestamp"):
+            if not address or address == DHCP_ADDRESS or balancer["metadata"].get("deletionTimestamp"):
                 continue
             if address in seen and not self._world.controllers.let_go:
                 self._say(f"{address} is held by {seen[address]} and {name}")
@@ -198,7 +205,7 @@ class Oracles:
 
     def _announced_is_held(self) -> None:
         now = self._world.loop.time()
-        held = {given(one) for one in self._world.balancers()}
+        held = {served(one) for one in self._world.balancers()}
         announced = self._world.kube_vip.announced()
         loose = {(address, key) for address, keys in announced.items() if address not in held for key in keys}
         for one in loose:
@@ -243,7 +250,7 @@ class Oracles:
     def _of_balancer(balancer: Document, short: Callable[[str], int]) -> tuple[object, ...]:
         meta, spec = balancer["metadata"], balancer["spec"]
         held, leaving = bool(meta.get("finalizers")), bool(meta.get("deletionTimestamp"))
-        addresses = short(given(balancer)), short(spec.get("address", ""))
+        addresses = short(given(balancer)), short(served(balancer))
         return meta["name"], spec.get("workloadType"), leaving, held, addresses, spec.get("ipPool")
 
     # In the end.
@@ -281,7 +288,7 @@ class Oracles:
         primary = annotation(service, PRIMARY_SERVICE).removeprefix("shop/")
         if primary:
             return self._wrong_about_secondary(service, own, services.get(primary))
-        if annotation(service, IPAM) not in {"", "pool"}:
+        if annotation(service, IPAM) not in {"", "pool", "dhcp"}:
             return [] if len(own) <= 1 and (own or not shown(service)) else [f"{name} shows what it does not have"]
         if len(own) != 1:
             return [f"{name} has {len(own)} load balancers"]
@@ -302,7 +309,7 @@ class Oracles:
             )
         # While the primary has none it may get the address back, as long as nobody else has it.
         found = (one for one in self._world.balancers() if primary is None or made_for(one) != name_of(primary))
-        lost = shown(service) != theirs and bool(theirs or {given(one) for one in found}.intersection(shown(service)))
+        lost = shown(service) != theirs and bool(theirs or {served(one) for one in found}.intersection(shown(service)))
         if shown(service) and lost and primary is not None and wants_one(primary) and not leaving:
             return [f"{name} shows {shown(service)} and its primary {theirs}"]
         ports = {port["port"] for port in service["spec"]["ports"]}
@@ -313,7 +320,7 @@ class Oracles:
         return [] if ports & taken or annotation(primary, WORKLOAD_TYPE) else [f"{name} does not share {theirs}"]
 
     def _wrong_with(self, service: Document, balancer: Document) -> list[str]:
-        world, name, address = self._world, service["metadata"]["name"], given(balancer)
+        world, name, address = self._world, service["metadata"]["name"], served(balancer)
         found = []
         asked, kind = annotation(service, WORKLOAD_TYPE), balancer["spec"].get("workloadType")
         if asked in {"vm", "cluster"} and asked != kind:

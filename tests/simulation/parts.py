@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from harvester_ccm.names import IP_POOL, PRIMARY_SERVICE
+from harvester_ccm.names import IP_POOL, IPAM, PRIMARY_SERVICE, WORKLOAD_TYPE
 from tests.simulation.acts import LAN, LATE, Act, ports_of
 
 Part = Callable[[random.Random, Sequence[str]], list[Act]]
@@ -81,6 +81,22 @@ def _restore(dice: random.Random) -> Act:
 def _kube_vip_restarts(dice: random.Random, _names: Sequence[str]) -> list[Act]:
     """kube-vip starts anew."""
     return [Act(_pause(dice), "restart_kube_vip", {})]
+
+
+# What users do.
+
+
+def _from_dhcp(dice: random.Random, names: Sequence[str]) -> list[Act]:
+    """A Service gets its address from DHCP, which takes its time, and may be moved to Harvester and back."""
+    name, kind = dice.choice(names), dice.choice(("vm", "cluster"))
+    annotations = {IPAM: "dhcp"} | ({WORKLOAD_TYPE: kind} if dice.random() < 0.4 else {})
+    return [
+        *([Act(_pause(dice), "stop_dhcp", {"seconds": dice.choice((5.0, 20.0, 60.0))})] if dice.random() < 0.4 else []),
+        *([Act(_pause(dice), "delete", {"name": name})] if dice.random() < 0.6 else []),
+        Act(_pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": annotations}),
+        Act(_pause(dice), "annotate", {"name": name, "annotations": dict(annotations)}),
+        *([Act(_pause(dice), "annotate", {"name": name, "annotations": {WORKLOAD_TYPE: kind}})] * dice.randint(0, 1)),
+    ]
 
 
 # What administrators do to pools.
@@ -168,6 +184,6 @@ def _primary_leaves(dice: random.Random, _names: Sequence[str]) -> list[Act]:
 
 PARTS: Final[Sequence[Part]] = (
     _lease_away, _suspended, _dropped_events, _restored, _restored, _kube_vip_restarts,
-    _pool_shrinks, _pool_is_closed, _pool_comes_late, _pool_is_replaced,
+    _from_dhcp, _from_dhcp, _pool_shrinks, _pool_is_closed, _pool_comes_late, _pool_is_replaced,
     _bad_pages, _primary_retyped, _primary_leaves,
 )  # fmt: skip

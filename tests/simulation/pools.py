@@ -60,6 +60,8 @@ class Pools:
 
     def can_serve(self, balancer: Document, asked: str) -> bool:
         """Return whether there is an address for a load balancer; ``asked`` is the pool that its Service names."""
+        if balancer["spec"].get("ipam") == "dhcp":
+            return True
         documents = [one for one in self._server.of(POOLS).values() if not is_deleting(one)]
         pools = {key_of(one): Pool.of(one) for one in documents}
         named = asked or balancer["spec"].get("ipPool") or ""

@@ -75,7 +75,7 @@ class Schedule:
             finally:
                 self._end()
         result.digest, result.states, result.steps = self._world.digest(), self._oracles.states, loop.steps
-        result.met = +self._world.met
+        result.met = +(self._world.met + Counter({"leases given": self._world.kube_vip.leases}))
         result.trace = self._trace() if tell else []
         return result
 

@@ -210,6 +210,10 @@ class Stagehand:
         self._world.kube_vip.restart()
         self._world.met["kube-vip restarted"] += 1
 
+    def stop_dhcp(self, seconds: float) -> None:
+        """Let the DHCP server of the nodes' network answer late."""
+        self._world.kube_vip.stop_dhcp(seconds)
+
     def stop_controllers(self, seconds: float) -> None:
         """Let Harvester's controllers be away for a while."""
         self._world.met["Harvester's controllers away"] += self._world.controllers.running
