@@ -6,63 +6,21 @@ from collections.abc import Callable
 from typing import Final
 
 from devenv.announcement import is_ignored, wanted_addresses
-from devenv.harvester.records import is_deleting
-from harvester_ccm.names import (
-    DHCP_ADDRESS,
-    IP_POOL,
-    IPAM,
-    LB_CONTROLLER_FINALIZER,
-    LB_SERVICE_NAME,
-    PRIMARY_SERVICE,
-    PRIMARY_SERVICE_LABEL,
-    SERVICE_FINALIZER,
-    WORKLOAD_TYPE,
-)
+from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE
+from tests.simulation.facts import annotation, given, made_for, name_of, served, shown, wants_one
+from tests.simulation.guest import LEASES
 from tests.simulation.node_oracles import NodeOracles
+from tests.simulation.rest import AtRest
 from tests.simulation.world import EVENTS, LEASE, World
 from tests.worlds.memory_server import Call, Document, placed
 
 BALANCERS: Final = "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
-LEASES: Final = "coordination.k8s.io/v1/leases"
-LEASE_KEY: Final = "kube-system/cloud-controller-manager"
 DEPOSED_SECONDS: Final = 30.0
 """Seconds within which a holder asks for its Lease again, and has an answer."""
 GRACE: Final = 400.0
 """Seconds in which the program has to let go of an address that somebody else took away."""
 AFTER_HALT: Final = 0.01
 """Seconds after a suspension in which a write may leave that was on its way into the network before it."""
-
-
-def shown(service: Document) -> tuple[str, ...]:
-    """Return the addresses that a Service shows."""
-    ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
-    return tuple(entry["ip"] for entry in ingress if entry.get("ip"))
-
-
-def given(balancer: Document) -> str:
-    """Return the address that a load balancer has got."""
-    return str(((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ip") or "")
-
-
-def served(balancer: Document) -> str:
-    """Return the address that a load balancer serves: the one that it has got, be it from DHCP."""
-    address = given(balancer)
-    return str(balancer["status"].get("address") or "") if address == DHCP_ADDRESS else address
-
-
-def name_of(document: Document) -> str:
-    """Return the name of an object."""
-    return str(document["metadata"]["name"])
-
-
-def annotation(document: Document, key: str) -> str:
-    """Return an annotation; empty for none."""
-    return str((document["metadata"].get("annotations") or {}).get(key) or "").strip()
-
-
-def made_for(balancer: Document) -> str:
-    """Return the name of the Service that a load balancer is labelled for."""
-    return str((balancer["metadata"].get("labels") or {}).get(LB_SERVICE_NAME, ""))
 
 
 class Oracles:
@@ -115,8 +73,7 @@ class Oracles:
         if side == "guest":
             # It hears of another holder when it renews the Lease next.
             self._deposed = self._holder, self._world.loop.time() + away + DEPOSED_SECONDS
-            lease = self._world.guest.of(LEASES).get(LEASE_KEY) or {"spec": {}}
-            self._holder = str(lease["spec"].get("holderIdentity") or "").rpartition("_")[2]
+            self._holder = self._world.original.holder().rpartition("_")[2]
 
     def _say(self, text: str) -> None:
         self._world.wrong.append(text)
@@ -129,8 +86,7 @@ class Oracles:
             return
         if call.by == self._deposed[0] and call.at < self._deposed[1]:
             return
-        lease = self._world.guest.of(LEASES).get(LEASE_KEY)
-        holder = ((lease or {}).get("spec") or {}).get("holderIdentity") or "nobody"
+        holder = self._world.guest_of(call.by).holder() or "nobody"
         process = self._world.processes[call.by.partition(".")[0]]
         if not holder.endswith(f"_{call.by}") and call.at - process.resumed_at > AFTER_HALT:
             self._say(f"{call.by} sends {call.verb} {call.path} while {holder} holds the Lease")
@@ -145,7 +101,7 @@ class Oracles:
         if balancer is None or balancer["metadata"]["uid"] != uid:
             return
         address, name = served(balancer), balancer["metadata"]["name"]
-        for service in self._world.services():
+        for service in self._world.original.services():
             # Two that were given one address cannot be told apart by it.
             told = balancer["spec"].get("workloadType") == "cluster" and not world.controllers.let_go
             told = told and not is_ignored(service) and self._has_part(service, made_for(balancer))
@@ -173,7 +129,11 @@ class Oracles:
             return False
         asked = annotation(service, WORKLOAD_TYPE)
         same_kind = asked not in {"vm", "cluster"} or asked == balancer["spec"].get("workloadType")
-        others = [one for one in self._world.balancers() if made_for(one) == made_for(balancer) and one is not balancer]
+        others = [
+            one
+            for one in self._world.original.balancers()
+            if made_for(one) == made_for(balancer) and one is not balancer
+        ]
         pools = {None, "", balancer["spec"].get("ipPool"), (balancer["status"]["allocatedAddress"]).get("ipPool")}
         # What nobody has seen goes when another pool is asked for.
         if not shown(service) and annotation(service, IP_POOL) not in pools:
@@ -230,7 +190,7 @@ class Oracles:
         def short(address: str) -> int:
             return addresses.setdefault(address, len(addresses)) if address else -1
 
-        services = tuple(self._of_service(one, short) for one in sorted(world.services(), key=name_of))
+        services = tuple(self._of_service(one, short) for one in sorted(world.original.services(), key=name_of))
         balancers = tuple(self._of_balancer(one, short) for one in sorted(world.balancers(), key=name_of))
         up = tuple(sorted((key, tuple(map(short, one.addresses))) for key, one in world.kube_vip.up.items()))
         booked = tuple(sorted((short(address), owner) for address, owner in world.pools.bookings().items()))
@@ -256,90 +216,13 @@ class Oracles:
     # In the end.
 
     def differences(self) -> list[str]:
-        """Return what is not as the Services ask for."""
+        """Return what is not as all Services and Nodes ask for."""
         world = self._world
-        found = [*([] if world.leader() else ["nobody works"]), *self.unheld(0.0), *self._nodes.differences()]
-        by_name = {one["metadata"]["name"]: one for one in world.services()}
-        for service in by_name.values():
-            own = [one for one in world.balancers() if made_for(one) == service["metadata"]["name"]]
-            found += self._wrong_about(service, own, by_name)
-        for one in world.balancers():
-            if made_for(one) not in by_name and not (is_deleting(one) and world.pools.is_gone(one)):
-                found.append(f"{one['metadata']['name']} has no Service")
-        held = {given(one): one["metadata"]["name"] for one in world.balancers() if given(one)}
+        found = [*self.unheld(0.0), *self._nodes.differences()]
+        for guest in world.guests:
+            found += AtRest(world, guest).differences()
+        held = {given(one): name_of(one) for one in world.balancers() if given(one)}
         for address, owner in world.pools.bookings().items():
             if not world.controllers.let_go and held.get(address) != owner:
                 found.append(f"{address} is booked for {owner}, which does not have it")
         return found
-
-    def _wrong_about(self, service: Document, own: list[Document], services: dict[str, Document]) -> list[str]:
-        meta, name = service["metadata"], service["metadata"]["name"]
-        users = [
-            one["metadata"]["name"]
-            for one in services.values()
-            if annotation(one, PRIMARY_SERVICE) == f"shop/{name}" and one is not service and shown(one)
-        ]
-        if not wants_one(service) or meta.get("deletionTimestamp"):
-            if users:
-                return []
-            clean = not own and not shown(service) and SERVICE_FINALIZER not in (meta.get("finalizers") or ())
-            clean = clean and not meta.get("deletionTimestamp")
-            return [] if clean else [f"{name} is not cleaned up"]
-        primary = annotation(service, PRIMARY_SERVICE).removeprefix("shop/")
-        if primary:
-            return self._wrong_about_secondary(service, own, services.get(primary))
-        if annotation(service, IPAM) not in {"", "pool", "dhcp"}:
-            return [] if len(own) <= 1 and (own or not shown(service)) else [f"{name} shows what it does not have"]
-        if len(own) != 1:
-            return [f"{name} has {len(own)} load balancers"]
-        return self._wrong_with(service, own[0])
-
-    def _wrong_about_secondary(self, service: Document, own: list[Document], primary: Document | None) -> list[str]:
-        name, theirs = service["metadata"]["name"], shown(primary) if primary is not None else ()
-        if primary is service:
-            return []
-        leaving = primary is not None and primary["metadata"].get("deletionTimestamp")
-        sound = primary is not None and wants_one(primary) and not annotation(primary, PRIMARY_SERVICE)
-        sound = sound and not leaving
-        if own:
-            return (
-                [f"{name} shares {shown(service)} and has a load balancer"]
-                if sound and theirs and shown(service) == theirs
-                else []
-            )
-        # While the primary has none it may get the address back, as long as nobody else has it.
-        found = (one for one in self._world.balancers() if primary is None or made_for(one) != name_of(primary))
-        lost = shown(service) != theirs and bool(theirs or {served(one) for one in found}.intersection(shown(service)))
-        if shown(service) and lost and primary is not None and wants_one(primary) and not leaving:
-            return [f"{name} shows {shown(service)} and its primary {theirs}"]
-        ports = {port["port"] for port in service["spec"]["ports"]}
-        if not sound or primary is None or not theirs or shown(service):
-            return []
-        others = [one for one in self._world.services() if shown(one) == theirs and one is not service]
-        taken = {port["port"] for one in (*others, primary) for port in one["spec"]["ports"]}
-        return [] if ports & taken or annotation(primary, WORKLOAD_TYPE) else [f"{name} does not share {theirs}"]
-
-    def _wrong_with(self, service: Document, balancer: Document) -> list[str]:
-        world, name, address = self._world, service["metadata"]["name"], served(balancer)
-        found = []
-        asked, kind = annotation(service, WORKLOAD_TYPE), balancer["spec"].get("workloadType")
-        if asked in {"vm", "cluster"} and asked != kind:
-            found.append(f"{name} asks for {asked} and has {kind}")
-        if shown(service) != ((address,) if address else ()):
-            found.append(f"{name} shows {shown(service)} and has {address or 'no address'}")
-        if LB_CONTROLLER_FINALIZER not in (balancer["metadata"].get("finalizers") or ()):
-            found.append(f"{balancer['metadata']['name']} is not looked at by Harvester")
-        free = world.pools.can_serve(balancer, annotation(service, IP_POOL)) and not world.controllers.let_go
-        if not address and free:
-            found.append(f"{name} has no address, and there are free ones")
-        up = service["metadata"]["name"] in {
-            key.partition("/")[2] for key in world.kube_vip.announced().get(address, ())
-        }
-        if address and up is not (kind == "cluster"):
-            found.append(f"{address} of {name}, {kind}, is {'' if up else 'not '}announced by kube-vip")
-        return found
-
-
-def wants_one(service: Document) -> bool:
-    """Return whether a Service asks for a load balancer."""
-    return bool(service["spec"]["type"] == "LoadBalancer")

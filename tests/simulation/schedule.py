@@ -96,8 +96,9 @@ class Schedule:
         await self._settle("what is asked for")
         await self._quiet()
         self._acts.append(f"{self._loop.time():9.3f} === every Service is deleted")
-        for service in world.services():
-            world.delete_service(service["metadata"]["name"])
+        for guest in world.guests:
+            for service in guest.services():
+                guest.delete_service(service["metadata"]["name"])
         await self._settle("that nothing is left", empty=True)
 
     async def _pass(self, seconds: float) -> None:
@@ -120,7 +121,8 @@ class Schedule:
             pause = min(pause * 1.5, 120.0)
             found = self._oracles.differences()
             if empty:
-                found += [f"{one['metadata']['name']} is still there" for one in self._world.services()]
+                left = [one for guest in self._world.guests for one in guest.services()]
+                found += [f"{one['metadata']['name']} is still there" for one in left]
         if found:
             raise Wrong(f"{what} did not come about: {'; '.join(found)}")
 
@@ -179,7 +181,13 @@ class Schedule:
             for call in server.calls
             if "/leases" not in call.path and call.verb != "WATCH" and "/events" not in call.path
         ]
-        lines = [*self._acts, *self._logs, *calls, *self._world.kube_vip.changes, *self._oracles.noted]
+        lines = [
+            *self._acts,
+            *self._logs,
+            *calls,
+            *(line for guest in self._world.guests for line in guest.kube_vip.changes),
+            *self._oracles.noted,
+        ]
         return sorted(lines, key=lambda line: float(line[:9]))
 
 

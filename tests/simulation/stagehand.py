@@ -45,31 +45,31 @@ class Stagehand:
 
     def create(self, name: str, ports: Sequence[Any], annotations: Mapping[str, str]) -> None:
         """Create a Service."""
-        self._world.create_service(name, {"type": "LoadBalancer", "ports": list(ports)}, annotations)
+        self._world.original.create_service(name, {"type": "LoadBalancer", "ports": list(ports)}, annotations)
 
     def delete(self, name: str) -> None:
         """Delete a Service."""
-        self._world.delete_service(name)
+        self._world.original.delete_service(name)
 
     def annotate(self, name: str, annotations: Mapping[str, str | None]) -> None:
         """Change annotations."""
-        self._world.change_service(name, {"metadata": {"annotations": dict(annotations)}})
+        self._world.original.change_service(name, {"metadata": {"annotations": dict(annotations)}})
 
     def retype(self, name: str, type: str) -> None:
         """Change the type."""
-        self._world.change_service(name, {"spec": {"type": type}})
+        self._world.original.change_service(name, {"spec": {"type": type}})
 
     def change_ports(self, name: str, ports: Sequence[Any]) -> None:
         """Change the ports."""
-        self._world.change_service(name, {"spec": {"ports": list(ports)}})
+        self._world.original.change_service(name, {"spec": {"ports": list(ports)}})
 
     def clear_status(self, name: str) -> None:
         """Take the address out of the status."""
-        self._world.change_service(name, {"status": {"loadBalancer": None}})
+        self._world.original.change_service(name, {"status": {"loadBalancer": None}})
 
     def delete_balancer(self, name: str) -> None:
         """Delete a load balancer in Harvester."""
-        self._world.delete_balancer(name)
+        self._world.original.delete_balancer(name)
 
     # Administrators of Harvester.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
-from harvester_ccm.model.core import ENDPOINT_SLICES, NAMESPACES, SERVICE_LABEL, SERVICES
+from harvester_ccm.model.core import NAMESPACES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_SERVICE_NAME
 from tests.simulation.clocks import time_of_day
+from tests.simulation.guest import Guest
 from tests.simulation.harvester import HarvesterControllers
 from tests.simulation.kubevip import KubeVip
 from tests.simulation.loop import SeededLoop
@@ -25,12 +25,10 @@ from tests.worlds.memory_server import Call, Document, MemoryServer
 FLAGS: Final = (
     "--cloud-config=/none",
     "--secure-port=0",
-    "--cluster-name=demo",
     "--leader-elect-lease-duration=60s",
     "--leader-elect-renew-deadline=45s",
     "--leader-elect-retry-period=20s",
 )
-NAMESPACE: Final = "shop"
 LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 EVENTS: Final = "/events"
 
@@ -63,48 +61,18 @@ class World:
         self.machines = Machines(self.guest, self.harvester, loop)
         for name in MACHINES[:nodes]:
             self.machines.boot(name)
-        self.processes = {
-            name: Process(name, loop, self.guest, self.harvester, FLAGS, self.wrong.append) for name in ("p", "q")
-        }
-        self.servers: Mapping[str, MemoryServer] = {"guest": self.guest, "harvester": self.harvester}
+        flags = (*FLAGS, f"--cluster-name={CLUSTER.name}")
+        processes = [Process(name, loop, self.guest, self.harvester, flags, self.wrong.append) for name in ("p", "q")]
+        self.original = Guest(CLUSTER.name, self.guest, self.harvester, self.kube_vip, *processes)
+        self.guests = [self.original]
+        self.servers: dict[str, MemoryServer] = {"guest": self.guest, "harvester": self.harvester}
         self.on_restore: list[Callable[[str, float], None]] = []
         """Called with the side that has gone back to older data, and the seconds for which it is away then."""
         self._versions = {side: [(0.0, server.version)] for side, server in self.servers.items()}
         for side, server in self.servers.items():
             server.on_change.append(self._noting_versions(side))
 
-    # What users do.
-
-    def create_service(self, name: str, spec: Document, annotations: Mapping[str, str]) -> None:
-        """Create a Service with endpoints."""
-        key = f"{NAMESPACE}/{name}"
-        if key in self.guest.of(SERVICES):
-            return
-        metadata = {"name": name, "namespace": NAMESPACE, "annotations": dict(annotations), "labels": {}}
-        self.guest.create(SERVICES, {"metadata": metadata, "spec": spec})
-        piece = {"name": name, "namespace": NAMESPACE, "labels": {SERVICE_LABEL: name}}
-        endpoints = [{"addresses": ["10.42.0.7"], "conditions": {"ready": True}}]
-        self.guest.put(ENDPOINT_SLICES, {"metadata": piece, "addressType": "IPv4", "endpoints": endpoints})
-
-    def delete_service(self, name: str) -> None:
-        """Delete a Service."""
-        key = f"{NAMESPACE}/{name}"
-        if key in self.guest.of(SERVICES):
-            self.guest.delete(SERVICES, key)
-
-    def change_service(self, name: str, patch: Mapping[str, Any]) -> None:
-        """Change a Service, if there is one."""
-        key = f"{NAMESPACE}/{name}"
-        if key in self.guest.of(SERVICES):
-            self.guest.change(SERVICES, key, patch)
-
-    def delete_balancer(self, name: str) -> None:
-        """Delete the load balancer of a Service by hand, once Harvester has done with it what it does."""
-        for document in self.balancers():
-            meta = document["metadata"]
-            booked = (document.get("status") or {}).get("allocatedAddress", {}).get("ip")
-            if meta["labels"].get(LB_SERVICE_NAME) == name and booked and meta.get("finalizers"):
-                self.harvester.delete(LOAD_BALANCERS, f"{CLUSTER.namespace}/{meta['name']}")
+    # What happens to servers.
 
     def restore(self, side: str, back: float, away: float) -> bool:
         """Restore the backup of an API server that is ``back`` seconds old; return whether anything was different."""
@@ -133,23 +101,22 @@ class World:
 
     # What there is.
 
-    def services(self) -> list[Document]:
-        """Return the Services as stored."""
-        return list(self.guest.of(SERVICES).values())
-
     def balancers(self) -> list[Document]:
-        """Return the load balancers as stored."""
+        """Return the load balancers of all clusters as stored."""
         return list(self.harvester.of(LOAD_BALANCERS).values())
 
-    def leader(self) -> str:
-        """Return who holds the Lease; empty for nobody that runs."""
-        lease = self.guest.of("coordination.k8s.io/v1/leases").get("kube-system/cloud-controller-manager")
-        holder = str(((lease or {}).get("spec") or {}).get("holderIdentity") or "").rpartition("_")[2]
-        return holder if holder in {one.running for one in self.processes.values()} else ""
+    @property
+    def processes(self) -> dict[str, Process]:
+        """All places where a program runs."""
+        return {name: one for guest in self.guests for name, one in guest.processes.items()}
+
+    def guest_of(self, run: str) -> Guest:
+        """Return the cluster that a run of the program belongs to."""
+        return next(one for one in self.guests if run.partition(".")[0] in one.processes)
 
     def writes(self) -> list[Call]:
         """Return what the program has written so far, but for the Lease."""
-        every = (*self.guest.calls, *self.harvester.calls)
+        every = (call for server in self.servers.values() for call in server.calls)
         return [call for call in every if call.is_write and not call.path.startswith(LEASE)]
 
     def digest(self) -> str:

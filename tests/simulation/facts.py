@@ -1,0 +1,43 @@
+"""What the oracles read from Services and load balancers."""
+
+from __future__ import annotations
+
+from harvester_ccm.names import DHCP_ADDRESS, LB_SERVICE_NAME
+from tests.worlds.memory_server import Document
+
+
+def shown(service: Document) -> tuple[str, ...]:
+    """Return the addresses that a Service shows."""
+    ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    return tuple(entry["ip"] for entry in ingress if entry.get("ip"))
+
+
+def given(balancer: Document) -> str:
+    """Return the address that a load balancer has got."""
+    return str(((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ip") or "")
+
+
+def served(balancer: Document) -> str:
+    """Return the address that a load balancer serves: the one that it has got, be it from DHCP."""
+    address = given(balancer)
+    return str(balancer["status"].get("address") or "") if address == DHCP_ADDRESS else address
+
+
+def name_of(document: Document) -> str:
+    """Return the name of an object."""
+    return str(document["metadata"]["name"])
+
+
+def annotation(document: Document, key: str) -> str:
+    """Return an annotation; empty for none."""
+    return str((document["metadata"].get("annotations") or {}).get(key) or "").strip()
+
+
+def made_for(balancer: Document) -> str:
+    """Return the name of the Service that a load balancer is labelled for."""
+    return str((balancer["metadata"].get("labels") or {}).get(LB_SERVICE_NAME, ""))
+
+
+def wants_one(service: Document) -> bool:
+    """Return whether a Service asks for a load balancer."""
+    return bool(service["spec"]["type"] == "LoadBalancer")

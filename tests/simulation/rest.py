@@ -1,0 +1,104 @@
+"""What has to be in the end, in one guest cluster."""
+
+from __future__ import annotations
+
+from devenv.harvester.records import is_deleting
+from harvester_ccm.names import (
+    IP_POOL,
+    IPAM,
+    LB_CONTROLLER_FINALIZER,
+    PRIMARY_SERVICE,
+    SERVICE_FINALIZER,
+    WORKLOAD_TYPE,
+)
+from tests.simulation.facts import annotation, made_for, name_of, served, shown, wants_one
+from tests.simulation.guest import Guest
+from tests.simulation.world import World
+from tests.worlds.memory_server import Document
+
+
+class AtRest:
+    """Looks whether all is as the Services of a cluster ask for."""
+
+    def __init__(self, world: World, guest: Guest) -> None:
+        self._world = world
+        self._guest = guest
+
+    def differences(self) -> list[str]:
+        """Return what is not as the Services ask for."""
+        found = [] if self._guest.leader() else ["nobody works"]
+        by_name = {one["metadata"]["name"]: one for one in self._guest.services()}
+        for service in by_name.values():
+            own = [one for one in self._guest.balancers() if made_for(one) == service["metadata"]["name"]]
+            found += self._wrong_about(service, own, by_name)
+        for one in self._guest.balancers():
+            if made_for(one) not in by_name and not (is_deleting(one) and self._world.pools.is_gone(one)):
+                found.append(f"{one['metadata']['name']} has no Service")
+        return found
+
+    def _wrong_about(self, service: Document, own: list[Document], services: dict[str, Document]) -> list[str]:
+        meta, name = service["metadata"], service["metadata"]["name"]
+        users = [
+            one["metadata"]["name"]
+            for one in services.values()
+            if annotation(one, PRIMARY_SERVICE) == f"shop/{name}" and one is not service and shown(one)
+        ]
+        if not wants_one(service) or meta.get("deletionTimestamp"):
+            if users:
+                return []
+            clean = not own and not shown(service) and SERVICE_FINALIZER not in (meta.get("finalizers") or ())
+            clean = clean and not meta.get("deletionTimestamp")
+            return [] if clean else [f"{name} is not cleaned up"]
+        primary = annotation(service, PRIMARY_SERVICE).removeprefix("shop/")
+        if primary:
+            return self._wrong_about_secondary(service, own, services.get(primary))
+        if annotation(service, IPAM) not in {"", "pool", "dhcp"}:
+            return [] if len(own) <= 1 and (own or not shown(service)) else [f"{name} shows what it does not have"]
+        if len(own) != 1:
+            return [f"{name} has {len(own)} load balancers"]
+        return self._wrong_with(service, own[0])
+
+    def _wrong_about_secondary(self, service: Document, own: list[Document], primary: Document | None) -> list[str]:
+        name, theirs = service["metadata"]["name"], shown(primary) if primary is not None else ()
+        if primary is service:
+            return []
+        leaving = primary is not None and primary["metadata"].get("deletionTimestamp")
+        sound = primary is not None and wants_one(primary) and not annotation(primary, PRIMARY_SERVICE)
+        sound = sound and not leaving
+        if own:
+            return (
+                [f"{name} shares {shown(service)} and has a load balancer"]
+                if sound and theirs and shown(service) == theirs
+                else []
+            )
+        # While the primary has none it may get the address back, as long as nobody else has it.
+        found = (one for one in self._guest.balancers() if primary is None or made_for(one) != name_of(primary))
+        lost = shown(service) != theirs and bool(theirs or {served(one) for one in found}.intersection(shown(service)))
+        if shown(service) and lost and primary is not None and wants_one(primary) and not leaving:
+            return [f"{name} shows {shown(service)} and its primary {theirs}"]
+        ports = {port["port"] for port in service["spec"]["ports"]}
+        if not sound or primary is None or not theirs or shown(service):
+            return []
+        others = [one for one in self._guest.services() if shown(one) == theirs and one is not service]
+        taken = {port["port"] for one in (*others, primary) for port in one["spec"]["ports"]}
+        return [] if ports & taken or annotation(primary, WORKLOAD_TYPE) else [f"{name} does not share {theirs}"]
+
+    def _wrong_with(self, service: Document, balancer: Document) -> list[str]:
+        world, name, address = self._world, service["metadata"]["name"], served(balancer)
+        found = []
+        asked, kind = annotation(service, WORKLOAD_TYPE), balancer["spec"].get("workloadType")
+        if asked in {"vm", "cluster"} and asked != kind:
+            found.append(f"{name} asks for {asked} and has {kind}")
+        if shown(service) != ((address,) if address else ()):
+            found.append(f"{name} shows {shown(service)} and has {address or 'no address'}")
+        if LB_CONTROLLER_FINALIZER not in (balancer["metadata"].get("finalizers") or ()):
+            found.append(f"{balancer['metadata']['name']} is not looked at by Harvester")
+        free = world.pools.can_serve(balancer, annotation(service, IP_POOL)) and not world.controllers.let_go
+        if not address and free:
+            found.append(f"{name} has no address, and there are free ones")
+        up = service["metadata"]["name"] in {
+            key.partition("/")[2] for key in self._guest.kube_vip.announced().get(address, ())
+        }
+        if address and up is not (kind == "cluster"):
+            found.append(f"{address} of {name}, {kind}, is {'' if up else 'not '}announced by kube-vip")
+        return found
