@@ -9,7 +9,7 @@ from harvester_ccm.model.harvester import INSTANCES
 from harvester_ccm.names import SHUTDOWN_TAINT, UNINITIALIZED_TAINT, ZONE
 from tests.simulation.machines import key_of
 from tests.simulation.world import World
-from tests.worlds.memory_server import Call, Document, name_of, placed
+from tests.worlds.memory_server import Call, Document, MemoryServer, name_of, placed
 
 COLLECTION: Final = name_of(NODES)
 
@@ -27,11 +27,13 @@ def taints(node: Document) -> set[str]:
 class NodeOracles:
     """Watches over the Nodes of a world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, server: MemoryServer) -> None:
+        """``server`` is that of the guest cluster."""
         self._world = world
+        self._server = server
         self._known: dict[str, list[str]] = {}
-        world.guest.on_change.append(self._changed)
-        world.guest.on_arrived = self._arrived
+        server.on_change.append(self._changed)
+        server.on_arrived = self._arrived
         world.on_restore.append(self._restored)
 
     def _changed(self, collection: str, kind: str, node: Document) -> None:
@@ -50,7 +52,7 @@ class NodeOracles:
 
     def _restored(self, side: str, _away: float) -> None:
         if side == "guest":
-            self._known = {name: internal(node) for name, node in self._world.guest.of(NODES).items()}
+            self._known = {name: internal(node) for name, node in self._server.of(NODES).items()}
 
     def _arrived(self, call: Call) -> None:
         """No Node is deleted whose VM is there."""
@@ -62,7 +64,7 @@ class NodeOracles:
     def differences(self) -> list[str]:
         """Return what is not as it should be at rest."""
         found = []
-        for name, node in self._world.guest.of(NODES).items():
+        for name, node in self._server.of(NODES).items():
             key = key_of(name)
             instance = self._world.harvester.of(INSTANCES).get(key)
             if not self._world.machines.exists(name):

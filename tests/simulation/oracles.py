@@ -8,7 +8,7 @@ from typing import Final
 from devenv.announcement import is_ignored, wanted_addresses
 from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE
 from tests.simulation.facts import annotation, given, made_for, name_of, served, shown, wants_one
-from tests.simulation.guest import LEASES
+from tests.simulation.guest import LEASES, Guest, cluster_of
 from tests.simulation.node_oracles import NodeOracles
 from tests.simulation.rest import AtRest
 from tests.simulation.world import EVENTS, LEASE, World
@@ -44,9 +44,18 @@ class Oracles:
             server.on_change.append(self._changed)
             server.on_sent = self._sent
         world.harvester.on_arrived = self._arrived
+        world.on_clone.append(self._cloned)
         world.on_restore.append(self._restored)
-        self._nodes = NodeOracles(world)
+        self._nodes = NodeOracles(world, world.guest)
         world.loop.after_step = self._look
+
+    def _cloned(self, clone: Guest) -> None:
+        clone.server.on_change.append(self._clone_changed)
+        clone.server.on_sent = self._sent
+        NodeOracles(self._world, clone.server)
+
+    def _clone_changed(self, _collection: str, _kind: str, _document: Document) -> None:
+        self._dirty = True
 
     def _changed(self, collection: str, kind: str, document: Document) -> None:
         self._dirty = True
@@ -92,25 +101,29 @@ class Oracles:
             self._say(f"{call.by} sends {call.verb} {call.path} while {holder} holds the Lease")
 
     def _arrived(self, call: Call) -> None:
-        """No load balancer in use is deleted."""
+        """No load balancer in use is deleted, and none of another cluster is touched."""
         world = self._world
-        if call.verb != "DELETE" or "/loadbalancers/" not in call.path:
+        if call.verb not in {"PUT", "DELETE"} or "/loadbalancers/" not in call.path or world.has_twin:
             return
-        balancer = self._world.harvester.of(placed(call.path).collection).get(placed(call.path).key)
+        balancer = world.harvester.of(placed(call.path).collection).get(placed(call.path).key)
         uid = ((call.body or {}).get("preconditions") or {}).get("uid")
-        if balancer is None or balancer["metadata"]["uid"] != uid:
+        if balancer is None or (call.verb == "DELETE" and balancer["metadata"]["uid"] != uid):
             return
-        address, name = served(balancer), balancer["metadata"]["name"]
-        for service in self._world.original.services():
-            # Two that were given one address cannot be told apart by it.
-            told = balancer["spec"].get("workloadType") == "cluster" and not world.controllers.let_go
-            told = told and not is_ignored(service) and self._has_part(service, made_for(balancer))
-            if told and address and address in wanted_addresses(service):
-                self._say(
-                    f"{call.by} deletes {name} before kube-vip is told to let go of {address} of {name_of(service)}"
-                )
-            if self._serves(balancer, service):
-                self._say(f"{call.by} deletes {name}, which {service['metadata']['name']} asks for")
+        guest = world.guest_of(call.by)
+        if cluster_of(balancer) != guest.cluster:
+            self._say(f"{call.by} of {guest.cluster} sends {call.verb} for {name_of(balancer)} of another cluster")
+        for service in guest.services() if call.verb == "DELETE" else ():
+            self._deleted_for(call.by, balancer, service, guest)
+
+    def _deleted_for(self, by: str, balancer: Document, service: Document, guest: Guest) -> None:
+        address, name = served(balancer), name_of(balancer)
+        # Two that were given one address cannot be told apart by it.
+        told = balancer["spec"].get("workloadType") == "cluster" and not self._world.controllers.let_go
+        told = told and not is_ignored(service) and self._has_part(service, made_for(balancer))
+        if told and address and address in wanted_addresses(service):
+            self._say(f"{by} deletes {name} before kube-vip is told to let go of {address} of {name_of(service)}")
+        if self._serves(balancer, service, guest):
+            self._say(f"{by} deletes {name}, which {name_of(service)} asks for")
 
     @staticmethod
     def _has_part(service: Document, name: str) -> bool:
@@ -121,7 +134,8 @@ class Oracles:
         )
         return name_of(service) == name or shared[0] == f"shop/{name}" or shared[1] == f"shop.{name}"
 
-    def _serves(self, balancer: Document, service: Document) -> bool:
+    @staticmethod
+    def _serves(balancer: Document, service: Document, guest: Guest) -> bool:
         """Return whether a Service asks for just this load balancer."""
         if made_for(balancer) != service["metadata"]["name"] or not wants_one(service):
             return False
@@ -129,11 +143,7 @@ class Oracles:
             return False
         asked = annotation(service, WORKLOAD_TYPE)
         same_kind = asked not in {"vm", "cluster"} or asked == balancer["spec"].get("workloadType")
-        others = [
-            one
-            for one in self._world.original.balancers()
-            if made_for(one) == made_for(balancer) and one is not balancer
-        ]
+        others = [one for one in guest.balancers() if made_for(one) == made_for(balancer) and one is not balancer]
         pools = {None, "", balancer["spec"].get("ipPool"), (balancer["status"]["allocatedAddress"]).get("ipPool")}
         # What nobody has seen goes when another pool is asked for.
         if not shown(service) and annotation(service, IP_POOL) not in pools:
@@ -190,7 +200,8 @@ class Oracles:
         def short(address: str) -> int:
             return addresses.setdefault(address, len(addresses)) if address else -1
 
-        services = tuple(self._of_service(one, short) for one in sorted(world.original.services(), key=name_of))
+        found = (one for guest in world.guests for one in guest.services())
+        services = tuple(self._of_service(one, short) for one in sorted(found, key=name_of))
         balancers = tuple(self._of_balancer(one, short) for one in sorted(world.balancers(), key=name_of))
         up = tuple(sorted((key, tuple(map(short, one.addresses))) for key, one in world.kube_vip.up.items()))
         booked = tuple(sorted((short(address), owner) for address, owner in world.pools.bookings().items()))
@@ -219,7 +230,7 @@ class Oracles:
         """Return what is not as all Services and Nodes ask for."""
         world = self._world
         found = [*self.unheld(0.0), *self._nodes.differences()]
-        for guest in world.guests:
+        for guest in () if world.has_twin else world.guests:
             found += AtRest(world, guest).differences()
         held = {given(one): name_of(one) for one in world.balancers() if given(one)}
         for address, owner in world.pools.bookings().items():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from harvester_ccm.names import IP_POOL, IPAM, PRIMARY_SERVICE, WORKLOAD_TYPE
-from tests.simulation.acts import LAN, LATE, Act, ports_of
+from tests.simulation.acts import LAN, LATE, SERVICES, Act, ports_of
 
 Part = Callable[[random.Random, Sequence[str]], list[Act]]
 NUMBERS: Final = (0, 0, 1, 1, 2, 3)
@@ -76,6 +76,20 @@ def _restored(dice: random.Random, names: Sequence[str]) -> list[Act]:
 def _restore(dice: random.Random) -> Act:
     back, away = dice.choice((1.0, 5.0, 20.0, 60.0, 300.0)), dice.choice((1.0, 5.0, 60.0))
     return Act(_pause(dice), "restore", {"side": dice.choice(("guest", "harvester")), "back": back, "away": away})
+
+
+def _cloned(dice: random.Random, names: Sequence[str]) -> list[Act]:
+    """A copy of the guest comes to life beside it; its users make Services and delete some that they find."""
+    cluster, name = dice.choice(("drill", "drill", "drill", "demo")), dice.choice(SERVICES)
+    more = {"name": name, "ports": ports_of(dice, name), "annotations": {}}
+    return [
+        Act(_pause(dice), "clone", {"cluster": cluster}),
+        *([Act(dice.choice((0.5, 30.0, 90.0)), "wait", {})]),
+        *([Act(_pause(dice), "in_clone", {"verb": "delete", "name": dice.choice(names)})] * dice.randint(0, 1)),
+        *([Act(_pause(dice), "in_clone", {"verb": "create", **more})] * dice.randint(0, 1)),
+        *([Act(_pause(dice), "in_clone", {"verb": "clear_status", "name": dice.choice(names)})] * dice.randint(0, 1)),
+        *([Act(_pause(dice), "in_clone", {"verb": "delete", "name": name})] if dice.random() < 0.3 else []),
+    ]
 
 
 def _kube_vip_restarts(dice: random.Random, _names: Sequence[str]) -> list[Act]:
@@ -183,7 +197,7 @@ def _primary_leaves(dice: random.Random, _names: Sequence[str]) -> list[Act]:
 
 
 PARTS: Final[Sequence[Part]] = (
-    _lease_away, _suspended, _dropped_events, _restored, _restored, _kube_vip_restarts,
+    _lease_away, _suspended, _dropped_events, _restored, _restored, _cloned, _cloned, _kube_vip_restarts,
     _from_dhcp, _from_dhcp, _pool_shrinks, _pool_is_closed, _pool_comes_late, _pool_is_replaced,
     _bad_pages, _primary_retyped, _primary_leaves,
 )  # fmt: skip

@@ -12,7 +12,7 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
 )
 from tests.simulation.facts import annotation, made_for, name_of, served, shown, wants_one
-from tests.simulation.guest import Guest
+from tests.simulation.guest import Guest, cluster_of
 from tests.simulation.world import World
 from tests.worlds.memory_server import Document
 
@@ -29,12 +29,21 @@ class AtRest:
         found = [] if self._guest.leader() else ["nobody works"]
         by_name = {one["metadata"]["name"]: one for one in self._guest.services()}
         for service in by_name.values():
+            if self._is_of_another_name(service):
+                continue
             own = [one for one in self._guest.balancers() if made_for(one) == service["metadata"]["name"]]
             found += self._wrong_about(service, own, by_name)
         for one in self._guest.balancers():
             if made_for(one) not in by_name and not (is_deleting(one) and self._world.pools.is_gone(one)):
                 found.append(f"{one['metadata']['name']} has no Service")
         return found
+
+    def _is_of_another_name(self, service: Document) -> bool:
+        """Return whether a Service of a copy shows the address of the original, which leaves it as it is."""
+        if self._guest is self._world.original:
+            return False
+        others = [one for one in self._world.balancers() if cluster_of(one) != self._guest.cluster]
+        return not {served(one) for one in others}.isdisjoint(shown(service))
 
     def _wrong_about(self, service: Document, own: list[Document], services: dict[str, Document]) -> list[str]:
         meta, name = service["metadata"], service["metadata"]["name"]

@@ -8,6 +8,7 @@ from typing import Any
 from devenv.harvester.admission import Refusal
 from harvester_ccm.errors import CCMError, Unreachable
 from tests.simulation.acts import Act
+from tests.simulation.guest import Guest
 from tests.simulation.machines import MACHINES
 from tests.simulation.network import Weather
 from tests.simulation.world import World
@@ -16,8 +17,10 @@ from tests.simulation.world import World
 class Stagehand:
     """The hands of users, administrators and misfortune; each verb of a story is a method."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, guest: Guest | None = None) -> None:
+        """``guest`` is the cluster whose users act."""
         self._world = world
+        self._guest = guest or world.original
 
     def do(self, act: Act) -> None:
         """Do what an act says; a user who is refused leaves it at that."""
@@ -36,6 +39,8 @@ class Stagehand:
         for process in world.processes.values():
             process.go_on()
         world.processes["p"].start()
+        if "c" in world.processes:
+            world.processes["c"].start()
         world.controllers.start()
         for name in MACHINES:
             world.machines.report(name)
@@ -45,31 +50,31 @@ class Stagehand:
 
     def create(self, name: str, ports: Sequence[Any], annotations: Mapping[str, str]) -> None:
         """Create a Service."""
-        self._world.original.create_service(name, {"type": "LoadBalancer", "ports": list(ports)}, annotations)
+        self._guest.create_service(name, {"type": "LoadBalancer", "ports": list(ports)}, annotations)
 
     def delete(self, name: str) -> None:
         """Delete a Service."""
-        self._world.original.delete_service(name)
+        self._guest.delete_service(name)
 
     def annotate(self, name: str, annotations: Mapping[str, str | None]) -> None:
         """Change annotations."""
-        self._world.original.change_service(name, {"metadata": {"annotations": dict(annotations)}})
+        self._guest.change_service(name, {"metadata": {"annotations": dict(annotations)}})
 
     def retype(self, name: str, type: str) -> None:
         """Change the type."""
-        self._world.original.change_service(name, {"spec": {"type": type}})
+        self._guest.change_service(name, {"spec": {"type": type}})
 
     def change_ports(self, name: str, ports: Sequence[Any]) -> None:
         """Change the ports."""
-        self._world.original.change_service(name, {"spec": {"ports": list(ports)}})
+        self._guest.change_service(name, {"spec": {"ports": list(ports)}})
 
     def clear_status(self, name: str) -> None:
         """Take the address out of the status."""
-        self._world.original.change_service(name, {"status": {"loadBalancer": None}})
+        self._guest.change_service(name, {"status": {"loadBalancer": None}})
 
     def delete_balancer(self, name: str) -> None:
         """Delete a load balancer in Harvester."""
-        self._world.original.delete_balancer(name)
+        self._guest.delete_balancer(name)
 
     # Administrators of Harvester.
 
@@ -133,6 +138,17 @@ class Stagehand:
         self._world.machines.say_ready(name, ready=False)
 
     # What goes wrong.
+
+    def clone(self, cluster: str) -> None:
+        """Let a copy of the guest run beside it, once."""
+        if self._world.clone_of_guest is None:
+            self._world.clone(cluster)
+            self._world.met["guest cloned under its own name" if self._world.has_twin else "guest cloned"] += 1
+
+    def in_clone(self, verb: str, **more: Any) -> None:
+        """Let a user of the copy do something, if there is one."""
+        if self._world.clone_of_guest is not None:
+            Stagehand(self._world, self._world.clone_of_guest).do(Act(0.0, verb, more))
 
     def wait(self) -> None:
         """Let time pass."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from harvester_ccm.model.core import NAMESPACES
+from harvester_ccm.model.core import NAMESPACES, NODES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from tests.simulation.clocks import time_of_day
 from tests.simulation.guest import Guest
@@ -39,6 +39,7 @@ class World:
     def __init__(self, loop: SeededLoop, seed: str, *, pool: int, nodes: int = 0) -> None:
         """``pool`` is the number of addresses that there are, ``nodes`` that of the Nodes."""
         self.loop = loop
+        self.seed = seed
         self.dice = random.Random(f"{seed} world")
         self.wrong: list[str] = []
         """What an oracle found; the schedule ends with the first."""
@@ -66,6 +67,8 @@ class World:
         self.original = Guest(CLUSTER.name, self.guest, self.harvester, self.kube_vip, *processes)
         self.guests = [self.original]
         self.servers: dict[str, MemoryServer] = {"guest": self.guest, "harvester": self.harvester}
+        self.on_clone: list[Callable[[Guest], None]] = []
+        """Called with a copy of the guest before it runs."""
         self.on_restore: list[Callable[[str, float], None]] = []
         """Called with the side that has gone back to older data, and the seconds for which it is away then."""
         self._versions = {side: [(0.0, server.version)] for side, server in self.servers.items()}
@@ -73,6 +76,28 @@ class World:
             server.on_change.append(self._noting_versions(side))
 
     # What happens to servers.
+
+    def clone(self, cluster: str) -> None:
+        """Let a copy of the guest run beside it, under this name, with the same mark and Services of the same UIDs.
+
+        Its kubelets are on other machines, which have not joined it yet.
+        """
+        loop, seed = self.loop, f"{self.seed} clone"
+        server = self.servers["clone"] = MemoryServer(uids="clone")
+        server.clock = self.guest.clock
+        server.objects = {name: dict(stored) for name, stored in self.guest.objects.items()}
+        server.version = server.compacted = self.guest.version
+        for name in server.of(NODES):
+            server.change(NODES, name, {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})
+        self.networks["clone"] = Network(server, loop.time, seed, self.met)
+        flags = (*FLAGS, f"--cluster-name={cluster}")
+        process = Process("c", loop, server, self.harvester, flags, self.wrong.append)
+        guest = Guest(cluster, server, self.harvester, KubeVip(server, loop, seed), process)
+        self.guests.append(guest)
+        for callback in self.on_clone:
+            callback(guest)
+        guest.kube_vip.restart()
+        process.start()
 
     def restore(self, side: str, back: float, away: float) -> bool:
         """Restore the backup of an API server that is ``back`` seconds old; return whether anything was different."""
@@ -109,6 +134,16 @@ class World:
     def processes(self) -> dict[str, Process]:
         """All places where a program runs."""
         return {name: one for guest in self.guests for name, one in guest.processes.items()}
+
+    @property
+    def clone_of_guest(self) -> Guest | None:
+        """The copy that runs beside the guest."""
+        return next((one for one in self.guests if one is not self.original), None)
+
+    @property
+    def has_twin(self) -> bool:
+        """Whether a copy has the same name, too: to Harvester and to the program both are one cluster."""
+        return any(one.cluster == self.original.cluster for one in self.guests if one is not self.original)
 
     def guest_of(self, run: str) -> Guest:
         """Return the cluster that a run of the program belongs to."""
