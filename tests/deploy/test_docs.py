@@ -34,6 +34,8 @@ OTHER_PROGRAMS = {
     "--flag",  # stands for any
 }
 """Flags in the pages that belong to other programs."""
+WIDTH = 90
+"""Columns of an example."""
 PREFIX = "cloudprovider.harvesterhci.io/"
 HEALTH_CHECKS = f"{PREFIX}healthcheck-"
 LOAD_BALANCER_CLASS = f"{PREFIX}harvester"
@@ -171,6 +173,12 @@ def test_every_alert_is_explained() -> None:
     alerts = [(rule["alert"], rule["labels"]["severity"]) for group in rules["groups"] for rule in group["rules"]]
     page = (DOCS / "monitoring.md").read_text()
     assert re.findall(r"^\| `(HarvesterCcm\w+)` \| (\w+) \|", page, re.MULTILINE) == alerts
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_examples_fit_beside_the_navigation(page: Path) -> None:
+    blocks = [(len(block["indent"]), block["body"].splitlines()) for block in _FENCE.finditer(page.read_text())]
+    assert [line for indent, lines in blocks for line in lines if len(line) - indent > WIDTH] == []
 
 
 def test_every_page_is_in_the_navigation() -> None:

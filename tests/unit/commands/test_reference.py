@@ -17,6 +17,7 @@ from tests.unit.commands.conftest import Runner, Writer
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
 PREFLIGHT_PAGE = (ROOT / "docs" / "preflight.md").read_text(encoding="utf-8")
+RIGHTS_PAGE = (ROOT / "docs" / "reference" / "rights.md").read_text(encoding="utf-8")
 TRANSCRIPTS = {
     file.stem: file.read_text(encoding="utf-8") for file in (ROOT / "tests" / "apiserver" / "transcripts").iterdir()
 }
@@ -71,7 +72,7 @@ def test_the_page_of_preflight_names_every_fault() -> None:
     assert [one for one in titles if one not in PREFLIGHT_PAGE] == []
 
 
-def test_the_page_of_preflight_names_every_right() -> None:
+def test_the_page_of_rights_names_every_one() -> None:
     settings = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]), {})
     lines = []
     for cluster in (HARVESTER, GUEST):
@@ -82,4 +83,4 @@ def test_the_page_of_preflight_names_every_right() -> None:
                 required = "yes" if right.required else ""
                 thing = f"`{collection.title}`{group}{named if right.named else ''}"
                 lines.append(f"| {cluster} | {thing} | {right.verb} | {required} | {right.loss} |")
-    assert [line for line in PREFLIGHT_PAGE.splitlines() if line.startswith(("| guest", "| harvester"))] == lines
+    assert [line for line in RIGHTS_PAGE.splitlines() if line.startswith(("| guest", "| harvester"))] == lines
