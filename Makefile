@@ -72,8 +72,8 @@ test: check tools ## all checks and all tests, with many examples and on real AP
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --thorough
 
 .PHONY: bench
-bench: binaries ## speed, requests and memory, against the targets; NODES=500 for what so many Nodes cost
-	@$(BIN)/python -m benchmarks $(if $(NODES),--nodes $(NODES))
+bench: binaries ## speed, requests and memory, against the targets; NODES=500 or SERVICES=5000 for what so many cost
+	@$(BIN)/python -m benchmarks $(if $(NODES),--nodes $(NODES)) $(if $(SERVICES),--services $(SERVICES))
 
 .PHONY: generate
 generate: $(READY) ## write everything that is made from code or from the chart

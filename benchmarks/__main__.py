@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from benchmarks.arena import open_arena
+from benchmarks.held import run_held
 from benchmarks.machine import describe_machine
 from benchmarks.result import Section, missed
 from benchmarks.scale import run_scale
@@ -41,27 +42,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="COUNT",
         help="nothing about Services: only Nodes that join, or with a number what so many of them cost",
     )
+    parser.add_argument(
+        "--services", type=int, metavar="COUNT", help="only what it costs to hold so many Services, and a share of them"
+    )
     parser.add_argument("--keep", action="store_true", help="keep logs and data")
     options = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     count, singles = (QUICK, QUICK) if options.quick else (COUNT, SINGLES)
     try:
         with run_directory("benchmarks", keep=options.keep) as directory:
-            asyncio.run(_measure(directory, count, singles, nodes=options.nodes))
+            asyncio.run(_measure(directory, count, singles, nodes=options.nodes, services=options.services))
     except (CCMError, DevenvError, TimeoutError, RuntimeError) as error:
         sys.stderr.write(f"benchmarks could not run: {error}\n")
         return 1
     return 0
 
 
-async def _measure(directory: Path, count: int, singles: int, *, nodes: int | None) -> None:
+async def _measure(directory: Path, count: int, singles: int, *, nodes: int | None, services: int | None) -> None:
     scene = Scene.start(directory, audit=True)
     try:
         version = scene.guest.admin.request("GET", "/version")["gitVersion"]
         print(describe_machine(version), end="\n\n")
         sections: list[Section] = []
         async with open_arena(scene, directory) as arena:
-            if nodes is None:
+            if services is not None:
+                measured = run_held(arena, services)
+            elif nodes is None:
                 measured = run_all(arena, count, singles)
             else:
                 measured = run_scale(arena, nodes) if nodes else run_joins(arena)

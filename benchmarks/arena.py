@@ -16,10 +16,12 @@ from typing import Final
 
 import msgspec
 
+from benchmarks.asking import ask
 from benchmarks.audit import AuditLog, Request, is_work
 from benchmarks.follower import Follower, ServiceFollower
 from benchmarks.load import NAMESPACE, Load
 from benchmarks.machine import busy_seconds, cpu_seconds
+from benchmarks.observed import Step
 from devenv.background import Background
 from devenv.ccm import CcmProcess
 from devenv.process import ChildProcess, ReservedPort, log_tail
@@ -106,23 +108,32 @@ class Arena:
             raise RuntimeError("the program was not started")
         return self._program
 
-    async def start_program(self, *, renamed: str = "") -> float:
+    async def start_program(self, *, renamed: str = "", observed: bool = False) -> float:
         """Start the program as it is installed; return the seconds from there until it leads.
 
-        ``renamed``: under this name, with the usual one as the former.
+        ``renamed``: under this name, with the usual one as the former. ``observed``: so that it can be asked what its
+        event loop does, which costs it a little.
         """
         loop = asyncio.get_running_loop()
-        await self.leases.until(lambda: not self._is_led(), within=PATIENCE, what="the Lease to be free")
+        await self.lease_free()
         port = ReservedPort()
         port.release()
         names = {"cluster-name": renamed, "former-cluster-name": CLUSTER} if renamed else {"cluster-name": CLUSTER}
         flags = {**names, "v": "2", "bind-address": "127.0.0.1", "secure-port": str(port.number)}
         began = loop.time()
         self._program = CcmProcess.start(
-            self._directory, cloud_config=self._scene.cloud_config, kubeconfig=self._scene.kubeconfig, flags=flags
+            self._directory,
+            cloud_config=self._scene.cloud_config,
+            kubeconfig=self._scene.kubeconfig,
+            flags=flags,
+            module="benchmarks.observed" if observed else "harvester_ccm",
         )
         await self.leases.until(self._is_led, within=PATIENCE, what="the program to lead")
         return loop.time() - began
+
+    async def lease_free(self) -> None:
+        """Return when nobody holds the Lease."""
+        await self.leases.until(lambda: not self._is_led(), within=PATIENCE, what="the Lease to be free")
 
     async def stop_program(self) -> None:
         """End the program as the kubelet does."""
@@ -132,6 +143,11 @@ class Arena:
         self._program = None
         if code != 0:
             raise RuntimeError(f"the program ended with code {code} when it was asked to stop; expected 0")
+
+    async def longest_step(self) -> Step:
+        """Return the longest step of the program's event loop since this was asked before; it is an observed one."""
+        program = self.program
+        return (await ask(program.pid, lambda: program.log, within=PATIENCE)).step
 
     def end(self) -> None:
         """End the program in whatever way."""
@@ -163,16 +179,18 @@ class Arena:
             [one for one in self._harvester_log.since(since.harvester) if is_work(one)],
         )
 
-    async def settled(self, since: Mark) -> Traffic:
+    async def settled(self, since: Mark, *, within: float = PATIENCE) -> Traffic:
         """Return what the program has asked for after a moment, once it has been idle for QUIET_SECONDS."""
         loop = asyncio.get_running_loop()
-        seen, idle_since = -1, loop.time()
-        async with asyncio.timeout(PATIENCE):
+        seen, idle_since = since, loop.time()
+        async with asyncio.timeout(within):
             while loop.time() - idle_since < QUIET_SECONDS:
-                traffic = self.traffic(since)
-                if traffic.total != seen:
-                    seen, idle_since = traffic.total, loop.time()
                 await asyncio.sleep(LOOK_SECONDS)
+                guest, at_guest = self._guest_log.read(seen.guest)
+                harvester, at_harvester = self._harvester_log.read(seen.harvester)
+                seen = Mark(at_guest, at_harvester)
+                if any(map(is_work, (*guest, *harvester))):
+                    idle_since = loop.time()
         return self.traffic(since)
 
     async def events(self) -> dict[str, int]:

@@ -100,7 +100,12 @@ class AuditLog:
 
     def since(self, position: int) -> list[Request]:
         """Return the requests that were logged after ``position``."""
+        return self.read(position)[0]
+
+    def read(self, position: int) -> tuple[list[Request], int]:
+        """Return the requests that were logged after ``position``, and where to go on."""
         with self._path.open("rb") as stream:
             stream.seek(position)
             lines = stream.read().splitlines(keepends=True)
-        return read_requests((line for line in lines if line.endswith(b"\n")), self._user)
+        whole = [line for line in lines if line.endswith(b"\n")]
+        return read_requests(whole, self._user), position + sum(map(len, whole))

@@ -31,13 +31,19 @@ class Span:
         return self.ended - self.began
 
 
-def service_body(name: str, annotations: Mapping[str, str] | None = None, *, port: int = 80) -> Body:
-    """Return a Service of type LoadBalancer with one port."""
+def service_body(
+    name: str, annotations: Mapping[str, str] | None = None, *, port: int = 80, node_ports: bool = True
+) -> Body:
+    """Return a Service of type LoadBalancer with one port; a cluster has about 2,700 node ports."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": name, "namespace": NAMESPACE, "annotations": dict(annotations or {})},
-        "spec": {"type": "LoadBalancer", "ports": [{"name": "http", "port": port}]},
+        "spec": {
+            "type": "LoadBalancer",
+            "ports": [{"name": "http", "port": port}],
+            **({} if node_ports else {"allocateLoadBalancerNodePorts": False}),
+        },
     }
 
 

@@ -1,6 +1,7 @@
-"""The program, which tells on a signal how many tasks its event loop has: ``python -m benchmarks.observed FLAGS``.
+"""The program, which tells on a signal how busy its event loop is: ``python -m benchmarks.observed FLAGS``.
 
-SIGUSR1 has it write one line to standard error, ``asyncio tasks: NUMBER``.
+SIGUSR1 has it write to standard error the longest step of the event loop since it was asked the last time, with what
+that was, and how many tasks there are: ``longest step: WALL PROCESSOR WHAT`` and ``asyncio tasks: NUMBER``.
 """
 
 from __future__ import annotations
@@ -8,25 +9,96 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
 from harvester_ccm.cli import main
 
 TASKS: Final = "asyncio tasks: "
+STEP: Final = "longest step: "
+_RUN: Final = "_run"
+_CALLBACK: Final = "_callback"
 
 
-def tell(_number: int, _frame: FrameType | None) -> None:
-    """Write how many tasks there are."""
+@dataclass(frozen=True)
+class Step:
+    """What the event loop did without looking at anything else."""
+
+    seconds: float = 0.0
+    processor: float = 0.0
+    """Seconds of processor time in it: less, where others had the machine."""
+    what: str = "nothing"
+
+    def line(self) -> str:
+        """Return it as one line."""
+        return f"{STEP}{self.seconds:.6f} {self.processor:.6f} {self.what}"
+
+    @classmethod
+    def last_of(cls, log: str) -> Step:
+        """Return the last one that a log tells of."""
+        seconds, processor, what = log.rpartition(STEP)[2].partition("\n")[0].split(" ", 2)
+        return cls(float(seconds), float(processor), what)
+
+
+class Steps:
+    """Remembers the longest step of event loops."""
+
+    def __init__(self) -> None:
+        self._longest = Step()
+
+    def measure(self) -> None:
+        """Have every step of every event loop of this process measured from now on."""
+        # What asyncio measures itself in its debug mode, at a cost that would be most of what is measured here.
+        run: Callable[[asyncio.Handle], None] = getattr(asyncio.Handle, _RUN)
+
+        def timed(handle: asyncio.Handle) -> None:
+            callback = getattr(handle, _CALLBACK)
+            began, used = time.perf_counter(), time.thread_time()
+            run(handle)
+            seconds = time.perf_counter() - began
+            if seconds > self._longest.seconds:
+                self._longest = Step(seconds, time.thread_time() - used, _name_of(callback))
+
+        setattr(asyncio.Handle, _RUN, timed)
+
+    def take(self) -> Step:
+        """Return the longest step since this was called the last time."""
+        longest, self._longest = self._longest, Step()
+        return longest
+
+
+def _name_of(callback: object) -> str:
+    """Return what a callback belongs to: the name of its task, or its own."""
+    owner = getattr(callback, "__self__", None)
+    if isinstance(owner, asyncio.Task):
+        return owner.get_name()
+    return str(getattr(callback, "__qualname__", callback))
+
+
+def tell(steps: Steps) -> None:
+    """Write the longest step, and how many tasks there are."""
     try:
         count = len(asyncio.all_tasks())
     except RuntimeError:
         # No loop runs yet, or any more.
         count = 0
-    sys.stderr.write(f"{TASKS}{count}\n")
+    sys.stderr.write(f"{steps.take().line()}\n{TASKS}{count}\n")
     sys.stderr.flush()
 
 
+def _run() -> int:
+    steps = Steps()
+    steps.measure()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        tell(steps)
+
+    signal.signal(signal.SIGUSR1, on_signal)
+    return main()
+
+
 if __name__ == "__main__":
-    signal.signal(signal.SIGUSR1, tell)
-    sys.exit(main())
+    sys.exit(_run())

@@ -57,13 +57,19 @@ class Section:
 
     def text(self) -> str:
         """Return the section as a table."""
-        rows = [HEADINGS, *(one.row() for one in self.measurements)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-        lines = [self.title]
-        for row in rows:
-            cells = [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:-1], widths[1:-1], strict=True))]
-            lines.append("  " + "  ".join([*cells, row[-1]]).rstrip())
-        return "\n".join([*lines, *(f"  {remark}" for remark in self.remarks)])
+        rows = columns([(*row[:-1], "") for row in (HEADINGS, *(one.row() for one in self.measurements))])
+        verdicts = ("", *(one.verdict for one in self.measurements))
+        lines = [f"{row}{verdict}".rstrip() for row, verdict in zip(rows, verdicts, strict=True)]
+        return "\n".join([self.title, *(f"  {line}" for line in (*lines, *self.remarks))])
+
+
+def columns(rows: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return rows of equally many cells as lines: the first cell to the left, all others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return tuple(
+        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    )
 
 
 def missed(sections: Sequence[Section]) -> list[str]:

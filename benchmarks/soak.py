@@ -28,8 +28,8 @@ from typing import Final
 
 import structlog
 
+from benchmarks.asking import ask
 from benchmarks.machine import describe_machine, resident_bytes
-from benchmarks.observed import TASKS
 from benchmarks.result import Measurement, Section, missed
 from benchmarks.strangers import slowest_probe
 from devenv.apiserver import ControlPlane
@@ -348,17 +348,8 @@ class Soak:
             if (descriptors, found) != (others, connections):
                 others, connections, since = descriptors, found, loop.time()
             await asyncio.sleep(EVERY_SECONDS)
-        return State(resident_bytes(pid) / MIB, connections, others, await self._tasks())
-
-    async def _tasks(self) -> int:
-        lines = self.run.log.count(TASKS)
-        os.kill(self.run.pid, signal.SIGUSR1)
-
-        async def told() -> bool:
-            return self.run.log.count(TASKS) > lines
-
-        await self._insist(told, "number of tasks")
-        return int(self.run.log.rpartition(TASKS)[2].split()[0])
+        tasks = (await ask(pid, lambda: self.run.log, within=PATIENCE)).tasks
+        return State(resident_bytes(pid) / MIB, connections, others, tasks)
 
 
 @asynccontextmanager

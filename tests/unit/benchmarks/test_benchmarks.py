@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from benchmarks.allocator import MISSING_POOL, answer
 from benchmarks.audit import AuditLog, Request, count_of, is_work, read_requests, tally
 from benchmarks.load import names_of, service_body
 from benchmarks.machine import processor_model, total_memory
-from benchmarks.result import Measurement, Section, missed, number, percentile
+from benchmarks.observed import Step, Steps
+from benchmarks.result import Measurement, Section, columns, missed, number, percentile
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER, VM_NAME
 
 USER = "system:serviceaccount:default:ccm"
@@ -183,3 +186,34 @@ class TestLoad:
         body: dict[str, Any] = dict(service_body("web", {"key": "value"}, port=8080))
         assert body["metadata"]["annotations"] == {"key": "value"}
         assert body["spec"] == {"type": "LoadBalancer", "ports": [{"name": "http", "port": 8080}]}
+
+
+class TestSteps:
+    def test_the_longest_step_is_told_and_forgotten_then(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def work() -> None:
+            await asyncio.sleep(0)
+            time.sleep(0.05)  # noqa: ASYNC251 - what is to be found
+            await asyncio.sleep(0)
+
+        async def run() -> None:
+            await asyncio.create_task(work(), name="busy one")
+
+        steps = Steps()
+        # Put back what it replaces.
+        monkeypatch.setattr(asyncio.Handle, "_run", asyncio.Handle.__dict__["_run"])
+        steps.measure()
+        asyncio.run(run())
+        step = steps.take()
+        assert step.seconds >= 0.05
+        assert step.processor < 0.05
+        assert step.what == "busy one"
+        assert Step.last_of(f"before\n{Step(1, 1, 'other').line()}\n{step.line()}\nafter") == Step(
+            round(step.seconds, 6), round(step.processor, 6), "busy one"
+        )
+        assert steps.take() == Step()
+
+    def test_columns(self) -> None:
+        assert columns([("Services", "500", "5000"), ("memory", "7", "11.5")]) == (
+            "Services  500  5000",
+            "memory      7  11.5",
+        )
