@@ -16,8 +16,12 @@ import msgspec
 T = TypeVar("T")
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of all views: immutable, JSON names in camelCase."""
+class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+    """Base of all views: immutable, JSON names in camelCase.
+
+    The garbage collector passes them over: decoded values are trees, which cannot hold themselves alive, and to go
+    through those of thousands of objects takes it longer than the event loop may stand still.
+    """
 
 
 class ObjectMeta(Model, frozen=True, kw_only=True):

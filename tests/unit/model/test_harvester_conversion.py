@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import msgspec
@@ -104,3 +105,15 @@ def test_wait_for_an_allocation(found: LoadBalancer, awaits: bool) -> None:
 def test_all_that_was_read_is_kept() -> None:
     document = {"apiVersion": BEFORE_1_2.api_version, "metadata": {"name": "web"}, "spec": {**SPEC, "extra": {"a": 1}}}
     assert decode_load_balancer(msgspec.json.encode(document)).document() == document
+
+
+def test_the_document_that_is_kept_is_all_but_who_wrote_what() -> None:
+    metadata = {"name": "web", "unknown": {"a": [1]}, "managedFields": [{"manager": "kubectl"}]}
+    source = {"apiVersion": SINCE_1_2.api_version, "metadata": metadata, "spec": SPEC, "new": None}
+    found = decode_load_balancer(msgspec.json.encode(source))
+    assert found.document() == {**source, "metadata": {"name": "web", "unknown": {"a": [1]}}}
+
+
+def test_the_garbage_collector_passes_over_views() -> None:
+    found = decode_load_balancer(msgspec.json.encode({"apiVersion": SINCE_1_2.api_version, **BODY, "status": {}}))
+    assert not any(gc.is_tracked(one) for one in (found, found.metadata, found.spec, found.status))
