@@ -36,6 +36,8 @@ def pause_after(
 class Allowance:
     """So many at once, and then one per pause; what is not used comes back at that pace. Times are of one clock."""
 
+    __slots__ = ("_longest", "_pause", "_whole_at")
+
     def __init__(self, at_once: int, pause: float) -> None:
         """``pause``: seconds."""
         self._pause = pause

@@ -14,7 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final
+
+import msgspec
 
 from harvester_ccm.kube.backoff import Allowance
 from harvester_ccm.model.outcome import EventMessage
@@ -35,6 +38,7 @@ Path = tuple[str, ...]
 """Where a field stands; an entry of a list that belongs to many stands there by its name."""
 Fields = Mapping[Path, object]
 
+_PRINTS: Final = 2**32
 _PARTS: Final = ("metadata", "spec", "status", "data")
 MAPS: Final[Mapping[Path, str]] = {("metadata", "labels"): "label", ("metadata", "annotations"): "annotation"}
 """Fields of many names, with the word for one of them."""
@@ -131,28 +135,49 @@ class Release:
 class _Brake:
     """What is remembered of the writes of one group."""
 
+    __slots__ = ("allowance", "counts_all", "fields", "said", "told")
+
     def __init__(self, group: WriteGroup) -> None:
         self.counts_all = group is WriteGroup.MAKING
         self.allowance = Allowance(*_ALLOWANCES.get(group, (UNDONE_AT_ONCE, UNDONE_PAUSE)))
         self.told = False
         self.said: EventMessage | None = None
-        self.wished: dict[Path, object] = {}
-        self.left: dict[Path, object] = {}
+        self.fields: dict[Path, int] = {}
+        """Prints of the value that was written last and of the one that was there then, the former above the latter."""
 
     def undone(self, written: Fields, present: Fields) -> Fields:
         """Return those of the fields to be written that somebody has undone, as they are."""
-        return {
-            path: present.get(path)
-            for path, value in written.items()
-            if path in self.left and (present.get(path) != self.left[path] or value == self.wished[path])
-        }
+        return {path: present.get(path) for path, value in written.items() if self._is_undone(path, value, present)}
+
+    def _is_undone(self, path: Path, value: object, present: Fields) -> bool:
+        wished, left = divmod(self.fields[path], _PRINTS) if path in self.fields else (None, None)
+        return left is not None and (_print(present.get(path)) != left or _print(value) == wished)
+
+    def wrote(self, written: Fields, after: Fields) -> None:
+        """Take note of what was written and of how the object is since."""
+        for path, value in written.items():
+            self.fields[_shared(path) if path[1:] else path] = _print(value) * _PRINTS + _print(after.get(path))
+
+
+def _print(value: object) -> int:
+    """Return a number that stands for a value of JSON: thousands of objects are remembered, and most have no fight."""
+    return hash(msgspec.json.encode(value, order="deterministic")) % _PRINTS
+
+
+@lru_cache(maxsize=256)
+def _shared(path: Path) -> Path:
+    """Return one and the same path for all objects that have such a field."""
+    return path
 
 
 class Brakes:
     """The brakes of one object of a user, and of what is made for it."""
 
+    __slots__ = ("_brakes",)
+
     def __init__(self) -> None:
-        self._brakes = {group: _Brake(group) for group in WriteGroup}
+        self._brakes: dict[WriteGroup, _Brake] = {}
+        """Those of the groups that were written."""
 
     def release(
         self, method: str, name: str, body: Document, present: Document, now: float, *, last: bool = False
@@ -176,31 +201,29 @@ class Brakes:
         """Take note that a release was sent and worked; ``answer`` is the object that came back, or empty."""
         after = fields_of(answer)
         for group, written in release.parts:
-            brake = self._brakes[group]
+            brake = self._brakes.setdefault(group, _Brake(group))
             if not brake.allowance.whole_in(now):
                 brake.told = False
             if brake.counts_all or brake.undone(written, release.before):
                 brake.allowance.take(now)
-            brake.wished |= written
             if group is WriteGroup.EXISTENCE:
                 # Another object has the name now, or none.
-                self._brakes[WriteGroup.OBJECT].left.clear()
-            brake.left |= {path: (after or written).get(path) for path in written}
+                self._forget(WriteGroup.OBJECT)
+            brake.wrote(written, after or written)
         if release.last and any(path[:-1] == _FINALIZERS for _, written in release.parts for path in written):
             # Should it come back, all is written anew, and nobody has undone anything.
-            for group in (WriteGroup.STATUS, WriteGroup.METADATA):
-                self._brakes[group].left.clear()
+            self._forget(WriteGroup.STATUS, WriteGroup.METADATA)
 
     def quiet_in(self, now: float) -> float:
         """Return the seconds until no write was undone of late; 0 when none was.
 
         Until then what holds may stop holding and hold again, time after time.
         """
-        return max(one.allowance.whole_in(now) for one in self._brakes.values() if not one.counts_all)
+        return max((one.allowance.whole_in(now) for one in self._brakes.values() if not one.counts_all), default=0.0)
 
     def is_told(self, hold: Hold) -> bool:
         """Return whether the user knows, since there was quiet the last time."""
-        return self._brakes[hold.group].told
+        return hold.group in self._brakes and self._brakes[hold.group].told
 
     def set_told(self, hold: Hold, said: EventMessage | None = None) -> None:
         """Take note that the user knows, and by which words."""
@@ -212,8 +235,16 @@ class Brakes:
         found = (one for one in self._brakes.values() if one.told and one.allowance.whole_in(now))
         return tuple(one.said for one in found if one.said is not None)
 
+    def _forget(self, *groups: WriteGroup) -> None:
+        """Have nothing of what was written count as undone."""
+        for group in groups:
+            if group in self._brakes:
+                self._brakes[group].fields.clear()
+
     def _hold(self, group: WriteGroup, written: Fields, present: Fields, now: float) -> Hold | None:
-        brake = self._brakes[group]
+        brake = self._brakes.get(group)
+        if brake is None:
+            return None
         undone, seconds = brake.undone(written, present), brake.allowance.turn_in(now)
         return Hold(group, seconds, undone) if seconds and (undone or brake.counts_all) else None
 

@@ -39,7 +39,7 @@ REFILL_SECONDS: Final = 300.0
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ObjectReference:
     """The object that an Event is about."""
 
@@ -64,7 +64,7 @@ class ObjectReference:
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Key:
     reference: ObjectReference
     type: EventType

@@ -82,7 +82,7 @@ class WaitReason(StrEnum):
     OTHER = "other", "Harvester to give an address; its message is in the Event"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class EventMessage:
     """What an Event says. It is emitted when it begins to hold, and not again until it has stopped holding."""
 

@@ -79,7 +79,7 @@ class LoadBalancerChange:
         return self == LoadBalancerChange()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Former:
     """What is known of a load balancer that is gone, for the one that takes its place and is to get its address."""
 
