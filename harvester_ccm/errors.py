@@ -91,6 +91,10 @@ class UnexpectedAnswer(Unreachable):
     )
 
 
+class AnswerTooLarge(UnexpectedAnswer):
+    """Raised when an answer is larger than is accepted."""
+
+
 class WatchSilent(Unreachable):
     """Raised when a watch delivered nothing, not even a bookmark, for longer than a live one can be silent."""
 

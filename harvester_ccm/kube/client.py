@@ -30,6 +30,7 @@ import msgspec
 import structlog
 
 from harvester_ccm.errors import (
+    AnswerTooLarge,
     ApiError,
     Unauthorized,
     UnexpectedAnswer,
@@ -37,7 +38,10 @@ from harvester_ccm.errors import (
     error_from_response,
 )
 from harvester_ccm.kube.collection import (
+    FEW_OBJECTS,
+    USUAL_PAGES,
     Page,
+    Pages,
     Unread,
     WatchEvent,
     decode_event,
@@ -56,8 +60,6 @@ V = TypeVar("V")
 
 REQUEST_TIMEOUT: Final = 10.0
 """Seconds for one request, connection included."""
-PAGE_SIZE: Final = 500
-"""Objects asked for in one page of a list."""
 LIST_LIMIT: Final = 64 * 1024 * 1024
 """Largest page of a list that is accepted, in bytes."""
 OBJECT_LIMIT: Final = 8 * 1024 * 1024
@@ -88,7 +90,7 @@ class ApiClient:
         observer: Observer | None = None,
         fence: WriteFence | None = None,
         patience: float = REQUEST_TIMEOUT,
-        page_size: int = PAGE_SIZE,
+        pages: Pages = USUAL_PAGES,
     ) -> None:
         """Build it; without ``fence`` it may write at any time. ``patience`` is in seconds, for one request."""
         self.cluster = cluster
@@ -97,7 +99,7 @@ class ApiClient:
         self._credentials = credentials
         self._observer = observer
         self._patience = patience
-        self._page_size = page_size
+        self._pages = pages
         self._certificate = 0
         self._closings = 0
         self._clock = ServerClock()
@@ -150,10 +152,18 @@ class ApiClient:
         """Return all objects, read in pages from one consistent version; objects that do not decode are left out."""
         items: list[T] = []
         unread: set[str] = set()
-        query = {**resource.query, **(params or {}), "limit": str(self._page_size)}
+        limit, query = self._pages.objects, {**resource.query, **(params or {})}
         path = resource.path(namespace)
         while True:
-            page = self._read(decode_list, await self.request("GET", path, params=query), f"GET {path}")
+            try:
+                answer = await self.request("GET", path, params={"limit": str(limit), **query})
+            except AnswerTooLarge:
+                if limit <= FEW_OBJECTS:
+                    raise
+                limit = FEW_OBJECTS
+                continue
+            page = self._read(decode_list, answer, f"GET {path}")
+            limit = self._pages.after(limit, len(page.items or ()), len(answer))
             for raw in page.items or ():
                 item = self._decode(resource, raw)
                 if isinstance(item, Unread):
@@ -293,7 +303,7 @@ class ApiClient:
             body += piece
             if len(body) > limit:
                 response.close()
-                raise UnexpectedAnswer(
+                raise AnswerTooLarge(
                     f"{self._credentials.server}: the answer is larger than {limit // 2**20} MiB ({request}); "
                     "check the server address and what stands in between"
                 )
