@@ -150,6 +150,8 @@ class Application:
             vms=self._vms,
             config_maps=Informer(guest, CONFIG_MAPS, mapping),
         )
+        # From the start, because it takes its time to read the addresses of thousands of Services.
+        self._addresses = VirtualAddresses(self._caches.services, self._caches.load_balancers)
         self._guest_caches = self._caches.services, self._vms.nodes
         self._harvester_caches = self._caches.load_balancers, self._vms.vms, self._vms.vmis
         self._elector = self._make_elector(f"{host}_{uuid.uuid4()}")
@@ -256,7 +258,7 @@ class Application:
             self._start(group, "identity", self._guest_identity.run())
             uid = await self._guest_identity.answered()
             cluster = ClusterIdentity.of(self._settings, self._harvester.namespace, uid)
-            addresses = VirtualAddresses(self._caches.services, self._caches.load_balancers)
+            addresses = self._addresses
             self.status.show(lambda: self._known(addresses, cluster, lambda one: one, lambda _one: Suspicion(age=0.0)))
             if SERVICE_CONTROLLER in self._settings.controllers:
                 self._start_services(group, cluster, addresses)

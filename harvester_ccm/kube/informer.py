@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from harvester_ccm.errors import (
 from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.collection import Page, WatchEvent
+from harvester_ccm.kube.index import Index
 from harvester_ccm.model.meta import ObjectT, Resource
 
 SILENCE: Final = 150.0
@@ -55,6 +57,8 @@ PAUSE_GROWTH: Final = 1.15
 """Factor from one pause to the next: it stays below a fifth of the time that the server has been away."""
 POLL_SECONDS: Final = (10.0, 60.0)
 """First and longest pause between two lists where watching is forbidden."""
+SLICE: Final = 100
+"""Objects of the first list that are told of at once, before everything else has its turn."""
 REFUSALS: Final = 3
 """So many refused watches in a row lead to a new list: the server may not know the version any more."""
 
@@ -121,9 +125,10 @@ class Informer(Generic[ObjectT]):
         self._is_other_version = False
         self._selection = selection or Selection()
         self._objects: dict[str, ObjectT] = {}
-        self._indexers = dict(indexes or {})
-        self._indexes: dict[str, dict[str, dict[str, None]]] = {name: {} for name in self._indexers}
+        self._indexes = {name: Index(values_of) for name, values_of in (indexes or {}).items()}
         self._callbacks: list[Change[ObjectT]] = []
+        self._untold: deque[tuple[ObjectT | None, ObjectT | None]] = deque()
+        """Changes in the store that the callbacks have not been told of."""
         self._state_callbacks: list[Callable[[], None]] = []
         self._rewind_callbacks: list[Callable[[], None]] = []
         self._seen = 0
@@ -186,7 +191,7 @@ class Informer(Generic[ObjectT]):
 
     def by_index(self, index: str, value: str) -> tuple[ObjectT, ...]:
         """Return the objects for which the index function named ``value``."""
-        return tuple(self._objects[key] for key in self._indexes[index].get(value, ()))
+        return tuple(self._objects[key] for key in self._indexes[index].keys(value))
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -194,6 +199,7 @@ class Informer(Generic[ObjectT]):
     def observe(self, item: ObjectT) -> None:
         """Take the answer to a write of ours into the store, so that nothing is decided on what it replaced."""
         if _version(item) > self._seen:
+            self._tell(len(self._untold))
             self._put(item)
 
     def list_again(self) -> None:
@@ -232,6 +238,10 @@ class Informer(Generic[ObjectT]):
             page = await self._read_page()
         self.unread = page.unread
         self._replace_all(page.items, page.resource_version)
+        while self._untold:
+            # Nobody goes by a store that was never filled before, so this may take its time.
+            self._tell(SLICE)
+            await asyncio.sleep(0)
         first, switched = not self.synced, self._is_other_version
         self._is_other_version = False
         self._set_problem(None)
@@ -354,21 +364,19 @@ class Informer(Generic[ObjectT]):
             for callback in self._rewind_callbacks:
                 callback()
         self._seen = listed
-        changes: list[tuple[ObjectT | None, ObjectT | None]] = []
         present = set()
         for item in items:
             key = item.metadata.key
             present.add(key)
             old = self._objects.get(key)
             if old is None or _supersedes(item, old) or ((rewound or self._is_other_version) and item != old):
-                changes.append(self._store(key, item))
+                self._untold.append(self._store(key, item))
         for key, old in list(self._objects.items()):
             if key not in present and (rewound or _version(old) <= listed):
-                changes.append(self._store(key, None))
-        if changes and self.synced:
-            self.relisted_at = self.last_contact
-        for change in changes:
-            self._deliver(change)
+                self._untold.append(self._store(key, None))
+        if self.synced:
+            self.relisted_at = self.last_contact if self._untold else self.relisted_at
+            self._tell(len(self._untold))
 
     def _is_of_another_past(self, item: ObjectT, listed: int) -> bool:
         """Return whether a list of version ``listed`` contradicts what we saw before that version.
@@ -388,20 +396,18 @@ class Informer(Generic[ObjectT]):
     def _store(self, key: str, new: ObjectT | None) -> tuple[ObjectT | None, ObjectT | None]:
         """Put an object into the store, or take it out; return the change that has to be delivered."""
         old = self._objects.get(key)
-        for name, values_of in self._indexers.items():
-            index = self._indexes[name]
-            for value in values_of(old) if old is not None else ():
-                keys = index.get(value, {})
-                keys.pop(key, None)
-                if not keys:
-                    index.pop(value, None)
-            for value in values_of(new) if new is not None else ():
-                index.setdefault(value, {})[key] = None
+        for index in self._indexes.values():
+            index.change(key, old, new)
         if new is not None:
             self._objects[key] = new
         else:
             del self._objects[key]
         return old, new
+
+    def _tell(self, most: int) -> None:
+        """Deliver so many of the changes that wait for it."""
+        for _ in range(min(most, len(self._untold))):
+            self._deliver(self._untold.popleft())
 
     def _deliver(self, change: tuple[ObjectT | None, ObjectT | None]) -> None:
         for callback in self._callbacks:

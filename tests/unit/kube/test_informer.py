@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import ClassVar
 
 import msgspec
 import pytest
 
-from harvester_ccm.errors import CCMError, Unreachable
-from harvester_ccm.kube.informer import Informer
+from harvester_ccm.errors import AnswerTooLarge, CCMError, Unreachable
+from harvester_ccm.kube.collection import FEW_OBJECTS, Pages
+from harvester_ccm.kube.informer import SLICE, Informer
 from harvester_ccm.model.core import SERVICES, Service
 from tests.worlds.background import running
 from tests.worlds.builders import service
@@ -162,6 +166,82 @@ async def test_collection_is_listed_now_and_then_whatever_the_watch_says() -> No
         await informer.wait_synced()
         await asyncio.sleep(4 * 3600)
     assert 4 <= lists(server) <= 9
+
+
+@jumping_time
+async def test_a_first_list_of_thousands_leaves_everything_else_its_turn() -> None:
+    server = MemoryServer()
+    for number in range(10 * SLICE):
+        server.put(SERVICES, service(name=f"web-{number:04}"))
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+    told: list[Service | None] = []
+    told_by_turn: list[int] = []
+    begun = asyncio.Event()
+    informer.on_change(lambda _old, new: told.append(new))
+    informer.on_change(lambda _old, _new: begun.set())
+    async with running(informer.run()):
+        await begun.wait()
+        while not informer.synced:
+            told_by_turn.append(len(told))
+            await asyncio.sleep(0)
+        assert max(later - earlier for earlier, later in pairwise(told_by_turn)) == SLICE
+        assert len(told) == len(informer) == 10 * SLICE
+
+
+@jumping_time
+async def test_an_answer_amid_the_first_list_is_told_after_what_it_replaces() -> None:
+    server = MemoryServer()
+    for number in range(3 * SLICE):
+        server.put(SERVICES, service(name=f"web-{number:04}"))
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+    told: list[tuple[Service | None, Service | None]] = []
+    begun = asyncio.Event()
+    informer.on_change(lambda old, new: told.append((old, new)))
+    informer.on_change(lambda _old, _new: begun.set())
+    last = f"shop/web-{3 * SLICE - 1:04}"
+    async with running(informer.run()):
+        await begun.wait()
+        assert not informer.synced
+        informer.observe(answer(server.change(SERVICES, last, {"metadata": {"labels": {"written": "by us"}}})))
+        await informer.wait_synced()
+    versions = [int(new.metadata.resource_version) for _, new in told if new is not None and new.metadata.key == last]
+    assert len(versions) == 2
+    assert versions == sorted(versions)
+    assert told[-1][0] is not None
+
+
+@jumping_time
+async def test_many_objects_are_listed_in_few_requests_whatever_their_size() -> None:
+    server = MemoryServer()
+    for number in range(5000):
+        server.put(SERVICES, service(name=f"web-{number:04}", annotations={"padding": "x" * 1000}))
+    page = await MemoryClient(server, cluster="guest").list(SERVICES)
+    assert len(page.items) == 5000
+    assert 3 <= lists(server) <= 4
+
+
+@jumping_time
+async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects() -> None:
+    server = MemoryServer()
+    for number in range(50):
+        server.put(SERVICES, service(name=f"web-{number:04}"))
+
+    class Narrow(MemoryClient):
+        """No more than fifty objects fit into an answer."""
+
+        limits: ClassVar[list[int]] = []
+
+        async def _exchange(
+            self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None, content_type: str
+        ) -> bytes:
+            self.limits.append(int((params or {})["limit"]))
+            if self.limits[-1] > 50:
+                raise AnswerTooLarge("the answer is larger than 64 MiB")
+            return await super()._exchange(method, path, params=params, data=data, content_type=content_type)
+
+    page = await Narrow(server, cluster="guest", pages=Pages(objects=64, size=0)).list(SERVICES)
+    assert len(page.items) == 50
+    assert Narrow.limits == [64, FEW_OBJECTS, FEW_OBJECTS]
 
 
 def lists(server: MemoryServer) -> int:
