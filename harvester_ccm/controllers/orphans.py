@@ -222,8 +222,7 @@ class OrphanCollector:
 
     async def _every_period(self) -> None:
         while True:
-            for load_balancer in self._load_balancers.all():
-                self.runner.enqueue(load_balancer.metadata.key)
+            self.runner.sweep(one.metadata.key for one in self._load_balancers.all())
             await asyncio.sleep(self._settings.orphan_period)
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
@@ -237,10 +236,8 @@ class OrphanCollector:
     def _remember(self, service: Service, left: tuple[LoadBalancer, ...]) -> None:
         now = asyncio.get_running_loop().time()
         # In the order in which they went: the first ones are the oldest.
-        for uid, gone in list(self._gone.items()):
-            if now - gone.at < MEMORY_SECONDS:
-                break
-            del self._gone[uid]
+        while self._gone and now - next(iter(self._gone.values())).at >= MEMORY_SECONDS:
+            del self._gone[next(iter(self._gone))]
         # One that was being deleted has waited for its clean-up.
         cleaned_up = frozenset(one.metadata.uid for one in left) if service.metadata.deleting else frozenset[str]()
         self._gone[service.metadata.uid] = _Gone(now, cleaned_up)

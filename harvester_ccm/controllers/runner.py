@@ -3,15 +3,18 @@
 A key is pending at most once and is never worked on twice at the same time; a key that is enqueued while it is being
 worked on runs again afterwards. Keys of one serial group are worked on one at a time, in the order in which they came
 to the head of the line. Those that wait for that hold no worker: the group goes back in line when it is free again, and
-every other key goes on as if there were no group. A reconcile never sleeps: it returns one of the four answers below or
-raises, and this module alone turns that into another try. Time is the event loop's, so tests may advance it.
+every other key goes on as if there were no group. Keys of a sweep, to which nothing has happened, are taken when there
+is nothing else in line, and one of them after some others in any case.
+
+A reconcile never sleeps: it returns one of the four answers below or raises, and this module alone turns that into
+another try. Time is the event loop's, so tests may advance it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -29,6 +32,8 @@ CONFLICT_RETRY: Final = 0.02
 """Pause after a conflict: the cache has usually caught up by then."""
 QUICK_CONFLICTS: Final = 5
 """So many conflicts in a row are tried again quickly; more are a failure, because the cache does not catch up."""
+SWEEP_SHARE: Final = 10
+"""So many keys are worked on before one of a sweep in any case."""
 
 T = TypeVar("T")
 
@@ -102,8 +107,19 @@ class _Turn:
 class Runner:
     """Runs ``reconcile`` for every enqueued key."""
 
-    def __init__(self, name: str, reconcile: Reconcile, *, workers: int, serial: SerialGroup | None = None) -> None:
-        """Build it; ``serial`` tells of which keys only one at a time is worked on."""
+    def __init__(
+        self,
+        name: str,
+        reconcile: Reconcile,
+        *,
+        workers: int,
+        serial: SerialGroup | None = None,
+        is_worth_a_look: Callable[[str], bool] = lambda _key: True,
+    ) -> None:
+        """Build it; ``serial`` tells of which keys only one at a time is worked on.
+
+        ``is_worth_a_look`` is asked about each key of a sweep when it is its turn.
+        """
         self.name = name
         self._reconcile = reconcile
         self._serial: SerialGroup = serial or (lambda _key: None)
@@ -111,6 +127,11 @@ class Runner:
         self.observer = QueueObserver()
         """To be told what happens; set it before there is work."""
         self._line: deque[str | _Turn] = deque()
+        self._is_worth_a_look = is_worth_a_look
+        self._swept: OrderedDict[str, None] = OrderedDict()
+        """Keys of the sweep that are not in line yet."""
+        self._since_swept = 0
+        """So many keys were taken since one of the sweep was."""
         self._waiting: dict[str, deque[str]] = {}
         """By group that is being worked on or in line: its keys that wait for their turn."""
         self._pending: set[str] = set()
@@ -125,7 +146,7 @@ class Runner:
     @property
     def depth(self) -> int:
         """Keys that wait for a worker."""
-        return len(self._pending)
+        return len(self._pending) + len(self._swept)
 
     @property
     def busy(self) -> int:
@@ -140,6 +161,7 @@ class Runner:
         """Have the key worked on as soon as a worker is free."""
         if self._stopping or key in self._pending:
             return
+        self._swept.pop(key, None)
         if key in self._active:
             self._again.add(key)
             return
@@ -148,6 +170,13 @@ class Runner:
         self._line.append(key)
         self.observer.added(key)
         self._call_worker()
+
+    def sweep(self, keys: Iterable[str]) -> None:
+        """Have keys worked on although nothing has happened to them: those to which something has go before."""
+        if not self._stopping:
+            self._swept.update(dict.fromkeys(key for key in keys if key not in self._pending))
+            for _ in range(min(len(self._swept), self._workers)):
+                self._call_worker()
 
     def enqueue_after(self, key: str, seconds: float) -> None:
         """Have the key worked on in ``seconds``, or earlier if something else asks for it."""
@@ -169,6 +198,7 @@ class Runner:
         """Take no more keys and give those being worked on ``seconds`` to finish."""
         self._stopping = True
         self._line.clear()
+        self._swept.clear()
         self._waiting.clear()
         self._pending.clear()
         for timer in self._timers.values():
@@ -210,7 +240,10 @@ class Runner:
 
     def _take(self) -> tuple[str, str | None] | None:
         """Return the first key in line whose turn it is; the ones before it wait for theirs."""
-        while self._line:
+        self._since_swept += 1
+        if self._since_swept > SWEEP_SHARE:
+            self._put_swept_in_line()
+        while self._line or self._put_swept_in_line():
             head = self._line.popleft()
             if isinstance(head, _Turn):
                 key, called_by = self._waiting[head.group].popleft(), head.group
@@ -227,6 +260,17 @@ class Runner:
             self._pending.discard(key)
             return key, group
         return None
+
+    def _put_swept_in_line(self) -> bool:
+        """Put the next key of the sweep into the line; return whether there is one in line."""
+        self._since_swept = 0
+        while self._swept:
+            key, _ = self._swept.popitem(last=False)
+            if self._is_worth_a_look(key):
+                self.enqueue(key)
+                if self._line:
+                    return True
+        return bool(self._line)
 
     def _leave(self, group: str) -> None:
         """Let the next key of the group have its turn."""

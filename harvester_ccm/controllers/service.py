@@ -174,7 +174,13 @@ class ServiceController:
         """Why no load balancer is created: Harvester shows nothing of this cluster. Empty while it does."""
         self.clock: Callable[[], str] = wall_time
         """Tells the time of day as the API writes it."""
-        self.runner = Runner("service", self.reconcile, workers=workers, serial=self._shared_address)
+        self.runner = Runner(
+            "service",
+            self.reconcile,
+            workers=workers,
+            serial=self._shared_address,
+            is_worth_a_look=self._is_worth_a_look,
+        )
         self._turns = Turns(self.runner.enqueue)
         self._stalled = Stalled(self.runner.enqueue)
         self._pool_lines = PoolLines(self._call)
@@ -292,6 +298,11 @@ class ServiceController:
         """Return the primary whose address the Service wants: what one takes of it, the next one has to see."""
         service = self._services.get(key)
         return (primary_reference(service) if service is not None else None) or key
+
+    def _is_worth_a_look(self, key: str) -> bool:
+        """Return whether a Service may be ours to which nothing has happened."""
+        service = self._services.get(key)
+        return service is None or may_be_ours(service, self._cluster)
 
     def _enqueue_if_ours(self, service: Service) -> None:
         """Wake a Service unless it is certainly not ours; whose its load balancers are is left to the reconcile."""
@@ -555,8 +566,9 @@ class ServiceController:
         self._enqueue_all()
 
     def _enqueue_all(self) -> None:
-        for service in self._services.all():
-            self._enqueue_if_ours(service)
+        """Wake all, those first that have no address."""
+        all_services = sorted(self._services.all(), key=lambda one: bool(one.addresses))
+        self.runner.sweep(one.metadata.key for one in all_services)
 
 
 def _lets_go(plan: ServicePlan, brakes: Brakes) -> bool:

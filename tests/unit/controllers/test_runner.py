@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.controllers.runner import CONFLICT_RETRY, LONGEST_RETRY, QUICK_CONFLICTS, Runner
+from harvester_ccm.controllers.runner import CONFLICT_RETRY, LONGEST_RETRY, QUICK_CONFLICTS, SWEEP_SHARE, Runner
 from harvester_ccm.errors import Answer, Conflict, ServerError, Throttled, Unreachable
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait
 from tests.worlds.background import running
@@ -24,14 +24,18 @@ class Work:
     """A reconciler that does what the test says and notes when it was called."""
 
     def __init__(
-        self, *script: Outcome | Exception, workers: int = 2, serial: Callable[[str], str | None] | None = None
+        self,
+        *script: Outcome | Exception,
+        workers: int = 2,
+        serial: Callable[[str], str | None] | None = None,
+        is_worth_a_look: Callable[[str], bool] = lambda _key: True,
     ) -> None:
         self.script = list(script)
         self.calls: list[tuple[str, float]] = []
         self.busy = 0
         self.busiest = 0
         self.gates: dict[str, asyncio.Event] = {}
-        self.runner = Runner("test", self.reconcile, workers=workers, serial=serial)
+        self.runner = Runner("test", self.reconcile, workers=workers, serial=serial, is_worth_a_look=is_worth_a_look)
 
     async def reconcile(self, key: str) -> Outcome:
         """Return or raise the next entry of the script; Done when it is used up."""
@@ -505,3 +509,94 @@ async def test_end_while_keys_wait_for_their_turn() -> None:
             runner.enqueue(f"a-{number}")
         await asyncio.sleep(0.5)
     assert (work.keys, work.active) == ([], set())
+
+
+@jumping_time
+async def test_what_something_happened_to_goes_before_a_sweep() -> None:
+    work = Work(workers=1)
+    work.runner.sweep(f"old-{number}" for number in range(3 * SWEEP_SHARE))
+    work.runner.enqueue("new")
+    assert work.runner.depth == 3 * SWEEP_SHARE + 1
+    async with work.running() as runner:
+        await asyncio.sleep(1)
+        runner.sweep(["old-0", "old-1"])
+        await asyncio.sleep(1)
+    assert work.keys[:3] == ["new", "old-0", "old-1"]
+    assert len(work.keys) == 3 * SWEEP_SHARE + 3
+    assert work.runner.depth == 0
+
+
+@jumping_time
+async def test_a_sweep_gets_its_share_of_a_line_that_never_ends() -> None:
+    work = Work(workers=1)
+    work.runner.sweep(["old-1", "old-2"])
+    for number in range(5 * SWEEP_SHARE):
+        work.runner.enqueue(f"new-{number}")
+    async with work.running():
+        await asyncio.sleep(1)
+    # In line behind all that are there at its turn, which end.
+    assert {"old-1", "old-2"} <= set(work.keys)
+    line = Work(workers=1)
+    line.runner.sweep(["old-1", "old-2"])
+
+    async def again(key: str) -> Outcome:
+        line.calls.append((key, 0.0))
+        if key == "busy" and len(line.calls) < 10 * SWEEP_SHARE:
+            line.runner.enqueue(key)
+        return DONE
+
+    line.runner._reconcile = again
+    line.runner.enqueue("busy")
+    async with line.running():
+        await asyncio.sleep(1)
+    assert line.keys.index("old-2") < 3 * SWEEP_SHARE
+
+
+@jumping_time
+async def test_a_key_of_a_sweep_is_worked_on_once_also_if_something_happens_to_it() -> None:
+    work = Work(workers=1)
+    work.runner.enqueue("c")
+    work.runner.sweep(["a", "b", "c"])
+    work.runner.enqueue("b")
+    assert work.runner.depth == 3
+    async with work.running():
+        await asyncio.sleep(1)
+    assert work.keys == ["c", "b", "a"]
+
+
+@jumping_time
+async def test_a_key_that_is_worked_on_during_a_sweep_is_worked_on_again() -> None:
+    work = Work(workers=2)
+    work.gates["a"] = asyncio.Event()
+    async with work.running() as runner:
+        runner.enqueue("a")
+        await asyncio.sleep(1)
+        runner.sweep(["a", "b"])
+        await asyncio.sleep(1)
+        assert work.keys == ["a", "b"]
+        work.gates["a"].set()
+        await asyncio.sleep(1)
+    assert work.keys == ["a", "b", "a"]
+
+
+@jumping_time
+async def test_a_sweep_passes_over_what_is_not_worth_a_look() -> None:
+    work = Work(is_worth_a_look=lambda key: key != "other")
+    work.runner.sweep(["a", "other", "b"])
+    async with work.running() as runner:
+        await asyncio.sleep(1)
+        runner.enqueue("other")
+        await asyncio.sleep(1)
+    assert work.keys == ["a", "b", "other"]
+
+
+@jumping_time
+async def test_nothing_of_a_sweep_is_begun_after_the_end() -> None:
+    work = Work(workers=1)
+    async with work.running() as runner:
+        runner.sweep(["a", "b"])
+        await runner.drain(0.1)
+        runner.sweep(["c"])
+        await asyncio.sleep(1)
+    assert work.keys == []
+    assert work.runner.depth == 0
