@@ -172,7 +172,7 @@ def register(scene: NodeWorld, name: str, vm: Machine) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_hour(seed: int, thorough: bool) -> None:
-    for game in range(20 if thorough else 1):
+    for game in range(6 if thorough else 1):
         _play(f"{seed} {game}")
 
 

@@ -31,7 +31,7 @@ LATE = machine("late")
 @pytest.fixture(scope="module")
 def vms(thorough: bool) -> list[Machine]:
     """The VMs of a cluster: as many as it takes for one to be lost in the crowd, where there is time for it."""
-    return [machine(f"w{number}", zone="zone-a") for number in range(20 if thorough else 4)]
+    return [machine(f"w{number}", zone="zone-a") for number in range(10 if thorough else 4)]
 
 
 class Outage:
