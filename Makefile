@@ -33,8 +33,12 @@ tools: $(READY)
 	@$(BIN)/python -m devenv.helm > /dev/null
 
 .PHONY: demo
-demo: binaries ## Services of a guest cluster getting their addresses from Harvester, in half a minute
+demo: binaries ## Services of a guest cluster getting their addresses from Harvester: a show on a terminal, lines in a pipe
 	@$(BIN)/python -m devenv.demo
+
+.PHONY: recording
+recording: binaries ## the show as README's picture, docs/images/demo.svg
+	@$(BIN)/python -m devenv.demo --film docs/images/demo.svg
 
 .PHONY: dev
 dev: $(READY) ## a lived-in scene with kubectl, for work by hand; FAULT=no-pool begins with something broken

@@ -236,6 +236,13 @@ MUTANTS: Final = (
         "telemetry/test_status_page.py",
     ),
     Mutant(
+        "a token that has expired is to be renewed in time",
+        "status/report.py",
+        "if end <= now:",
+        "if end <= now - SOON:",
+        "status/test_report.py",
+    ),
+    Mutant(
         "a Node without a VM is well",
         "status/report.py",
         "match.problem is not None and not match.stranger and match.problem not in told",

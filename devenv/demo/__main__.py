@@ -1,4 +1,4 @@
-"""``python -m devenv.demo``: the whole of it in half a minute; with ``--keep`` a running scene for work by hand.
+"""``python -m devenv.demo``: a show on a terminal, lines in a pipe; with ``--keep`` a running scene for work by hand.
 
 Exit code 0 when everything was as expected, 1 when it was not (logs and data are kept then), 130 after Ctrl-C, which
 may come at any moment and leaves no process.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from pathlib import Path
 
 
 def main() -> int:
@@ -16,17 +17,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m devenv.demo", description="Show the program at work.")
     parser.add_argument("--keep", action="store_true", help="start everything and keep it running until Ctrl-C")
     parser.add_argument("--fault", metavar="NAME", help="with --keep: what is broken from the beginning")
+    parser.add_argument(
+        "--film", type=Path, metavar="FILE", help="write the show into FILE, an SVG that plays by itself"
+    )
     arguments = parser.parse_args()
     keep: bool = arguments.keep
     fault: str | None = arguments.fault
     if fault and not keep:
         parser.error("--fault goes with --keep")
+    film: Path | None = arguments.film
     # Nothing runs yet: until the imports are done, Ctrl-C may simply end this process.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from devenv.demo.performance import perform  # noqa: PLC0415 - see above
+    from rich.console import Console  # noqa: PLC0415 - see above
+
+    from devenv.demo.live.performance import fits, perform_live  # noqa: PLC0415
+    from devenv.demo.performance import perform  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    console = Console()
+    if film or (fits(console) and not keep):
+        return perform_live(console, film)
     return perform(keep=keep, fault=fault)
 
 
