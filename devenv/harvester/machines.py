@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -116,6 +116,14 @@ def interfaces_of(machine: Machine, *addresses: str) -> list[Document]:
     return found
 
 
+def interface_lists(machine: Machine, *of_nics: Sequence[str]) -> list[Document]:
+    """Return ``status.interfaces`` with several addresses for each NIC, as a guest agent reports them."""
+    return [
+        {**nic, "ipAddress": next(iter(addresses), ""), "ipAddresses": list(addresses)}
+        for nic, addresses in zip(interfaces_of(machine), of_nics, strict=True)
+    ]
+
+
 def conditions_of(*, agent: bool) -> list[Document]:
     """Return ``status.conditions`` of a running VMI, with or without a connected guest agent."""
     kinds = ["Ready", *(["AgentConnected"] if agent else []), "LiveMigratable"]
@@ -146,6 +154,11 @@ class Machines:
             machine,
             {"interfaces": interfaces_of(machine, *addresses), "conditions": conditions_of(agent=bool(addresses))},
         )
+
+    async def report_lists(self, machine: Machine, *of_nics: Sequence[str]) -> None:
+        """Let the guest agent report several addresses for each NIC."""
+        interfaces = interface_lists(machine, *of_nics)
+        await self._change_instance(machine, {"interfaces": interfaces, "conditions": conditions_of(agent=True)})
 
     async def begin_migration(self, machine: Machine, target: str) -> None:
         """Start moving the VM to another host."""

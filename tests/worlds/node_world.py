@@ -7,7 +7,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from devenv.harvester.machines import Machine, conditions_of, instance_document, interfaces_of, machine_document
+from devenv.harvester.machines import (
+    Machine,
+    conditions_of,
+    instance_document,
+    interface_lists,
+    interfaces_of,
+    machine_document,
+)
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.controllers.device_mapping import NetworkMapping
 from harvester_ccm.controllers.guest_hostnames import GuestHostnames
@@ -133,13 +140,7 @@ class NodeWorld:
 
     def report_lists(self, vm: Machine, *of_interfaces: Sequence[str]) -> None:
         """Have the guest agent report several addresses for each interface."""
-        status = {
-            "interfaces": [
-                {**entry, "ipAddresses": list(addresses)}
-                for entry, addresses in zip(interfaces_of(vm), of_interfaces, strict=True)
-            ],
-            "conditions": conditions_of(agent=True),
-        }
+        status = {"interfaces": interface_lists(vm, *of_interfaces), "conditions": conditions_of(agent=True)}
         self.harvester_server.change(VMI, f"{NAMESPACE}/{vm.name}", {"status": status})
 
     def destroy(self, vm: Machine) -> None:
