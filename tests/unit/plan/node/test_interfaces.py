@@ -292,7 +292,7 @@ def test_no_sequence_of_reports_moves_an_internal_ip_that_the_vm_still_has(
 @pytest.mark.parametrize("nics", [1, 2])
 @pytest.mark.parametrize("dual", [False, True])
 def test_every_combination(nics: int, *, dual: bool) -> None:
-    """Whatever is known: the strongest of what speaks decides, and a contradiction writes no address."""
+    """The whole result, whatever is known: the strongest of what speaks decides, a contradiction writes no address."""
     ips: Mapping[str, tuple[str, ...]] = {A: (IP1, V61) if dual else (IP1,), B: (IP2, V62) if dual else (IP2,)}
     networks = [A, B][:nics]
     running = two_nics(ips[A], ips[B]) if nics == 2 else instance(networks=NICS[:1], ips=ips[A])
@@ -310,8 +310,12 @@ def test_every_combination(nics: int, *, dual: bool) -> None:
         if told and told != wanted:
             assert (plan.addresses, reasons(plan)) == ((), [NOT_FOUND]), case
             continue
-        published = [one.address for one in plan.addresses if one.type == "InternalIP"]
         # What the kubelet was given is used though the VM does not report it, unless it reports the InternalIP.
         trusted = provided is not None and told is None and (provided == present or where[present] != wanted)
-        expected = [provided] if trusted else [ips[wanted][0], *(() if told else ips[wanted][1:])]
-        assert published == expected, case
+        internal = [provided] if trusted else [ips[wanted][0], *(() if told else ips[wanted][1:])]
+        external = [one for one in ips[wanted] if one not in internal]
+        addresses = [f"I {one}" for one in internal] + [f"E {one}" for one in external]
+        assert sorted(shown(plan.addresses).split(", ")) == sorted([*addresses, "H w1"]), case
+        guessed = [GUESSED] if not asked and not told and nics == 2 else []
+        unseen = [] if provided is None or told or provided == present else [TRUSTED if trusted else NOT_FOUND]
+        assert reasons(plan) == [*guessed, *unseen], case
