@@ -573,8 +573,8 @@ MUTANTS: Final = (
     Mutant(
         "an InternalIP goes the first time that it is left out of a report",
         "plan/node/awaited.py",
-        "if waited.get(a, 0.0) < patience or a.version in families)",
-        "if a.version in families)",
+        "if waited.get(one, 0.0) < patience or one.version in families]",
+        "if one.version in families]",
         "plan/node/test_awaited.py plan/node/test_addresses_adversary.py",
     ),
     Mutant(
@@ -792,8 +792,8 @@ MUTANTS: Final = (
     Mutant(
         "the taint is removed by the version that was read, not by that of the last answer",
         "controllers/node.py",
-        "node, written = answer, True",
-        "_, written = answer, True",
+        "request = patch_request(written or node, patch)",
+        "request = patch_request(node, patch)",
         "controllers/test_node.py",
     ),
     Mutant(

@@ -34,7 +34,7 @@ from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
 from harvester_ccm.plan.node.events import new_events, write_note
 from harvester_ccm.plan.node.match import wants_hostname
-from harvester_ccm.plan.node.patch import patch_request
+from harvester_ccm.plan.node.patch import NodePatch, patch_request
 
 PASS_SPREAD: Final = 0.2
 """Share of the period over which the Nodes of a full pass are spread, and by which the period varies."""
@@ -161,19 +161,8 @@ class NodeController:
         memory.refused = ()
         if not memory.brakes.quiet_in(asyncio.get_running_loop().time()):
             memory.told = frozenset()
-        written, holds = False, list[Hold]()
         try:
-            for patch in plan.patches:
-                request = patch_request(node, patch)
-                if request is None or (holds and patch.initialised):
-                    continue
-                answer = await self._writes.patch(node, request, memory.brakes)
-                if isinstance(answer, Hold):
-                    holds.append(answer)
-                else:
-                    node, written = answer, True
-                    memory.untold += tuple(one for one in patch.told if one.key not in memory.told)
-                    memory.told |= {one.key for one in patch.told}
+            written, holds = await self._write(node, plan.patches, memory)
         except NotFound as error:
             # That it is gone is for the watch to say.
             raise Conflict(error.answer) from error
@@ -182,16 +171,33 @@ class NodeController:
                 return None
             memory.refused = (write_note(error),)
             raise
-        if written:
-            shown = [f"{address.type} {address.address}" for address in node.status.addresses]
+        done = None if holds else plan.done
+        if written is not None:
             log.info(
-                "node initialised" if plan.done and not holds else "node updated",
-                node=node.metadata.name,
-                provider_id=node.spec.provider_id,
-                addresses=shown,
+                "node initialised" if done else "node updated",
+                node=written.metadata.name,
+                provider_id=written.spec.provider_id,
+                addresses=[f"{address.type} {address.address}" for address in written.status.addresses],
             )
-        memory.untold += (plan.done,) if plan.done and not holds else ()
+        memory.untold += (done,) if done else ()
         return soonest(hold.seconds for hold in holds)
+
+    async def _write(self, node: Node, patches: Iterable[NodePatch], memory: _Memory) -> tuple[Node | None, list[Hold]]:
+        """Send the patches; return the Node as they left it, None where none was sent, and what holds others back."""
+        written: Node | None = None
+        holds: list[Hold] = []
+        for patch in patches:
+            request = patch_request(written or node, patch)
+            if request is None or (holds and patch.initialised):
+                continue
+            answer = await self._writes.patch(written or node, request, memory.brakes)
+            if isinstance(answer, Hold):
+                holds.append(answer)
+                continue
+            written = answer
+            memory.untold += tuple(one for one in patch.told if one.key not in memory.told)
+            memory.told |= {one.key for one in patch.told}
+        return written, holds
 
     def _tell(self, node: Node, memory: _Memory) -> float | None:
         """Emit what was not told yet of what was written; return the seconds until the rest may be."""

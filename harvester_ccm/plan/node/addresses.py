@@ -134,69 +134,114 @@ class _Seen:
     waited: Mapping[IPAddress, float]
 
 
+@dataclass(frozen=True)
+class _Report:
+    """What the VM reports, as far as that can be an address of the Node."""
+
+    nic: Nic | None
+    """None: the VM is in no network that it could report of."""
+    addresses: tuple[IPAddress, ...]
+    dropped: tuple[DroppedAddress, ...]
+    elsewhere: Mapping[IPAddress, str]
+    """Addresses on other interfaces, each with the name of one."""
+    virtual_ips: Mapping[IPAddress, str]
+    """Addresses of load balancers that are not the Node's, each with what has it."""
+    spared: Mapping[IPAddress, str]
+    """Those that are the Node's own nevertheless."""
+
+
 def _plan_on(nic: Nic | None, seen: _Seen) -> AddressPlan:
-    """``nic`` None: the VM is in no network that it could report of."""
-    node, vmi, settings, provided = seen.node, seen.vmi, seen.settings, seen.evidence.provided
-    texts = reported_addresses(vmi, nic.name) if nic else ()
-    spared = _spared(seen, texts)
-    virtual_ips = {address: holder for address, holder in seen.virtual_ips.items() if address not in spared}
-    reported, dropped = read_addresses(texts, virtual_ips)
-    if nic and nic.undecided:
-        return AddressPlan((), dropped, events.unreported(seen.evidence.present, vmi))
-    elsewhere = addresses_elsewhere(vmi, nic) if nic else {}
-    named_elsewhere = [address for address in provided if address in elsewhere and address not in reported]
-    misplaced = [address for address in named_elsewhere if elsewhere[address] in vmi.spec.multus_networks]
-    if nic and misplaced:
-        return AddressPlan((), dropped, events.provided_elsewhere(misplaced, elsewhere, nic))
-    present = tuple(address for address in seen.evidence.present if address not in virtual_ips)
-    evidence, patience = replace(seen.evidence, present=present), settings.address_patience
-    awaited = awaited_addresses(evidence, reported, elsewhere, waited=seen.waited, patience=patience)
-    undecided = AddressPlan((), dropped, awaited=awaited.seconds)
-    if awaited.pending and not present:
-        return replace(undecided, problem=events.provided_awaited(awaited.pending, vmi, nic, reported))
-    if nic and not reported and (present or not awaited.trusted):
-        return replace(undecided, problem=events.no_address(vmi, nic, dropped))
-    candidates = Candidates(reported, awaited.kept, (*awaited.stand_ins, *awaited.trusted), nic.name if nic else "")
-    reserved = frozenset(address.version for address in awaited.pending)
-    rules = InternalIPRules(provided, settings.node_ip_cidrs, settings.exclude_ranges, frozenset(present), reserved)
+    """Read, wait, choose, publish: the first of these that cannot be done says why there is nothing to publish."""
+    report, settings = _read(nic, seen), seen.settings
+    contradiction = _contradiction(report, seen)
+    if contradiction is not None:
+        return AddressPlan((), report.dropped, contradiction)
+    present = tuple(address for address in seen.evidence.present if address not in report.virtual_ips)
+    awaited = awaited_addresses(
+        replace(seen.evidence, present=present),
+        report.addresses,
+        report.elsewhere,
+        waited=seen.waited,
+        patience=settings.address_patience,
+    )
+    nothing = AddressPlan((), report.dropped, awaited=awaited.seconds)
+    missing = _missing(report, awaited, present, seen.vmi)
+    if missing is not None:
+        return replace(nothing, problem=missing)
+    candidates = Candidates(
+        report.addresses, awaited.kept, (*awaited.stand_ins, *awaited.trusted), nic.name if nic else ""
+    )
+    rules = InternalIPRules(
+        provided=seen.evidence.provided,
+        cidrs=settings.node_ip_cidrs,
+        excluded=settings.exclude_ranges,
+        present=frozenset(present),
+        reserved=frozenset(address.version for address in awaited.pending),
+    )
     choice = choose_internal_ips(candidates, rules)
     if not choice.internal:
-        return replace(undecided, problem=_no_internal_ip(nic, vmi, reported, settings))
-    notes = _choice_notes(choice, awaited, provided, vmi=vmi, nic=nic, reported=reported)
-    notes += [events.claimed(address, holder) for address, holder in spared.items() if address in choice.internal]
-    hidden, hidden_notes = _hidden(node, settings, choice)
-    others = {} if settings.management_network else _published_elsewhere(node, elsewhere, virtual_ips)
-    plan = _publish(node, candidates, choice, hidden, others)
-    families = {address.version for address in choice.internal}
+        return replace(nothing, problem=_no_internal_ip(report, seen))
+    hidden, hidden_notes = _hidden(seen.node, settings, choice)
+    others = {} if settings.management_network else _published_elsewhere(seen.node, report)
+    plan = _publish(seen.node, candidates, choice, hidden, others)
     return replace(
         plan,
-        dropped=(*dropped, *plan.dropped),
-        notes=(*notes, *hidden_notes),
+        dropped=(*report.dropped, *plan.dropped),
+        notes=(*_choice_notes(choice, awaited, report, seen), *hidden_notes),
         awaited=awaited.seconds,
-        chosen=any(address not in choice.internal and address.version in families for address in reported),
+        chosen=_is_one_of_several(choice, report),
     )
 
 
-def _no_internal_ip(
-    nic: Nic | None, vmi: VirtualMachineInstance, reported: Sequence[IPAddress], settings: NodeSettings
-) -> EventMessage:
+def _read(nic: Nic | None, seen: _Seen) -> _Report:
+    texts = reported_addresses(seen.vmi, nic.name) if nic else ()
+    spared = _spared(seen, texts)
+    virtual_ips = {address: holder for address, holder in seen.virtual_ips.items() if address not in spared}
+    addresses, dropped = read_addresses(texts, virtual_ips)
+    elsewhere = addresses_elsewhere(seen.vmi, nic) if nic else {}
+    return _Report(nic, addresses, dropped, elsewhere, virtual_ips, spared)
+
+
+def _contradiction(report: _Report, seen: _Seen) -> EventMessage | None:
+    """Return why the interface is perhaps, or certainly, the wrong one."""
+    nic, elsewhere, networks = report.nic, report.elsewhere, seen.vmi.spec.multus_networks
     if nic is None:
-        return events.no_network(vmi, settings.management_network)
-    return events.no_internal_ip(nic, reported, settings.node_ip_cidrs)
+        return None
+    if nic.undecided:
+        return events.unreported(seen.evidence.present, seen.vmi)
+    unreported = [address for address in seen.evidence.provided if address not in report.addresses]
+    misplaced = [address for address in unreported if elsewhere.get(address) in networks]
+    return events.provided_elsewhere(misplaced, elsewhere, nic) if misplaced else None
 
 
-def _choice_notes(
-    choice: Choice,
-    awaited: Awaited,
-    provided: Sequence[IPAddress],
-    *,
-    vmi: VirtualMachineInstance,
-    nic: Nic | None,
-    reported: Sequence[IPAddress],
-) -> list[EventMessage]:
+def _missing(
+    report: _Report, awaited: Awaited, present: Sequence[IPAddress], vmi: VirtualMachineInstance
+) -> EventMessage | None:
+    """Return what the Node waits for; one that has an InternalIP only does while nothing is reported."""
+    if awaited.pending and not present:
+        return events.provided_awaited(awaited.pending, vmi, report.nic, report.addresses)
+    if report.nic and not report.addresses and (present or not awaited.trusted):
+        return events.no_address(vmi, report.nic, report.dropped)
+    return None
+
+
+def _no_internal_ip(report: _Report, seen: _Seen) -> EventMessage:
+    if report.nic is None:
+        return events.no_network(seen.vmi, seen.settings.management_network)
+    return events.no_internal_ip(report.nic, report.addresses, seen.settings.node_ip_cidrs)
+
+
+def _is_one_of_several(choice: Choice, report: _Report) -> bool:
+    """Return whether an InternalIP was chosen among several addresses of its family."""
+    families = {address.version for address in choice.internal}
+    return any(address not in choice.internal and address.version in families for address in report.addresses)
+
+
+def _choice_notes(choice: Choice, awaited: Awaited, report: _Report, seen: _Seen) -> list[EventMessage]:
     """Return what the owner of the Node should know about the choice."""
     notes = []
-    passed_over = [one for one in provided if one not in choice.internal and one not in awaited.pending]
+    vmi, nic, reported = seen.vmi, report.nic, report.addresses
+    passed_over = [one for one in seen.evidence.provided if one not in (*choice.internal, *awaited.pending)]
     if awaited.pending:
         notes.append(events.provided_awaited(awaited.pending, vmi, nic, reported))
     if passed_over:
@@ -206,7 +251,8 @@ def _choice_notes(
         notes.append(events.provided_trusted(trusted, vmi, nic, reported))
     if choice.despite_exclusion:
         notes.append(events.excluded_used(choice.despite_exclusion))
-    return notes
+    claimed = {address: holder for address, holder in report.spared.items() if address in choice.internal}
+    return [*notes, *(events.claimed(address, holder) for address, holder in claimed.items())]
 
 
 def _provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress, ...], list[EventMessage]]:
@@ -239,15 +285,14 @@ def _present_internal_ips(node: Node) -> tuple[IPAddress, ...]:
     return read_addresses((a.address for a in node.status.addresses if a.type == "InternalIP"), {})[0]
 
 
-def _published_elsewhere(
-    node: Node, elsewhere: Mapping[IPAddress, str], virtual_ips: Mapping[IPAddress, str]
-) -> dict[IPAddress, str]:
+def _published_elsewhere(node: Node, report: _Report) -> dict[IPAddress, str]:
     """Return the ExternalIPs of an initialised Node that the VM has on another interface, with its name.
 
     Go providers before 0.2.6 publish the addresses of all interfaces.
     """
     texts = [a.address for a in node.status.addresses if a.type == "ExternalIP" and was_initialised(node)]
-    return {address: elsewhere[address] for address in read_addresses(texts, virtual_ips)[0] if address in elsewhere}
+    published, elsewhere = read_addresses(texts, report.virtual_ips)[0], report.elsewhere
+    return {address: elsewhere[address] for address in published if address in elsewhere}
 
 
 def _hidden(node: Node, settings: NodeSettings, choice: Choice) -> tuple[_HiddenRanges, list[EventMessage]]:

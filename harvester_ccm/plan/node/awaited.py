@@ -42,17 +42,12 @@ def awaited_addresses(
 
     A provided address is not looked for where the InternalIP of its family is reported: that one stays.
     """
-    settled = {address.version for address in evidence.present if address in reported}
-    named = (a for a in evidence.provided if a not in (*reported, *evidence.present) and a.version not in settled)
-    sought = read_addresses(map(str, named), {})[0]
+    sought = _sought(evidence, reported)
     pending = tuple(address for address in sought if waited.get(address, 0.0) < patience)
     families = {address.version for address in pending}
-    absent = [address for address in evidence.present if address not in reported]
-    # Where no flag names a network, the VM has one on another interface as well as one on that which counts.
-    held = () if evidence.asked else tuple(address for address in absent if address in elsewhere)
-    silent = [address for address in absent if address not in elsewhere]
-    kept = tuple(a for a in silent if waited.get(a, 0.0) < patience or a.version in families)
-    replaceable = [address for address in silent if any(other.version == address.version for other in reported)]
+    held, silent = _absent(evidence, reported, elsewhere)
+    kept = [one for one in silent if waited.get(one, 0.0) < patience or one.version in families]
+    replaceable = [one for one in silent if any(other.version == one.version for other in reported)]
     return Awaited(
         pending=pending,
         trusted=tuple(address for address in sought if address not in pending),
@@ -60,3 +55,20 @@ def awaited_addresses(
         stand_ins=tuple(address for address in silent if address not in kept),
         seconds={address: waited.get(address, 0.0) for address in (*sought, *replaceable)},
     )
+
+
+def _sought(evidence: NetworkEvidence, reported: Sequence[IPAddress]) -> tuple[IPAddress, ...]:
+    """Return the kubelet's addresses that the VM does not report and the Node does not have."""
+    settled = {address.version for address in evidence.present if address in reported}
+    unseen = [address for address in evidence.provided if address not in (*reported, *evidence.present)]
+    return read_addresses((str(address) for address in unseen if address.version not in settled), {})[0]
+
+
+def _absent(
+    evidence: NetworkEvidence, reported: Sequence[IPAddress], elsewhere: Mapping[IPAddress, str]
+) -> tuple[list[IPAddress], list[IPAddress]]:
+    """Return the InternalIPs of now that are not reported: those that stay, and those that are reported nowhere."""
+    absent = [address for address in evidence.present if address not in reported]
+    # Where no flag names a network, the VM has one on another interface as well as one on that which counts.
+    held = [] if evidence.asked else [address for address in absent if address in elsewhere]
+    return held, [address for address in absent if address not in elsewhere]
