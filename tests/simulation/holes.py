@@ -76,6 +76,20 @@ HOLES: Final = (
             Edit("controllers/service.py", "and is_older and not again:", "and is_older and False:"),
         ),
     ),
+    Hole(
+        "what a copy of another name makes is taken for its own",
+        (
+            Edit(
+                "plan/service/ownership.py",
+                "    if label is not None and label not in cluster.names:\n",
+                "    if label is not None and False:\n",
+            ),
+        ),
+    ),
+    Hole(
+        "a server that went back to older data is not noticed",
+        (Edit("kube/informer.py", "rewound = listed < self._seen or any(", "rewound = False and any("),),
+    ),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from devenv.announcement import is_ignored, wanted_addresses
+from devenv.announcement import ADDRESS_ANNOTATION, is_ignored, wanted_addresses
 from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE
 from tests.simulation.facts import annotation, given, made_for, name_of, served, shown, wants_one
 from tests.simulation.guest import LEASES, Guest, cluster_of
@@ -32,6 +32,9 @@ class Oracles:
         self._changes = 0
         self._unheld: dict[tuple[str, str], float] = {}
         """Since when an address is announced for a Service although no load balancer holds it."""
+        self._held: dict[str, float] = {}
+        """Until when each address was held by a load balancer."""
+        self._held_last: set[str] = set()
         self.noted: list[str] = []
         """Changes of addresses, for people."""
         self._given: dict[str, str] = {}
@@ -90,7 +93,7 @@ class Oracles:
     # With every request.
 
     def _sent(self, call: Call) -> None:
-        """No write without the Lease."""
+        """No write without the Lease, and no address is told to kube-vip that nobody holds."""
         if not call.is_write or call.path.startswith(LEASE) or EVENTS in call.path:
             return
         if call.by == self._deposed[0] and call.at < self._deposed[1]:
@@ -99,6 +102,14 @@ class Oracles:
         process = self._world.processes[call.by.partition(".")[0]]
         if not holder.endswith(f"_{call.by}") and call.at - process.resumed_at > AFTER_HALT:
             self._say(f"{call.by} sends {call.verb} {call.path} while {holder} holds the Lease")
+        if "/services/" in call.path and not self._world.may_be_blind:
+            self._told(call, ((call.body.get("metadata") or {}).get("annotations") or {}).get(ADDRESS_ANNOTATION) or "")
+
+    def _told(self, call: Call, address: str) -> None:
+        held_until = call.at if address in self._held_last else self._held.get(address, float("-inf"))
+        leased = any(address in guest.kube_vip.announced() for guest in self._world.guests)
+        if address not in {"", DHCP_ADDRESS} and call.at - held_until > GRACE and not leased:
+            self._say(f"{call.by} tells kube-vip {address} in {call.path}, which no load balancer has held for long")
 
     def _arrived(self, call: Call) -> None:
         """No load balancer in use is deleted, and none of another cluster is touched."""
@@ -176,6 +187,8 @@ class Oracles:
     def _announced_is_held(self) -> None:
         now = self._world.loop.time()
         held = {served(one) for one in self._world.balancers()}
+        self._held |= dict.fromkeys(held | self._held_last, now)
+        self._held_last = held
         announced = self._world.kube_vip.announced()
         loose = {(address, key) for address, keys in announced.items() if address not in held for key in keys}
         for one in loose:

@@ -17,7 +17,7 @@ from harvester_ccm.kube.informer import RELIST_MINUTES, SILENCE
 from tests.simulation.acts import Story
 from tests.simulation.clocks import of_schedule
 from tests.simulation.loop import SeededLoop, Stuck
-from tests.simulation.oracles import Oracles
+from tests.simulation.oracles import GRACE, Oracles
 from tests.simulation.stagehand import Stagehand
 from tests.simulation.world import World
 
@@ -92,8 +92,7 @@ class Schedule:
         await self._pass(1.0)
         stagehand.calm()
         self._acts.append(f"{self._loop.time():9.3f} === nothing is wrong any more")
-        if world.met["dropped events"] or world.met["restored while the program was suspended"]:
-            # Nothing but the next list tells what no watch has told, or that a server was away that has caught up.
+        if world.may_be_blind:
             await self._pass(60 * RELIST_MINUTES[1] + 60.0)
         await self._settle("what is asked for")
         await self._quiet()
@@ -122,6 +121,8 @@ class Schedule:
             await self._pass(pause)
             pause = min(pause * 1.5, 120.0)
             found = self._oracles.differences()
+            if late := self._oracles.unheld(GRACE):
+                raise Wrong("; ".join(late))
             if empty:
                 left = [one for guest in self._world.guests for one in guest.services()]
                 found += [f"{one['metadata']['name']} is still there" for one in left]

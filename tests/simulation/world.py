@@ -145,6 +145,11 @@ class World:
         """Whether a copy has the same name, too: to Harvester and to the program both are one cluster."""
         return any(one.cluster == self.original.cluster for one in self.guests if one is not self.original)
 
+    @property
+    def may_be_blind(self) -> bool:
+        """Whether a watch goes on that has missed something: only the next list tells, which may be an hour away."""
+        return bool(self.met["dropped events"] or self.met["restored while the program was suspended"])
+
     def guest_of(self, run: str) -> Guest:
         """Return the cluster that a run of the program belongs to."""
         return next(one for one in self.guests if run.partition(".")[0] in one.processes)
