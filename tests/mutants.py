@@ -173,8 +173,8 @@ MUTANTS: Final = (
     Mutant(
         "a new Service keeps the address that it asked kube-vip for",
         "plan/service/situation.py",
-        "if condition is not None and condition.reason != Reason.ADDRESS_NOT_BOOKED:",
-        "if condition is not None and not condition.reason:",
+        "if self.service.condition(LOAD_BALANCER_READY) is not None and not keeps_unbooked(self.service):",
+        "if False:",
         NOT_BOOKED_TESTS,
     ),
     # What commands go by.
@@ -274,8 +274,8 @@ MUTANTS: Final = (
     Mutant(
         "those who share an address take no turns",
         "controllers/service.py",
-        "workers=workers, serial=self._shared_address)",
-        "workers=workers)",
+        "            serial=self._shared_address,\n",
+        "",
         "controllers/test_service_turns.py",
     ),
     Mutant(
@@ -515,8 +515,8 @@ MUTANTS: Final = (
     Mutant(
         "one that only has our cluster's name is deleted",
         "plan/service/orphans.py",
-        "    if state is Orphan.LIKELY:",
-        "    if False:",
+        "    if state is Orphan.LIKELY or suspicion.strange:",
+        "    if suspicion.strange:",
         "plan/service/test_orphans.py controllers/test_orphans.py",
     ),
     Mutant(
@@ -919,8 +919,8 @@ MUTANTS: Final = (
     Mutant(
         "what a Service was let go with counts as undone when it comes back",
         "kube/brakes.py",
-        "if release.last:",
-        "if False:",
+        "if release.last and any(",
+        "if False and any(",
         "test_fights.py",
     ),
     Mutant(
