@@ -23,15 +23,15 @@ async def ask(protocol: str, address: str, port: int) -> str:
     return answer
 
 
-async def ask_once(protocol: str, address: str, port: int) -> str | None:
-    """Return what one request is answered with; None when it is not answered."""
-    answer = await (_ask_tcp if protocol == "TCP" else _ask_udp)(address, port)
+async def ask_once(protocol: str, address: str, port: int, *, within: float = TRY_SECONDS) -> str | None:
+    """Return what one request is answered with; None when it is not answered, for which it gets so many seconds."""
+    answer = await (_ask_tcp if protocol == "TCP" else _ask_udp)(address, port, within)
     return None if answer is None else answer.strip()
 
 
-async def _ask_tcp(address: str, port: int) -> str | None:
+async def _ask_tcp(address: str, port: int, within: float) -> str | None:
     try:
-        async with asyncio.timeout(TRY_SECONDS):
+        async with asyncio.timeout(within):
             reader, writer = await asyncio.open_connection(address, port)
             try:
                 writer.write(f"GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
@@ -56,12 +56,12 @@ class _Datagram(asyncio.DatagramProtocol):
             self.answer.set_exception(exc)
 
 
-async def _ask_udp(address: str, port: int) -> str | None:
+async def _ask_udp(address: str, port: int, within: float) -> str | None:
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.create_datagram_endpoint(_Datagram, remote_addr=(address, port))
     try:
         transport.sendto(b"hello\n")
-        async with asyncio.timeout(TRY_SECONDS):
+        async with asyncio.timeout(within):
             return await protocol.answer
     except (OSError, TimeoutError):
         return None

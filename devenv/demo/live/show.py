@@ -23,7 +23,7 @@ from devenv.watch import Document, Mirror
 
 REFRESH_SECONDS: Final = 0.1
 START_SECONDS: Final = 60.0
-SECONDS: Final = 60.0
+SECONDS: Final = 120.0
 """How long anything may take that is waited for."""
 
 PORT: Final = 18080

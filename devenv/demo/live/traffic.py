@@ -13,6 +13,8 @@ from devenv.demo.live.screen import command
 from devenv.demo.requests import ask_once
 
 PAUSE_SECONDS: Final = 0.02
+PATIENCE_SECONDS: Final = 30.0
+"""For one answer. An address that is not announced refuses at once; a machine with much else to do is only slow."""
 
 
 @dataclass
@@ -33,7 +35,7 @@ class Traffic:
         loop = asyncio.get_running_loop()
         last = loop.time()
         while True:
-            answer = await ask_once("TCP", self.address, self.port)
+            answer = await ask_once("TCP", self.address, self.port, within=PATIENCE_SECONDS)
             self.sent += 1
             if answer is not None:
                 now = loop.time()
