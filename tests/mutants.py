@@ -967,6 +967,13 @@ MUTANTS: Final = (
         "plan/service/test_ignored.py",
     ),
     Mutant(
+        "a network that some VMs are in is called missing, because another VM does not run",
+        "plan/node/match.py",
+        "    if not known or len(known) < len(vmis):",
+        "    if not known:",
+        "commands/test_explain_service.py",
+    ),
+    Mutant(
         "Nodes that may not be read are taken for none",
         "commands/inventory.py",
         "backends=backends if NODES.plural not in self.problems else Backends(known=False),",

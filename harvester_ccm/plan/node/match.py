@@ -27,6 +27,7 @@ from uuid import UUID
 
 from harvester_ccm.errors import Forbidden
 from harvester_ccm.model.core import Node, is_of_other_provider, parse_provider_id
+from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import MACHINE_RECORD, NODE_DRIVER, REPLACEMENT_RECORD, VM_CLUSTER, VM_CREATOR, NodeReason
@@ -84,8 +85,10 @@ def node_matches(store: NodeStore) -> NodeMatches:
     read = all(one.synced or isinstance(one.problem, Forbidden) for one in (store.vms, store.vmis))
     names, strangers = {}, set()
     networks: dict[str, list[str]] = {}
+    matches = []
     for node in store.nodes.all():
         name, match = node.metadata.name, match_vm(store, node)
+        matches.append(match)
         ours = parse_provider_id(node.spec.provider_id) is not None
         if match.vm is not None:
             names[name] = match.vm.name
@@ -96,7 +99,22 @@ def node_matches(store: NodeStore) -> NodeMatches:
         elif not uninitialized_taints(node) and not (ours and _is_missing(match)):
             strangers.add(name)
     found = {network: tuple(addresses) for network, addresses in networks.items()}
-    return NodeMatches(names, frozenset(strangers), found, known=read)
+    return NodeMatches(names, frozenset(strangers), found, _attached(matches), known=read)
+
+
+def _attached(matches: Sequence[Match]) -> frozenset[str] | None:
+    """Return the VM networks of all these VMs; None where one is not known, or there is none at all."""
+    vmis = [match.vm.vmi if match.vm is not None else None for match in matches]
+    known = [vmi for vmi in vmis if vmi is not None]
+    if not known or len(known) < len(vmis):
+        return None
+    return frozenset(
+        _with_namespace(network, vmi) for vmi in known for network in vmi.spec.multus_networks.values() if network
+    )
+
+
+def _with_namespace(network: str, vmi: VirtualMachineInstance) -> str:
+    return network if "/" in network else f"{vmi.metadata.namespace}/{network}"
 
 
 def addresses_on_networks(vm: VM) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -106,7 +124,7 @@ def addresses_on_networks(vm: VM) -> Iterator[tuple[str, tuple[str, ...]]]:
     for interface in vmi.interfaces if vmi is not None else ():
         network = networks.get(interface.name)
         if vmi is not None and network:
-            yield network if "/" in network else f"{vmi.metadata.namespace}/{network}", interface.addresses
+            yield _with_namespace(network, vmi), interface.addresses
 
 
 def _is_missing(match: Match) -> bool:

@@ -53,8 +53,8 @@ def plan_cluster(situation: Situation, load_balancer: LoadBalancer) -> ServicePl
     if address != DHCP_ADDRESS and situation.kept:
         return _plan_kept(situation, load_balancer)
     network = network_of(load_balancer, situation.request.network)
-    devices, read = situation.network_devices, situation.mapping_known
-    device = device_for(network, devices, read=read) if network else NO_DEVICE
+    devices, read, attached = situation.network_devices, situation.mapping_known, situation.attached_networks
+    device = device_for(network, devices, read=read, attached=attached) if network else NO_DEVICE
     if awaits_device(service, address, device):
         return _plan_without_device(situation, load_balancer, device)
     plan = (_plan_dhcp if address == DHCP_ADDRESS else _plan_pool)(situation, load_balancer, device)

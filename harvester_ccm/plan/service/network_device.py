@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,10 +25,17 @@ NO_DEVICE: Final = Device()
 """Where no network is asked for."""
 
 
-def device_for(network: str, devices: Mapping[str, str] | None, *, read: bool = True) -> Device:
-    """Return the device for a network in normal form; ``devices`` is what the ConfigMap says, once it was ``read``."""
+def device_for(
+    network: str, devices: Mapping[str, str] | None, *, read: bool = True, attached: Set[str] | None = None
+) -> Device:
+    """Return the device for a network in normal form; ``devices`` is what the ConfigMap says, once it was ``read``.
+
+    ``attached`` are the networks that the VMs are in; None where that is not known of all.
+    """
     if not read:
         return Device(unread=True)
+    if attached is not None and network not in {*attached, *(devices or ())}:
+        return Device(unknown=_no_such_network(network, attached))
     where = f"ConfigMap {NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
     if devices is None:
         why = (
@@ -44,3 +52,13 @@ def device_for(network: str, devices: Mapping[str, str] | None, *, read: bool = 
         f"in {known} ({where})"
     )
     return Device(unknown=why)
+
+
+def _no_such_network(network: str, attached: Set[str]) -> str:
+    close = difflib.get_close_matches(network, attached, n=1)
+    guess = f"; did you mean {close[0]}?" if close else "."
+    there = f"they are in {', '.join(sorted(attached))}" if attached else "they are in no VM network"
+    return (
+        f"no VM of this cluster's nodes is in network {network} of annotation {NETWORK}, {there}{guess} Correct "
+        "the annotation, or give all the VMs an interface in that network"
+    )

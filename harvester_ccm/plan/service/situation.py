@@ -76,6 +76,8 @@ class Backends:
     """Why no node may get traffic; says nothing where some may."""
     networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
     """VM network to the addresses that nodes report there; no change of them calls for a change of anything."""
+    attached: frozenset[str] | None = field(default=None, compare=False)
+    """The VM networks that the nodes are in; None where that is not known of all. No more than a word in an Event."""
 
     @classmethod
     def of(cls, nodes: Iterable[Node], matches: NodeMatches, capabilities: Capabilities) -> Self:
@@ -92,6 +94,7 @@ class Backends:
             known=matches.known,
             none_because="" if some else why_no_backend(nodes),
             networks=matches.networks,
+            attached=matches.attached,
         )
 
 
@@ -228,6 +231,8 @@ class Situation:
     """Of the nodes in the network that the Service asks for or, where none reports any there, in all networks."""
     network_devices: Mapping[str, str] | None = None
     """Network to device in the nodes; None while there is none."""
+    attached_networks: frozenset[str] | None = None
+    """The networks that the nodes are in; None where that is not known of all."""
     mapping_known: bool = True
     """Whether that was looked up; before that, nothing is said about it."""
     harvester_known: bool = True
@@ -338,6 +343,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         capabilities=store.capabilities,
         node_addresses=_node_addresses(store, request.network),
         network_devices=network_devices(mapping),
+        attached_networks=store.backends.attached,
         mapping_known=store.config_maps.synced or store.config_maps.problem is not None,
         harvester_known=store.load_balancers.synced,
         harvester_problem=store.load_balancers.problem,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,7 +16,7 @@ from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_OWNER, LB_SERVICE_UID, SERVICE_FINALIZER
+from harvester_ccm.names import LB_OWNER, LB_REQUESTED_NETWORK, LB_SERVICE_UID, NETWORK, SERVICE_FINALIZER
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import Json, Runner, Writer, listed
@@ -430,3 +431,21 @@ def test_load_balancer_names(run: Runner, words: list[str], name: str) -> None:
     result = run("explain", "lb-name", *words)
     assert (result.code, result.out, result.err) == (0, f"{name}\n", "")
     assert run("explain", "lb-name", *words, "--output=json").document == {"name": name}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ((), "no VM of this cluster's nodes is in network default/lam of annotation"),
+        ((objects.node("w2"),), "no device is known for network default/lam"),
+        ((objects.node("w2"), objects.machine("w2")), "no device is known for network default/lam"),
+    ],
+    ids=["every VM shows its networks", "a Node without a VM", "a VM that does not run"],
+)
+def test_a_network_that_no_vm_is_in(run: Runner, case: Writer, more: tuple[Any, ...], words: str) -> None:
+    asked = objects.service(annotations={NETWORK: "default/lam"})
+    balancer = objects.balancer(address="10.0.0.9", annotations={LB_REQUESTED_NETWORK: "default/lam"})
+    machines = objects.node(), objects.machine(), objects.instance("w1", ("eth0", "default/lan", ["10.0.0.5"]))
+    text = run("explain", "svc", "-f", case(asked, balancer, *machines, *more), DEMO, "-o", "text").out
+    assert words in " ".join(text.split())
+    assert ("they are in default/lan; did you mean default/lan?" in " ".join(text.split())) is not bool(more)
