@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,12 @@ def test_credential_of_own_chart_on_rke2(tmp_path: Path) -> None:
 def test_credential_written_by_cloud_init(name: str, whole: bool, tmp_path: Path) -> None:
     values = (DEPLOY / name).read_text() if whole else one(name, "HelmChart")["spec"]["valuesContent"]
     assert source(rendered(values, tmp_path))["hostPath"]["path"] == "/etc/kubernetes/cloud-config"
+
+
+def test_plan_of_terraform_names_the_image() -> None:
+    """No parser of such plans is here; what changes with a release is the image."""
+    plan = (DEPLOY.parent / "docs" / "install" / "terraform.md").read_text()
+    assert re.findall(r'(?:repository|tag) += "(.*)"', plan) == IMAGE.split(":")
 
 
 def test_k3s_runs_no_cloud_controller_of_its_own() -> None:
