@@ -111,7 +111,7 @@ def plan_addresses(
     provided, notes = _provided(node, settings)
     present = tuple(sorted(_present_internal_ips(node), key=lambda address: address in virtual_ips))
     recorded = node.metadata.annotation(NODE_NETWORK_RECORD) or ""
-    evidence = NetworkEvidence(settings.management_network, provided, present, recorded)
+    evidence = NetworkEvidence(settings.management_network, provided, present, recorded, settings.node_ip_cidrs)
     nic = management_nic(vmi, evidence)
     if nic is None and (evidence.asked or not provided):
         plan = AddressPlan(problem=events.no_network(vmi, settings.management_network), notes=tuple(notes))

@@ -19,7 +19,7 @@ from typing import Final
 
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import NODE_NETWORK_RECORD, PROVIDED_NODE_IP
-from harvester_ccm.netip import IPAddress, plain_address
+from harvester_ccm.netip import IPAddress, IPNetwork, plain_address
 
 _BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
 
@@ -61,6 +61,8 @@ class NetworkEvidence:
     """InternalIPs of an initialised Node."""
     recorded: str = ""
     """Network that was chosen before, as the Node says."""
+    ranges: tuple[IPNetwork, ...] = ()
+    """``--node-ip-cidr``: where InternalIPs are to be."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Nic:
     """As ``namespace/name``."""
     because: str
     guessed_among: tuple[str, ...] = ()
-    """Names of all candidates, when there are several and neither the flag nor the kubelet says which."""
+    """Names of all candidates, when there are several and neither a flag nor the kubelet says which."""
     undecided: bool = False
     """Whether another one may as well have the InternalIP, which none reports: nothing is concluded from this one."""
 
@@ -92,13 +94,14 @@ def management_nic(vmi: VirtualMachineInstance, evidence: NetworkEvidence) -> Ni
     if found is not None:
         return replace(found, because=f"it has the address in annotation {PROVIDED_NODE_IP}")
     found = _by_node(vmi, nics, evidence)
-    if found is None or found.undecided or len(nics) == 1:
+    only_inside = [nic.name for nic in nics if _is_inside(vmi, nic, evidence.ranges)]
+    if found is None or found.undecided or len(nics) == 1 or only_inside == [found.name]:
         return found
     return replace(found, guessed_among=tuple(nic.name for nic in nics))
 
 
 def _by_node(vmi: VirtualMachineInstance, nics: list[Nic], evidence: NetworkEvidence) -> Nic | None:
-    """Return the interface that the Node speaks for: by its InternalIP, else by its record."""
+    """Return the interface that the Node speaks for, by its InternalIP, else by its record; else that of a range."""
     found = _with_one_of(vmi, nics, evidence.present)
     if found is not None:
         return replace(found, because="it has the InternalIP of the Node")
@@ -112,7 +115,14 @@ def _by_node(vmi: VirtualMachineInstance, nics: list[Nic], evidence: NetworkEvid
     if silent:
         because = "no interface reports the InternalIP of the Node, and this one may have it"
         return replace(silent[0], because=because, undecided=len(candidates) > 1)
+    inside = next((nic for nic in candidates if _is_inside(vmi, nic, evidence.ranges)), None)
+    if inside is not None:
+        return replace(inside, because="it has an address inside --node-ip-cidr")
     return next(iter(candidates), None)
+
+
+def _is_inside(vmi: VirtualMachineInstance, nic: Nic, ranges: Iterable[IPNetwork]) -> bool:
+    return any(address in entry for entry in ranges for address in _usable(vmi, nic.name))
 
 
 def _with_one_of(vmi: VirtualMachineInstance, nics: Iterable[Nic], sought: Iterable[IPAddress]) -> Nic | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import NODE_NETWORK_RECORD, PROVIDED_NODE_IP, NodeReason
+from harvester_ccm.netip import parse_range
 from harvester_ccm.plan.node.addresses import plan_addresses
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
 from harvester_ccm.plan.node.match import find_vm
@@ -117,6 +119,40 @@ def test_initialised_node(
     target = known(f"I {present}, H w1", provided=provided, recorded=recorded)
     plan = plan_addresses(target, two_nics(), settings=patient(flag))
     assert (shown(plan.addresses), reasons(plan)) == (expected, told)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "flag", "provided", "present", "recorded", "expected", "told"),
+    [
+        pytest.param("10.2.0.0/16", None, None, "", None, f"I {IP2}, H w1", [], id="before the first"),
+        pytest.param("10.2.0.0/16", None, None, "", A, "", ["NO_INTERNAL_IP", GUESSED], id="after the recorded"),
+        pytest.param(
+            "10.2.0.0/16", None, None, f"I {IP1}, H w1", None, "", ["NO_INTERNAL_IP", GUESSED], id="after the present"
+        ),
+        pytest.param("10.2.0.0/16", None, IP1, "", None, f"I {IP1}, H w1", [], id="after the kubelet's"),
+        pytest.param("10.2.0.0/16", A, None, "", None, "", ["NO_INTERNAL_IP"], id="after the flag"),
+        pytest.param("10.0.0.0/8", None, None, "", None, f"I {IP1}, H w1", [GUESSED], id="in both"),
+        pytest.param("172.16.0.0/12", None, None, "", None, "", ["NO_INTERNAL_IP", GUESSED], id="in none"),
+    ],
+)
+def test_interface_with_an_address_in_the_range_that_a_flag_names(
+    ranges: str,
+    flag: str | None,
+    provided: str | None,
+    present: str,
+    recorded: str | None,
+    expected: str,
+    told: list[str],
+) -> None:
+    settings = replace(patient(flag), node_ip_cidrs=(parse_range(ranges)[1],))
+    plan = plan_addresses(known(present, provided=provided, recorded=recorded), two_nics(), settings=settings)
+    assert (shown(plan.addresses), reasons(plan)) == (expected, told)
+
+
+def test_range_speaks_for_the_interface_whose_address_comes_later() -> None:
+    settings = replace(patient(None), node_ip_cidrs=(parse_range("10.2.0.0/16")[1],))
+    waits = plan_addresses(known(), two_nics(second=()), settings=settings)
+    assert (waits.addresses, reasons(waits)) == ((), ["NO_INTERNAL_IP", GUESSED])
 
 
 DUAL = f"I {IP2}, I {V62}, H w1"
