@@ -38,8 +38,9 @@ from harvester_ccm.model.core import Node, NodeAddress
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, NODE_NETWORK_RECORD, PROVIDED_NODE_IP
-from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, plain_address, unmapped_range
+from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, unmapped_range
 from harvester_ccm.plan.node import events
+from harvester_ccm.plan.node.arrangement import arranged, in_present_order, parse_provided_node_ip
 from harvester_ccm.plan.node.awaited import Awaited, awaited_addresses
 from harvester_ccm.plan.node.interfaces import (
     DroppedAddress,
@@ -48,6 +49,7 @@ from harvester_ccm.plan.node.interfaces import (
     Nic,
     addresses_elsewhere,
     management_nic,
+    plain_text,
     read_addresses,
     reported_addresses,
 )
@@ -348,7 +350,7 @@ def _publish(
             dropped.append(DroppedAddress(str(address), reason))
     published.append(NodeAddress(type="Hostname", address=node.metadata.name))
     reasons[node.metadata.name] = "name of the Node"
-    addresses = _arranged(node, tuple(published))
+    addresses = arranged(node, tuple(published))
     if was_initialised(node):
         addresses = in_present_order(addresses, node.status.addresses)
     return AddressPlan(addresses, tuple(dropped), reasons=reasons)
@@ -378,7 +380,7 @@ def _reported(
     unpublished = lost if plan.addresses else "nothing is published: no address of the VM may be the InternalIP"
     seen: set[str] = set()
     for text in reported_addresses(vmi, nic.name):
-        plain = _plain(text)
+        plain = plain_text(text)
         if plain in seen:
             yield AddressVerdict(text, nic.name, nic.network, "", str(DropReason.DUPLICATE))
         elif plain in kinds:
@@ -401,72 +403,7 @@ def _elsewhere(
             continue
         for text in entry.addresses:
             name = entry.name or entry.interface_name
-            plain = _plain(text)
+            plain = plain_text(text)
             kind = kinds.pop(plain, "")
             because = plan.reasons[plain] if kind else f"on another interface: {why}"
             yield AddressVerdict(plain if kind else text, name, networks.get(entry.name, ""), kind, because)
-
-
-def _plain(text: str) -> str:
-    try:
-        return str(plain_address(text))
-    except ValueError:
-        return text
-
-
-def _arranged(node: Node, addresses: tuple[NodeAddress, ...]) -> tuple[NodeAddress, ...]:
-    """Return the addresses as the framework arranges them, unless that would lose an InternalIP.
-
-    The framework looks at the annotation whatever the flags say. With the annotation switched off it can name
-    addresses that are not the InternalIPs; there Go loses one, or never initialises the Node.
-    """
-    value = node.metadata.annotation(PROVIDED_NODE_IP)
-    if value is None:
-        return addresses
-    try:
-        arranged = prefer_provided(addresses, parse_provided_node_ip(value))
-    except ValueError:
-        return addresses
-    lost = [address for address in addresses if address.type == "InternalIP" and address not in arranged]
-    return addresses if lost else arranged
-
-
-def in_present_order(wanted: Sequence[NodeAddress], present: Sequence[NodeAddress]) -> tuple[NodeAddress, ...]:
-    """Return the wanted addresses with those that are present already in their present order.
-
-    New ones stay where the report has them. So a report in another order changes nothing.
-    """
-    order = iter([address for address in dict.fromkeys(present) if address in wanted])
-    return tuple(next(order) if address in present else address for address in wanted)
-
-
-def parse_provided_node_ip(value: str) -> tuple[IPAddress, ...]:
-    """Return the addresses in their order. Raises ValueError with a sentence for the owner of the Node.
-
-    Blanks around an address are accepted; Go's framework refuses them.
-    """
-    try:
-        addresses = tuple(plain_address(part.strip()) for part in value.split(","))
-    except ValueError as error:
-        raise ValueError(f"is {value!r}, expected an IP address or an IPv4 and an IPv6 address: {error}") from None
-    if len({address.version for address in addresses}) < len(addresses):
-        raise ValueError(f"is {value!r}, expected at most one address of each family")
-    if any(address.is_unspecified for address in addresses):
-        raise ValueError(f"is {value!r}, expected addresses other than 0.0.0.0 and ::")
-    return addresses
-
-
-def prefer_provided(addresses: Sequence[NodeAddress], provided: Sequence[IPAddress]) -> tuple[NodeAddress, ...]:
-    """Return the addresses as the cloud-provider framework arranges them for the annotation.
-
-    The provided addresses come first, in the annotation's order; other addresses of a type that one of them has go
-    away; all others follow in their order. Raises ValueError when a provided address is not among the addresses.
-    """
-    first: list[NodeAddress] = []
-    for wanted in provided:
-        equal = [address for address in addresses if _plain(address.address) == str(wanted)]
-        if not equal:
-            raise ValueError(f"{wanted} is not an address of the VM")
-        first += equal
-    enforced = {address.type for address in first}
-    return (*first, *(address for address in addresses if address.type not in enforced))

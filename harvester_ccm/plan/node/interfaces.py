@@ -202,3 +202,11 @@ def _unusable(address: IPAddress) -> DropReason | None:
 
 def _qualified(network: str, namespace: str) -> str:
     return network if "/" in network else f"{namespace}/{network}"
+
+
+def plain_text(text: str) -> str:
+    """Return an address as it is published, any other text as it is."""
+    try:
+        return str(plain_address(text))
+    except ValueError:
+        return text

@@ -11,7 +11,8 @@ import pytest
 
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.netip import plain_address
-from harvester_ccm.plan.node.addresses import AddressPlan, in_present_order, plan_addresses
+from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
+from harvester_ccm.plan.node.arrangement import in_present_order
 from tests.unit.plan.node.test_addresses import PROVIDED, policy
 from tests.worlds.node_objects import (
     REINITIALIZE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harvester_ccm.plan.node.addresses import parse_provided_node_ip, prefer_provided
+from harvester_ccm.plan.node.arrangement import parse_provided_node_ip, prefer_provided
 from tests.worlds.node_objects import parsed, shown
 
 PAIR = "10.1.1.1,fc01:1234::5678"
