@@ -29,6 +29,8 @@ class Announced:
     wished: tuple[str, ...]
     addresses: tuple[str, ...]
     annotation: str | None
+    uid: str
+    """Of the Service: kube-vip knows them by it, and not by their names."""
     device: str = ""
     """Device in the node; empty for the default one. It is read once."""
     forgotten: bool = False
@@ -59,7 +61,7 @@ class Announcer:
         self.left_behind: list[tuple[str, Announced]] = []
         """What stays up for Services that are gone."""
         self._silent: dict[str, bool] = {}
-        """Services that were withdrawn, and whether an address has been seen on them since."""
+        """UIDs of Services that were withdrawn, and whether an address has been seen on them since."""
 
     def addresses(self, counts: Callable[[Announced], bool]) -> dict[str, list[str]]:
         """Return the addresses that are up, and the Services that they are up for."""
@@ -72,7 +74,9 @@ class Announcer:
     def delete(self, service: Document) -> Announced | None:
         """Take in that a Service is gone; return what goes down with it."""
         key = key_of(service)
-        self._silent.pop(key, None)
+        self._silent.pop(_uid(service), None)
+        if self._is_another(service):
+            return None
         if is_ignored(service) or not is_load_balancer(service):
             # Neither is looked at any more: what is up for it stays up for ever.
             if key in self.up:
@@ -80,26 +84,32 @@ class Announcer:
             return None
         return self.up.pop(key, None)
 
+    def _is_another(self, service: Document) -> bool:
+        """Return whether another Service of the name is announced: while it waits it looks ahead, by the name."""
+        one = self.up.get(key_of(service))
+        return one is not None and one.uid != _uid(service)
+
     def change(self, service: Document) -> Step:
         """Take in a change of a Service."""
-        if is_ignored(service):
+        if is_ignored(service) or self._is_another(service):
             return Step.LEAVE
-        key = key_of(service)
-        one = self.up.get(key)
-        if one is not None:
-            one.forgotten = not is_load_balancer(service)
+        one = self.up.get(key_of(service))
         if not is_load_balancer(service):
+            if one is not None:
+                one.forgotten = True
             return Step.LEAVE
         return Step.WAIT if lacks_address(service) else self.follow(service)
 
     def follow(self, service: Document) -> Step:
         """Take in a Service that has an address, or that is parked."""
-        key = key_of(service)
-        one = self.up.get(key)
+        if self._is_another(service):
+            return Step.LEAVE
+        one = self.up.get(key_of(service))
         if one is None:
             return Step.ANNOUNCE
+        one.forgotten = False
         if must_withdraw(service, one.annotation, (one.wished, one.addresses)):
-            self._silent[key] = False
+            self._silent[_uid(service)] = False
             return Step.WITHDRAW
         one.annotation = annotations_of(service).get(ADDRESS_ANNOTATION)
         return Step.KEEP
@@ -109,19 +119,19 @@ class Announcer:
 
         One that was withdrawn waits for a change of its endpoints.
         """
-        key = key_of(service)
-        if key not in self._silent:
+        uid = _uid(service)
+        if uid not in self._silent:
             return True
-        self._silent[key] = bool(wanted_addresses(service))
+        self._silent[uid] = bool(wanted_addresses(service))
         return False
 
     def change_endpoints(self, key: str, service: Document | None, *, has_endpoints: bool) -> Step:
         """Take in a change of a Service's endpoints; ``service`` is None for one that there is not."""
-        if not self._silent.get(key, True):
+        if service is None or not self._silent.get(_uid(service), True):
             # It has not looked at the Service since, and finds nothing to announce.
             return Step.LEAVE
-        self._silent.pop(key, None)
-        if service is None or is_ignored(service):
+        self._silent.pop(_uid(service), None)
+        if is_ignored(service):
             return Step.LEAVE
         if key not in self.up:
             return Step.ANNOUNCE
@@ -140,6 +150,11 @@ class Announcer:
             wanted_addresses(service),
             addresses,
             annotations.get(ADDRESS_ANNOTATION),
+            _uid(service),
             annotations.get(DEVICE_ANNOTATION, ""),
         )
         return one
+
+
+def _uid(service: Document) -> str:
+    return str(service["metadata"].get("uid", ""))
