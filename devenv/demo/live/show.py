@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
-from typing import Final, Protocol, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from rich.console import RenderableType
 from rich.live import Live
@@ -22,6 +23,8 @@ from devenv.stage import POLL_SECONDS, Stage
 from devenv.watch import Document, Mirror
 
 REFRESH_SECONDS: Final = 0.1
+DRAWING_COSTS: Final = 5.0
+"""The pause between two pictures is at least so many times as long as one takes to draw."""
 START_SECONDS: Final = 60.0
 SECONDS: Final = 120.0
 """How long anything may take that is waited for."""
@@ -32,25 +35,8 @@ PORT: Final = 18080
 T = TypeVar("T")
 
 
-class Screen(Protocol):
-    """Where pictures go."""
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Columns and lines."""
-
-    def refresh(self, picture: Callable[[], RenderableType]) -> None:
-        """Show what is there now, some times a second. A picture is drawn by calling it."""
-
-    async def hold(self, picture: RenderableType, seconds: float) -> None:
-        """Let people read for so many seconds."""
-
-    def sum_up(self, pictures: Sequence[RenderableType], seconds: float) -> None:
-        """Show pictures of what happened, each for so many seconds, unless everybody has seen it."""
-
-
 class Terminal:
-    """A terminal, with pauses in which people read."""
+    """A terminal: it always shows what is there, with pauses in which people read."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
@@ -60,17 +46,14 @@ class Terminal:
         """Columns and lines."""
         return (self._live.console.width, self._live.console.height)
 
-    def refresh(self, picture: Callable[[], RenderableType]) -> None:
+    def refresh(self, picture: RenderableType) -> None:
         """Show what is there now."""
-        self._live.update(picture(), refresh=True)
+        self._live.update(picture, refresh=True)
 
     async def hold(self, picture: RenderableType, seconds: float) -> None:
-        """Let people read; what changes meanwhile is shown."""
-        self.refresh(lambda: picture)
+        """Let people read for so many seconds; what changes meanwhile is shown."""
+        self.refresh(picture)
         await asyncio.sleep(seconds)
-
-    def sum_up(self, pictures: Sequence[RenderableType], seconds: float) -> None:
-        """Everybody has seen it."""
 
 
 class Camera:
@@ -81,17 +64,12 @@ class Camera:
     def __init__(self, film: Film) -> None:
         self._film = film
 
-    def refresh(self, picture: Callable[[], RenderableType]) -> None:
-        """Nobody looks: only what is held is on film."""
-
     async def hold(self, picture: RenderableType, seconds: float) -> None:
         """Take a frame that is shown for so many seconds."""
         self._film.take(picture, seconds)
 
-    def sum_up(self, pictures: Sequence[RenderableType], seconds: float) -> None:
-        """Take pictures of what happened."""
-        for picture in pictures:
-            self._film.take(picture, seconds)
+
+Screen = Terminal | Camera
 
 
 class Show:
@@ -118,7 +96,8 @@ class Show:
             _followed(Mirror(stage.host, POOLS), self.board.see_pool),
         ]
         self._ready = [mirror.wait_synced for mirror in mirrors]
-        self._background = Background("show", [*(mirror.run for mirror in mirrors), self._refresh])
+        drawing = [partial(self._refresh, screen)] if isinstance(screen, Terminal) else []
+        self._background = Background("show", [*(mirror.run for mirror in mirrors), *drawing])
 
     async def __aenter__(self) -> Self:
         await self._background.start(self._ready, within=START_SECONDS)
@@ -167,13 +146,15 @@ class Show:
 
     @asynccontextmanager
     async def glimpses(self, most: int, *, shown: float) -> AsyncIterator[None]:
-        """Have the film see what happens while the block runs: so many frames, each for ``shown`` seconds."""
+        """Have a film see what happens while the block runs: so many frames, each for ``shown`` seconds."""
+        if isinstance(self._screen, Terminal):
+            yield
+            return
         seen: list[RenderableType] = []
 
         async def look() -> None:
             while True:
-                seen.append(self._picture())
-                await asyncio.sleep(REFRESH_SECONDS)
+                await self._pause_after(lambda: seen.append(self._picture()))
 
         looking = Background("glimpses", [look])
         await looking.start([], within=START_SECONDS)
@@ -181,7 +162,8 @@ class Show:
             yield
         finally:
             await looking.stop()
-        self._screen.sum_up([seen[len(seen) * number // most] for number in range(min(most, len(seen)))], shown)
+        for number in range(min(most, len(seen))):
+            await self._screen.hold(seen[len(seen) * number // most], shown)
 
     def _see_service(self, before: Document | None, after: Document | None) -> None:
         self.board.see_service(before, after, self.now)
@@ -194,10 +176,15 @@ class Show:
         )  # fmt: skip
         return draw(view, width=width, height=height)
 
-    async def _refresh(self) -> None:
+    async def _refresh(self, terminal: Terminal) -> None:
         while True:
-            self._screen.refresh(self._picture)
-            await asyncio.sleep(REFRESH_SECONDS)
+            await self._pause_after(lambda: terminal.refresh(self._picture()))
+
+    async def _pause_after(self, drawing: Callable[[], None]) -> None:
+        """Draw, and leave the machine to what is shown for some times as long as that took."""
+        began = self.now
+        drawing()
+        await asyncio.sleep(max(REFRESH_SECONDS, DRAWING_COSTS * (self.now - began)))
 
 
 def _followed(mirror: Mirror, subscriber: Callable[[Document | None, Document | None], None]) -> Mirror:
