@@ -394,8 +394,22 @@ MUTANTS: Final = (
     Mutant(
         "what other clusters make is judged as well",
         "controllers/births.py",
-        "if self._seems_ours(new) and ",
-        "if ",
+        "self._seems_ours(new) and meta.uid",
+        "meta.uid",
+        "test_copies.py",
+    ),
+    Mutant(
+        "what a backup of Harvester brings back is a copy's",
+        "controllers/births.py",
+        "        self._has_seen_all = False\n        self._readable_since = asyncio",
+        "        self._readable_since = asyncio",
+        "test_copies.py",
+    ),
+    Mutant(
+        "what a copy made is ours when a backup brings it back",
+        "controllers/births.py",
+        "self._strange_and_gone if was_strange else self._gone",
+        "self._gone",
         "test_copies.py",
     ),
     Mutant(
@@ -869,8 +883,8 @@ MUTANTS: Final = (
     Mutant(
         "what was there before is a copy's when Harvester was away at first",
         "controllers/births.py",
-        "meta.name not in self._made and self._has_seen_all:",
-        "meta.name not in self._made and asyncio.get_running_loop().time() - (self._led_since or 1e9) >= 60:",
+        "meta.name not in self._made and self._has_seen_all\n",
+        "meta.name not in self._made and asyncio.get_running_loop().time() - (self._led_since or 1e9) >= 60\n",
         "test_copies.py",
     ),
     Mutant(
@@ -890,8 +904,8 @@ MUTANTS: Final = (
     Mutant(
         "what a copy makes during an outage is taken for left over",
         "controllers/births.py",
-        "and self._has_seen_all:",
-        "and self._has_seen_all and self._load_balancers.problem is None:",
+        "in self._made and self._has_seen_all\n",
+        "in self._made and self._has_seen_all and self._load_balancers.problem is None\n",
         "test_copies.py",
     ),
     # How often something is written again.

@@ -5,7 +5,7 @@ writes the same name and marks on its load balancers. Nothing that is written te
 a cluster makes load balancers at a time. What another one makes meanwhile is a copy's.
 
 That can be said once all that earlier leaders made has been seen. Harvester may be away when this process begins to
-lead; what it shows when it is back may be the work of years.
+lead; what it shows when it is back may be the work of years. So may what it shows when a backup of it was restored.
 """
 
 from __future__ import annotations
@@ -38,17 +38,20 @@ class Births:
         self._led_since: float | None = None
         self._readable_since: float | None = None
         self._has_seen_all = False
-        """Whether all that was made before this process led, or by itself, is known. It stays so: what appears after a
-        later outage has been made meanwhile."""
+        """Whether all that was made before this process led, or by itself, is known. It stays so until Harvester goes
+        back to older data: what appears after a mere outage has been made meanwhile."""
         self._made: dict[str, None] = {}
         """Names, the oldest first."""
         self._gone: dict[str, None] = {}
         """UIDs: one that was there before has come back with the backup of a server."""
+        self._strange_and_gone: dict[str, None] = {}
+        """The same of those that were made by somebody else, which they are still when they come back."""
         self.strange: set[str] = set()
         """UIDs of load balancers that were made by somebody else and seem to be ours."""
         self._seems_ours: Callable[[LoadBalancer], bool] = lambda _load_balancer: True
         load_balancers.on_change(self._changed)
         load_balancers.on_state(self._state_changed)
+        load_balancers.on_rewind(self._went_back)
 
     def lead(self, seems_ours: Callable[[LoadBalancer], bool]) -> None:
         """Take note that from now on this process alone makes load balancers for this cluster.
@@ -71,15 +74,23 @@ class Births:
 
     def _changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            was_strange = old.metadata.uid in self.strange
             self.strange.discard(old.metadata.uid)
-            self._remember(self._gone, old.metadata.uid)
+            self._remember(self._strange_and_gone if was_strange else self._gone, old.metadata.uid)
         if new is None or (old is not None and new.metadata.uid == old.metadata.uid):
             return
         self._look_back()
         meta = new.metadata
-        if self._seems_ours(new) and meta.uid not in self._gone and meta.name not in self._made and self._has_seen_all:
+        if meta.uid in self._strange_and_gone or (
+            self._seems_ours(new) and meta.uid not in self._gone and meta.name not in self._made and self._has_seen_all
+        ):
             self.strange.add(meta.uid)
             log.warning("load balancer made by somebody else", lb=meta.key, service=service_key(new), detail=STRANGE)
+
+    def _went_back(self) -> None:
+        """Take note that what was there before this process led may come back now."""
+        self._has_seen_all = False
+        self._readable_since = asyncio.get_running_loop().time()
 
     def _look_back(self) -> None:
         """Find out whether Harvester has been readable for long enough since this process leads."""

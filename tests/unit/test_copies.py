@@ -135,6 +135,51 @@ def test_ordinary_clusters_of_one_namespace_say_nothing_of_each_others_load_bala
     scene()
 
 
+@jumping_time
+async def test_what_a_backup_of_harvester_brings_back_is_not_taken_for_the_work_of_a_copy() -> None:
+    harvester = Harvester()
+    program = Program(guest_server(), harvester, "demo")
+    await served(harvester, program, "web")
+    backed_up = harvester.version
+    async with program.live():
+        program.guest.delete(SERVICES, "shop/web")
+        await asyncio.sleep(10)
+        assert harvester.items(LOAD_BALANCERS) == []
+    # A process that has never seen it leads when Harvester goes back to where it was.
+    async with program.live():
+        await asyncio.sleep(2 * LATE_CREATION)
+        harvester.fault = away
+        harvester.rewind(backed_up)
+        await asyncio.sleep(10)
+        assert len(harvester.items(LOAD_BALANCERS)) == 1
+        harvester.fault = None
+        await asyncio.sleep(HOUR)
+        assert harvester.items(LOAD_BALANCERS) == []
+
+
+@jumping_time
+async def test_what_a_backup_brings_back_is_a_copys_when_it_was_before() -> None:
+    harvester = Harvester()
+    one, other = (Program(guest_server(), harvester, "demo") for _ in range(2))
+    async with one.live():
+        async with other.live():
+            await asyncio.sleep(2 * LATE_CREATION)
+            other.put(service("web", uid="web-of-other"))
+            await asyncio.sleep(10)
+            backed_up = harvester.version
+            other.guest.delete(SERVICES, "shop/web")
+            await asyncio.sleep(10)
+            assert harvester.items(LOAD_BALANCERS) == []
+        harvester.calls.clear()
+        harvester.fault = away
+        harvester.rewind(backed_up)
+        await asyncio.sleep(10)
+        harvester.fault = None
+        await asyncio.sleep(HOUR)
+        assert len(harvester.items(LOAD_BALANCERS)) == 1
+    assert destructive(harvester.calls) == []
+
+
 def away(_call: Call) -> CCMError:
     """Answer as a server that is there and does not work."""
     return refused(503, "ServiceUnavailable", "the server is away")
