@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from devenv.announcement import has_endpoints, ingress_of, is_ignored, must_withdraw, wanted_addresses
-from devenv.watch import Document
+from devenv.announcer import Announcer, Step
+from devenv.watch import Document, key_of
 from tests.devenv.emulated import endpoint_slice, service
 
 A, B = "127.79.0.10", "127.79.0.11"
@@ -74,3 +75,29 @@ def test_status_has_every_port_in_order() -> None:
     assert ingress_of(service(), (A,)) == [
         {"ip": A, "ports": [{"port": 8080, "protocol": "TCP"}, {"port": 5353, "protocol": "UDP"}]}
     ]
+
+
+def met(document: Document, uid: str) -> Document:
+    return {**document, "metadata": {**document["metadata"], "uid": uid}}
+
+
+def test_an_older_event_without_any_address_waits_and_withdraws_nothing() -> None:
+    announcer = Announcer()
+    announcer.announce(met(service({ADDRESS: A}, status=A), "one"), (A,))
+    assert announcer.change(met(service(), "one")) is Step.WAIT
+    assert announcer.follow(met(service({ADDRESS: A}, status=A), "one")) is Step.KEEP
+    assert announcer.follow(met(service({ADDRESS: ""}, status=A), "one")) is Step.WITHDRAW
+
+
+def test_the_end_of_a_service_is_not_that_of_one_that_was_made_again() -> None:
+    announcer = Announcer()
+    later = met(service({ADDRESS: A}, status=A), "later")
+    # While it waited for the first one it found the later one under its name.
+    assert announcer.change(met(service(), "first")) is Step.WAIT
+    assert announcer.follow(later) is Step.ANNOUNCE
+    announcer.announce(later, (A,))
+    for left in ({IGNORE: "true"}, {ADDRESS: B}):
+        assert announcer.change(met(service(left), "first")) is Step.LEAVE
+        assert announcer.delete(met(service(left), "first")) is None
+    assert announcer.addresses(lambda _one: True) == {A: [key_of(later)]}
+    assert announcer.delete(later) is not None

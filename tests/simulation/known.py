@@ -70,4 +70,16 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(0.072, "change_ports", {"name": "a", "ports": TWO_PORTS}),
         ),
     ),
+    # An address that kube-vip had left up with the change of the type was taken for one that it minds.
+    "the type is changed there and back, and the service goes": Story(
+        "20305",
+        pool=3,
+        nodes=0,
+        acts=(
+            Act(0.0, "create", _create(ONE_PORT)),
+            Act(2.965, "retype", {"name": "a", "type": "NodePort"}),
+            Act(2.689, "retype", {"name": "a", "type": "LoadBalancer"}),
+            Act(0.061, "delete", {"name": "a"}),
+        ),
+    ),
 }
