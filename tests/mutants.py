@@ -596,7 +596,7 @@ MUTANTS: Final = (
         "plan/node/interfaces.py",
         "undecided=len(candidates) > 1",
         "undecided=False",
-        "plan/node/test_interfaces.py",
+        "plan/node/test_interfaces.py plan/node/test_addresses_adversary.py",
     ),
     Mutant(
         "a new Node does not wait for its kubelets address",

@@ -1,7 +1,8 @@
 """Whatever agents report, tenants claim and programs forget: no InternalIP that a VM still has is moved or lost.
 
 The world knows which addresses the VM has. Its agent leaves some out, never for longer than they are waited for while
-it shows others, or all of them for as long as it likes. Load balancers get the same addresses, the program starts
+it shows others of the interface, or all of an interface for as long as it likes. The VM starts, and its interfaces come
+up one after the other, each with one family after the other. Load balancers get the same addresses, the program starts
 anew, the Node gets its taint again or is made anew, the VM is restored from a backup or has its interfaces in another
 order, and its addresses change.
 """
@@ -58,6 +59,8 @@ class Game:
     has: dict[str, list[str]]
     """What the VM has, by network."""
     target: Node
+    starting: bool = False
+    """Whether the VM starts just when the program does."""
     reported: dict[str, list[str]] = field(default_factory=dict)
     awaited: dict[IPAddress, float] = field(default_factory=dict)
     """Since when, as the program remembers it."""
@@ -125,7 +128,21 @@ class Game:
         """Let one thing happen, and some time pass."""
         kind = self.dice.choice(
             ["report"] * 6
-            + ["silence", "claim", "claim", "restart", "taint", "anew", "restore", "order", "lease", "read"]
+            + [
+                "interfaces",
+                "interfaces",
+                "start",
+                "silence",
+                "claim",
+                "claim",
+                "restart",
+                "taint",
+                "anew",
+                "restore",
+                "order",
+                "lease",
+                "read",
+            ]
         )
         getattr(self, f"_{kind}")()
         left = PATIENCE - 0.1 if self.partial_since is None else PATIENCE - 0.1 - (self.now - self.partial_since)
@@ -153,6 +170,23 @@ class Game:
         }
         if self.partial_since is None:
             self.partial_since = self.now
+
+    def _interfaces(self) -> None:
+        self._full()
+        for network in self.has:
+            if self.dice.random() < 0.5:
+                self.reported[network] = []
+
+    def _start(self) -> None:
+        self._silence()
+        for network in self.dice.sample(list(self.has), len(self.has)):
+            six = self.dice.random() < 0.5
+            family = [one for one in self.has[network] if (":" in one) == six]
+            for up in (family, list(self.has[network])):
+                self.reported[network] = up
+                self.look()
+                self.now += self.dice.choice([0.0, 5.0, 2 * PATIENCE])
+                self.look()
 
     def _silence(self) -> None:
         self.reported, self.partial_since = {}, None
@@ -225,16 +259,17 @@ def games(seed: int) -> Iterator[Game]:
         yield Game(Random(f"{seed} {provided}"), settings, provided, dict(has), registered(provided))
     # As the Go provider leaves it: without records, and before v0.2.6 with the addresses of all interfaces.
     everything = mine if flag else [one for addresses in has.values() for one in addresses]
-    chosen = {6 if ":" in one else 4: one for one in dice.sample(everything, len(everything))}.values()
+    chosen = {6 if ":" in one else 4: one for one in dice.sample(mine, len(mine))}.values()
     shown = ", ".join(f"{'I' if one in chosen else 'E'} {one}" for one in everything)
     by_go = node(provider_id="harvester://uid-0", addresses=pairs(f"{shown}, H w1"))
-    yield Game(Random(f"{seed} Go"), settings, None, dict(has), by_go)
+    for starting in (False, True):
+        yield Game(Random(f"{seed} Go {starting}"), settings, None, dict(has), by_go, starting=starting)
 
 
 def play(game: Game) -> None:
     """Play a game to its end."""
-    game._full()
     try:
+        game._start() if game.starting else game._full()
         for _ in range(MOVES):
             game.move()
     except AssertionError as error:
