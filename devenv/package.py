@@ -90,25 +90,30 @@ def build(directory: Path) -> tuple[Path, Path]:
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="harvester-ccm-package-") as scratch:
         checkout, unpacked = Path(scratch) / "checkout", Path(scratch) / "unpacked"
-        checkout.mkdir()
-        for name in SOURCES:
-            source = ROOT / name
-            if source.is_dir():
-                shutil.copytree(source, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(source, checkout / name)
+        copy_sources(checkout)
         for file, text in {MAN_PAGE: man_page(), **{COMPLETION[shell]: script(shell) for shell in SHELLS}}.items():
             (checkout / file).parent.mkdir(exist_ok=True)
             (checkout / file).write_text(text)
         (checkout / COMPLETION[KUBECTL]).chmod(0o755)
-        archive = directory / _run_backend("build_sdist", checkout, directory)
+        archive = directory / run_backend("build_sdist", checkout, directory)
         with tarfile.open(archive) as files:
             files.extractall(unpacked, filter="data")
         (source,) = unpacked.iterdir()
-        return archive, directory / _run_backend("build_wheel", source, directory)
+        return archive, directory / run_backend("build_wheel", source, directory)
 
 
-def _run_backend(hook: str, source: Path, directory: Path) -> str:
+def copy_sources(checkout: Path) -> None:
+    """Copy what the package is made of to a new directory."""
+    checkout.mkdir()
+    for name in SOURCES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, checkout / name)
+
+
+def run_backend(hook: str, source: Path, directory: Path) -> str:
     """Call a hook of the build backend in ``source``, as installers do, and return the name of what it made."""
     order = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
     done = subprocess.run(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from devenv.package import COMPLETION, MAN_PAGE, build, man_page, metadata_of
+from devenv.package import COMPLETION, MAN_PAGE, build, copy_sources, man_page, metadata_of, run_backend
 from harvester_ccm import __version__
 from harvester_ccm.flags import FLAGS
 
@@ -45,6 +45,13 @@ def test_source_archive_is_enough_to_build(package: tuple[Path, Path]) -> None:
         names = {name.partition("/")[2] for name in files.getnames()}
     assert {"LICENSE", "README.md", "pyproject.toml", *map(str, (MAN_PAGE, *COMPLETION.values()))} <= names
     assert not {name for name in names if name.startswith(("tests", "devenv"))}
+
+
+def test_a_checkout_is_enough_to_install(tmp_path: Path) -> None:
+    """As the image and make setup do, without what is made for the package."""
+    copy_sources(tmp_path / "checkout")
+    wheel = run_backend("build_wheel", tmp_path / "checkout", tmp_path)
+    assert "harvester_ccm/cli.py" in zipfile.ZipFile(tmp_path / wheel).namelist()
 
 
 def test_an_index_would_take_it(package: tuple[Path, Path]) -> None:
