@@ -19,17 +19,19 @@ import msgspec
 
 from devenv.apiserver import ControlPlane, start_clusters
 from devenv.ccm import CcmProcess
+from devenv.eyes import Eyes, Unseen, addresses_in, compare
 from devenv.harvester.emulator import DataPath, HarvesterEmulator
 from devenv.harvester.queue import STOCK, Pace
 from devenv.kubevip import KubeVip, KubeVipOptions
 from devenv.loaded import PROGRAM, LoadedProgram
 from devenv.proxy import FaultProxy
-from devenv.watch import Document, documents
+from devenv.watch import Document
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
 from harvester_ccm.model.core import EVENTS, SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.meta import Resource
 
 VM_NAMESPACE: Final = "default"
 SERVICE_ACCOUNT: Final = "harvester-cloud-provider"
@@ -47,9 +49,8 @@ HOST_DHCP_RANGE: Final = ("127.79.0.10", "127.79.0.99")
 END_SECONDS: Final = 3.0
 """Time that runs of the program get to end by themselves when the stage closes."""
 
-_SERVICE_DOCUMENTS: Final = documents("", "v1", "services", kind="Service")
-
 T = TypeVar("T")
+V = TypeVar("V", Service, LoadBalancer)
 
 
 async def until(condition: Callable[[], Awaitable[T | None]], *, within: float, what: str) -> T:
@@ -136,6 +137,8 @@ class Stage:
         self.directory = directory
         self.guest = ApiClient(load_kubeconfig(scene.guest.admin_kubeconfig), cluster="guest-admin")
         self.host = ApiClient(load_kubeconfig(scene.harvester.admin_kubeconfig), cluster="harvester-admin")
+        self.guest_eyes = Eyes(scene.guest.admin_kubeconfig)
+        self.host_eyes = Eyes(scene.harvester.admin_kubeconfig)
         self.guest_proxy = FaultProxy(scene.guest)
         self.harvester_proxy = FaultProxy(scene.harvester)
         self.harvester = HarvesterEmulator(
@@ -152,6 +155,8 @@ class Stage:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.guest)
             await stack.enter_async_context(self.host)
+            await stack.enter_async_context(self.guest_eyes)
+            await stack.enter_async_context(self.host_eyes)
             await stack.enter_async_context(self.guest_proxy)
             await stack.enter_async_context(self.harvester_proxy)
             if self._emulate:
@@ -248,14 +253,15 @@ class Stage:
 
     async def service(self, name: str, namespace: str = "default") -> Service | None:
         """Return a Service as stored, or None."""
-        try:
-            return await self.guest.get(SERVICES, name, namespace=namespace)
-        except NotFound:
-            return None
+        document = await self.guest_eyes.one(f"{SERVICES.path(namespace)}/{name}")
+        return None if document is None else _view(SERVICES, document)
 
     async def service_document(self, name: str, namespace: str = "default") -> Document:
-        """Return a Service as it is on the wire. Raises NotFound."""
-        return await self.guest.get(_SERVICE_DOCUMENTS, name, namespace=namespace)
+        """Return a Service as it is on the wire. Raises Unseen when there is none."""
+        document = await self.guest_eyes.one(f"{SERVICES.path(namespace)}/{name}")
+        if document is None:
+            raise Unseen(f"no Service {namespace}/{name}")
+        return document
 
     async def change_service(self, name: str, patch: Mapping[str, object], namespace: str = "default") -> Service:
         """Change a Service as a user would: ``patch`` is a JSON merge patch. Raises NotFound."""
@@ -272,7 +278,7 @@ class Stage:
         """Return once none of the Services exists any more."""
 
         async def absent() -> bool:
-            found = {one.metadata.name for one in (await self.guest.list(SERVICES, namespace=namespace)).items}
+            found = {one["metadata"]["name"] for one in await self.guest_eyes.all(SERVICES.path(namespace))}
             return found.isdisjoint(names)
 
         await until(absent, within=within, what=f"end of {', '.join(names)}")
@@ -281,15 +287,16 @@ class Stage:
         """Return the Services once each has an address."""
 
         async def all_served() -> list[Service]:
-            found = {one.metadata.name: one for one in (await self.guest.list(SERVICES, namespace=namespace)).items}
-            chosen = [found[name] for name in names if name in found and found[name].addresses]
-            return chosen if len(chosen) == len(names) else []
+            found = {one["metadata"]["name"]: one for one in await self.guest_eyes.all(SERVICES.path(namespace))}
+            chosen = [found[name] for name in names if name in found and addresses_in(found[name])]
+            return [_view(SERVICES, one) for one in chosen] if len(chosen) == len(names) else []
 
         return await until(all_served, within=within, what=f"addresses of {', '.join(names)}")
 
     async def load_balancers(self) -> tuple[LoadBalancer, ...]:
         """Return the load balancers as stored in Harvester."""
-        return (await self.host.list(LOAD_BALANCERS, namespace=VM_NAMESPACE)).items
+        found = await self.host_eyes.all(LOAD_BALANCERS.path(VM_NAMESPACE))
+        return tuple(_view(LOAD_BALANCERS, one) for one in found)
 
     async def nothing_left(self, within: float = 60) -> None:
         """Return once there is neither a load balancer nor a booked address."""
@@ -300,17 +307,19 @@ class Stage:
 
         await until(empty, within=within, what="no load balancer and no booked address left")
 
-    async def events(self, kind: str, name: str, namespace: str = "default") -> list[dict[str, object]]:
+    async def events(self, kind: str, name: str, namespace: str = "default") -> list[Document]:
         """Return the Events about an object, oldest first; those of the API server itself are left out."""
-        query = {"fieldSelector": f"involvedObject.kind={kind},involvedObject.name={name}"}
-        body = await self.guest.request("GET", EVENTS.path(namespace), params=query)
-        items = [item for item in _items(body) if item.get("reportingComponent") != ADDRESS_REPAIR]
+        selector = f"involvedObject.kind={kind},involvedObject.name={name}"
+        found = await self.guest_eyes.all(EVENTS.path(namespace), fieldSelector=selector)
+        items = [item for item in found if item.get("reportingComponent") != ADDRESS_REPAIR]
         return sorted(items, key=lambda event: str(event.get("lastTimestamp") or ""))
 
     async def told(self, name: str, reason: str | None = None, namespace: str = "default") -> list[Told]:
         """Return what users were told about a Service, oldest first; with ``reason`` only that."""
-        events = [msgspec.convert(one, _Event) for one in await self.events("Service", name, namespace)]
-        found = [Told(one.type, one.reason, one.message, one.count) for one in events]
+        found = [
+            Told(one["type"], one["reason"], one["message"], one.get("count", 1))
+            for one in await self.events("Service", name, namespace)
+        ]
         return [one for one in found if reason in (None, one.reason)]
 
     async def hears(self, name: str, reason: str, *, namespace: str = "default", within: float = 60) -> Told:
@@ -322,14 +331,10 @@ class Stage:
         return (await until(heard, within=within, what=f"Event {reason} on {namespace}/{name}"))[-1]
 
 
-class _Event(msgspec.Struct):
-    type: str
-    reason: str
-    message: str
-    count: int = 1
-
-
-def _items(body: bytes) -> list[dict[str, object]]:
-    document = msgspec.json.decode(body, type=dict[str, object])
-    items = document.get("items")
-    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+def _view(resource: Resource[V], document: Document) -> V:
+    """Return what the program reads in the document, when it is what is there."""
+    view = resource.decode(msgspec.json.encode(document))
+    compare(view, document)
+    if isinstance(view, Service):
+        assert view.addresses == addresses_in(document), f"{view.addresses} of {document}"
+    return view
