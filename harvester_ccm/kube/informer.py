@@ -53,8 +53,8 @@ WORKED_SECONDS: Final = 0.5
 """A watch that was accepted and lasted so long has worked, as has one that gave a line before."""
 RELIST_MINUTES: Final = (30.0, 60.0)
 """A collection is listed anew after a random time in this range, whatever its watches say."""
-PAUSE_GROWTH: Final = 1.15
-"""Factor from one pause to the next: it stays below a fifth of the time that the server has been away."""
+PAUSE_GROWTH: Final = 1.08
+"""Factor from one pause to the next: it grows by less than a tenth of the time that the server has been away."""
 POLL_SECONDS: Final = (10.0, 60.0)
 """First and longest pause between two lists where watching is forbidden."""
 SLICE: Final = 100

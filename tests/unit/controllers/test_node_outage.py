@@ -22,7 +22,7 @@ from tests.worlds.memory_server import Call, Document, placed, refused
 from tests.worlds.node_world import VM, VMI, NodeWorld, initialised, machine, until
 
 HOUR = 3600.0
-SHORT_PAUSES = 30
+SHORT_PAUSES = 60
 """So many tries it takes until the pauses of one of the three collections are as long as they get."""
 LATE = machine("late")
 """Joins in the middle of it; its VM is seen afterwards."""

@@ -73,6 +73,24 @@ async def test_watches_that_work_and_are_cut_are_opened_again_at_once(every: flo
 
 
 @jumping_time
+@pytest.mark.parametrize(("away", "longest"), [(20.0, 2.7), (35.0, 3.8)])
+async def test_work_goes_on_soon_after_an_outage(away: float, longest: float) -> None:
+    server = MemoryServer()
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+    late = []
+    async with running(informer.run()):
+        await informer.wait_synced()
+        for number in range(30):
+            await asyncio.sleep(60)
+            server.fault = lambda _call: Unreachable("connection refused")
+            server.break_watches(Unreachable("the connection was lost"))
+            await asyncio.sleep(away)
+            server.fault = None
+            late.append(await seconds_until_seen(server, informer, f"web-{number}"))
+    assert max(late) <= longest
+
+
+@jumping_time
 async def test_watches_that_die_at_once_are_asked_for_slower_and_slower() -> None:
     server = MemoryServer()
     server.fault = lambda call: Unreachable("the connection was lost") if call.verb == "WATCH" else None
@@ -80,7 +98,7 @@ async def test_watches_that_die_at_once_are_asked_for_slower_and_slower() -> Non
     async with running(informer.run()):
         await asyncio.sleep(600)
     asked = [call.at for call in server.calls if call.verb == "WATCH"]
-    assert len(asked) < 60
+    assert len(asked) < 80
     # What they do not tell the lists do.
     assert lists(server) >= len(asked)
 
