@@ -26,8 +26,10 @@ from harvester_ccm.model.outcome import EventMessage, EventType
 from harvester_ccm.redaction import one_line, redact_text
 
 QUEUE_LENGTH: Final = 1000
-REMEMBERED: Final = 4096
+REMEMBERED: Final = 1024
 """Distinct Events whose name is kept in order to count repetitions."""
+BUDGETS: Final = 4096
+"""Objects whose budget is kept."""
 TRIES: Final = 5
 """How often an Event is tried while the server is away or busy: it survives a restart of the server."""
 FIRST_PAUSE: Final = 1.0
@@ -110,7 +112,7 @@ class EventRecorder:
         budget, now = self._budgets.get(reference), asyncio.get_running_loop().time()
         if budget is None:
             budget = self._budgets[reference] = Allowance(BURST, REFILL_SECONDS)
-            if len(self._budgets) > REMEMBERED:
+            if len(self._budgets) > BUDGETS:
                 self._budgets.popitem(last=False)
         later = budget.turn_in(now) or (LONGEST_PAUSE if self._queue.full() else 0.0)
         if later:
