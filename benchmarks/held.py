@@ -65,6 +65,8 @@ class Start:
     """Seconds from another start until a Service was served that was made at that moment."""
     fresher: float
     """The same of one that was made as soon as the program led."""
+    led: float
+    """Seconds until it led then."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class Holding:
         self._others = len(arena.services.all())
         """Services that are there anyway."""
         self.names: list[str] = []
+        self.leading = 0.0
+        """Seconds until the program led that was started together with a new Service."""
 
     async def grow(self, count: int) -> Held:
         """Have so many in all, and measure what that costs."""
@@ -135,7 +139,7 @@ class Holding:
         traffic = await arena.settled(mark, within=self._patience)
         memory, processor = resident_bytes(arena.program.pid) / MIB, arena.usage().program
         cost = Cost(leading, processor, traffic, memory, await arena.longest_step())
-        return Start(leading, cost, arena.program.peak_memory() / MIB, fresh, fresher)
+        return Start(leading, cost, arena.program.peak_memory() / MIB, fresh, fresher, self.leading)
 
     async def _start_with_others(self) -> tuple[float, float]:
         """Return how long after a start two Services were served: one made at the start, one when it leads."""
@@ -146,7 +150,7 @@ class Holding:
         began = loop.time()
         starting = asyncio.ensure_future(arena.start_program(observed=True))
         await arena.load.create([self._body(early)])
-        await starting
+        self.leading = await starting
         await arena.load.create([self._body(late)])
         times = [await arena.services.all_served([name], within=self._patience) - began for name in (early, late)]
         await arena.idle_mark()
@@ -221,6 +225,7 @@ def _held(what: str, held: Held) -> Section:
             Measurement("  longest step of the event loop", 1000 * start.cost.step.seconds, "ms", STEP_MS),
             Measurement("  peak memory", start.peak, "MiB", MEMORY_MIB),
             Measurement("  resident memory", start.cost.memory, "MiB", MEMORY_MIB),
+            Measurement("with new Services: from start to leading", start.led, "s"),
             Measurement("  to the VIP of a Service made at the start", start.fresh, "s", FRESH_SECONDS),
             Measurement("  to the VIP of one made when the program leads", start.fresher, "s", FRESH_SECONDS),
         ],
