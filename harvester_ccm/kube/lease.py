@@ -138,13 +138,19 @@ class LeaderElector:
                         if not self.leading:
                             self._tell_stopped()
                             raise LeaseLost(f"the Lease was taken by {self.holder or 'nobody'}")
-                        longest = AWAITED_SECONDS if self._fence.has_waiting else math.inf
-                        await asyncio.sleep(min(self._times.retry_period, longest))
+                        await self._pause()
             except TimeoutError:
                 self._tell_stopped()
                 self._see(None)
                 late = asyncio.get_running_loop().time() - self.renewed_at
                 raise LeaseLost(f"the Lease could not be renewed for {late:.1f} s") from None
+
+    async def _pause(self) -> None:
+        """Wait before the next try to renew: shortly for writes that wait, and no longer than until one does."""
+        if self._fence.has_waiting:
+            await asyncio.sleep(min(self._times.retry_period, AWAITED_SECONDS))
+        else:
+            await self._fence.renewal_asked(self._times.retry_period)
 
     async def release(self) -> None:
         """Give the Lease up if it is ours; errors are left to the next holder's waiting time."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.errors import Unreachable
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
@@ -225,6 +226,21 @@ async def test_renewal_that_was_begun_before_the_doubt_does_not_end_it() -> None
         before = lease_writes(process.server)
         assert await writing
         assert lease_writes(process.server) == before + 1
+
+
+@jumping_time
+async def test_write_amid_the_pause_after_a_failed_renewal_ends_the_pause() -> None:
+    process = Leader()
+    await process.elector.acquire()
+    async with running(process.elector.hold()):
+        await asyncio.sleep(1)
+        process.server.fault = lambda call: Unreachable("away") if call.is_write else None
+        # The renewal that is due after two seconds fails.
+        await asyncio.sleep(1.2)
+        process.server.fault = None
+        began = asyncio.get_running_loop().time()
+        assert await process.writes()
+        assert asyncio.get_running_loop().time() - began < 0.1
 
 
 @jumping_time
