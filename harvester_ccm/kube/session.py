@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 import weakref
+from asyncio import sslproto
 from typing import Final
 
 import aiohttp
@@ -21,6 +22,11 @@ _LOOKS: Final = 500
 """So often it is looked whether the event loop has taken notice that its sockets have ended."""
 _PAUSE: Final = 0.002
 """Seconds between two looks."""
+
+
+sslproto.SSLProtocol.max_size = 32 * 1024
+"""Of the buffer that asyncio holds for as long as a TLS connection is open: it makes one of 256 KiB, of which a record
+fills 16."""
 
 
 class Session:
