@@ -223,7 +223,7 @@ class NodeController:
 
     def _virtual_ips_changed(self, addresses: Set[IPAddress]) -> None:
         """Wake the Nodes that show one of the addresses, or whose VM reports it."""
-        if not self._virtual_addresses.current().complete:
+        if not self._virtual_addresses.complete:
             # All Nodes are looked at when they are.
             return
         texts = {str(address) for address in addresses}

@@ -35,14 +35,22 @@ class VirtualAddresses:
         self._holders: dict[IPAddress, list[str]] = {}
         self._departed: dict[IPAddress, tuple[str, asyncio.TimerHandle]] = {}
         self._on_change: list[Callable[[Set[IPAddress]], None]] = []
+        self._taken: dict[IPAddress, str] | None = None
+        """All of them, each with what has it or has had it lately; None when that has changed."""
         self._follow(services, lambda one, before: {**(before if stays_up(one) else {}), **virtual_ips((one,), ())})
         self._follow(load_balancers, lambda one, _before: virtual_ips((), (one,)))
 
     def current(self) -> VirtualIPs:
         """Return the addresses, and how far they can be relied on."""
-        departed = {address: f"{holder}, until lately" for address, (holder, _) in self._departed.items()}
-        held = {address: holders[0] for address, holders in self._holders.items()}
-        return virtual_ips_of({**departed, **held}, self._services, self._load_balancers)
+        if self._taken is None:
+            departed = {address: f"{holder}, until lately" for address, (holder, _) in self._departed.items()}
+            self._taken = {**departed, **{address: holders[0] for address, holders in self._holders.items()}}
+        return virtual_ips_of(self._taken, self._services, self._load_balancers)
+
+    @property
+    def complete(self) -> bool:
+        """Whether they can be relied on; asked for with every change, whatever their number."""
+        return virtual_ips_of({}, self._services, self._load_balancers).complete
 
     def on_change(self, callback: Callable[[Set[IPAddress]], None]) -> None:
         """Have ``callback`` called with addresses that became virtual ones, or are none any more."""
@@ -70,6 +78,8 @@ class VirtualAddresses:
         informer.on_change(changed)
 
     def _changed(self, before: _Held, after: _Held) -> None:
+        if before != after:
+            self._taken = None
         fresh = {address for address in after if address not in self._holders}
         for address, holder in after.items() - before.items():
             self._holders.setdefault(address, []).append(holder)
@@ -85,6 +95,7 @@ class VirtualAddresses:
 
     def _forget(self, address: IPAddress) -> None:
         del self._departed[address]
+        self._taken = None
         self._tell({address})
 
     def _tell(self, addresses: Set[IPAddress]) -> None:
