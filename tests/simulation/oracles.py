@@ -199,6 +199,9 @@ class Oracles:
     def unheld(self, seconds: float) -> list[str]:
         """Return what has been announced for so long although nobody holds it."""
         now = self._world.loop.time()
+        if self._world.has_twin:
+            # Each writes its own address on the load balancer of both.
+            return []
         return [
             f"{address} is announced for {key}, and no load balancer holds it"
             for (address, key), since in self._unheld.items()

@@ -25,7 +25,7 @@ SETTLED_WITHIN: Final = 2400.0
 """Seconds after the last fault within which all has to be as it is asked for."""
 QUIET: Final = 700.0
 """Seconds for which nothing may be written then."""
-TWINS_WRITE: Final = 100
+TWINS_WRITE: Final = 2000
 """So much may be written in that time where two clusters are one by name and mark, and undo what the other does."""
 LOOK_SECONDS: Final = 5.0
 START: Final = 15.0
