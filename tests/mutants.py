@@ -719,6 +719,20 @@ MUTANTS: Final = (
         "kube/test_informer.py",
     ),
     Mutant(
+        "a list that lacks what our own write told of is taken for an older one",
+        "kube/informer.py",
+        "return max(self._seen, *map(_version, self._objects.values()), 0)",
+        "return self._seen",
+        "kube/test_informer.py",
+    ),
+    Mutant(
+        "an answer amid a list makes that one of an older server",
+        "kube/informer.py",
+        "rewound = listed < newest or",
+        "rewound = listed < self._newest_known() or",
+        "kube/test_informer.py",
+    ),
+    Mutant(
         "a watch that worked and was cut counts as a failure",
         "kube/informer.py",
         "return self.spoke or lasted",

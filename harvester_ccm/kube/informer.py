@@ -230,6 +230,7 @@ class Informer(Generic[ObjectT]):
     async def _list(self) -> str:
         """Fill the store; return the version it has."""
         await self._chose_otherwise(None)
+        newest = self._newest_known()
         try:
             page = await self._read_page()
         except NotServed as error:
@@ -237,7 +238,7 @@ class Informer(Generic[ObjectT]):
                 raise
             page = await self._read_page()
         self.unread = page.unread
-        self._replace_all(page.items, page.resource_version)
+        self._replace_all(page.items, page.resource_version, newest)
         while self._untold:
             # Nobody goes by a store that was never filled before, so this may take its time.
             self._tell(SLICE)
@@ -355,10 +356,18 @@ class Informer(Generic[ObjectT]):
         else:
             self._put(event.object)
 
-    def _replace_all(self, items: Collection[ObjectT], version: str) -> None:
+    def _newest_known(self) -> int:
+        """Return the highest version that was seen: a list that is asked for now is not older, unless by a restore.
+
+        The watch may not have told of our own writes when it is lost.
+        """
+        return max(self._seen, *map(_version, self._objects.values()), 0)
+
+    def _replace_all(self, items: Collection[ObjectT], version: str, newest: int) -> None:
+        """Take in a list; ``newest`` is the highest version that was seen when it was asked for."""
         self.last_contact = asyncio.get_running_loop().time()
         listed = _number(version)
-        rewound = listed < self._seen or any(self._is_of_another_past(item, listed) for item in items)
+        rewound = listed < newest or any(self._is_of_another_past(item, listed) for item in items)
         if rewound:
             log.warning("server went back to older data", collection=self.name, version=version)
             for callback in self._rewind_callbacks:

@@ -88,7 +88,7 @@ HOLES: Final = (
     ),
     Hole(
         "a server that went back to older data is not noticed",
-        (Edit("kube/informer.py", "rewound = listed < self._seen or any(", "rewound = False and any("),),
+        (Edit("kube/informer.py", "rewound = listed < newest or any(", "rewound = False and any("),),
     ),
 )
 

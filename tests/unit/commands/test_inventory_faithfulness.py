@@ -99,10 +99,10 @@ def caches_of(inventory: Inventory) -> ServiceCaches:
         ),
         config_maps=Informer(client, CONFIG_MAPS),
     )
-    caches.services._replace_all(inventory.services, "100")
-    caches.load_balancers._replace_all(inventory.load_balancers, "100")
-    caches.vms.nodes._replace_all(inventory.nodes, "100")
-    caches.vms.vms._replace_all(inventory.vms, "100")
+    caches.services._replace_all(inventory.services, "100", 0)
+    caches.load_balancers._replace_all(inventory.load_balancers, "100", 0)
+    caches.vms.nodes._replace_all(inventory.nodes, "100", 0)
+    caches.vms.vms._replace_all(inventory.vms, "100", 0)
     nodes = caches.vms.nodes, caches.vms.vms, caches.vms.vmis
     for informer in (caches.services, *nodes, caches.config_maps, caches.load_balancers):
         informer._synced.set()

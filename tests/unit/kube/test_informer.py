@@ -163,6 +163,46 @@ async def test_list_that_contradicts_what_was_seen_before_it_is_of_another_past(
 
 
 @jumping_time
+async def test_what_only_our_own_write_told_of_does_not_outlive_a_backup_that_lacks_it() -> None:
+    server, backup = MemoryServer(), MemoryServer()
+    for each in (server, backup):
+        each.put(SERVICES, service(name="kept"))
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+    rewinds = []
+    informer.on_rewind(lambda: rewinds.append(True))
+    async with running(informer.run()):
+        await informer.wait_synced()
+        server.lagging = True
+        informer.observe(answer(server.put(SERVICES, service(name="made-since"))))
+        server.lagging = False
+        server.restore(backup)
+        server.break_watches(Unreachable("connection refused"))
+        informer.list_again()
+        await asyncio.sleep(5)
+        assert [one.metadata.name for one in informer.all()] == ["kept"]
+    assert rewinds == [True]
+
+
+@jumping_time
+async def test_answer_that_comes_while_a_list_is_on_its_way_is_newer_than_that() -> None:
+    server = MemoryServer()
+    server.put(SERVICES, service(name="kept"))
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+    rewinds = []
+    informer.on_rewind(lambda: rewinds.append(True))
+    async with running(informer.run()):
+        await informer.wait_synced()
+        server.way_back = lambda call: 1.0 if call.verb == "GET" else 0.0
+        informer.list_again()
+        await asyncio.sleep(0.5)
+        server.lagging = True
+        informer.observe(answer(server.put(SERVICES, service(name="made-since"))))
+        await asyncio.sleep(5)
+        assert sorted(one.metadata.name for one in informer.all()) == ["kept", "made-since"]
+    assert rewinds == []
+
+
+@jumping_time
 async def test_two_who_ask_for_a_list_at_the_same_moment_get_one() -> None:
     server = MemoryServer()
     informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
