@@ -484,6 +484,13 @@ MUTANTS: Final = (
         "plan/service/test_cluster_lb.py controllers/test_service_endpoints.py",
     ),
     Mutant(
+        "kube-vip stays silent about what it let go of before it noted that",
+        "plan/service/kube_vip.py",
+        "not found.ignored and (bool(found.status) or found.withdrawn)",
+        "not found.ignored and bool(found.status)",
+        "plan/service/test_kube_vip.py plan/service/test_cluster_lb.py",
+    ),
+    Mutant(
         "endpoints are touched for ever",
         "plan/service/steps.py",
         "touch = () if situation.touched else ",

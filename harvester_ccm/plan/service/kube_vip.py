@@ -231,13 +231,14 @@ def stays_silent(service: Service, address: str) -> bool:
     """Return whether an address is new to kube-vip that has announced one: it waits for the endpoints to change then.
 
     What it let go of may be the same address or another one, also where the address stayed in the status when somebody
-    took it out of the annotation. Where Harvester announced it, kube-vip never has.
+    took it out of the annotation. Where Harvester announced it, kube-vip never has. A withdrawn Service that it does
+    not ignore was shown an address once: kube-vip may be about to announce that, and has noted nothing yet.
     """
     found = Announcement.of(service)
     known = found.told == address and stripped(service, address) is None
     if known or (found.ignored and not _is_held(service, address)):
         return False
-    return found.node is not None or (bool(found.status) and not found.ignored)
+    return found.node is not None or (not found.ignored and (bool(found.status) or found.withdrawn))
 
 
 def slice_to_touch(slices: Iterable[EndpointSlice]) -> str:

@@ -242,7 +242,8 @@ async def test_nothing_is_made_for_a_service_that_cannot_be_held() -> None:
 
 async def test_a_conflict_with_harvester_loses_no_event() -> None:
     stage = await stage_with(
-        service(annotations={KUBE_VIP_ADDRESSES: ""}, ours=True), balancers=(marked(ip=ADDRESS, pool="x"),)
+        service(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, ours=True),
+        balancers=(marked(ip=ADDRESS, pool="x"),),
     )
     stage.harvester.faults.append(Conflict(Answer(409, "Conflict", "changed", "PUT /x")))
     with pytest.raises(Conflict):

@@ -334,7 +334,7 @@ GRANTED = {
         service(annotations=WITHDRAWN, ours=True),
         marked(ip=ADDRESS, pool="lan"),
         [
-            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}, "ingress": [STATUS]}},
+            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, **DUE}, "ingress": [STATUS]}},
             "Normal EnsuredLoadBalancer",
             {"write": LB_NAME, "address": ADDRESS},
         ],
