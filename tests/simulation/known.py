@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
-from harvester_ccm.names import WORKLOAD_TYPE
+from harvester_ccm.names import IPAM, WORKLOAD_TYPE
 from tests.simulation.acts import Act, Story
 
 ONE_PORT: Final[list[dict[str, Any]]] = [{"name": "main", "port": 80, "protocol": "TCP", "nodePort": 30000}]
@@ -80,6 +80,31 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(2.965, "retype", {"name": "a", "type": "NodePort"}),
             Act(2.689, "retype", {"name": "a", "type": "LoadBalancer"}),
             Act(0.061, "delete", {"name": "a"}),
+        ),
+    ),
+    # kube-vip had noted nothing yet of the address that it was told to let go of, and was silent about the next one.
+    "one from DHCP is deleted by hand before kube-vip has its lease": Story(
+        "50394",
+        pool=1,
+        nodes=3,
+        acts=(
+            Act(0.0, "create", _create(ONE_PORT)),
+            Act(0.022, "delete", {"name": "a"}),
+            Act(0.177, "create", _create(TWO_PORTS, {IPAM: "dhcp"})),
+            Act(0.273, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "cluster"}}),
+            Act(0.036, "agent_back", {"name": "w3"}),
+            Act(0.0, "delete_balancer", {"name": "a"}),
+        ),
+    ),
+    # What the watch had not told of stayed in the cache after the backup: that was taken for an older list.
+    "harvester goes back to a backup without what was just created": Story(
+        "52256",
+        pool=3,
+        nodes=1,
+        acts=(
+            Act(4.18, "cut_watches", {"side": "harvester", "how": "silent"}),
+            Act(0.0, "create", _create(ONE_PORT)),
+            Act(15.781, "restore", {"side": "harvester", "back": 20.0, "away": 60.0}),
         ),
     ),
 }
