@@ -27,6 +27,10 @@ KUBE_VIP_HOST: Final = catalogued(
     "kube-vip.io/vipHost", "Service", "annotation", "read", writer="kube-vip", value="node name",
     meaning="The node that announces the address.",
 )  # fmt: skip
+KUBE_VIP_LEASE: Final = catalogued(
+    "kube-vip.io/requestedIP", "Service", "annotation", "read", writer="kube-vip", value="address",
+    meaning="The address that kube-vip has leased from DHCP.",
+)  # fmt: skip
 
 USER_IGNORE: Final = catalogued(
     PREFIX + "ignored-by-user", "Service", "annotation", "both", value="`true`",

@@ -491,6 +491,20 @@ MUTANTS: Final = (
         "plan/service/test_kube_vip.py plan/service/test_cluster_lb.py",
     ),
     Mutant(
+        "a lease that kube-vip has noted is shown though Harvester has another one",
+        "plan/service/kube_vip.py",
+        "return recorded if goes_on and noted == recorded else",
+        "return noted or '' if goes_on else",
+        "plan/service/test_cluster_lb_dhcp.py",
+    ),
+    Mutant(
+        "a lease that was taken out of the status is not shown again",
+        "plan/service/kube_vip.py",
+        "return recorded if goes_on and noted == recorded else",
+        "return recorded if False else",
+        "plan/service/test_cluster_lb_dhcp.py",
+    ),
+    Mutant(
         "endpoints are touched for ever",
         "plan/service/steps.py",
         "touch = () if situation.touched else ",

@@ -20,6 +20,7 @@ from harvester_ccm.plan.service.kube_vip import (
     edited,
     hold_and_withdraw,
     hold_or_leave_requested,
+    lost_lease,
     stripped,
     virtual_ip_ingress,
     withdraw,
@@ -178,10 +179,10 @@ def _shows_wish_only(situation: Situation) -> bool:
 def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:
     """Hand the request to kube-vip, which alone gets the lease and writes the status; copy the lease to Harvester."""
     service = situation.service
-    lease = service.addresses[0] if service.addresses else None
+    lease = service.addresses[0] if service.addresses else lost_lease(service, load_balancer.address) or None
     annotations = {**announce(service, DHCP_ADDRESS, device=device.name), MOVING: None}
     # kube-vip writes the lease with the ports of that moment and does not follow them.
-    ingress = virtual_ip_ingress(lease, service) if lease and len(service.addresses) == 1 else None
+    ingress = virtual_ip_ingress(lease, service) if lease and len(service.addresses) <= 1 else None
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=ingress)
     change = load_balancer_change(load_balancer, service, situation.cluster, address=lease)
     difference = not_as_requested(service, situation.request, load_balancer, lease or "")

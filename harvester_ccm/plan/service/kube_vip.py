@@ -27,6 +27,7 @@ from harvester_ccm.kube_vip_names import (
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
+    KUBE_VIP_LEASE,
     USER_IGNORE,
 )
 from harvester_ccm.model.core import SERVICE_LABEL, EndpointSlice, Ingress, PortStatus, Service
@@ -239,6 +240,17 @@ def stays_silent(service: Service, address: str) -> bool:
     if known or (found.ignored and not _is_held(service, address)):
         return False
     return found.node is not None or (not found.ignored and (bool(found.status) or found.withdrawn))
+
+
+def lost_lease(service: Service, recorded: str) -> str:
+    """Return the lease that a Service has though its status shows none any more, as somebody took it out.
+
+    kube-vip writes a lease once and does not look at the status again. ``recorded`` is the one that Harvester has
+    of it: only where both say the same is it still there.
+    """
+    found, noted = Announcement.of(service), service.metadata.annotation(KUBE_VIP_LEASE)
+    goes_on = found.node is not None and found.address == DHCP_ADDRESS and not (found.status or found.again)
+    return recorded if goes_on and noted == recorded else ""
 
 
 def slice_to_touch(slices: Iterable[EndpointSlice]) -> str:

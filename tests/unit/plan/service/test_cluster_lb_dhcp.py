@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
+from harvester_ccm.kube_vip_names import (
+    ANNOUNCE_AGAIN,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_LEASE,
+)
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import IPAM, REQUESTED_ADDRESS, Reason
 from tests.unit.plan.service.plans import OURS, outline, plan, said
@@ -15,6 +21,8 @@ from tests.worlds.builders import LB_NAME, marked, service
 LEASE = "10.115.3.9"
 HELD = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
 ASKING = {KUBE_VIP_ADDRESSES: "0.0.0.0", IPAM: "dhcp"}
+NOTED = {KUBE_VIP_HOST: "node-a", KUBE_VIP_LEASE: LEASE}
+"""What kube-vip notes of a lease that it has."""
 WEB = ({"port": 80, "protocol": "TCP", "nodePort": 30080},)
 
 
@@ -92,6 +100,34 @@ STEPS = {
         0.0,
         [{"write": LB_NAME, "address": LEASE}, "Normal EnsuredLoadBalancer"],
         Done(),
+    ),
+    "the lease was taken out of the status": (
+        service(annotations={**ASKING, **NOTED}, ours=True),
+        balancer(address=LEASE),
+        0.0,
+        [{"service": {"ingress": [f"{LEASE} VIP 80/TCP"]}}],
+        Done(),
+    ),
+    "kube-vip has noted another lease than Harvester has": (
+        service(annotations={**ASKING, **NOTED}, ours=True),
+        balancer(address="10.115.3.77"),
+        0.0,
+        [],
+        Wait("dhcp", 30.0),
+    ),
+    "nobody has a lease any more": (
+        service(annotations={**ASKING, KUBE_VIP_HOST: "node-a"}, ours=True),
+        balancer(),
+        0.0,
+        [],
+        Wait("dhcp", 30.0),
+    ),
+    "withdrawn, and asked for anew": (
+        service(annotations={**ASKING, **NOTED, KUBE_VIP_ADDRESSES: ""}, ours=True),
+        balancer(address=LEASE),
+        0.0,
+        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0", ANNOUNCE_AGAIN: "due"}}}],
+        Wait("endpoints"),
     ),
     "kube-vip's own annotations": (
         service(
