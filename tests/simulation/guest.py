@@ -30,6 +30,8 @@ class Guest:
         self.kube_vip = kube_vip
         self.processes: Mapping[str, Process] = {one.name: one for one in processes}
         self._harvester = harvester
+        self.acted: dict[str, float] = {}
+        """Loop time at which users last did something to a Service, by its name."""
 
     # What users do.
 

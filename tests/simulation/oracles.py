@@ -19,6 +19,8 @@ DEPOSED_SECONDS: Final = 30.0
 """Seconds within which a holder asks for its Lease again, and has an answer."""
 GRACE: Final = 400.0
 """Seconds in which the program has to let go of an address that somebody else took away."""
+SIGHT: Final = 0.05
+"""Seconds in which the program cannot hear of what a user does, before it sends a request."""
 AFTER_HALT: Final = 0.01
 """Seconds after a suspension in which a write may leave that was on its way into the network before it."""
 
@@ -124,7 +126,8 @@ class Oracles:
         if cluster_of(balancer) != guest.cluster:
             self._say(f"{call.by} of {guest.cluster} sends {call.verb} for {name_of(balancer)} of another cluster")
         for service in guest.services() if call.verb == "DELETE" else ():
-            self._deleted_for(call.by, balancer, service, guest)
+            if call.at - guest.acted.get(name_of(service), float("-inf")) >= SIGHT:
+                self._deleted_for(call.by, balancer, service, guest)
 
     def _deleted_for(self, by: str, balancer: Document, service: Document, guest: Guest) -> None:
         address, name = served(balancer), name_of(balancer)

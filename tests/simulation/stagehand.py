@@ -24,6 +24,8 @@ class Stagehand:
 
     def do(self, act: Act) -> None:
         """Do what an act says; a user who is refused leaves it at that."""
+        if "name" in act.more:
+            self._guest.acted[act.more["name"]] = self._world.loop.time()
         try:
             getattr(self, act.verb)(**act.more)
         except Refusal:
