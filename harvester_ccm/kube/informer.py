@@ -239,13 +239,13 @@ class Informer(Generic[ObjectT]):
             page = await self._read_page()
         self.unread = page.unread
         self._replace_all(page.items, page.resource_version, newest)
+        self._set_problem(None)
         while self._untold:
             # Nobody goes by a store that was never filled before, so this may take its time.
             self._tell(SLICE)
             await asyncio.sleep(0)
         first, switched = not self.synced, self._is_other_version
         self._is_other_version = False
-        self._set_problem(None)
         self._synced.set()
         if first:
             log.debug("collection synced", collection=self.name, objects=len(self._objects))

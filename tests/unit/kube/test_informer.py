@@ -247,6 +247,22 @@ async def test_a_first_list_of_thousands_leaves_everything_else_its_turn() -> No
 
 
 @jumping_time
+async def test_a_server_that_answers_is_no_problem_any_more_when_its_first_list_is_told() -> None:
+    server = MemoryServer()
+    server.put(SERVICES, service())
+    server.fault = lambda _call: Unreachable("connection refused")
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+    problems: list[CCMError | None] = []
+    informer.on_change(lambda _old, _new: problems.append(informer.problem))
+    async with running(informer.run()):
+        await asyncio.sleep(5)
+        assert isinstance(informer.problem, Unreachable)
+        server.fault = None
+        await informer.wait_synced()
+    assert problems == [None]
+
+
+@jumping_time
 async def test_an_answer_amid_the_first_list_is_told_after_what_it_replaces() -> None:
     server = MemoryServer()
     for number in range(3 * SLICE):
