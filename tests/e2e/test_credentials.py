@@ -174,9 +174,11 @@ async def test_proxy_of_the_environment_and_its_exceptions(
     harvester = renamed(stage.scene.cloud_config, tmp_path / "far", "harvester.test")
     guest = renamed(stage.scene.kubeconfig, tmp_path / "near", "0.0.0.0")
     async with ConnectProxy(login="ccm:letmein") as proxy:
-        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
-        monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,0.0.0.0/32,.svc")
-        run = stage.run(cloud_config=harvester, kubeconfig=guest)
+        # The client that looks at the clusters reads the environment, too.
+        with monkeypatch.context() as environment:
+            environment.setenv("HTTPS_PROXY", proxy.url)
+            environment.setenv("NO_PROXY", "10.0.0.0/8,0.0.0.0/32,.svc")
+            run = stage.run(cloud_config=harvester, kubeconfig=guest)
         await stage.create_service("web")
         await stage.served("web", within=60)
         run.terminate(0)
