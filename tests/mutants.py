@@ -74,8 +74,22 @@ MUTANTS: Final = (
     Mutant(
         "a Service that requires dual stack loses the address that it has",
         "plan/service/create.py",
-        "new=former is None and not service.addresses)",
+        "new=situation.is_new)",
         "new=True)",
+        "plan/service/test_ignored.py",
+    ),
+    Mutant(
+        "a Service whose status somebody empties is new",
+        "plan/service/situation.py",
+        "return not self.service.addresses and not self.service.metadata.has_finalizer(SERVICE_FINALIZER)",
+        "return not self.service.addresses",
+        "plan/service/test_ignored.py",
+    ),
+    Mutant(
+        "a secondary that is refused looks as if it was served",
+        "plan/service/shared_address.py",
+        "finalizer = True if sharing.servable else None",
+        "finalizer = True",
         "plan/service/test_ignored.py",
     ),
     Mutant(

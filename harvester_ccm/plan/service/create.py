@@ -60,7 +60,7 @@ def plan_creation(situation: Situation) -> ServicePlan:
     gone_for = max(situation.waited, situation.since_vm_lb or 0.0)
     if second and gone_for < REPLACEMENT_PAUSE:
         return ServicePlan(hold(service), Wait(WaitReason.SWITCHING, REPLACEMENT_PAUSE - gone_for))
-    refusal = unsupported(service, vm=vm, new=former is None and not service.addresses)
+    refusal = unsupported(service, vm=vm, new=situation.is_new)
     if refusal is not None or ipam is None:
         return ServicePlan((*emit(refusal), *_given_up(situation)), Refused(WaitReason.NOT_SERVABLE))
     spec = _front_spec("vm" if vm else "cluster", ipam, request, former)

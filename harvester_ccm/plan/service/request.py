@@ -97,7 +97,7 @@ def read_request(service: Service) -> Request:
 def unsupported(service: Service, *, vm: bool, new: bool = False) -> EventMessage | None:
     """Return why no load balancer can serve the Service at all, or None.
 
-    ``new``: whether it has no address yet. One that was served before it asked for more keeps what it has.
+    ``new``: whether nothing was done to serve it yet. One that was served before it asked for more goes on being so.
     """
     if service.spec.ip_families and "IPv4" not in service.spec.ip_families:
         text = (

@@ -134,7 +134,9 @@ def _plan_without_address(situation: Situation, sharing: Sharing) -> ServicePlan
         return ServicePlan((*emit(_taken(situation)), *plan_leaving(service).steps), outcome)
     # While the primary's load balancer is being replaced nobody may announce the address.
     withdrawn = service.addresses and primary is not None and Announcement.of(primary).withdrawn
-    change = ServiceChange(annotations=WITHDRAWN if withdrawn else hold(service), finalizer=True)
+    # What is refused for good does not get the mark of a Service that is served or about to be.
+    finalizer = True if sharing.servable else None
+    change = ServiceChange(annotations=WITHDRAWN if withdrawn else hold(service), finalizer=finalizer)
     return ServicePlan(change_service(service, change), outcome)
 
 
@@ -205,14 +207,16 @@ def _share_now(situation: Situation) -> Sharing:
 
     The address must be from Harvester: kube-vip may show on the primary what its user asked for.
     """
-    primary, allocated = situation.primary, situation.primary_allocated
-    sharing = share(situation.service, primary, situation.secondaries_of_primary, situation.cluster)
+    service, primary, allocated = situation.service, situation.primary, situation.primary_allocated
+    refusal = unsupported(service, vm=False, new=situation.is_new)
+    if refusal is not None:
+        return Sharing(refusal=refusal, servable=False)
+    sharing = share(service, primary, situation.secondaries_of_primary, situation.cluster)
     if primary is None or (allocated is not None and allocated.isdisjoint({sharing.address, DHCP_ADDRESS})):
-        return replace(sharing, address="", refusal=sharing.refusal or _not_booked(situation.service, primary))
+        return replace(sharing, address="", refusal=sharing.refusal or _not_booked(service, primary))
     if not sharing.address:
         return sharing
-    vm, new = Announcement.of(primary).ignored, not situation.service.addresses
-    refusal = unsupported(situation.service, vm=vm, new=new)
+    refusal = unsupported(service, vm=Announcement.of(primary).ignored)
     return sharing if refusal is None else Sharing(refusal=refusal, servable=False)
 
 

@@ -19,7 +19,13 @@ from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer,
 from harvester_ccm.model.lister import Listed, Lister
 from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import DHCP_ADDRESS, LOAD_BALANCER_READY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+from harvester_ccm.names import (
+    DHCP_ADDRESS,
+    LOAD_BALANCER_READY,
+    NAD_MAPPING_NAME,
+    NAD_MAPPING_NAMESPACE,
+    SERVICE_FINALIZER,
+)
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.load_balancer import (
     Former,
@@ -264,6 +270,15 @@ class Situation:
     """Whether the pool that has refused it an address may have one again."""
     has_turn: bool = True
     """Whether a load balancer may be created now; who has to wait for that asked the line first."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever done to serve the Service.
+
+        Our finalizer comes before all of that and stays as long as the Service is ours, also when somebody empties its
+        status, or we withdraw an address that another one got. What other annotations say may be its user's wish.
+        """
+        return not self.service.addresses and not self.service.metadata.has_finalizer(SERVICE_FINALIZER)
 
     @cached_property
     def pending(self) -> PendingCause:

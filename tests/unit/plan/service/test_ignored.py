@@ -24,9 +24,9 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.ignored import ignored_settings, not_as_requested, refused_changes
 from harvester_ccm.plan.service.request import read_request, unsupported
-from harvester_ccm.plan.service.steps import CreateLoadBalancer
+from harvester_ccm.plan.service.steps import ChangeService, CreateLoadBalancer
 from tests.unit.plan.service.plans import plan, said, told
-from tests.unit.plan.service.sharing_services import asking
+from tests.unit.plan.service.sharing_services import asking, sharing
 from tests.worlds.builders import ADDRESS, allocated, marked, served, service
 
 PROJECT = "cloudprovider.harvesterhci.io/project"
@@ -69,6 +69,34 @@ def test_a_service_that_was_served_before_keeps_its_address(balancers: list[Load
     assert not isinstance(kept.outcome, Refused)
     assert said(kept, Reason.SYNC_FAILED) == ""
     assert "which this Service had before and keeps" in said(kept, Reason.IGNORED)
+
+
+def test_a_service_whose_status_somebody_empties_gets_its_address_back() -> None:
+    own = plan(served(**BOTH, address=None))
+    assert any(isinstance(step, CreateLoadBalancer) for step in own.steps)
+    secondary = plan(sharing(**BOTH, address=None), primary=served(), primary_allocated=frozenset({ADDRESS}))
+    assert said(secondary, Reason.SYNC_FAILED) == ""
+    (written,) = (step for step in secondary.steps if isinstance(step, ChangeService))
+    assert [one.ip for one in written.change.ingress or ()] == [ADDRESS]
+
+
+def test_a_service_whose_address_was_given_to_another_gets_another_one() -> None:
+    """What is on it is enough: nothing is remembered of it after a restart."""
+    withdrawn: dict[str, Any] = {"annotations": {KUBE_VIP_ADDRESSES: ""}, "ours": True, **BOTH}
+    own = plan(service(**withdrawn))
+    assert any(isinstance(step, CreateLoadBalancer) for step in own.steps)
+    secondary = plan(asking(**withdrawn), primary=served(), primary_allocated=frozenset({ADDRESS}))
+    assert said(secondary, Reason.SYNC_FAILED) == ""
+    assert not isinstance(secondary.outcome, Refused)
+
+
+def test_a_new_secondary_that_requires_both_families_stays_new_while_it_is_refused() -> None:
+    """Whether or not its primary has an address yet, it does not get the mark of a Service that is served."""
+    for primary in (None, service(ours=True), served()):
+        refused = plan(asking(**BOTH), primary=primary)
+        assert refused.outcome == Refused(WaitReason.NOT_SERVABLE)
+        assert "Set it to PreferDualStack" in said(refused, Reason.SYNC_FAILED)
+        assert not any(isinstance(step, ChangeService) and step.change.finalizer for step in refused.steps)
 
 
 WISH = "10.9.9.9"

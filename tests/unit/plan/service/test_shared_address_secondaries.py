@@ -342,11 +342,11 @@ NO_NODE_PORTS: dict[str, Any] = {"ports": [{"port": 8080}], "spec": {"allocateLo
 IPV6: dict[str, Any] = {"spec": {"ipFamilies": ["IPv6"]}}
 FAILED = "Warning SyncLoadBalancerFailed"
 OBSTACLES: dict[str, tuple[Any, Any, list[object]]] = {
-    "IPv6 only": (asking(**IPV6), served(), [FAILED, {"service": {"annotations": HELD, "finalizers": OURS}}]),
+    "IPv6 only": (asking(**IPV6), served(), [FAILED, {"service": {"annotations": HELD}}]),
     "no node ports, announced by Harvester": (
         asking(**NO_NODE_PORTS),
         hosted_primary(),
-        [FAILED, {"service": {"annotations": HELD, "finalizers": OURS}}],
+        [FAILED, {"service": {"annotations": HELD}}],
     ),
     "no node ports any more: it keeps what it has": (sharing(HANDS_OFF, **NO_NODE_PORTS), hosted_primary(), [FAILED]),
     "no node ports, and the primary went to Harvester": (
