@@ -107,7 +107,8 @@ class World:
         if versions[-1][1] == server.version:
             return False
         server.rewind(versions[-1][1])
-        self.networks[side].weather.append(Weather("connections refused", now + away, 1.0))
+        # Before all other weather: who is not there cannot say that it is busy, either.
+        self.networks[side].weather.insert(0, Weather("connections refused", now + away, 1.0))
         if side == "guest":
             self.kube_vip.restart()
         else:
