@@ -69,9 +69,7 @@ async def _from_guest(call: Call, target: Target) -> ServiceReport:
     async with open_guest(call.settings, call.environment) as guest:
         inventory = await read_without_harvester(guest, target.key_in(guest.namespace))
         service = named_service(inventory, target, guest.namespace)
-        report = report_service(service, inventory, view_of(call, inventory, "", now=datetime.now(UTC)))
-        # Nobody has refused anything: what would be told of Harvester is not so.
-        return replace(report, steps=())
+        return report_from_guest(service, inventory, view_of(call, inventory, "", now=datetime.now(UTC)))
 
 
 async def _from_clusters(call: Call, target: Target) -> ServiceReport:
@@ -363,6 +361,43 @@ class ServiceReport:
                 return {**done, "Refused until there is": _outcome(outcome)[1]}
             case _:
                 return {**done, "Then it waits for": _outcome(outcome)[1]}
+
+
+class GuestReport(ServiceReport):
+    """What is known of a Service without asking Harvester: nothing is decided, and nothing told of Harvester."""
+
+    @property
+    def exit_code(self) -> int:
+        """Problems: the running program has not said that the Service is served."""
+        said = self.situation.service.condition(LOAD_BALANCER_READY)
+        is_served = said is not None and said.status == "True"
+        return EXIT_OK if self.not_served or is_served else EXIT_PROBLEMS
+
+    def document(self) -> Document:
+        """Return the explanation for scripts, without what only Harvester could tell."""
+        return {**super().document(), "expectedName": None, "outcome": None}
+
+    def _load_balancer(self) -> list[str]:
+        return ["not known: Harvester was not asked"]
+
+    def _plan_text(self) -> Document:
+        return {"Told": self._told() or f"nothing: the Service has no condition {LOAD_BALANCER_READY}"}
+
+
+def report_from_guest(service: Service, inventory: Inventory, view: ServiceView) -> ServiceReport:
+    """Return the explanation without a cloud-config: what the running program has said is all that is known."""
+    situation = view.recall(view.observe(service, inventory))
+    assumed = inventory.assuming(
+        "Harvester was not asked, because no --cloud-config was given: what counts is what the running program says"
+    )
+    return GuestReport(
+        situation=situation,
+        not_served=view.left_alone(situation),
+        plan=ServicePlan(),
+        backends=None,
+        steps=(),
+        assumptions=assumed.assumptions,
+    )
 
 
 def report_service(service: Service, inventory: Inventory, view: ServiceView) -> ServiceReport:

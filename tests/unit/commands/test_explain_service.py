@@ -9,14 +9,22 @@ from typing import Any
 import pytest
 import yaml
 
-from harvester_ccm.commands.explain_service import ServiceView, report_service
+from harvester_ccm.commands.explain_service import ServiceReport, ServiceView, report_from_guest, report_service
 from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.one_service import NOT_ASKED
 from harvester_ccm.errors import ConnectionRefused
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_OWNER, LB_REQUESTED_NETWORK, LB_SERVICE_UID, NETWORK, SERVICE_FINALIZER
+from harvester_ccm.names import (
+    LB_OWNER,
+    LB_REQUESTED_NETWORK,
+    LB_SERVICE_UID,
+    LOAD_BALANCER_READY,
+    NETWORK,
+    SERVICE_FINALIZER,
+)
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import Json, Runner, Writer, listed
@@ -318,6 +326,46 @@ def test_what_harvester_did_not_show_is_not_none() -> None:
     assert text.count("HarvesterUnavailable") == 1
     assert text.count("nobody listens at its address") == 1
     assert "Nothing is decided while Harvester's load balancers cannot be read." in text
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "told"),
+    [
+        ("True", 0, f"since 2026-01-02T03:04:05Z, by the condition {LOAD_BALANCER_READY}: Because: It said so"),
+        ("False", 1, f"since 2026-01-02T03:04:05Z, by the condition {LOAD_BALANCER_READY}: Because: It said so"),
+        ("", 1, f"nothing: the Service has no condition {LOAD_BALANCER_READY}"),
+    ],
+    ids=["served", "not served", "nothing said"],
+)
+def test_of_a_harvester_that_was_not_asked_nothing_is_told(status: str, code: int, told: str) -> None:
+    shown = objects.service(address="10.0.0.7" if status == "True" else None)
+    said = {"reason": "Because", "message": "It said so", "lastTransitionTime": "2026-01-02T03:04:05Z"}
+    if status:
+        shown["status"]["conditions"] = [{"type": LOAD_BALANCER_READY, "status": status, **said}]
+    report = not_asked(shown)
+    text, document = report.text(), report.document()
+    assert report.exit_code == code
+    assert "Then" not in text
+    assert "Problem" not in text
+    assert text["Told"] == told
+    assert "could not be read" not in json.dumps(text)
+    assert (document["expectedName"], document["outcome"], document["steps"]) == (None, None, [])
+    assert document["assumptions"] == text["Assumed"]
+    assert "Harvester was not asked, because no --cloud-config was given" in json.dumps(text["Assumed"])
+
+
+def test_a_service_that_is_left_alone_is_no_problem_where_harvester_was_not_asked() -> None:
+    report = not_asked(objects.service(type="ClusterIP"))
+    assert report.exit_code == 0
+    assert report.text()["Left alone"]
+    assert "Told" not in report.text()
+
+
+def not_asked(shown: Json) -> ServiceReport:
+    """Return the explanation of a Service without a cloud-config."""
+    item = SERVICES.decode(json.dumps(shown).encode())
+    found = Inventory(services=(item,), problems={LOAD_BALANCERS.plural: NOT_ASKED})
+    return report_from_guest(item, found, ServiceView(ClusterIdentity("", ""), serving=True, waited=60.0, now=None))
 
 
 def test_objects_from_standard_input(run: Runner) -> None:
