@@ -14,7 +14,7 @@ from typing import Final
 
 from harvester_ccm import __version__
 from harvester_ccm.config import Settings
-from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.errors import CCMError, Forbidden, NotServed
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.kube.tokens import fixed_end
@@ -141,14 +141,14 @@ class _Pools:
         loop = asyncio.get_running_loop()
         if loop.time() < self._due:
             return self._found
-        self._found, pause = (), REFUSED_SECONDS
+        self._found, pause = (), POOLS_SECONDS
         try:
             async with asyncio.timeout(POOLS_TIMEOUT):
-                self._found, pause = pools_of((await self._harvester.list(IP_POOLS)).items), POOLS_SECONDS
-        except (Unreachable, TimeoutError):
-            # That Harvester is away is told elsewhere.
-            pause = POOLS_SECONDS
-        except CCMError:
+                self._found = pools_of((await self._harvester.list(IP_POOLS)).items)
+        except (Forbidden, NotServed):
+            pause = REFUSED_SECONDS
+        except (CCMError, TimeoutError):
+            # A fault of the moment; that Harvester is away is told elsewhere.
             pass
         self._due = loop.time() + pause
         return self._found

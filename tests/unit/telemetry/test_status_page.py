@@ -9,6 +9,7 @@ import pytest
 
 from harvester_ccm import __version__
 from harvester_ccm.app import Application
+from harvester_ccm.errors import CCMError
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.tokens import FixedToken
@@ -119,21 +120,35 @@ def test_a_fight_is_shown_as_long_as_it_lasts(fight: Fight) -> None:
         runner.run(scene())
 
 
+@pytest.mark.parametrize(
+    ("answer", "pause"),
+    [
+        (refused(403, "Forbidden", "no"), page.REFUSED_SECONDS),
+        (refused(500, "InternalError", "etcd"), page.POOLS_SECONDS),
+        (refused(429, "TooManyRequests", "later"), page.POOLS_SECONDS),
+    ],
+    ids=["not allowed", "a fault", "busy"],
+)
 @jumping_time
-async def test_pools_are_shown_where_they_may_be_read() -> None:
+async def test_pools_are_shown_where_they_may_be_read(answer: CCMError, pause: float) -> None:
     harvester = Harvester()
     harvester.put(IP_POOLS, {"metadata": {"name": "lan", "uid": "1"}, "status": {"total": 9, "available": 7}})
     program = Program(guest_server(), harvester, "demo")
     program.create("web")
+    known, unknown = Pool(name="lan", addresses=1, available=7, total=9), Pool(name="lan", addresses=1)
     async with program.live():
         await asyncio.sleep(5)
-        assert (await shown(program)).pools == (Pool(name="lan", addresses=1, available=7, total=9),)
-        harvester.fault = lambda call: refused(403, "Forbidden", "no") if call.path.endswith("/ippools") else None
+        assert (await shown(program)).pools == (known,)
+        harvester.fault = lambda call: answer if call.path.endswith("/ippools") else None
         await asyncio.sleep(page.POOLS_SECONDS)
+        assert (await shown(program)).pools == (unknown,)
+        harvester.fault = lambda _call: None
         for _ in range(5):
-            await asyncio.sleep(page.REFUSED_SECONDS / 10)
-            assert (await shown(program)).pools == (Pool(name="lan", addresses=1),)
-    assert len([call for call in harvester.calls if call.path.endswith("/ippools")]) == 2
+            await asyncio.sleep(pause / 10)
+            assert (await shown(program)).pools == (unknown,)
+        await asyncio.sleep(pause)
+        assert (await shown(program)).pools == (known,)
+    assert len([call for call in harvester.calls if call.path.endswith("/ippools")]) == 3
 
 
 @jumping_time
