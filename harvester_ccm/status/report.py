@@ -57,7 +57,16 @@ SOON: Final = timedelta(days=14)
 """A token that expires within this time is worth a warning."""
 BY_HARVESTER: Final = "Harvester"
 
-Line = ServiceStatus | NodeStatus | LeftOver
+
+@dataclass(frozen=True)
+class Booked:
+    """An address that a load balancer of this cluster has in a pool."""
+
+    load_balancer: str
+    pool: str
+
+
+Line = ServiceStatus | NodeStatus | LeftOver | Booked
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,7 @@ def look(known: Known) -> Iterator[Line]:
             if service.spec.type == "LoadBalancer" or may_be_ours(service, known.cluster):
                 situation = known.recall(observe(known.services, service, known.cluster))
                 yield from service_lines(situation, known.fights(service))
+                yield from _booked(situation.match.own)
         for load_balancer in known.services.load_balancers.all():
             yield from left_over_lines(load_balancer, known)
     if NODE_CONTROLLER in known.settings.controllers:
@@ -98,8 +108,7 @@ def report(frame: Status, lines: Iterable[Line], pools: Iterable[Pool] = ()) -> 
     services = sorted((one for one in found if isinstance(one, ServiceStatus)), key=lambda one: (*_rank(one), one.key))
     nodes = sorted((one for one in found if isinstance(one, NodeStatus)), key=lambda one: (*_rank(one), one.name))
     left = sorted((one for one in found if isinstance(one, LeftOver)), key=lambda one: one.name)
-    used = Counter(one.pool for one in services if one.pool and one.addresses and not one.shares)
-    used.update(one.pool for one in left if one.pool)
+    used = Counter(one.pool for one in {one for one in found if isinstance(one, Booked)})
     read = {one.name: one for one in pools}
     return msgspec.structs.replace(
         frame,
@@ -233,7 +242,7 @@ def _node_state(view: NodeView, plan: NodePlan) -> tuple[State, Notice]:
     return State.READY, Notice(reason="", message="")
 
 
-def left_over_lines(load_balancer: LoadBalancer, known: Known) -> Iterator[LeftOver]:
+def left_over_lines(load_balancer: LoadBalancer, known: Known) -> Iterator[LeftOver | Booked]:
     """Yield what there is to see of a load balancer, if it looks left over."""
     policy = known.settings.services.orphan_lbs
     service = service_of(load_balancer, known.services.services)
@@ -241,6 +250,7 @@ def left_over_lines(load_balancer: LoadBalancer, known: Known) -> Iterator[LeftO
     plan = plan_orphan(load_balancer, service, known.cluster, known.suspicion(load_balancer), shown)
     if not plan.suspicious:
         return
+    yield from _booked((load_balancer,))
     key = service_key(load_balancer)
     yield LeftOver(
         name=load_balancer.metadata.name,
@@ -249,6 +259,12 @@ def left_over_lines(load_balancer: LoadBalancer, known: Known) -> Iterator[LeftO
         pool=inert(load_balancer.allocated_pool),
         message=inert(plan.because),
     )
+
+
+def _booked(load_balancers: Iterable[LoadBalancer]) -> Iterator[Booked]:
+    for one in load_balancers:
+        if one.allocated_pool and one.allocated_ip:
+            yield Booked(one.metadata.name, inert(one.allocated_pool))
 
 
 def listed_suspicion(services: Lister[Service], load_balancers: Lister[LoadBalancer]) -> Suspicion:

@@ -281,6 +281,23 @@ def test_pools_that_can_be_read_say_how_full_they_are() -> None:
     assert status.pools == (replace_addresses(pools[1], 0), replace_addresses(pools[0], 1))
 
 
+@pytest.mark.parametrize(
+    ("shown", "booked", "addresses"),
+    [
+        (service(), allocated(), 1),
+        (served(annotations={IP_POOL: "vlan100"}), marked(), 0),
+        (served(), marked(closed="vlan100"), 0),
+        (served("other", uid="other"), marked(closed="vlan100"), 0),
+        (served("other", uid="other"), allocated(), 1),
+        (served(), allocated(annotations={LB_OWNER: "another"}), 0),
+    ],
+    ids=["not shown yet", "shown, and not booked", "closed", "left over and closed", "left over", "another cluster's"],
+)
+def test_pools_count_the_load_balancers_that_have_an_address(shown: Any, booked: Any, addresses: int) -> None:
+    status = seen(services=(shown,), load_balancers=(booked,), pools=(Pool(name="vlan100", addresses=0),))
+    assert status.pools == (Pool(name="vlan100", addresses=addresses),)
+
+
 def replace_addresses(pool: Pool, addresses: int) -> Pool:
     return Pool(name=pool.name, addresses=addresses, available=pool.available, total=pool.total)
 
