@@ -25,8 +25,7 @@ ROOT: Final = Path(__file__).parent.parent
 COPIED: Final = ("harvester_ccm", "devenv", "tests", "benchmarks", "pyproject.toml")
 PRODUCT: Final = "harvester_ccm"
 TEST_SECONDS: Final = 120.0
-"""A fault that makes its tests hang is noticed, too."""
-PASSED, FAILED = 0, 1
+PASSED, FAILED, TIMED_OUT = 0, 1, -1
 
 
 @dataclass(frozen=True)
@@ -1105,7 +1104,7 @@ def main(words: Sequence[str]) -> int:
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             places = (Path(directory) / str(number) for number in range(len(chosen)))
             for one, verdict in zip(chosen, pool.map(verdict_on, chosen, places), strict=True):
-                sys.stdout.write(f"{verdict:<10}{one.name}\n")
+                sys.stdout.write(f"{verdict:<10} {one.name}\n")
                 sys.stdout.flush()
                 if verdict != "killed":
                     wrong.append(f"{verdict}: {one.name} ({one.file}; {', '.join(one.paths)})")
@@ -1128,7 +1127,11 @@ def failing_without(mutants: Sequence[Mutant], place: Path) -> list[str]:
 
 
 def verdict_on(mutant: Mutant, place: Path) -> str:
-    """Return ``killed`` when its tests fail with the mutant, else ``survived``, or ``broken`` when they do not run."""
+    """Return ``killed`` when its tests fail with the mutant, else ``survived``.
+
+    ``broken`` when they do not run. ``timed out`` when they do not end: no test has said anything, and it may be for
+    the machine.
+    """
     if misplaced(mutant):
         return "missing"
     copy_to(place)
@@ -1136,7 +1139,7 @@ def verdict_on(mutant: Mutant, place: Path) -> str:
     file.write_text(file.read_text().replace(mutant.old, mutant.new))
     status = run_tests(mutant.paths, place)
     shutil.rmtree(place)
-    return {PASSED: "survived", FAILED: "killed"}.get(status, "broken")
+    return {PASSED: "survived", FAILED: "killed", TIMED_OUT: "timed out"}.get(status, "broken")
 
 
 def copy_to(place: Path) -> None:
@@ -1150,7 +1153,7 @@ def copy_to(place: Path) -> None:
 
 
 def run_tests(paths: Sequence[str], place: Path) -> int:
-    """Return pytest's exit status for tests in a copy; tests that do not end have failed."""
+    """Return pytest's exit status for tests in a copy, ``TIMED_OUT`` when they do not end."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *paths]
     environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
@@ -1158,7 +1161,7 @@ def run_tests(paths: Sequence[str], place: Path) -> int:
             command, cwd=place, env=environment, capture_output=True, check=False, timeout=TEST_SECONDS
         ).returncode
     except subprocess.TimeoutExpired:
-        return FAILED
+        return TIMED_OUT
 
 
 if __name__ == "__main__":
