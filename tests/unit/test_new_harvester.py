@@ -133,6 +133,26 @@ async def test_a_service_that_goes_meanwhile_is_let_go() -> None:
     assert wrong.writes() == []
 
 
+@pytest.mark.parametrize("word", ["a VM of the cluster comes", "the last Service that is served goes"])
+@jumping_time
+async def test_who_waits_for_a_word_goes_on_as_soon_as_there_is_one(word: str) -> None:
+    guest, _ = await home("web")
+    wrong = Harvester()
+    program = Program(guest, wrong, "demo")
+    async with program.live():
+        await asyncio.sleep(10)
+        program.create("new")
+        await asyncio.sleep(HOUR)
+        assert program.address("new") == ""
+        if word.startswith("a VM"):
+            with_machines(wrong, 1)
+        else:
+            # Its finalizer was taken off by hand.
+            guest.remove(SERVICES, "shop/web")
+        await asyncio.sleep(1)
+        assert program.address("new")
+
+
 @jumping_time
 async def test_a_flag_says_that_the_cluster_has_moved() -> None:
     guest, _ = await home("web", "api")

@@ -7,14 +7,22 @@ from typing import Any
 import msgspec
 import pytest
 
+from harvester_ccm.errors import CCMError
 from harvester_ccm.kube_vip_names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
 )
-from harvester_ccm.model.core import CONFIG_MAPS, SERVICES
-from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
+from harvester_ccm.model.harvester import (
+    INSTANCES,
+    LOAD_BALANCERS,
+    LOAD_BALANCERS_V1ALPHA1,
+    VIRTUAL_MACHINES,
+    LoadBalancer,
+)
+from harvester_ccm.model.meta import Resource
 from harvester_ccm.model.outcome import Wait, WaitReason
 from harvester_ccm.names import (
     LB_REQUESTED_NETWORK,
@@ -71,3 +79,43 @@ async def test_an_address_waits_for_the_networks_of_the_cluster_to_be_read() -> 
     shown = stage.caches.services.get(KEY)
     assert shown is not None
     assert (shown.metadata.annotation(KUBE_VIP_INTERFACE), shown.addresses) == ("eth1", (ADDRESS,))
+
+
+READ_AT_LAST = [LOAD_BALANCERS.plural, VIRTUAL_MACHINES.plural, INSTANCES.plural, CONFIG_MAPS.plural]
+
+
+@pytest.mark.parametrize("late", READ_AT_LAST)
+async def test_what_can_be_read_at_last_wakes_although_nothing_is_there(late: str) -> None:
+    stage = ServiceControllerWorld()
+    stage.guest.put(SERVICES, service())
+    await stage.start(late)
+    caches = stage.caches
+    informers = (caches.load_balancers, caches.vms.vms, caches.vms.vmis, caches.config_maps)
+    (informer,) = [one for one in informers if one.resource.plural == late]
+    await stage.read(informer)
+    assert KEY in stage.woken
+
+
+async def test_the_networks_of_the_cluster_wake_when_they_change() -> None:
+    stage = ServiceControllerWorld()
+    stage.guest.put(SERVICES, service())
+    await stage.start()
+    metadata = {"namespace": NAD_MAPPING_NAMESPACE, "name": NAD_MAPPING_NAME}
+    stage.guest.put(CONFIG_MAPS, {"metadata": metadata, "data": {NAD_MAPPING_KEY: "{}"}})
+    await stage.settle()
+    assert stage.woken == [KEY]
+
+
+async def test_the_backends_are_those_of_the_version_that_harvester_turns_out_to_serve() -> None:
+    async def older(_error: CCMError | None) -> Resource[LoadBalancer]:
+        return LOAD_BALANCERS_V1ALPHA1
+
+    stage = ServiceControllerWorld(choose=older)
+    stage.harvester.unserved = frozenset({LOAD_BALANCERS.api_version})
+    status = {"addresses": [{"type": "InternalIP", "address": "10.1.0.1"}]}
+    stage.guest.put(NODES, {"metadata": {"name": "a"}, "status": status})
+    await stage.start(LOAD_BALANCERS.plural)
+    seen = [stage.caches.backends.addresses]
+    await stage.read(stage.caches.load_balancers)
+    seen.append(stage.caches.backends.addresses)
+    assert seen == [(), ("10.1.0.1",)]
