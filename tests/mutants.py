@@ -628,9 +628,23 @@ MUTANTS: Final = (
     Mutant(
         "the interface that comes up first counts",
         "plan/node/interfaces.py",
-        "undecided=len(candidates) > 1",
-        "undecided=False",
+        "undecided_among=names",
+        "undecided_among=()",
         "plan/node/test_interfaces.py plan/node/test_addresses_adversary.py",
+    ),
+    Mutant(
+        "nobody learns that a Node keeps an InternalIP that is gone",
+        "plan/node/addresses.py",
+        "gone = any(seconds >= seen.settings.address_patience for seconds in waited.values())",
+        "gone = False",
+        "plan/node/test_interfaces.py",
+    ),
+    Mutant(
+        "an InternalIP moves at once when its interface comes up after another one",
+        "plan/node/addresses.py",
+        "return AddressPlan(problem=problem, awaited=waited)",
+        "return AddressPlan(problem=problem, awaited=dict.fromkeys(present, 1e9))",
+        "plan/node/test_interfaces.py",
     ),
     Mutant(
         "a new Node does not wait for its kubelets address",

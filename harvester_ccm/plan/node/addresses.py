@@ -91,8 +91,9 @@ class AddressPlan:
     nic: Nic | None = None
     """The interface that they are read from; None: the VM has none that counts."""
     awaited: Mapping[IPAddress, float] = field(default_factory=dict)
-    """Addresses that the VM should report and does not, each with the seconds for which that matters already: they are
-    ``waited`` of the next plan."""
+    """Addresses that the VM should report and does not, or those that it reports while it is not known which of them
+    takes the place of an InternalIP, each with the seconds for which that matters already: they are ``waited`` of the
+    next plan."""
     chosen: bool = False
     """Whether an InternalIP was chosen among several addresses."""
 
@@ -155,6 +156,8 @@ class _Report:
 def _plan_on(nic: Nic | None, seen: _Seen) -> AddressPlan:
     """Read, wait, choose, publish: the first of these that cannot be done says why there is nothing to publish."""
     report, settings = _read(nic, seen), seen.settings
+    if nic is not None and nic.undecided_among:
+        return replace(_undecided(nic, seen), dropped=report.dropped)
     contradiction = _contradiction(report, seen)
     if contradiction is not None:
         return AddressPlan((), report.dropped, contradiction)
@@ -204,13 +207,30 @@ def _read(nic: Nic | None, seen: _Seen) -> _Report:
     return _Report(nic, addresses, dropped, elsewhere, virtual_ips, spared)
 
 
+def _undecided(nic: Nic, seen: _Seen) -> AddressPlan:
+    """Return the plan while no interface reports the InternalIP and several may have it: the Node keeps its addresses.
+
+    A guest agent that is silent says nothing. One that goes on reporting other addresses of the family does: the
+    InternalIP is gone, and which of them is to follow it nobody but the user knows. The time is that of those others,
+    so that it does not count for the InternalIP once one interface has it.
+    """
+    present, vmi = seen.evidence.present, seen.vmi
+    families = {address.version for address in present}
+    reported = {
+        name: read_addresses(reported_addresses(vmi, name), seen.virtual_ips)[0] for name in nic.undecided_among
+    }
+    others = {name: [one for one in usable if one.version in families] for name, usable in reported.items()}
+    waited = {address: seen.waited.get(address, 0.0) for usable in others.values() for address in usable}
+    gone = any(seconds >= seen.settings.address_patience for seconds in waited.values())
+    problem = events.no_longer_reported(present, vmi, others) if gone else events.unreported(present, vmi)
+    return AddressPlan(problem=problem, awaited=waited)
+
+
 def _contradiction(report: _Report, seen: _Seen) -> EventMessage | None:
-    """Return why the interface is perhaps, or certainly, the wrong one."""
+    """Return why the interface is the wrong one."""
     nic, elsewhere, networks = report.nic, report.elsewhere, seen.vmi.spec.multus_networks
     if nic is None:
         return None
-    if nic.undecided:
-        return events.unreported(seen.evidence.present, seen.vmi)
     unreported = [address for address in seen.evidence.provided if address not in report.addresses]
     misplaced = [address for address in unreported if elsewhere.get(address) in networks]
     return events.provided_elsewhere(misplaced, elsewhere, nic) if misplaced else None

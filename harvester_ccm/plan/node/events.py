@@ -133,6 +133,23 @@ def unreported(internal_ips: Sequence[IPAddress], vmi: VirtualMachineInstance) -
     return warning(NodeReason.NO_ADDRESS, f"{text}. The Node keeps its addresses")
 
 
+def no_longer_reported(
+    internal_ips: Sequence[IPAddress], vmi: VirtualMachineInstance, others: Mapping[str, Sequence[IPAddress]]
+) -> EventMessage:
+    """Return the note for an InternalIP that seems gone, where several interfaces may have the one in its place.
+
+    ``others`` are the addresses that are reported instead, by the name of the interface.
+    """
+    names = ", ".join(map(str, internal_ips))
+    seen = "; ".join(f"{name} has {', '.join(map(str, usable)) or 'none'}" for name, usable in others.items())
+    text = (
+        f"No interface of VM {vmi.metadata.key} reports {names} any more ({seen}), and which of them the Node is to "
+        "follow is not known. The Node keeps its addresses until one reports that again. Name the network with "
+        "--management-network, or the address with the kubelet's --node-ip"
+    )
+    return warning(NodeReason.NO_INTERNAL_IP, text, subject=f"unreported {names}")
+
+
 def no_internal_ip(nic: Nic, reported: Sequence[IPAddress], cidrs: Sequence[IPNetwork]) -> EventMessage:
     """Return the note for addresses none of which may be the InternalIP."""
     seen, ranges = ", ".join(map(str, reported)), ", ".join(map(str, cidrs))

@@ -75,8 +75,9 @@ class Nic:
     because: str
     guessed_among: tuple[str, ...] = ()
     """Names of all candidates, when there are several and neither a flag nor the kubelet says which."""
-    undecided: bool = False
-    """Whether another one may as well have the InternalIP, which none reports: nothing is concluded from this one."""
+    undecided_among: tuple[str, ...] = ()
+    """Names of all candidates, when another one may as well have the InternalIP, which none reports: nothing is
+    concluded from this one."""
 
 
 def management_nic(vmi: VirtualMachineInstance, evidence: NetworkEvidence) -> Nic | None:
@@ -95,7 +96,7 @@ def management_nic(vmi: VirtualMachineInstance, evidence: NetworkEvidence) -> Ni
         return replace(found, because=f"it has the address in annotation {PROVIDED_NODE_IP}")
     found = _by_node(vmi, nics, evidence)
     only_inside = [nic.name for nic in nics if _is_inside(vmi, nic, evidence.ranges)]
-    if found is None or found.undecided or len(nics) == 1 or only_inside == [found.name]:
+    if found is None or found.undecided_among or len(nics) == 1 or only_inside == [found.name]:
         return found
     return replace(found, guessed_among=tuple(nic.name for nic in nics))
 
@@ -114,7 +115,8 @@ def _by_node(vmi: VirtualMachineInstance, nics: list[Nic], evidence: NetworkEvid
     silent = [nic for nic in candidates if not families <= {address.version for address in _usable(vmi, nic.name)}]
     if silent:
         because = "no interface reports the InternalIP of the Node, and this one may have it"
-        return replace(silent[0], because=because, undecided=len(candidates) > 1)
+        names = tuple(nic.name for nic in candidates) if len(candidates) > 1 else ()
+        return replace(silent[0], because=because, undecided_among=names)
     inside = next((nic for nic in candidates if _is_inside(vmi, nic, evidence.ranges)), None)
     if inside is not None:
         return replace(inside, because="it has an address inside --node-ip-cidr")

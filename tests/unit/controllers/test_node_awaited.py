@@ -105,3 +105,29 @@ async def test_taint_that_comes_back_forgets_nothing() -> None:
         await initialised(scene, ["w1"])
         await asyncio.sleep(PATIENCE - 1)
     assert [one for one in scene.addresses("w1") if "Internal" in one] == [one for one in before if "Internal" in one]
+
+
+@jumping_time
+async def test_internal_ip_that_is_gone_is_told_where_nothing_says_which_interface_to_follow() -> None:
+    nics = machine("w1", networks=("default/mgmt", "default/storage"))
+    scene = NodeWorld()
+    scene.boot(nics)
+    scene.report_lists(nics, ["10.0.0.1", "fd00::1"], ["10.1.0.1"])
+    async with scene.live():
+        scene.join("w1", system_uuid=nics.system_uuid, **{PROVIDED_NODE_IP: "10.0.0.1,fd00::1"})
+        await initialised(scene, ["w1"])
+        before = scene.addresses("w1")
+        # As a Node is that the Go provider has initialised.
+        document = scene.stored("w1")
+        document["metadata"]["annotations"] = {}
+        scene.guest_server.put(NODE, document)
+        # Silence says nothing, however long it is.
+        scene.report(nics)
+        await asyncio.sleep(10 * PATIENCE)
+        scene.report_lists(nics, ["10.0.0.9", "fd00::9"], ["10.1.0.1"])
+        await asyncio.sleep(PATIENCE - 1)
+        assert scene.told("w1") == ["Synced"]
+        assert await until(lambda: scene.told("w1") == ["Synced", "NoInternalIP"]) < 2 * PERIOD
+        await asyncio.sleep(600)
+        assert scene.addresses("w1") == before
+    assert scene.told("w1") == ["Synced", "NoInternalIP"]

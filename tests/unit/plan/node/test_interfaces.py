@@ -15,7 +15,7 @@ from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import NODE_NETWORK_RECORD, PROVIDED_NODE_IP, NodeReason
 from harvester_ccm.netip import parse_range
-from harvester_ccm.plan.node.addresses import plan_addresses
+from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.patch import patch_request
@@ -197,11 +197,50 @@ def test_start_of_a_vm_whose_network_was_never_recorded_moves_nothing(
     for first, second in reports[:-1]:
         plan, target = look(target, two_nics(first, second))
         assert (plan.patches, internal(target)) == ((), internal(known(state)))
-        assert [note.reason for note in plan.remarks] == [NodeReason.NO_ADDRESS]
-        assert "10.2.0.1" in plan.remarks[0].message
+        (told,) = (*plan.notes, *plan.remarks)
+        assert "10.2.0.1" in told.message
     _, target = look(target, two_nics(*reports[-1]))
     assert internal(target) == {4: IP2, 6: V62}
     assert target.metadata.annotation(NODE_NETWORK_RECORD) == B
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(("10.1.0.9", "fd01::9"), (IP2,), id="the other one has IPv4 only"),
+        pytest.param(("10.1.0.9",), (), id="the other one has no address"),
+    ],
+)
+def test_internal_ip_that_is_gone_for_long_is_told_with_what_decides(
+    first: Sequence[str], second: Sequence[str]
+) -> None:
+    """Which of the interfaces had it, nothing says: it is not followed, and that it stays is no secret."""
+    state = "I 10.1.0.1, I fd01::1, H w1" if len(first) == 2 else "I 10.1.0.1, H w1"
+    target, settings = known(state), node_settings()
+    silent = plan_addresses(target, two_nics((), ()), settings=settings)
+    assert (silent.addresses, reasons(silent), silent.awaited) == ((), ["NO_ADDRESS"], {})
+    plan = plan_addresses(target, two_nics(first, second), settings=settings)
+    assert (plan.addresses, reasons(plan)) == ((), ["NO_ADDRESS"])
+    waited = dict.fromkeys(plan.awaited, settings.address_patience)
+    plan = plan_addresses(target, two_nics(first, second), settings=settings, waited=waited)
+    assert (plan.addresses, reasons(plan)) == ((), ["NO_INTERNAL_IP"])
+    assert plan.problem is not None
+    for text in ("10.1.0.1", "nic-1 has 10.1.0.9", "--management-network", "--node-ip"):
+        assert text in plan.problem.message
+    flagged = plan_addresses(target, two_nics(first, second), settings=patient(A))
+    assert "I 10.1.0.9" in shown(flagged.addresses)
+
+
+def test_time_in_which_no_interface_counts_does_not_count_for_one_that_does_later() -> None:
+    target, settings = known(DUAL), node_settings()
+    undecided = plan_addresses(target, two_nics((IP1, V61), ()), settings=settings)
+    waited = dict.fromkeys(undecided.awaited, 1e9)
+    decided = plan_addresses(target, two_nics((IP1, V61), ("10.2.0.2", "fd02::2")), settings=settings, waited=waited)
+    assert internal_ips(decided) == {IP2, V62}
+
+
+def internal_ips(plan: AddressPlan) -> set[str]:
+    return {one.address for one in plan.addresses if one.type == "InternalIP"}
 
 
 def test_one_interface_follows_a_new_lease_whatever_is_recorded() -> None:
