@@ -950,6 +950,27 @@ MUTANTS: Final = (
         "controllers/test_node_lifecycle.py",
     ),
     Mutant(
+        "a load balancer is deleted that a Service has taken over while its deletion waited for the Lease",
+        "controllers/orphans.py",
+        "plan_orphan(load_balancer, service, self._cluster, suspicion, self._settings.orphan_lbs).delete",
+        "True",
+        "controllers/test_orphans.py",
+    ),
+    Mutant(
+        "a load balancer is deleted whose Service has come back while its deletion waited for the Lease",
+        "controllers/service.py",
+        "return step in plan_service(self.recall(now)).steps",
+        "return True",
+        "controllers/test_service.py",
+    ),
+    Mutant(
+        "a load balancer is deleted whatever was written to it",
+        "kube/client.py",
+        '(("uid", uid), ("resourceVersion", version))',
+        '(("uid", uid),)',
+        "controllers/test_orphans.py",
+    ),
+    Mutant(
         "a Node is deleted whatever became of it",
         "plan/node/lifecycle.py",
         'preconditions = {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version}',

@@ -151,8 +151,20 @@ class OrphanCollector:
             document = changed_document(load_balancer, plan.first)
             await self._writes.replace(load_balancer.metadata.name, document, plan.first)
             return Wait("orphan", later)
-        await self._delete(load_balancer)
+        await self._delete(load_balancer, suspect)
         return Done()
+
+    def _is_left_over(self, load_balancer: LoadBalancer, suspect: _Suspect) -> bool:
+        """Return whether a load balancer that is being deleted is still as it was, and nobody's.
+
+        A Service of its name may have come, and taken it over, while the request waited for the Lease.
+        """
+        if self._load_balancers.get(load_balancer.metadata.key) != load_balancer:
+            return False
+        # Its own turn is taken by now.
+        suspicion = replace(self._suspicion(load_balancer, suspect), turn_in=0.0)
+        service = service_of(load_balancer, self._services)
+        return plan_orphan(load_balancer, service, self._cluster, suspicion, self._settings.orphan_lbs).delete
 
     def _plan(self, load_balancer: LoadBalancer, service: Service | None, suspect: _Suspect) -> OrphanPlan:
         suspicion = replace(self._suspicion(load_balancer, suspect), services=self._services_with(service))
@@ -185,13 +197,17 @@ class OrphanCollector:
             self._braked = True
             log.warning("more load balancers without a service than are deleted at once", detail=plan.because)
 
-    async def _delete(self, load_balancer: LoadBalancer) -> None:
+    async def _delete(self, load_balancer: LoadBalancer, suspect: _Suspect) -> None:
         meta, service = load_balancer.metadata, service_key(load_balancer)
         now = asyncio.get_running_loop().time()
         # A minute without any: the wave that was told of is over.
         self._braked &= bool(self._deletions) and now - self._deletions[-1] < DELETION_WINDOW
         self._deletions.append(now)
-        if not await self._writes.delete(meta.name, meta.uid):
+
+        def is_right() -> bool:
+            return self._is_left_over(load_balancer, suspect)
+
+        if not await self._writes.delete(meta.name, meta.uid, meta.resource_version, is_right=is_right):
             return
         self.deleted += 1
         if self._seen_gone(load_balancer):

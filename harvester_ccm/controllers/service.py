@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import structlog
@@ -383,7 +384,7 @@ class ServiceController:
         try:
             if request.method == "PATCH":
                 return await self._patch_service(request)
-            written = await self._write_load_balancer(key, request, step)
+            written = await self._write_load_balancer(request, step, situation)
         except Conflict:
             raise
         except CCMError as error:
@@ -462,8 +463,10 @@ class ServiceController:
         log.info("endpoints touched for kube-vip", service=f"{namespace}/{request.name}", slice=name or None)
         return True
 
-    async def _write_load_balancer(self, key: str, request: ServiceRequest, step: WriteStep) -> LoadBalancer | None:
-        name = request.name
+    async def _write_load_balancer(
+        self, request: ServiceRequest, step: WriteStep, situation: Situation
+    ) -> LoadBalancer | None:
+        key, name = situation.service.metadata.key, request.name
         match step:
             case CreateLoadBalancer():
                 self._caches.births.making(name)
@@ -474,10 +477,21 @@ class ServiceController:
                 written = await self._writes.replace(name, request.body, change)
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
                 return written
-            case DeleteLoadBalancer(uid=uid):
-                deleted = await self._writes.delete(name, uid)
+            case DeleteLoadBalancer(uid=uid, version=version):
+                is_right = partial(self._is_still_planned, step, situation)
+                deleted = await self._writes.delete(name, uid, version, is_right=is_right)
                 log.info("load balancer deleted" if deleted else "load balancer was gone already", service=key, lb=name)
         return None
+
+    def _is_still_planned(self, step: DeleteLoadBalancer, situation: Situation) -> bool:
+        """Return whether a load balancer would be deleted by what is known now: its deletion may have waited long."""
+        service = self._services.get(situation.service.metadata.key)
+        if service is None:
+            return False
+        now = observe(self._caches, service, self._cluster)
+        if not now.harvester_known and not situation.listed:
+            now = by_name(now, situation.load_balancers)
+        return step in plan_service(self.recall(now)).steps
 
     def _emit(self, key: str, event: EventMessage, state: ServiceState) -> bool:
         """Tell the user what was not told yet, and return whether that was done.

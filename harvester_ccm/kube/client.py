@@ -50,7 +50,7 @@ from harvester_ccm.kube.collection import (
     watch_lines,
 )
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.fence import Check, WriteFence
 from harvester_ccm.kube.server_clock import GAIN_SECONDS, MEMORY_SECONDS, ServerClock
 from harvester_ccm.kube.session import Session, connection_fault, describe_connection_error
 from harvester_ccm.model.meta import Resource
@@ -219,11 +219,24 @@ class ApiClient:
         return await self._ask(resource, "PATCH", path, body, content_type=STRATEGIC_PATCH)
 
     async def delete(
-        self, resource: Resource[T], name: str, *, namespace: str | None = None, uid: str | None = None
+        self,
+        resource: Resource[T],
+        name: str,
+        *,
+        namespace: str | None = None,
+        uid: str = "",
+        version: str = "",
+        check: Check | None = None,
     ) -> None:
-        """Delete an object; with ``uid``, only that very object (Conflict otherwise). Raises NotFound if it is gone."""
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}} if uid else None
-        await self.request("DELETE", resource.path(namespace, name), body=body)
+        """Delete an object. Raises NotFound if it is gone, and what ``check`` raises after a wait for the Lease.
+
+        With ``uid`` only that very object is deleted, and with ``version`` only as it was then (Conflict otherwise).
+        """
+        preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions} if preconditions else None
+        path, data = resource.path(namespace, name), None if body is None else msgspec.json.encode(body)
+        exchange = partial(self._exchange, "DELETE", path, params=None, data=data, content_type="")
+        await self._fence.send(exchange, f"DELETE {path}", check=check)
 
     async def watch(
         self, resource: Resource[T], *, namespace: str | None = None, params: Mapping[str, str], silence: float

@@ -19,6 +19,8 @@ from typing import Final
 
 from harvester_ccm.errors import CCMError
 
+Check = Callable[[], None]
+"""Raises a CCMError when a write is not right any more: what it was decided on may change while it waits."""
 FRESH_SECONDS: Final = 0.5
 """For so long writes may follow the first for which the Lease was renewed."""
 
@@ -79,13 +81,18 @@ class WriteFence:
             async with asyncio.timeout(seconds):
                 await self._asked.wait()
 
-    async def send(self, exchange: Callable[[], Coroutine[None, None, bytes]], name: str) -> bytes:
+    async def send(
+        self, exchange: Callable[[], Coroutine[None, None, bytes]], name: str, *, check: Check | None = None
+    ) -> bytes:
         """Make the exchange and return the body of the answer; it goes on when the caller is cancelled.
 
-        Raises NotLeading, and what the exchange raises.
+        ``check`` is called after a wait for the Lease. Raises NotLeading, and what ``check`` and the exchange raise.
         """
+        waits = asyncio.get_running_loop().time() >= self._fresh_until
         if not await self._certain():
             raise NotLeading("not sent, because the Lease was not renewed in time and may be another's")
+        if waits and check is not None:
+            check()
         task = asyncio.create_task(exchange(), name=name)
         self._under_way.add(task)
         task.add_done_callback(self._done)

@@ -70,6 +70,17 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(0.072, "change_ports", {"name": "a", "ports": TWO_PORTS}),
         ),
     ),
+    # It was adopted while its deletion waited for the Lease, which was sent beside what took it over.
+    "a backup of the guest is restored, and one is made again before the lease is renewed": Story(
+        "mini 1",
+        pool=5,
+        nodes=2,
+        acts=(
+            Act(0.0, "create", _create(ONE_PORT)),
+            Act(1.23, "restore", {"side": "guest", "back": 20.0, "away": 1.0}),
+            Act(1.486, "create", _create(ONE_PORT, {IPAM: "pool"})),
+        ),
+    ),
     # An address that kube-vip had left up with the change of the type was taken for one that it minds.
     "the type is changed there and back, and the service goes": Story(
         "20305",

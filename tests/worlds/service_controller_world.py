@@ -16,6 +16,7 @@ from harvester_ccm.controllers.service import (
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
+from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.informer import Choose, Informer, Selection
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer
@@ -73,8 +74,10 @@ class ServiceControllerWorld:
         choose: Choose[LoadBalancer] | None = None,
     ) -> None:
         self.guest, self.harvester = MemoryServer(), MemoryServer(prompt=[LB_CONTROLLER_FINALIZER])
+        self.fence = WriteFence()
+        """Of writes to Harvester."""
         guest = MemoryClient(self.guest, cluster="guest")
-        harvester = MemoryClient(self.harvester, cluster="harvester", namespace=CLUSTER.namespace)
+        harvester = MemoryClient(self.harvester, cluster="harvester", namespace=CLUSTER.namespace, fence=self.fence)
         for server in (self.guest, self.harvester):
             server.delay = lambda _call: 0.0
         if balancers != LOAD_BALANCERS:

@@ -172,7 +172,7 @@ def wait_for_booking(situation: Situation, own: tuple[LoadBalancer, ...]) -> Ser
 
 def deletion(own: tuple[LoadBalancer, ...]) -> tuple[Step, ...]:
     """Return the steps that delete the load balancers, and the Event about it."""
-    going = [DeleteLoadBalancer(one.metadata.name, one.metadata.uid) for one in own if not one.metadata.deleting]
+    going = [DeleteLoadBalancer.of(one) for one in own if not one.metadata.deleting]
     return (*emit(_DELETING if going else None), *going)
 
 
@@ -211,8 +211,7 @@ def ending(load_balancer: LoadBalancer) -> tuple[Step, ...]:
     first = before_deletion(load_balancer)
     if first is None:
         return ()
-    deleted = DeleteLoadBalancer(load_balancer.metadata.name, load_balancer.metadata.uid)
-    return change_load_balancer(load_balancer, first) or (deleted,)
+    return change_load_balancer(load_balancer, first) or (DeleteLoadBalancer.of(load_balancer),)
 
 
 def keep_or_remake(situation: Situation, load_balancer: LoadBalancer, change: LoadBalancerChange) -> tuple[Step, ...]:

@@ -192,7 +192,7 @@ def _recreating(service: Service, name: str, former: Former | None) -> EventMess
 
 def plan_replacement(situation: Situation, load_balancer: LoadBalancer, wanted: str) -> ServicePlan:
     """Return what to do for an existing load balancer whose workload type must become ``wanted``."""
-    service, meta = situation.service, load_balancer.metadata
+    service = situation.service
     record = msgspec.json.encode(former_of(load_balancer)).decode()
     recorded = change_service(service, ServiceChange(annotations={MOVING: record}, finalizer=True))
     withdrawn = withdrawal(service)
@@ -210,7 +210,7 @@ def plan_replacement(situation: Situation, load_balancer: LoadBalancer, wanted: 
         *recorded,
         *emit(EventMessage("Normal", Reason.SWITCHING, text)),
         *withdrawn,
-        DeleteLoadBalancer(meta.name, meta.uid),
+        DeleteLoadBalancer.of(load_balancer),
         # Another machine asks for the next lease, so the address is another one.
         *(change_service(service, ServiceChange(ingress=())) if load_balancer.spec.ipam == "dhcp" else ()),
     )

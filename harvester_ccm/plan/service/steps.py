@@ -68,10 +68,17 @@ class ChangeLoadBalancer:
 
 @dataclass(frozen=True)
 class DeleteLoadBalancer:
-    """Delete that very object in Harvester; not found is success."""
+    """Delete that very object in Harvester, unless it has changed since; not found is success."""
 
     name: str
     uid: str
+    version: str
+
+    @classmethod
+    def of(cls, load_balancer: LoadBalancer) -> DeleteLoadBalancer:
+        """Return the step for a load balancer as it is."""
+        meta = load_balancer.metadata
+        return cls(meta.name, meta.uid, meta.resource_version)
 
 
 @dataclass(frozen=True)
@@ -257,9 +264,9 @@ def request_for(
         case ChangeLoadBalancer(name=name, change=difference) if load_balancer is not None:
             document = described(changed_document(load_balancer, difference), situation.service, situation.cluster)
             return ServiceRequest("PUT", load_balancers_in(load_balancer.api_version), namespace, name, document)
-        case DeleteLoadBalancer(name=name, uid=uid):
+        case DeleteLoadBalancer(name=name, uid=uid, version=version):
             resource = load_balancers_in(situation.capabilities.api_version)
-            return ServiceRequest("DELETE", resource, namespace, name, {"uid": uid})
+            return ServiceRequest("DELETE", resource, namespace, name, {"uid": uid, "resourceVersion": version})
         case TouchEndpoints() if service is not None:
             body = {"metadata": {"annotations": kube_vip.touch(service)}}
             return ServiceRequest("PATCH", ENDPOINT_SLICES, service.metadata.namespace, service.metadata.name, body)

@@ -108,7 +108,7 @@ def test_each_write_is_made_on_what_the_one_before_leaves(run: Runner, case: Wri
     assert last["metadata"]["resourceVersion"] == "(of the answer to the write before)"
     assert last["status"] == {"loadBalancer": {"ingress": None}}
     deleted = step(document, "loadBalancer", "delete")
-    assert deleted == {"namespace": objects.VMS, "name": NAME, "uid": f"uid-of-{NAME}"}
+    assert deleted == {"namespace": objects.VMS, "name": NAME, "uid": f"uid-of-{NAME}", "resourceVersion": "11"}
 
 
 def test_a_pending_address_is_a_problem_with_its_reason(run: Runner, case: Writer) -> None:

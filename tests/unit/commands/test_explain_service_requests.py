@@ -143,7 +143,7 @@ def as_requests(step: Document) -> tuple[str, str, Any]:
         return ("POST", path, shown)
     if verb == "update":
         return ("PUT", f"{path}/{shown['metadata']['name']}", shown)
-    return ("DELETE", f"{path}/{shown['name']}", {"uid": shown["uid"]})
+    return ("DELETE", f"{path}/{shown['name']}", {"uid": shown["uid"], "resourceVersion": shown["resourceVersion"]})
 
 
 def as_sent(call: Call, shown: Any) -> tuple[str, str, Any]:
