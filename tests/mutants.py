@@ -518,6 +518,13 @@ MUTANTS: Final = (
         "plan/service/test_cluster_lb_dhcp.py",
     ),
     Mutant(
+        "kube-vip goes on with the address in the status of a Service that it is to ignore",
+        "plan/service/kube_vip.py",
+        "if ours and found.shown else {}",
+        "if ours and found.address else {}",
+        "plan/service/test_kube_vip.py",
+    ),
+    Mutant(
         "endpoints are touched for ever",
         "plan/service/steps.py",
         "touch = () if situation.touched else ",

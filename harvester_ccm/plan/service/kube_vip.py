@@ -171,13 +171,14 @@ def withdraw(service: Service) -> Annotations:
 
 
 def _look_again(service: Service) -> Annotations:
-    """Return what makes kube-vip withdraw from a Service of ours that it ignores, if an address is written there.
+    """Return what makes kube-vip withdraw from a Service of ours that it ignores, if it finds an address there.
 
-    While it waited for an address it may have found one that somebody wrote after it was told to ignore the Service.
+    While it waited for an address it may have found one that somebody wrote after it was told to ignore the Service, or
+    that of the status where somebody took the empty annotation off.
     """
     found = Announcement.of(service)
     ours = service.metadata.has_finalizer(SERVICE_FINALIZER) and found.ignored_for_us
-    return {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None} if ours and found.address else {}
+    return {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None} if ours and found.shown else {}
 
 
 def hand_to_harvester(service: Service) -> tuple[Annotations, ...]:
@@ -185,12 +186,13 @@ def hand_to_harvester(service: Service) -> tuple[Annotations, ...]:
 
     Both annotations come in one patch, before any status, so that kube-vip cannot be in between. If it may announce
     the Service already, it is made to withdraw first: it does not once it ignores the Service. An address that somebody
-    wrote later may have reached it while it still waited for one, and then it has to look at the Service once more.
+    wrote later, or left to be found in the status, may have reached it while it still waited for one, and then it has
+    to look at the Service once more.
     """
     found = Announcement.of(service)
     withdrawn: Annotations = {KUBE_VIP_ADDRESSES: "", **_kept_wishes(service)}
     first: tuple[Annotations, ...] = ()
-    if found.address and found.ignored and service.metadata.has_finalizer(SERVICE_FINALIZER):
+    if found.shown and found.ignored_for_us and service.metadata.has_finalizer(SERVICE_FINALIZER):
         first = ({**withdrawn, KUBE_VIP_IGNORE: None},)
     elif not found.ignored and (found.shown or (found.address is None and found.specified)):
         first = (withdrawn,)

@@ -83,9 +83,10 @@ def met_services(draw: st.DrawFn) -> tuple[Service, bool]:
         address=draw(st.sampled_from([None, ADDRESS])),
         spec={"loadBalancerIP": draw(st.sampled_from(["", OTHER]))},
     )
-    # An address that somebody wrote on a held Service may have reached it; what its user had ignored never did.
+    # An address that somebody wrote on a held Service may have reached it, or the one in the status where somebody took
+    # the empty annotation off; what its user had ignored never did.
     found, ours = Announcement.of(met), bool(met.metadata.finalizers)
-    return met, draw(st.booleans()) if found.ignored_for_us and found.address and ours else not found.ignored
+    return met, draw(st.booleans()) if found.ignored_for_us and found.shown and ours else not found.ignored
 
 
 @given(met_services())
@@ -132,6 +133,16 @@ def test_a_held_service_is_announced_with_the_patch_that_brings_the_address(case
 def test_a_held_service_is_announced_whatever_somebody_made_of_the_empty_annotation(left: dict[str, str]) -> None:
     held = service(annotations={**left, **IGNORED}, ours=True)
     assert announce(held, ADDRESS) == {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}
+
+
+def test_an_address_left_in_the_status_of_an_ignored_service_is_withdrawn() -> None:
+    """Somebody took the empty annotation off while kube-vip still waited for an address."""
+    left = service(annotations=IGNORED, ours=True, address=ADDRESS)
+    for patches in ((withdraw(left),), hand_to_harvester(left)):
+        kube_vip = KubeVip(left, before_it_was_ignored=True)
+        for patch in patches:
+            kube_vip.patch(patch)
+        assert kube_vip.announced == ""
 
 
 def test_what_the_user_has_ignored_stays_so() -> None:
