@@ -414,8 +414,8 @@ MUTANTS: Final = (
     Mutant(
         "what a backup of Harvester brings back is a copy's",
         "controllers/births.py",
-        "        self._has_seen_all = False\n        self._readable_since = asyncio",
-        "        self._readable_since = asyncio",
+        "        self._has_seen_all = False\n        self._readable_since = None",
+        "        self._readable_since = None",
         "test_copies.py",
     ),
     Mutant(
@@ -623,6 +623,20 @@ MUTANTS: Final = (
         "await self._guest.confirm()",
         "pass",
         "test_copies.py controllers/test_orphans.py",
+    ),
+    Mutant(
+        "only load balancers tell of a backup of Harvester",
+        "controllers/births.py",
+        "for informer in (load_balancers, *beside):",
+        "for informer in (load_balancers,):",
+        "controllers/test_births.py",
+    ),
+    Mutant(
+        "what a backup brings back has to be seen within a minute",
+        "controllers/births.py",
+        "        self._readable_since = None\n        self._state_changed()",
+        "        self._readable_since = asyncio.get_running_loop().time()",
+        "controllers/test_births.py",
     ),
     # Nodes.
     Mutant(

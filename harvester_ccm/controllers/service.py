@@ -101,7 +101,7 @@ class ServiceCaches:
         """
         self.services = services
         self.load_balancers = load_balancers
-        self.births = Births(load_balancers)
+        self.births = Births(load_balancers, (vms.vms, vms.vmis))
         self.vms = vms
         self.config_maps = config_maps
         self.backends = Backends(known=False)
