@@ -5,6 +5,7 @@ The files of a unit stay together, one after the other on one worker: what they 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -34,6 +35,10 @@ LONGEST: Final = (
 )
 ROOMS: Final = ("tests/e2e/", "tests/devenv/", "tests/apiserver/", "tests/deploy/", "tests/unit/")
 """What is left, from that which takes long to that which takes no time."""
+
+
+_MISSING: Final = [one for one in (*LONGEST, *ROOMS) if not (Path(__file__).parent.parent / one).exists()]
+assert not _MISSING, f"there is no {', '.join(_MISSING)}"
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
