@@ -84,7 +84,7 @@ def addresses_in(service: Document) -> tuple[str, ...]:
 def compare(view: msgspec.Struct, document: Document) -> None:
     """Raise AssertionError when a view of the program says something else than the document that it was made of.
 
-    A field that the document has not must have its default. Times and quantities are not compared: they are no text.
+    A field that the document has not must have its default.
     """
     for field in msgspec.structs.fields(view):
         value, shown = getattr(view, field.name), document.get(field.encode_name)
@@ -109,8 +109,10 @@ def _compare(value: object, shown: object, where: str) -> None:
             assert value.keys() == shown.keys(), f"{where}: {value!r} instead of {shown!r}"
             for key, one in value.items():
                 _compare(one, shown[key], f"{where}.{key}")
-        case ((str() | int() | bool()), _):
+        case ((str() | int() | bool() | None), _):
             assert value == shown, f"{where}: {value!r} instead of {shown!r}"
+        case _:
+            raise AssertionError(f"{where} is a {type(value).__name__}, which nobody has said how to compare")
 
 
 def _default(field: msgspec.structs.FieldInfo) -> object:

@@ -53,12 +53,13 @@ def test_view_that_says_what_is_there_is_right() -> None:
     [
         {"metadata": {**SERVICE["metadata"], "annotations": {"a": "2"}}},
         {"metadata": {**SERVICE["metadata"], "finalizers": ["f", "g"]}},
+        {"metadata": {**SERVICE["metadata"], "labels": {"a": "1"}}},
         {"metadata": {key: value for key, value in SERVICE["metadata"].items() if key != "uid"}},
         {"spec": {**SERVICE["spec"], "ports": [{**SERVICE["spec"]["ports"][0], "nodePort": 30081}]}},
         {"spec": {**SERVICE["spec"], "type": "NodePort"}},
         {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.2"}, {"hostname": "example.com"}]}}},
     ],
-    ids=["annotation", "finalizers", "uid", "node port", "type", "address"],
+    ids=["annotation", "finalizers", "none of the labels", "uid", "node port", "type", "address"],
 )
 def test_view_that_says_something_else_is_noticed(changed: Document) -> None:
     view = SERVICES.decode(msgspec.json.encode(SERVICE))
