@@ -532,6 +532,27 @@ MUTANTS: Final = (
         "controllers/test_service_endpoints.py",
     ),
     Mutant(
+        "a touch that was refused is never made again",
+        "plan/service/steps.py",
+        "note = ChangeService(ServiceChange(annotations=kube_vip.TOUCH_REFUSED))",
+        "note = ChangeService(ServiceChange(annotations=kube_vip.TOUCHED))",
+        "controllers/test_service_endpoints.py",
+    ),
+    Mutant(
+        "a touch that was refused and could not be noted is never made again",
+        "plan/service/steps.py",
+        "if situation.refused is not None and not found.touch_refused:",
+        "if False:",
+        "plan/service/test_cluster_lb.py controllers/test_service_endpoints.py",
+    ),
+    Mutant(
+        "a touch that is never permitted is tried every few seconds",
+        "plan/service/steps.py",
+        "return min(max(refused, FIRST_TOUCH_RETRY), LONGEST_TOUCH_RETRY)",
+        "return FIRST_TOUCH_RETRY",
+        "plan/service/test_cluster_lb.py controllers/test_service_endpoints.py",
+    ),
+    Mutant(
         "an address is announced before its device is known",
         "plan/service/kube_vip.py",
         "return found.told != address and (device.unread or",

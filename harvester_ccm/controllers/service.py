@@ -9,6 +9,7 @@ what is, not on what was.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
@@ -317,13 +318,16 @@ class ServiceController:
 
         No load balancer is deleted by a plan that something else was written for since it was made: while that was
         under way others may have begun to use the address. Return None where that ends it, unless it was looked
-        ``again`` already. A step that has to wait is passed over, but no load balancer comes or goes before it.
+        ``again`` already. A step that has to wait is passed over, but no load balancer comes or goes before it. Where a
+        touch is not granted, what the plan has for that takes the place of the rest.
         """
         key, brakes = situation.service.metadata.key, self._brakes.of(situation.service)
         emitted: set[EventMessage] = set()
         holds: list[Hold] = []
         is_older, last = False, _lets_go(plan, brakes) and self.runner.failures(key) < TELL_AFTER_FAILURES
-        for step in plan.steps:
+        steps, outcome = deque(plan.steps), plan.outcome
+        while steps:
+            step = steps.popleft()
             if isinstance(step, EmitEvent):
                 emitted.add(step.event)
                 if not holds:
@@ -335,6 +339,8 @@ class ServiceController:
                 break
             sent, held = await self._send(step, situation, state, last=last)
             holds += held
+            if isinstance(step, TouchEndpoints) and not state.touched:
+                steps, outcome = deque(step.otherwise.steps), step.otherwise.outcome
             if held and isinstance(step, DeleteLoadBalancer | CreateLoadBalancer):
                 # What comes after goes by that it was done: a Service is not let go while its load balancer stays.
                 break
@@ -344,7 +350,7 @@ class ServiceController:
             state.emitted &= emitted
         elif state.emitted - emitted:
             self.runner.enqueue_after(key, quiet_in)
-        return await self._waiting(situation, plan.outcome, holds) if holds else plan.outcome
+        return await self._waiting(situation, outcome, holds) if holds else outcome
 
     async def _send(
         self, step: WriteStep, situation: Situation, state: ServiceState, *, last: bool
@@ -361,9 +367,8 @@ class ServiceController:
         if request is None:
             return False, ()
         if isinstance(step, TouchEndpoints):
-            if not await self._touch_endpoints(request):
-                self._emit(situation.service.metadata.key, step.otherwise, state)
-            state.touched = True
+            state.touched = await self._touch_endpoints(request)
+            state.refused = None if state.touched else _now() - state.since
             return True, ()
         brakes = self._brakes.of(situation.service)
         target = service if isinstance(step, ChangeService) else load_balancer

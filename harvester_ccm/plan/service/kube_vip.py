@@ -51,6 +51,8 @@ NO_OWN_DEVICE: Final[Annotations] = {KUBE_VIP_INTERFACE: None}
 """Take away the device of the primary."""
 TOUCH_DUE: Final[Mapping[str, str | None]] = {ANNOUNCE_AGAIN: "due"}
 """An EndpointSlice of the Service is to be touched."""
+TOUCH_REFUSED: Final[Mapping[str, str | None]] = {ANNOUNCE_AGAIN: "refused"}
+"""The same, and it was not permitted when that was tried last."""
 TOUCHED: Final[Mapping[str, str | None]] = {ANNOUNCE_AGAIN: None}
 """kube-vip's attention was drawn to the Service."""
 
@@ -117,7 +119,12 @@ class Announcement:
     @property
     def touch_due(self) -> bool:
         """Whether it has met the address by now, and only has to look again."""
-        return self.again == TOUCH_DUE[ANNOUNCE_AGAIN]
+        return self.again == TOUCH_DUE[ANNOUNCE_AGAIN] or self.touch_refused
+
+    @property
+    def touch_refused(self) -> bool:
+        """Whether it would look again, had an EndpointSlice been permitted to be touched."""
+        return self.again == TOUCH_REFUSED[ANNOUNCE_AGAIN]
 
     @property
     def shown(self) -> bool:
@@ -274,7 +281,8 @@ def not_announced(service: Service) -> EventMessage:
     text = (
         "kube-vip has let go of the address of this Service before and does not announce it again until an "
         "EndpointSlice of the Service changes, which this program is not permitted to bring about (chart: "
-        "rbac.endpointSlices). Traffic stays away until the pods of the Service change or you run: kubectl --namespace "
+        "rbac.endpointSlices); it is tried again, at least once an hour. Traffic stays away until that is granted, the "
+        "pods of the Service change or you run: kubectl --namespace "
         f"{meta.namespace} annotate endpointslices --selector {SERVICE_LABEL}={meta.name} --overwrite "
         "touched=$(date +%s), or restart kube-vip: kubectl --namespace kube-system rollout restart daemonset kube-vip"
     )

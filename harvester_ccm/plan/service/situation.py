@@ -266,6 +266,8 @@ class Situation:
     """The Events of the plan before."""
     touched: bool = False
     """Whether its endpoints were touched since the Service entered its present phase."""
+    refused: float | None = None
+    """Seconds of that phase after which touching them was refused last; None when it was not."""
     is_called: bool = False
     """Whether the pool that has refused it an address may have one again."""
     has_turn: bool = True
@@ -440,6 +442,8 @@ class ServiceState:
     emitted: set[EventMessage] = field(default_factory=set)
     touched: bool = False
     """Whether its endpoints were touched in this phase."""
+    refused: float | None = None
+    """Seconds of this phase after which that was refused last."""
 
     def complete(self, situation: Situation, now: float) -> Situation:
         """Return the situation with what is remembered in it."""
@@ -453,6 +457,7 @@ class ServiceState:
             found_served=self.found_served,
             emitted=frozenset(self.emitted),
             touched=self.touched,
+            refused=self.refused,
         )
 
 
@@ -486,7 +491,7 @@ class ServiceStates:
             state = ServiceState(meta.uid, situation.phase, now, seen, found_served=served)
             self._states[meta.key] = state
         elif state.phase != situation.phase:
-            state.phase, state.since, state.touched = situation.phase, now, False
+            state.phase, state.since, state.touched, state.refused = situation.phase, now, False, None
         if situation.service.addresses or situation.scope.leaving:
             state.lost = situation.unbooked if situation.booked_for_others(situation.unbooked) else ""
         lb = situation.match.lb
@@ -504,7 +509,7 @@ class ServiceStates:
         if state is None or state.uid != meta.uid:
             return replace(situation, found_served=self._found.get(meta.uid, False))
         known = state.complete(situation, now)
-        return known if state.phase == situation.phase else replace(known, waited=0.0, touched=False)
+        return known if state.phase == situation.phase else replace(known, waited=0.0, touched=False, refused=None)
 
     def saw(self, load_balancer: LoadBalancer, now: float) -> None:
         """Take note that a load balancer was there until now."""

@@ -24,6 +24,10 @@ from harvester_ccm.plan.service.situation import Situation
 
 TOUCH_ENDPOINTS_AFTER: Final = 1.0
 """Seconds that kube-vip gets to see an address before the endpoints are touched; a touch before that is lost."""
+FIRST_TOUCH_RETRY: Final = 10.0
+"""Seconds after which endpoints are touched that were not permitted to be; each next pause is as long as all before."""
+LONGEST_TOUCH_RETRY: Final = 3600.0
+"""The longest such pause in seconds; about as often all collections are listed anew."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +89,8 @@ class DeleteLoadBalancer:
 class TouchEndpoints:
     """Patch an EndpointSlice of the Service in the guest; that has kube-vip look at the Service again."""
 
-    otherwise: EventMessage
-    """The Event to write instead where that is not granted."""
+    otherwise: ServicePlan
+    """What to go on with instead of the steps that follow, and the answer then, where that is not granted."""
 
 
 @dataclass(frozen=True)
@@ -153,18 +157,40 @@ def announced_again(plan: ServicePlan, situation: Situation, address: str) -> Se
     # The time begins with the write that is in the plan, and the next look is at what that has left.
     if kube_vip.stays_silent(service, address):
         return ServicePlan(plan.steps, Wait(WaitReason.ENDPOINTS))
-    left = TOUCH_ENDPOINTS_AFTER - situation.waited
+    left = _touched_at(found, situation) - situation.waited
     if not found.again or found.told != address:
         return plan
+    news = kube_vip.not_announced(service)
     if left > 0:
-        return ServicePlan(plan.steps, Wait(WaitReason.ENDPOINTS, left))
+        # What was told still holds, until it has been tried.
+        told = emit(news) if found.touch_refused and news in situation.emitted else ()
+        return ServicePlan((*plan.steps, *told), Wait(WaitReason.ENDPOINTS, left))
     if not found.touch_due:
         due = ChangeService(ServiceChange(annotations=kube_vip.TOUCH_DUE))
         return ServicePlan((*plan.steps, due), Wait(WaitReason.ENDPOINTS))
+    note = ChangeService(ServiceChange(annotations=kube_vip.TOUCH_REFUSED))
+    next_in = _touch_pause(situation.waited) if found.touch_refused else FIRST_TOUCH_RETRY
+    otherwise = ServicePlan((*emit(news), note), Wait(WaitReason.ENDPOINTS, next_in))
+    if situation.refused is not None and not found.touch_refused:
+        # Only the note of it is missing.
+        return ServicePlan((*plan.steps, *otherwise.steps), otherwise.outcome)
     # Whatever becomes of the note: somebody may put it back for ever.
-    touch = () if situation.touched else (TouchEndpoints(kube_vip.not_announced(service)),)
+    touch = () if situation.touched else (TouchEndpoints(otherwise),)
     done = ChangeService(ServiceChange(annotations=kube_vip.TOUCHED))
     return ServicePlan((*plan.steps, *touch, done), plan.outcome)
+
+
+def _touched_at(found: kube_vip.Announcement, situation: Situation) -> float:
+    """Return after how many seconds of its present phase the endpoints of a Service are to be touched."""
+    if not found.touch_refused:
+        return TOUCH_ENDPOINTS_AFTER
+    last = situation.refused or 0.0
+    return last + _touch_pause(last)
+
+
+def _touch_pause(refused: float) -> float:
+    """Return how long to wait after a refusal, in seconds, that came so long after the first one."""
+    return min(max(refused, FIRST_TOUCH_RETRY), LONGEST_TOUCH_RETRY)
 
 
 def emit(*events: EventMessage | None) -> tuple[EmitEvent, ...]:

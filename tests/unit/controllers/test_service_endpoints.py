@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from harvester_ccm.errors import Answer, ServerError
 from harvester_ccm.kube.brakes import UNDONE_AT_ONCE, UNDONE_PAUSE
 from harvester_ccm.kube_vip_names import ANNOUNCE_AGAIN, ENDPOINTS_TOUCHED, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.outcome import Done, Wait, WaitReason
+from harvester_ccm.plan.service.steps import FIRST_TOUCH_RETRY, LONGEST_TOUCH_RETRY, TOUCH_ENDPOINTS_AFTER
 from tests.worlds.builders import ADDRESS, allocated, served
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, refused
@@ -19,6 +22,8 @@ from tests.worlds.service_controller_world import ServiceControllerWorld
 KEY = "shop/web"
 WITHDRAWN = served(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_HOST: "node-a"})
 """As it is before a load balancer that has come back announces its address again."""
+REFUSED = served(annotations={KUBE_VIP_HOST: "node-a", ANNOUNCE_AGAIN: "refused"})
+"""As another process has left it that was not permitted to touch an EndpointSlice."""
 
 
 def endpoint_slice(name: str, *addresses: str, of: str = "web", namespace: str = "shop") -> Document:
@@ -87,21 +92,87 @@ async def test_one_slice_with_endpoints_is_touched_once_for_each_change() -> Non
     assert not is_noted(stage)
 
 
+def refuse(stage: ServiceControllerWorld, verb: str) -> None:
+    """Take a right on EndpointSlices away."""
+    no = refused(403, "Forbidden", "endpointslices is forbidden")
+    stage.guest.fault = lambda call: no if of_endpoints(call) and call.verb == verb else None
+
+
+def tries(stage: ServiceControllerWorld, verb: str) -> int:
+    return sum(of_endpoints(call) and call.verb == verb for call in stage.guest.calls)
+
+
+@pytest.mark.parametrize("verb", ["GET", "PATCH"])
 @jumping_time
-async def test_without_the_right_it_is_told_once_what_to_do() -> None:
-    for verb in ("GET", "PATCH"):
-        stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
-        no = refused(403, "Forbidden", "endpointslices is forbidden")
-        stage.guest.fault = lambda call, verb=verb, no=no: no if of_endpoints(call) and call.verb == verb else None
-        for _ in range(6):
-            await stage.reconcile(KEY)
-            await asyncio.sleep(1.0)
-        assert [one for one in stage.told() if "Warning" in one] == ["web: Warning AddressNotAnnounced"]
-        (text,) = [one for one in stage.recorder.texts if "annotate endpointslices" in one]
-        assert f"--namespace shop annotate endpointslices --selector {SERVICE_LABEL}=web " in text
-        assert "rollout restart daemonset kube-vip" in text
-        assert not is_noted(stage)
-        assert sum(of_endpoints(call) for call in stage.guest.calls) == (1 if verb == "GET" else 2)
+async def test_without_the_right_it_is_told_once_what_to_do_and_tried_again_seldom(verb: str) -> None:
+    stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
+    refuse(stage, verb)
+    stage.controller.at_work = True
+    stage.controller.runner.enqueue(KEY)
+    await asyncio.sleep(TOUCH_ENDPOINTS_AFTER + FIRST_TOUCH_RETRY / 2)
+    assert tries(stage, verb) == 1
+    assert stage.guest.of(SERVICES)[KEY]["metadata"]["annotations"][ANNOUNCE_AGAIN] == "refused"
+    (text,) = [one for one in stage.recorder.texts if "annotate endpointslices" in one]
+    assert f"--namespace shop annotate endpointslices --selector {SERVICE_LABEL}=web " in text
+    assert "rollout restart daemonset kube-vip" in text
+    assert "tried again, at least once an hour" in text
+
+    # Somebody who changes the Service all the time does not make it more.
+    for number in range(10):
+        stage.guest.change(SERVICES, KEY, {"metadata": {"labels": {"number": str(number)}}})
+        await asyncio.sleep(LONGEST_TOUCH_RETRY / 10)
+    assert 7 <= tries(stage, verb) <= 10
+    stage.guest.calls.clear()
+    await asyncio.sleep(2 * LONGEST_TOUCH_RETRY)
+    assert 1 <= tries(stage, verb) <= 2
+    assert [call.path for call in stage.guest.calls if call.is_write and not of_endpoints(call)] == []
+    assert [one for one in stage.told() if "Warning" in one] == ["web: Warning AddressNotAnnounced"]
+    assert is_noted(stage)
+
+
+@pytest.mark.parametrize("verb", ["GET", "PATCH"])
+@pytest.mark.parametrize("missing", [0.5, 30.0, 600.0])
+@jumping_time
+async def test_a_right_that_comes_back_is_used(verb: str, missing: float) -> None:
+    """An address is silent for no longer than twice the time that the right was missing, and ten seconds."""
+    stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
+    refuse(stage, verb)
+    stage.controller.at_work = True
+    stage.controller.runner.enqueue(KEY)
+    await asyncio.sleep(TOUCH_ENDPOINTS_AFTER + missing)
+    stage.guest.fault = None
+    await asyncio.sleep(missing + FIRST_TOUCH_RETRY)
+    assert (is_noted(stage), list(touched(stage))) == (False, ["web-a"])
+    assert [one for one in stage.told() if "Warning" in one] == ["web: Warning AddressNotAnnounced"]
+    stage.guest.calls.clear()
+    await asyncio.sleep(LONGEST_TOUCH_RETRY)
+    assert [call.path for call in stage.guest.calls if call.is_write or of_endpoints(call)] == []
+
+
+@jumping_time
+async def test_a_right_that_comes_back_is_used_by_the_next_process() -> None:
+    stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"), asked=REFUSED)
+    stage.controller.at_work = True
+    stage.controller.runner.enqueue(KEY)
+    await asyncio.sleep(FIRST_TOUCH_RETRY + 1.0)
+    assert (is_noted(stage), list(touched(stage))) == (False, ["web-a"])
+    assert [one for one in stage.told() if "Warning" in one] == []
+
+
+@jumping_time
+async def test_a_refusal_that_could_not_be_noted_is_none_the_less_no_last_word() -> None:
+    stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
+    busy = ServerError(Answer(503, "ServiceUnavailable", "busy", "PATCH /x"))
+    no = refused(403, "Forbidden", "endpointslices is forbidden")
+    stage.controller.at_work = True
+    stage.controller.runner.enqueue(KEY)
+    await asyncio.sleep(TOUCH_ENDPOINTS_AFTER / 2)
+    stage.guest.fault = lambda call: (no if of_endpoints(call) else busy) if call.is_write else None
+    await asyncio.sleep(60.0)
+    assert tries(stage, "PATCH") == 1
+    stage.guest.fault = None
+    await asyncio.sleep(60.0 + FIRST_TOUCH_RETRY)
+    assert (is_noted(stage), list(touched(stage))) == (False, ["web-a"])
 
 
 @jumping_time
