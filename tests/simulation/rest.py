@@ -10,7 +10,6 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
-    Reason,
 )
 from tests.simulation.facts import annotation, made_for, name_of, served, shown, wants_one
 from tests.simulation.guest import Guest, cluster_of
@@ -114,11 +113,6 @@ class AtRest:
         up = service["metadata"]["name"] in {
             key.partition("/")[2] for key in self._guest.kube_vip.announced().get(address, ())
         }
-        # Where no slice may be touched, if only for a moment, the user is told.
-        told = not up and any(
-            one["reason"] == Reason.NOT_ANNOUNCED and one["involvedObject"]["name"] == name
-            for one in self._guest.server.events()
-        )
-        if address and up is not (kind == "cluster") and not told:
+        if address and up is not (kind == "cluster"):
             found.append(f"{address} of {name}, {kind}, is {'' if up else 'not '}announced by kube-vip")
         return found
