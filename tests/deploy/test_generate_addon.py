@@ -350,12 +350,13 @@ def test_private_directory_goes_whatever_ends_the_wait(guest: ControlPlane, tmp_
     guest.apply(role)
     # Nothing fills token Secrets in this cluster.
     addon = Addon(guest, tmp_path)
-    process = addon.start("--timeout", "2" if how == "time limit" else "60", "prod", "default")
+    process = addon.start("--timeout", "10" if how == "time limit" else "60", "prod", "default")
     secret = "/api/v1/namespaces/default/secrets/prod-token"
     try:
-        wait_until(lambda: guest.admin.get_or_none(secret) is not None, seconds=60, what="the Secret")
+        wait_until(lambda: any(addon.temporary.iterdir()), seconds=60, what="the directory")
         (directory,) = addon.temporary.iterdir()
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        wait_until(lambda: guest.admin.get_or_none(secret) is not None, seconds=60, what="the Secret")
         if how == "SIGTERM":
             os.kill(process.pid, signal.SIGTERM)
         _, messages = process.communicate(timeout=120)
@@ -368,7 +369,7 @@ def test_private_directory_goes_whatever_ends_the_wait(guest: ControlPlane, tmp_
     if how == "SIGTERM":
         assert process.returncode == 128 + signal.SIGTERM
     else:
-        assert "got no token within 2 s: is kube-controller-manager running?" in messages
+        assert "got no token within 10 s: is kube-controller-manager running?" in messages
 
 
 @pytest.mark.apiserver
