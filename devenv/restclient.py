@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import select
 import ssl
 import tempfile
 import time
@@ -92,22 +93,31 @@ class RestClient:
 
     def _exchange(self, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
         while True:
-            try:
-                connection, used = self._idle.pop(), True
-            except IndexError:
-                connection, used = self._connection(), False
+            connection, used = self._open_connection()
             try:
                 connection.request(method, path, body, headers)
                 response = connection.getresponse()
                 raw = response.read()
             except BaseException as error:
                 connection.close()
-                # The server was started anew since, or closed a connection that nobody used.
-                if used and isinstance(error, ConnectionError | ssl.SSLError):
+                # The server was started anew since, or closed a connection that nobody used. Whether it has done what
+                # it was asked for is not known: what changes nothing may be asked again.
+                if used and method == "GET" and isinstance(error, ConnectionError | ssl.SSLError):
                     continue
                 raise
             self._idle.append(connection)
             return response.status, raw
+
+    def _open_connection(self) -> tuple[http.client.HTTPSConnection, bool]:
+        """Return a connection, and whether it was used before; not one that the server has closed since."""
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                return self._connection(), False
+            if not _is_dropped(connection):
+                return connection, True
+            connection.close()
 
     def _connection(self) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection(self._address, context=self._context, timeout=REQUEST_SECONDS)
@@ -189,6 +199,15 @@ class RestClient:
             )
 
         wait_until(usable, seconds=CRD_SECONDS, what=f"CRD {manifest['metadata']['name']}")
+
+
+def _is_dropped(connection: http.client.HTTPSConnection) -> bool:
+    """Return whether it was closed here, or there is something to read where nothing was asked: the end."""
+    if connection.sock is None:
+        return True
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _close(connections: deque[http.client.HTTPSConnection]) -> None:
