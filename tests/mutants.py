@@ -525,6 +525,13 @@ MUTANTS: Final = (
         "plan/service/test_kube_vip.py",
     ),
     Mutant(
+        "a lease is waited for that kube-vip has and shows nobody",
+        "plan/service/kube_vip.py",
+        "and not found.ignored and not unshown:",
+        "and not found.ignored:",
+        "plan/service/test_kube_vip.py",
+    ),
+    Mutant(
         "endpoints are touched for ever",
         "plan/service/steps.py",
         "touch = () if situation.touched else ",

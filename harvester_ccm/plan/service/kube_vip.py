@@ -162,7 +162,9 @@ def hold_or_leave_requested(service: Service) -> Annotations:
     address given, and once kube-vip has withdrawn one it may not announce it again.
     """
     found = Announcement.of(service)
-    if found.wished and not found.ignored:
+    # It writes a lease that it has into no status that somebody has emptied since: that one it has to get anew.
+    unshown = found.address == DHCP_ADDRESS and found.node is not None and not found.status
+    if found.wished and not found.ignored and not unshown:
         return _kept_wishes(service)
     return {**_kept_wishes(service), **hold_and_withdraw(service)}
 
