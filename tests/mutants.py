@@ -1020,6 +1020,13 @@ MUTANTS: Final = (
         "controllers/test_orphans.py",
     ),
     Mutant(
+        "a copy asks for a load balancer under the name of the original's",
+        "plan/service/create.py",
+        "if noted.name in {one.metadata.name for one in situation.load_balancers} - own:",
+        "if False:",
+        "plan/service/test_create_replacement.py",
+    ),
+    Mutant(
         "a Node is deleted whatever became of it",
         "plan/node/lifecycle.py",
         'preconditions = {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version}',

@@ -81,6 +81,18 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(1.486, "create", _create(ONE_PORT, {IPAM: "pool"})),
         ),
     ),
+    # The copy asked for a load balancer under the name of the original's, time after time.
+    "a copy is made while one moves to harvester, and its status is cleared there": Story(
+        "c100",
+        pool=5,
+        nodes=0,
+        acts=(
+            Act(0.0, "create", _create(ONE_PORT)),
+            Act(5.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "vm"}}),
+            Act(0.1, "clone", {"cluster": "drill"}),
+            Act(5.0, "in_clone", {"verb": "clear_status", "name": "a"}),
+        ),
+    ),
     # An address that kube-vip had left up with the change of the type was taken for one that it minds.
     "the type is changed there and back, and the service goes": Story(
         "20305",

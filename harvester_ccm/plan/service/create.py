@@ -237,5 +237,9 @@ def read_replaced(situation: Situation) -> Former | None:
         noted = msgspec.json.decode(text, type=Former)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
-    known = {match.expected_name, *(one.metadata.name for one in match.own), *((seen.name,) if seen else ())}
+    own = {one.metadata.name for one in match.own}
+    if noted.name in {one.metadata.name for one in situation.load_balancers} - own:
+        # A copy of the cluster has the note of the original, whose load balancer that is.
+        return None
+    known = {match.expected_name, *own, *((seen.name,) if seen else ())}
     return noted if noted.name in known or is_name_of(noted.name, service) else None

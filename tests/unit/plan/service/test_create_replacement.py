@@ -14,6 +14,7 @@ from harvester_ccm.names import (
     HEALTH_CHECK_SUCCESS_THRESHOLD,
     IP_POOL,
     IPAM,
+    LB_CLUSTER,
     LB_TOUCH,
     MOVING,
     PRIMARY_SERVICE,
@@ -293,9 +294,11 @@ def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
 
 EARLIER = load_balancer_name("prod", "shop", "web", UID)
 THEIRS = load_balancer_name("demo", "shop", "web", "uid-of-another")
+OF_ORIGINAL = marked(name=EARLIER, labels={LB_CLUSTER: "earlier"})
 NOTED: dict[str, tuple[str, tuple[Any, ...], Former | None, bool]] = {
     "its own name": (LB_NAME, (), None, True),
     "made under another name of the cluster": (EARLIER, (), None, True),
+    "made under another name, and there as another cluster's": (EARLIER, (OF_ORIGINAL,), None, False),
     "that one is still there": (ADOPTED, (allocated(None, ADOPTED, deleting=True),), None, True),
     "that one was seen": (ADOPTED, (), Former(ADOPTED), True),
     "made for another Service of the name": (THEIRS, (), None, False),
