@@ -142,6 +142,9 @@ def test_an_hour_of_it(
     sys.stdout.write(f"{kind}, restarted: {restart}: Events {events}, {requests} requests to Harvester in an hour\n")
     # Its VM can be read again some moments before the load balancers can.
     assert events.pop("LoadBalancersUnread", 0) <= int(restart and kind not in EMPTY)
+    # Each right that is missing is told, and one may be granted again some moments before the other.
+    again = events.get("HarvesterForbidden", 0) == 2
+    events -= Counter(HarvesterForbidden=int(again))
     assert events == {**expected_events(kind, len(vms), restart=restart), "InternalIPChanged": 1}
 
 
