@@ -298,7 +298,8 @@ class Soak:
         try:
             await self._serve("after a backup of Harvester, which restarts it", 3.0)
             await proxy.down()
-            await asyncio.to_thread(plane.restore, backup)
+            async with self._stage.harvester.stopped():
+                await asyncio.to_thread(plane.restore, backup)
             await proxy.up()
         finally:
             await asyncio.to_thread(shutil.rmtree, backup)

@@ -88,6 +88,12 @@ class Mirror:
         """Return when the first list is in."""
         await self._synced.wait()
 
+    def forget(self) -> None:
+        """Know nothing any more, as a process that starts anew; subscribers are not told. Not while ``run`` runs."""
+        self._objects.clear()
+        self._synced.clear()
+        self._seen = 0
+
     async def run(self) -> None:
         """Follow the collection until cancelled."""
         while True:

@@ -11,7 +11,8 @@ parts is raised on exit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
@@ -99,10 +100,10 @@ class HarvesterEmulator:
         self.slices = Records(client, SLICES, bucket=bucket())
         self.instances = Mirror(client, INSTANCES)
         self.machines = Mirror(client, MACHINES)
-        self._mirrors: list[Mirror] = [
+        self._copies: list[Mirror] = [
             self.pools, self.balancers, self.services, self.slices, self.instances, self.machines,
-            *(self.webhook.mirrors if self.webhook else ()),
         ]  # fmt: skip
+        self._mirrors = [*self._copies, *(self.webhook.mirrors if self.webhook else ())]
         jobs = [*self._build_data_path(data_path or DataPath()), *self._build_controllers()]
         self._background = Background("harvester", [*(mirror.run for mirror in self._mirrors), *jobs])
 
@@ -128,7 +129,7 @@ class HarvesterEmulator:
         return [pool_queue.run, self._queue.run, removal.run]
 
     async def __aenter__(self) -> Self:
-        await self._background.start([m.wait_synced for m in self._mirrors], within=START_SECONDS)
+        await self._start()
         try:
             if self.webhook is not None:
                 await self.webhook.__aenter__()
@@ -148,6 +149,24 @@ class HarvesterEmulator:
                 await self._background.stop()
             finally:
                 await self._remove_made()
+
+    @asynccontextmanager
+    async def stopped(self) -> AsyncIterator[None]:
+        """Have the controllers stopped meanwhile; afterwards they start anew and know what they list.
+
+        For what restarts a real Harvester, as a restored etcd does: a controller that went on with copies of before
+        would take a booking that came back for released. The webhook answers on, from what it knew.
+        """
+        await self._background.stop()
+        for copy in self._copies:
+            copy.forget()
+        try:
+            yield
+        finally:
+            await self._start()
+
+    async def _start(self) -> None:
+        await self._background.start([mirror.wait_synced for mirror in self._mirrors], within=START_SECONDS)
 
     async def create_pool(self, name: str, *ranges: str | Document, selector: Document | None = None) -> Document:
         """Create a pool and return it when it can be used. It is removed when the emulator ends.

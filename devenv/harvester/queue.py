@@ -78,7 +78,7 @@ class WorkQueue:
         return not self._dirty and not self._busy
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Work until cancelled; what waited then is forgotten."""
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._workers):
@@ -87,6 +87,9 @@ class WorkQueue:
             for timer in self._timers.values():
                 timer.cancel()
             self._timers.clear()
+            self._failures.clear()
+            self._dirty.clear()
+            self._due = asyncio.Queue()
 
     async def _work(self) -> None:
         while True:

@@ -118,6 +118,33 @@ async def test_exhausted_pool_backs_off_and_a_write_wakes_it(
         assert journal.status()["allocatedAddress"]["ip"] == freed
 
 
+async def test_controllers_that_start_anew_release_what_came_back_from_a_backup(
+    emulator: HarvesterEmulator, harvester_admin: ApiClient, vm_namespace: str
+) -> None:
+    await emulator.create_pool("lan", LAN)
+    async with watching(harvester_admin, "web", vm_namespace) as journal:
+        await harvester_admin.create(LOAD_BALANCERS, balancer("web", vm_namespace), namespace=vm_namespace)
+        await wait_for(lambda: len(journal.entries) == 3, what="address and finalizer")
+    await harvester_admin.create(LOAD_BALANCERS, balancer("other", vm_namespace), namespace=vm_namespace)
+    await wait_for(lambda: len(books(emulator)) == 2, what="the other one's address")
+    pool = await harvester_admin.get(POOLS, "lan")
+    served = await harvester_admin.get(LOAD_BALANCERS, "web", namespace=vm_namespace)
+    await harvester_admin.delete(LOAD_BALANCERS, "web", namespace=vm_namespace)
+    await wait_for(lambda: len(books(emulator)) == 1, what="the release")
+
+    async with emulator.stopped():
+        fresh = {key: value for key, value in served["metadata"].items() if key not in ("resourceVersion", "uid")}
+        await harvester_admin.create(LOAD_BALANCERS, {**served, "metadata": fresh}, namespace=vm_namespace)
+        await harvester_admin.merge_patch(POOLS, "lan", {"status": {"allocated": pool["status"]["allocated"]}})
+        await harvester_admin.delete(LOAD_BALANCERS, "web", namespace=vm_namespace)
+        counts = await emulator.counts(vm_namespace)
+        assert (counts.balancers, counts.booked) == (2, 2)
+
+    await wait_for(lambda: emulator.balancers.get(f"{vm_namespace}/web") is None, what="the end of what came back")
+    counts = await emulator.counts(vm_namespace)
+    assert (counts.balancers, counts.booked) == (1, 1)
+
+
 async def test_deletion_before_the_finalizer_loses_the_booking(harvester_admin: ApiClient, vm_namespace: str) -> None:
     # Two writes a second: the pool is booked at once, the status follows half a second later.
     async with HarvesterEmulator(harvester_admin, pace=Pace(2.0, 1, lags=False), webhook=False) as emulator:
