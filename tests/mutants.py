@@ -1020,6 +1020,20 @@ MUTANTS: Final = (
         "controllers/test_orphans.py",
     ),
     Mutant(
+        "cleanup deletes a load balancer that another cluster has taken over",
+        "commands/cleanup.py",
+        "if _whose(current) != _whose(found):",
+        "if False:",
+        "commands/test_cleanup.py",
+    ),
+    Mutant(
+        "cleanup deletes a load balancer whatever was written to it",
+        "commands/cleanup.py",
+        "uid=meta.uid, version=meta.resource_version)",
+        "uid=meta.uid)",
+        "commands/test_cleanup.py",
+    ),
+    Mutant(
         "a copy asks for a load balancer under the name of the original's",
         "plan/service/create.py",
         "if noted.name in {one.metadata.name for one in situation.load_balancers} - own:",

@@ -53,6 +53,8 @@ _STILL_BOOKING: Final = (
     "Harvester has not finished booking its address, which a deletion now would lose; try again in a moment, and check "
     "that harvester-load-balancer runs in namespace harvester-system"
 )
+_TAKEN_OVER: Final = "it was made anew or taken over by another cluster since it was listed; list them again"
+_KEEPS_CHANGING: Final = "somebody keeps changing it; try again in a moment"
 
 
 @dataclass(frozen=True)
@@ -162,23 +164,32 @@ async def delete_leftovers(harvester: ApiClient, leftovers: Leftovers) -> Cleanu
     return result
 
 
-async def _end(harvester: ApiClient, load_balancer: LoadBalancer) -> None:
-    """Delete a load balancer; one that was refused an address is closed first. Raises CCMError."""
-    resource, meta = load_balancers_in(load_balancer.api_version), load_balancer.metadata
+async def _end(harvester: ApiClient, found: LoadBalancer) -> None:
+    """Delete a load balancer as it is now; one that was refused an address is closed first. Raises CCMError."""
+    resource, name, namespace = load_balancers_in(found.api_version), found.metadata.name, found.metadata.namespace
     deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
-    while not load_balancer.metadata.deleting:
-        first = before_deletion(load_balancer)
-        if first is not None and first.empty:
-            break
+    current = found
+    while not current.metadata.deleting:
+        if _whose(current) != _whose(found):
+            raise CCMError(_TAKEN_OVER)
+        first = before_deletion(current)
+        with suppress(Conflict):
+            if first is not None and first.empty:
+                meta = current.metadata
+                await harvester.delete(resource, name, namespace=namespace, uid=meta.uid, version=meta.resource_version)
+                return
+            if first is not None:
+                await harvester.replace(resource, name, changed_document(current, first), namespace=namespace)
         if asyncio.get_running_loop().time() >= deadline:
-            raise CCMError(_STILL_BOOKING)
-        if first is not None:
-            document = changed_document(load_balancer, first)
-            with suppress(Conflict):
-                await harvester.replace(resource, meta.name, document, namespace=meta.namespace)
+            raise CCMError(_STILL_BOOKING if first is None or not first.empty else _KEEPS_CHANGING)
         await asyncio.sleep(LOOK_SECONDS)
-        load_balancer = await harvester.get(resource, meta.name, namespace=meta.namespace)
-    await harvester.delete(resource, meta.name, namespace=meta.namespace, uid=meta.uid)
+        current = await harvester.get(resource, name, namespace=namespace)
+
+
+def _whose(load_balancer: LoadBalancer) -> tuple[str | None, ...]:
+    """Return what says which load balancer it is, and of which cluster."""
+    meta = load_balancer.metadata
+    return meta.uid, meta.label(LB_CLUSTER), meta.annotation(LB_OWNER)
 
 
 async def _await_end(harvester: ApiClient, namespace: str, asked: dict[str, str]) -> list[str]:
@@ -242,7 +253,8 @@ MANUAL: Final = Manual(
     meaning="""
         Lists the load balancers that a guest cluster left in Harvester, and with --yes deletes them, so that their
         addresses can be used again. For clusters that no longer exist: the running program deletes its own.
-        --cloud-config is any kubeconfig for Harvester that may list, update and delete load balancers and list VMs.
+        --cloud-config is any kubeconfig for Harvester that may get, list, update and delete load balancers and list
+        VMs.
 
         Exit codes: 0 listed, deleted, or none found, 1 doubts or a failure left some in place, 2 the command line
         cannot be used.

@@ -1,19 +1,24 @@
-"""``cleanup --yes``: how long it waits for Harvester, which lets about two load balancers a second go."""
+"""``cleanup --yes``: how long it waits for Harvester, which lets about two load balancers a second go, and what it does
+with one that changed since it was listed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
 
-from harvester_ccm.commands.cleanup import delete_leftovers, judge_leftovers
+from harvester_ccm.commands.cleanup import CleanupResult, delete_leftovers, judge_leftovers
 from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import LB_CLUSTER, LB_OWNER
 from tests.unit.commands import objects
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import MemoryClient, MemoryServer
 
 NUMBER = 80
+KEY = f"{objects.VMS}/lb"
 
 
 async def lets_go(server: MemoryServer, *, number: int, pause: float) -> None:
@@ -42,3 +47,42 @@ def test_it_waits_as_long_as_one_goes_after_the_other(released: int, left: int) 
         assert (len(result.deleted), len(result.going), result.failed) == (NUMBER - left, left, {})
 
     run()
+
+
+async def cleaned_up_after(server: MemoryServer, change: dict[str, Any]) -> CleanupResult:
+    """Have the load balancer of a cluster that is gone deleted, which somebody changes after it was listed."""
+    found = tuple(LOAD_BALANCERS.decode(msgspec.json.encode(one)) for one in server.items(LOAD_BALANCERS))
+    server.change(LOAD_BALANCERS, KEY, change)
+    client = MemoryClient(server, cluster="harvester", namespace=objects.VMS)
+    controller = asyncio.create_task(lets_go(server, number=1, pause=20.0))
+    result = await delete_leftovers(client, judge_leftovers("demo", objects.VMS, found, []))
+    await controller
+    return result
+
+
+TAKEN_OVER: dict[str, dict[str, Any]] = {
+    "by another cluster": {"labels": {LB_CLUSTER: "other"}},
+    "by a cluster of the same name": {"annotations": {LB_OWNER: "uid-of-another"}},
+}
+
+
+@pytest.mark.parametrize("change", TAKEN_OVER.values(), ids=TAKEN_OVER.keys())
+@jumping_time
+async def test_one_that_was_taken_over_since_it_was_listed_stays(change: dict[str, Any]) -> None:
+    server = MemoryServer()
+    server.put(LOAD_BALANCERS, objects.balancer(name="lb", address="10.0.0.7"))
+    result = await cleaned_up_after(server, {"metadata": change})
+    assert (result.deleted, result.going, list(result.failed)) == ([], [], ["lb"])
+    assert "taken over" in result.failed["lb"]
+    assert not server.get(LOAD_BALANCERS, KEY)["metadata"].get("deletionTimestamp")
+
+
+@jumping_time
+async def test_one_that_harvester_has_written_since_is_deleted_as_it_is_now() -> None:
+    server = MemoryServer()
+    server.put(LOAD_BALANCERS, objects.balancer(name="lb", address="10.0.0.7"))
+    result = await cleaned_up_after(server, {"status": {"conditions": []}})
+    assert (result.deleted, result.going, result.failed) == (["lb"], [], {})
+    sent = [call.body["preconditions"] for call in server.calls if call.verb == "DELETE"]
+    assert [set(one) for one in sent] == [{"uid", "resourceVersion"}] * 2
+    assert sent[0] != sent[1]
