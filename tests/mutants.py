@@ -1041,6 +1041,13 @@ MUTANTS: Final = (
         "plan/service/test_create_replacement.py",
     ),
     Mutant(
+        "a Node is deleted whose VM has come back while its deletion waited for the Lease",
+        "controllers/node_lifecycle.py",
+        "if current is None or self._plan(current, memory, live_get).request != request:",
+        "if current is None:",
+        "controllers/test_node_lifecycle.py",
+    ),
+    Mutant(
         "a Node is deleted whatever became of it",
         "plan/node/lifecycle.py",
         'preconditions = {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version}',

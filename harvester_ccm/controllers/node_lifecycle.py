@@ -2,7 +2,8 @@
 
 Woken by every change of a Node and of its VM, and by a timer per Node that is not ready. All is decided by
 ``plan_lifecycle`` on the caches; only for a Node whose VM is on no list Harvester is asked, once per spacing, for that
-very VM. A Node is deleted with its UID and version as precondition.
+very VM. A Node is deleted with its UID and version as precondition, and a deletion that had to wait for the Lease is
+decided on once more.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
+from harvester_ccm.errors import Answer, CCMError, Conflict, Forbidden, NotFound
 from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.fence import Check
 from harvester_ccm.model.core import NODES, Node, parse_provider_id
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.model.meta import Object
@@ -115,8 +117,11 @@ class NodeLifecycleController:
             if current is None or current.metadata.uid != node.metadata.uid:
                 return Done()
             node = current
+        return await self._act(node, self._plan(node, memory, live_get), memory, live_get)
+
+    def _plan(self, node: Node, memory: _Memory, live_get: LiveGet | None) -> LifecyclePlan:
         view = observe_lifecycle(self._vms, node, self._settings, memory, live_get=live_get, now=_now())
-        return await self._act(node, plan_lifecycle(view), memory)
+        return plan_lifecycle(view)
 
     async def _get_vm(self, name: str) -> LiveGet:
         try:
@@ -126,10 +131,17 @@ class NodeLifecycleController:
             return LiveGet(name, error=error)
         return LiveGet(name, vm=vm)
 
-    async def _act(self, node: Node, plan: LifecyclePlan, memory: _Memory) -> Outcome:
+    async def _act(self, node: Node, plan: LifecyclePlan, memory: _Memory, live_get: LiveGet | None) -> Outcome:
         memory.absences = plan.absences
         if plan.request is not None and plan.done is not None:
-            return await self._delete(node, plan.request, plan.done, memory)
+            request = plan.request
+
+            def check() -> None:
+                current = self._nodes.get(request.name)
+                if current is None or self._plan(current, memory, live_get).request != request:
+                    raise _changed(request)
+
+            return await self._delete(node, request, plan.done, memory, check)
         hold = await self._write_taints(node, plan.request, memory) if plan.request is not None else None
         self._emit_new(node, plan.note, memory)
         if plan.note is not None:
@@ -156,14 +168,17 @@ class NodeLifecycleController:
         log.info("node taints changed", node=node.metadata.name, ready=node.ready, taints=taints)
         return None
 
-    async def _delete(self, node: Node, request: NodeRequest, done: EventMessage, memory: _Memory) -> Outcome:
+    async def _delete(
+        self, node: Node, request: NodeRequest, done: EventMessage, memory: _Memory, check: Check
+    ) -> Outcome:
         now = _now()
         if now < memory.deletion_due:
             return Wait("grant", memory.deletion_due - now)
         # Before the request leaves: others are decided on while it is under way.
         self._deletions[request.name] = now
         try:
-            await self._guest.request(request.method, NODES.path(None, request.name), body=request.body)
+            uid, version = str(request.body["uid"]), str(request.body["resourceVersion"])
+            await self._guest.delete(NODES, request.name, uid=uid, version=version, check=check)
         except CCMError as error:
             if isinstance(error, Conflict | Forbidden):
                 # Certainly not done; after anything else it may be.
@@ -187,6 +202,11 @@ class NodeLifecycleController:
             if later:
                 memory.emitted -= {one.key}
                 self.runner.enqueue_after(node.metadata.name, later)
+
+
+def _changed(request: NodeRequest) -> Conflict:
+    message = f"node {request.name}: it is to stay by what is known now; not deleted"
+    return Conflict(Answer(409, "Conflict", message, f"{request.method} {request.name}"))
 
 
 def _now() -> float:

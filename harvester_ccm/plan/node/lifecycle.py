@@ -214,10 +214,9 @@ def _absent(view: LifecycleView) -> LifecyclePlan:
         return LifecyclePlan(absences=absences, recheck_after=settings.confirmation_spacing, note=obstacle)
     name = node.metadata.name
     preconditions = {"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version}
-    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
     text = f"Deleting node {name} because it does not exist in the cloud provider"
     done = EventMessage("Normal", NodeReason.DELETING, text)
-    return LifecyclePlan(NodeRequest("DELETE", name, options), done, absences, settings.confirmation_spacing)
+    return LifecyclePlan(NodeRequest("DELETE", name, preconditions), done, absences, settings.confirmation_spacing)
 
 
 def _same(view: LifecycleView) -> AbsenceCount | None:

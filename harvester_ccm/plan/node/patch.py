@@ -41,6 +41,7 @@ class NodeRequest:
     method: Literal["PATCH", "DELETE"]
     name: str
     body: Mapping[str, object]
+    """A merge patch, or the preconditions of a deletion."""
     subresource: Literal["status"] | None = None
 
 

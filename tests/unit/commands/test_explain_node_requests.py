@@ -197,7 +197,8 @@ async def sent(world: NodeWorld) -> list[tuple[str, str | None, Document]]:
             if "w1" not in world.names() or not isinstance(outcome, Wait):
                 break
             await asyncio.sleep(outcome.at_most or 0.0)
-    return [(call.verb, subresource_of(call), with_placeholder(call.body, known)) for call in writes(world)]
+    bodies = ((call, call.body.get("preconditions", call.body)) for call in writes(world))
+    return [(call.verb, subresource_of(call), with_placeholder(body, known)) for call, body in bodies]
 
 
 def writes(world: NodeWorld) -> list[Call]:

@@ -159,12 +159,7 @@ def test_taint_that_is_not_ours_stays(taint: dict[str, str]) -> None:
 
 def test_deletion_is_bound_to_the_very_node() -> None:
     plan = plan_lifecycle(view(node(provider_id=OURS, ready="False", version="42")))
-    options = {
-        "apiVersion": "v1",
-        "kind": "DeleteOptions",
-        "preconditions": {"uid": "node-uid", "resourceVersion": "42"},
-    }
-    assert plan.request == NodeRequest("DELETE", "w1", options)
+    assert plan.request == NodeRequest("DELETE", "w1", {"uid": "node-uid", "resourceVersion": "42"})
     done = plan.done
     assert done is not None
     assert (done.type, done.reason, done.message) == (
