@@ -1001,8 +1001,8 @@ MUTANTS: Final = (
     Mutant(
         "a load balancer is deleted that a Service has taken over while its deletion waited for the Lease",
         "controllers/orphans.py",
-        "plan_orphan(load_balancer, service, self._cluster, suspicion, self._settings.orphan_lbs).delete",
-        "True",
+        "return self._plan(load_balancer, service_of(load_balancer, self._services), suspect, has_turn=True).delete",
+        "return True",
         "controllers/test_orphans.py",
     ),
     Mutant(

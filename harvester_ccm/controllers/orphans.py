@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import structlog
@@ -162,19 +163,21 @@ class OrphanCollector:
         if self._load_balancers.get(load_balancer.metadata.key) != load_balancer:
             return False
         # Its own turn is taken by now.
-        suspicion = replace(self._suspicion(load_balancer, suspect), turn_in=0.0)
-        service = service_of(load_balancer, self._services)
-        return plan_orphan(load_balancer, service, self._cluster, suspicion, self._settings.orphan_lbs).delete
+        return self._plan(load_balancer, service_of(load_balancer, self._services), suspect, has_turn=True).delete
 
-    def _plan(self, load_balancer: LoadBalancer, service: Service | None, suspect: _Suspect) -> OrphanPlan:
-        suspicion = replace(self._suspicion(load_balancer, suspect), services=self._services_with(service))
+    def _plan(
+        self, load_balancer: LoadBalancer, service: Service | None, suspect: _Suspect, *, has_turn: bool = False
+    ) -> OrphanPlan:
+        suspicion = self._suspicion(load_balancer, suspect, service)
+        suspicion = replace(suspicion, turn_in=0.0) if has_turn else suspicion
         return plan_orphan(load_balancer, service, self._cluster, suspicion, self._settings.orphan_lbs)
 
     def suspicion(self, load_balancer: LoadBalancer) -> Suspicion:
         """Return what is known of a load balancer that may be left over."""
         return self._suspicion(load_balancer, self._suspects.find(load_balancer) or _Suspect())
 
-    def _suspicion(self, load_balancer: LoadBalancer, suspect: _Suspect) -> Suspicion:
+    def _suspicion(self, load_balancer: LoadBalancer, suspect: _Suspect, service: Service | None = None) -> Suspicion:
+        """``service`` is one that the cache may not have yet."""
         now = asyncio.get_running_loop().time()
         return Suspicion(
             age=now - suspect.since,
@@ -182,7 +185,7 @@ class OrphanCollector:
             seen_gone=self._seen_gone(load_balancer),
             caches_current=self._services.problem is None and self._load_balancers.problem is None,
             turn_in=deletion_turn(self._deletions, now),
-            services=self._services_with(None),
+            services=self._services_with(service),
         )
 
     def _services_with(self, service: Service | None) -> Iterator[Service]:
@@ -203,10 +206,7 @@ class OrphanCollector:
         # A minute without any: the wave that was told of is over.
         self._braked &= bool(self._deletions) and now - self._deletions[-1] < DELETION_WINDOW
         self._deletions.append(now)
-
-        def is_right() -> bool:
-            return self._is_left_over(load_balancer, suspect)
-
+        is_right = partial(self._is_left_over, load_balancer, suspect)
         if not await self._writes.delete(meta.name, meta.uid, meta.resource_version, is_right=is_right):
             return
         self.deleted += 1
