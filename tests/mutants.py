@@ -329,8 +329,8 @@ MUTANTS: Final = (
     Mutant(
         "a load balancer is deleted whichever it is by now",
         "controllers/lb_api.py",
-        "namespace=self._namespace, uid=uid)",
-        "namespace=self._namespace)",
+        "uid=uid, version=version, check=check)",
+        "check=check)",
         SERVICE_TESTS,
     ),
     Mutant(
