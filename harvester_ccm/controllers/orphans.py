@@ -39,7 +39,7 @@ from harvester_ccm.plan.service.orphans import (
     plan_orphan,
     service_of,
 )
-from harvester_ccm.plan.service.ownership import service_key, service_uuid
+from harvester_ccm.plan.service.ownership import made_for, service_key
 from harvester_ccm.plan.service.situation import BY_SERVICE
 
 MEMORY_SECONDS: Final = 600.0
@@ -134,8 +134,7 @@ class OrphanCollector:
             return Done()
         if plan.report and not suspect.reported:
             suspect.reported = True
-            made_for = service_uuid(load_balancer) if service_key(load_balancer) == "/" else service_key(load_balancer)
-            log.warning("load balancer without service", lb=key, service=made_for, detail=plan.because)
+            log.warning("load balancer without service", lb=key, service=made_for(load_balancer), detail=plan.because)
         later = None
         if plan.delete:
             service = await self._get_service_uncached(load_balancer)

@@ -33,7 +33,7 @@ from harvester_ccm.plan.service.condition import condition_after
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.orphans import Suspicion, plan_orphan, service_of
-from harvester_ccm.plan.service.ownership import name_for, service_key, service_uuid
+from harvester_ccm.plan.service.ownership import made_for, name_for
 from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.selection import is_served, may_be_ours, primary_reference
 from harvester_ccm.plan.service.situation import ServiceStore, Situation, observe
@@ -251,10 +251,9 @@ def left_over_lines(load_balancer: LoadBalancer, known: Known) -> Iterator[LeftO
     if not plan.suspicious:
         return
     yield from _booked((load_balancer,))
-    key = service_key(load_balancer)
     yield LeftOver(
         name=load_balancer.metadata.name,
-        service=inert(key if key != "/" else service_uuid(load_balancer)),
+        service=inert(made_for(load_balancer)),
         address=inert(load_balancer.address or load_balancer.allocated_ip),
         pool=inert(load_balancer.allocated_pool),
         message=inert(plan.because),

@@ -38,12 +38,13 @@ LOOK_AGAIN: Final = 30.0
 """Seconds until one that cannot be deleted yet is looked at again; a change of it comes earlier."""
 LOOK_AGAIN_SEEN: Final = 10.0
 """The same for one whose Service was seen to go."""
-
-
 DELETION_WINDOW: Final = 60.0
 """Seconds in which no more than ``DELETIONS_AT_ONCE`` are deleted, seen or found: so many at once are a mistake of
 somebody's most often, and there is time to stop it."""
 DELETIONS_AT_ONCE: Final = 20
+_UNMARKED: Final = (
+    "it carries this cluster's name but no owner mark, so it may be another cluster's; delete it by hand if it is not"
+)
 
 
 class Orphan(Enum):
@@ -114,11 +115,7 @@ def plan_orphan(
     if state is Orphan.NO or (policy is OrphanPolicy.OFF and not seen_gone):
         return OrphanPlan()
     if state is Orphan.LIKELY or suspicion.strange:
-        because = (
-            "it carries this cluster's name but no owner mark, so it may be another cluster's; delete it by hand "
-            "if it is not"
-        )
-        because = STRANGE if suspicion.strange else because
+        because = STRANGE if suspicion.strange else _UNMARKED
         return OrphanPlan(suspicious=True, because=because, report=policy is not OrphanPolicy.OFF)
     too_early = suspicion.age < ORPHAN_GRACE
     if too_early and not seen_gone:
@@ -129,15 +126,13 @@ def plan_orphan(
     if unsafe:
         look_again = LOOK_AGAIN_SEEN if seen_gone else LOOK_AGAIN
         return OrphanPlan(suspicious=True, because=unsafe, report=report, look_again=look_again)
-    because = "made by this cluster for a Service that is gone or not served by it"
     delete = seen_gone or policy is OrphanPolicy.DELETE
     if delete and suspicion.turn_in > 0:
         late = f"not deleted yet, because {DELETIONS_AT_ONCE} were in the last {DELETION_WINDOW:.0f} s"
         return OrphanPlan(suspicious=True, because=late, report=report, braked=True, look_again=suspicion.turn_in)
-    first = before_deletion(load_balancer) if delete else None
-    return OrphanPlan(
-        suspicious=True, delete=delete, because=because, report=report, first=first or LoadBalancerChange()
-    )
+    because = "made by this cluster for a Service that is gone or not served by it"
+    first = (before_deletion(load_balancer) if delete else None) or LoadBalancerChange()
+    return OrphanPlan(suspicious=True, delete=delete, because=because, report=report, first=first)
 
 
 def deletion_turn(deletions: Sequence[float], now: float) -> float:

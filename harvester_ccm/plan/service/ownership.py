@@ -360,3 +360,9 @@ def service_uuid(load_balancer: LoadBalancer) -> str:
     Those did not write the labels by which ``service_key`` tells.
     """
     return load_balancer.metadata.annotation(LB_SERVICE_UUID) or ""
+
+
+def made_for(load_balancer: LoadBalancer) -> str:
+    """Return for people whose a load balancer is: the Service that the labels name, or the UID without labels."""
+    key = service_key(load_balancer)
+    return key if key != "/" else service_uuid(load_balancer)
