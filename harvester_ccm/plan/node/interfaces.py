@@ -20,6 +20,7 @@ from typing import Final
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import NODE_NETWORK_RECORD, PROVIDED_NODE_IP
 from harvester_ccm.netip import IPAddress, IPNetwork, plain_address
+from harvester_ccm.plan.node.vms import full_network
 
 _BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
 
@@ -87,7 +88,7 @@ def management_nic(vmi: VirtualMachineInstance, evidence: NetworkEvidence) -> Ni
     """
     nics, asked = _attached(vmi), evidence.asked
     if asked:
-        nics = _inside_network(nics, _qualified(asked, vmi.metadata.namespace))
+        nics = _inside_network(nics, full_network(asked, vmi))
         because = f"--management-network {asked}"
         found = _with_one_of(vmi, nics, evidence.provided) or _by_node(vmi, nics, evidence)
         return replace(found, because=because) if found else None
@@ -138,9 +139,8 @@ def _usable(vmi: VirtualMachineInstance, name: str) -> tuple[IPAddress, ...]:
 
 
 def _attached(vmi: VirtualMachineInstance) -> list[Nic]:
-    namespace = vmi.metadata.namespace
     networks = vmi.spec.multus_networks.items()
-    return [Nic(name, _qualified(network, namespace), "the first interface") for name, network in networks]
+    return [Nic(name, full_network(network, vmi), "the first interface") for name, network in networks]
 
 
 def _inside_network(nics: Iterable[Nic], network: str) -> list[Nic]:
@@ -200,10 +200,6 @@ def _unusable(address: IPAddress) -> DropReason | None:
         (address == _BROADCAST, DropReason.BROADCAST),
     )
     return next((reason for holds, reason in reasons if holds), None)
-
-
-def _qualified(network: str, namespace: str) -> str:
-    return network if "/" in network else f"{namespace}/{network}"
 
 
 def plain_text(text: str) -> str:

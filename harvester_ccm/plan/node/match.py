@@ -27,13 +27,12 @@ from uuid import UUID
 
 from harvester_ccm.errors import Forbidden
 from harvester_ccm.model.core import Node, is_of_other_provider, parse_provider_id
-from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import MACHINE_RECORD, NODE_DRIVER, REPLACEMENT_RECORD, VM_CLUSTER, VM_CREATOR, NodeReason
 from harvester_ccm.plan.node.events import harvester_note, warning
 from harvester_ccm.plan.node.patch import uninitialized_taints
-from harvester_ccm.plan.node.vms import VM, Membership, NodeStore, VMIndex, is_elsewhere, recorded_vm
+from harvester_ccm.plan.node.vms import VM, Membership, NodeStore, VMIndex, full_network, is_elsewhere, recorded_vm
 
 _SEARCHED: Final = frozenset({NodeReason.VM_NOT_FOUND, NodeReason.VM_AMBIGUOUS})
 _PASSING: Final = frozenset({NodeReason.VM_NOT_FOUND, NodeReason.HARVESTER_FORBIDDEN, NodeReason.HARVESTER_UNAVAILABLE})
@@ -109,12 +108,8 @@ def _attached(matches: Sequence[Match]) -> frozenset[str] | None:
     if not known or len(known) < len(vmis):
         return None
     return frozenset(
-        _with_namespace(network, vmi) for vmi in known for network in vmi.spec.multus_networks.values() if network
+        full_network(network, vmi) for vmi in known for network in vmi.spec.multus_networks.values() if network
     )
-
-
-def _with_namespace(network: str, vmi: VirtualMachineInstance) -> str:
-    return network if "/" in network else f"{vmi.metadata.namespace}/{network}"
 
 
 def addresses_on_networks(vm: VM) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -124,7 +119,7 @@ def addresses_on_networks(vm: VM) -> Iterator[tuple[str, tuple[str, ...]]]:
     for interface in vmi.interfaces if vmi is not None else ():
         network = networks.get(interface.name)
         if vmi is not None and network:
-            yield _with_namespace(network, vmi), interface.addresses
+            yield full_network(network, vmi), interface.addresses
 
 
 def _is_missing(match: Match) -> bool:

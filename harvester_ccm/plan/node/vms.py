@@ -272,6 +272,11 @@ def may_be_asked(vm: VM, index: VMIndex) -> bool:
     return vm.membership is Membership.OWN or unmarked
 
 
+def full_network(network: str, vmi: VirtualMachineInstance) -> str:
+    """Return a network as ``namespace/name``; a bare name is in the VM's own namespace."""
+    return network if "/" in network else f"{vmi.metadata.namespace}/{network}"
+
+
 def migrating(vmi: VirtualMachineInstance) -> bool:
     """Return whether a live migration is under way; the state of a finished one, failed ones too, stays."""
     state = vmi.status.migration_state if vmi.status else None
