@@ -258,39 +258,32 @@ class Application:
             self._start(group, "identity", self._guest_identity.run())
             uid = await self._guest_identity.answered()
             cluster = ClusterIdentity.of(self._settings, self._harvester.namespace, uid)
-            addresses = self._addresses
-            self.status.show(lambda: self._known(addresses, cluster, lambda one: one, lambda _one: Suspicion(age=0.0)))
+            self.status.show(lambda: self._known(cluster, lambda one: one, lambda _one: Suspicion(age=0.0)))
             if SERVICE_CONTROLLER in self._settings.controllers:
-                self._start_services(group, cluster, addresses)
-            if self._follows_nodes:
-                self._start_nodes(group, addresses)
+                self._start_services(group, cluster)
+            self._start_nodes(group)
 
     def _known(
         self,
-        addresses: VirtualAddresses,
         cluster: ClusterIdentity,
         recall: Callable[[Situation], Situation],
         suspicion: Callable[[LoadBalancer], Suspicion],
     ) -> Known:
         """Return what there is to see, with what is remembered of Services and of load balancers without one."""
-        taken = addresses.current()
+        taken = self._addresses.current()
         return Known(self._caches, self._vms, taken, cluster, self._settings, recall, suspicion, self._fights_of)
 
     def _fights_of(self, item: Object) -> tuple[EventMessage, ...]:
         return tuple(event for fights in self._fights for event in fights(item))
 
-    @property
-    def _follows_nodes(self) -> bool:
-        return not self._settings.controllers.isdisjoint({NODE_CONTROLLER, LIFECYCLE_CONTROLLER})
-
-    def _start_nodes(self, group: asyncio.TaskGroup, addresses: VirtualAddresses) -> None:
+    def _start_nodes(self, group: asyncio.TaskGroup) -> None:
         caches, vm_cache, settings = self._caches, self._vms, self._settings.nodes
         if NODE_CONTROLLER in self._settings.controllers:
             hostnames = GuestHostnames(self._harvester, vm_cache) if settings.asks_guests else None
             node_controller = NodeController(
                 self._guest,
                 vm_cache,
-                addresses,
+                self._addresses,
                 recorder=self._recorder,
                 settings=settings,
                 on_unmatched=hostnames.set_unmatched if hostnames else None,
@@ -308,7 +301,7 @@ class Application:
             self._fights.append(lifecycle.fights)
             self._start_controller(group, lifecycle, LIFECYCLE_CONTROLLER)
 
-    def _start_services(self, group: asyncio.TaskGroup, cluster: ClusterIdentity, addresses: VirtualAddresses) -> None:
+    def _start_services(self, group: asyncio.TaskGroup, cluster: ClusterIdentity) -> None:
         settings = self._settings.services
         controller = ServiceController(
             self._guest,
@@ -334,7 +327,7 @@ class Application:
         self._fights.append(controller.fights)
         self._start_controller(group, controller, SERVICE_CONTROLLER)
         self._start_controller(group, collector)
-        self.status.show(lambda: self._known(addresses, controller.cluster, controller.recall, collector.suspicion))
+        self.status.show(lambda: self._known(controller.cluster, controller.recall, collector.suspicion))
 
     def _start_controller(self, group: asyncio.TaskGroup, controller: _Controller, name: str = "") -> None:
         """Measure a controller and run it; ``name`` is the one in ``--controllers``, where it has one."""
