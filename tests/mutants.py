@@ -351,7 +351,7 @@ MUTANTS: Final = (
     Mutant(
         "another cluster's mark does not count",
         "plan/service/ownership.py",
-        "if mark and cluster.uid and mark != cluster.uid:",
+        "if marked is False:",
         "if False:",
         OWNERSHIP_TESTS,
     ),

@@ -28,13 +28,13 @@ from harvester_ccm.model.harvester import (
     Capabilities,
 )
 from harvester_ccm.model.meta import ObjectMeta, Resource
-from harvester_ccm.names import IP_POOL, LB_CLUSTER, LB_OWNER, VM_CLUSTER, NodeReason
+from harvester_ccm.names import IP_POOL, LB_CLUSTER, VM_CLUSTER, NodeReason
 from harvester_ccm.plan.node.decision import observe as observe_node
 from harvester_ccm.plan.node.decision import plan_node
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.vms import VMIndex
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
-from harvester_ccm.plan.service.ownership import allocated_addresses, goes_by, name_for
+from harvester_ccm.plan.service.ownership import allocated_addresses, goes_by, marked_ours, name_for
 from harvester_ccm.plan.service.selection import is_served
 from harvester_ccm.plan.service.situation import observe
 
@@ -243,11 +243,10 @@ def load_balancer_check(inventory: Inventory, cluster: ClusterIdentity) -> Check
     row, unread = partial(Check, BOTH, "load balancers"), _why_unread(inventory, LOAD_BALANCERS)
     if unread:
         return row(Result.SKIPPED, unread)
-    marks = {one.metadata.name: one.metadata.annotation(LB_OWNER) or "" for one in inventory.load_balancers}
-    named = [one.metadata.name for one in inventory.load_balancers if one.metadata.label(LB_CLUSTER) == cluster.name]
+    named = [one for one in inventory.load_balancers if one.metadata.label(LB_CLUSTER) == cluster.name]
     if not cluster.uid:
         return row(Result.SKIPPED, f"{len(named)} carry the name of this cluster; whose they are cannot be told")
-    foreign = sorted(name for name in named if marks[name] not in ("", cluster.uid))
+    foreign = sorted(one.metadata.name for one in named if marked_ours(one, cluster) is False)
     if foreign:
         return row(
             Result.WARNING,
@@ -255,7 +254,7 @@ def load_balancer_check(inventory: Inventory, cluster: ClusterIdentity) -> Check
             "Give each cluster its own --cluster-name. If that cluster is gone (this one was set up anew): adopt them "
             "one by one, or delete them with cleanup --cluster-uid",
         )
-    ours = [one for one in inventory.load_balancers if marks[one.metadata.name] == cluster.uid]
+    ours = [one for one in inventory.load_balancers if marked_ours(one, cluster)]
     elsewhere = sorted({one.metadata.label(LB_CLUSTER) or "" for one in ours if not goes_by(one, cluster)})
     if elsewhere:
         return row(
@@ -264,7 +263,7 @@ def load_balancer_check(inventory: Inventory, cluster: ClusterIdentity) -> Check
             f"If this cluster was renamed, add --former-cluster-name={','.join(elsewhere)}; they keep their addresses. "
             "If it is a copy of a cluster that goes on (a clone, a restored snapshot), leave it: those are the other's",
         )
-    unmarked = sum(1 for name in named if not marks[name])
+    unmarked = sum(1 for one in named if marked_ours(one, cluster) is None)
     return row(Result.OK, f"{len(ours)} of this cluster, {unmarked} with its name and no mark yet")
 
 

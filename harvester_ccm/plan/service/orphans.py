@@ -29,7 +29,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.cleanup import before_deletion
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange
-from harvester_ccm.plan.service.ownership import STRANGE, goes_by, service_key, service_uuid, shows_address
+from harvester_ccm.plan.service.ownership import STRANGE, goes_by, marked_ours, service_key, service_uuid, shows_address
 from harvester_ccm.plan.service.selection import scope_of
 
 ORPHAN_GRACE: Final = 30.0
@@ -155,12 +155,13 @@ def orphan_state(
         return Orphan.NO
     if service is not None and _keeps(service, cluster, seen_gone=seen_gone):
         return Orphan.NO
-    mark = meta.annotation(LB_OWNER)
     if not goes_by(load_balancer, cluster):
         return Orphan.NO
-    if mark and cluster.uid and labelled:
-        return Orphan.CERTAIN if mark == cluster.uid else Orphan.NO
-    return Orphan.LIKELY if meta.label(LB_CLUSTER) not in ("", DEFAULT_CLUSTER_NAME) and not mark else Orphan.NO
+    marked = marked_ours(load_balancer, cluster)
+    if marked is not None and labelled:
+        return Orphan.CERTAIN if marked else Orphan.NO
+    unmarked = not meta.annotation(LB_OWNER)
+    return Orphan.LIKELY if meta.label(LB_CLUSTER) not in ("", DEFAULT_CLUSTER_NAME) and unmarked else Orphan.NO
 
 
 def _keeps(service: Service, cluster: ClusterIdentity, *, seen_gone: bool) -> bool:

@@ -146,13 +146,18 @@ def goes_by(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool:
     return load_balancer.metadata.label(LB_CLUSTER) in cluster.names
 
 
+def marked_ours(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool | None:
+    """Return whether the owner mark is this cluster's; None without a mark, and while our own UID is not known."""
+    mark = load_balancer.metadata.annotation(LB_OWNER)
+    return mark == cluster.uid if mark and cluster.uid else None
+
+
 def seems_ours(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool:
     """Return whether a load balancer carries our cluster name and not the mark of another cluster.
 
     Of these alone it matters who made them: of others the mark or the name says that it was not us.
     """
-    mark = load_balancer.metadata.annotation(LB_OWNER)
-    return goes_by(load_balancer, cluster) and (not (mark and cluster.uid) or mark == cluster.uid)
+    return goes_by(load_balancer, cluster) and marked_ours(load_balancer, cluster) is not False
 
 
 def shows_address(service: Service, load_balancer: LoadBalancer) -> bool:
@@ -183,7 +188,8 @@ def owner_of(
     """
     meta, target = load_balancer.metadata, service.metadata
     mark, label = meta.annotation(LB_OWNER), meta.label(LB_CLUSTER)
-    if mark and cluster.uid and mark != cluster.uid:
+    marked = marked_ours(load_balancer, cluster)
+    if marked is False:
         return Ownership(
             Owner.FOREIGN,
             f"annotation {LB_OWNER} is {mark}, and this cluster is {cluster.uid}; if that cluster no longer exists "
@@ -192,13 +198,13 @@ def owner_of(
     made_under = _made_under(load_balancer, service, (*cluster.names, *({label} if label is not None else ())))
     uid = next((key for key in (LB_SERVICE_UID, LB_SERVICE_UUID) if meta.annotation(key) == target.uid), None)
     if label is not None and label not in cluster.names:
-        if uid is None and made_under is None and not (mark and cluster.uid):
+        if uid is None and made_under is None and not marked:
             return Ownership(Owner.UNKNOWN, _unproven(load_balancer, service, cluster))
         return Ownership(Owner.OTHER_NAME, f"{_other_name(label, cluster)}: {_remedies(load_balancer, service)}")
     proof = ""
     if strange and made_under is None and uid is None:
         return Ownership(Owner.UNKNOWN, STRANGE)
-    if label is not None and mark and cluster.uid:
+    if label is not None and marked:
         proof = "its owner mark is this cluster's"
     elif label is not None and uid is not None:
         proof = f"annotation {uid} is this Service's UID"
@@ -276,7 +282,7 @@ def match_load_balancer(
     ours = [one for one, found in judged if found.owner is Owner.OURS]
     ours.sort(key=lambda one: _preference(one, service, expected))
     lb = ours[0] if ours else None
-    duplicates = tuple(one for one in ours[1:] if cluster.uid and one.metadata.annotation(LB_OWNER) == cluster.uid)
+    duplicates = tuple(one for one in ours[1:] if marked_ours(one, cluster))
     candidates = [_candidate(one, found, lb, duplicates) for one, found in judged]
     # Clusters of other names may well have a Service of this name.
     foreign = tuple(

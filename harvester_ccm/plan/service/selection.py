@@ -22,7 +22,6 @@ from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine
 from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
-    LB_OWNER,
     LOAD_BALANCER_CLASS,
     LOAD_BALANCER_READY,
     MOVING,
@@ -32,7 +31,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.kube_vip import Announcement
-from harvester_ccm.plan.service.ownership import goes_by, service_key
+from harvester_ccm.plan.service.ownership import goes_by, marked_ours, service_key
 
 FOREIGN_MARKS: Final = (
     "metallb.io/",
@@ -304,9 +303,9 @@ def _is_ours(load_balancer: LoadBalancer, services: Lister[Service], cluster: Cl
 
     Without a mark, as the Go provider leaves it, one that has our name and that of a Service of ours counts.
     """
-    mark = load_balancer.metadata.annotation(LB_OWNER)
-    if mark and cluster.uid:
-        return mark == cluster.uid
+    marked = marked_ours(load_balancer, cluster)
+    if marked is not None:
+        return marked
     return goes_by(load_balancer, cluster) and services.get(service_key(load_balancer)) is not None
 
 
