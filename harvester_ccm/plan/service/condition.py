@@ -29,37 +29,6 @@ CONDITION_LENGTH: Final = 1024
 """Letters of the condition's message, as many as an Event's."""
 SERVED: Final = frozenset({WaitReason.TOUCH, WaitReason.BACKENDS, WaitReason.ENDPOINTS})
 """What is waited for by a Service that has its load balancer."""
-LACKING: Final = frozenset(
-    {
-        WaitReason.QUEUED,
-        WaitReason.TURN,
-        WaitReason.NOT_PROCESSED,
-        WaitReason.ALLOCATING,
-        WaitReason.ANNOUNCING,
-        WaitReason.NO_MATCHING_POOL,
-        WaitReason.NO_SUCH_POOL,
-        WaitReason.POOL_EXHAUSTED,
-        WaitReason.DHCP,
-        WaitReason.NETWORK_DEVICE,
-        WaitReason.HARVESTER_UNAVAILABLE,
-        WaitReason.PRIMARY,
-        WaitReason.NOT_SHARABLE,
-        WaitReason.SECONDARIES,
-        WaitReason.LEAVING_PRIMARY,
-        WaitReason.FOREIGN_LOAD_BALANCER,
-        WaitReason.OTHER_CLUSTER_NAME,
-        WaitReason.NEW_HARVESTER,
-        WaitReason.NODE_PORTS,
-        WaitReason.MACHINES,
-        WaitReason.OLD_LOAD_BALANCER,
-        WaitReason.SWITCHING,
-        WaitReason.BOOKING,
-        WaitReason.NOT_SERVABLE,
-        WaitReason.BRAKED,
-        WaitReason.OTHER,
-    }
-)
-"""What is waited for by one that has none, or has it no longer."""
 CAUSES: Final = frozenset(
     {
         Reason.ADDRESS_NOT_BOOKED,

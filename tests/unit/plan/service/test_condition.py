@@ -7,11 +7,42 @@ import pytest
 from harvester_ccm.model.core import ServiceCondition
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Refused, Wait, WaitReason
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.condition import CAUSES, LACKING, SERVED, with_condition
+from harvester_ccm.plan.service.condition import CAUSES, SERVED, with_condition
 from harvester_ccm.plan.service.steps import ChangeService, EmitEvent, ServicePlan
 from tests.unit.plan.service.plans import situation_of
 from tests.worlds.builders import ADDRESS, allocated, served
 
+LACKING = frozenset(
+    {
+        WaitReason.QUEUED,
+        WaitReason.TURN,
+        WaitReason.NOT_PROCESSED,
+        WaitReason.ALLOCATING,
+        WaitReason.ANNOUNCING,
+        WaitReason.NO_MATCHING_POOL,
+        WaitReason.NO_SUCH_POOL,
+        WaitReason.POOL_EXHAUSTED,
+        WaitReason.DHCP,
+        WaitReason.NETWORK_DEVICE,
+        WaitReason.HARVESTER_UNAVAILABLE,
+        WaitReason.PRIMARY,
+        WaitReason.NOT_SHARABLE,
+        WaitReason.SECONDARIES,
+        WaitReason.LEAVING_PRIMARY,
+        WaitReason.FOREIGN_LOAD_BALANCER,
+        WaitReason.OTHER_CLUSTER_NAME,
+        WaitReason.NEW_HARVESTER,
+        WaitReason.NODE_PORTS,
+        WaitReason.MACHINES,
+        WaitReason.OLD_LOAD_BALANCER,
+        WaitReason.SWITCHING,
+        WaitReason.BOOKING,
+        WaitReason.NOT_SERVABLE,
+        WaitReason.BRAKED,
+        WaitReason.OTHER,
+    }
+)
+"""What is waited for by a Service that has no load balancer, or has it no longer."""
 UNRELATED = sorted(set(Reason) - {Reason.BACKENDS_UNHEALTHY})
 
 
