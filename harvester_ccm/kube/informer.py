@@ -97,12 +97,10 @@ class Selection:
 
     namespace: str | None = None
     field_selector: str = ""
-    label_selector: str = ""
 
     def params(self) -> dict[str, str]:
         """Return the query parameters of the selection."""
-        pairs = {"fieldSelector": self.field_selector, "labelSelector": self.label_selector}
-        return {key: value for key, value in pairs.items() if value}
+        return {"fieldSelector": self.field_selector} if self.field_selector else {}
 
 
 class Informer(Generic[ObjectT]):
