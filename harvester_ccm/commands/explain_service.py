@@ -417,7 +417,7 @@ def report_service(service: Service, inventory: Inventory, view: ServiceView) ->
         situation=situation,
         not_served=not_served,
         plan=plan,
-        backends=backends_of(claimed, inventory, situation.no_backend_because) if claimed else None,
+        backends=backends_of(claimed, inventory, situation.backends.none_because) if claimed else None,
         steps=tuple(steps),
         assumptions=inventory.assumptions,
     )

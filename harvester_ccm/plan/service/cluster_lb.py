@@ -54,7 +54,7 @@ def plan_cluster(situation: Situation, load_balancer: LoadBalancer) -> ServicePl
     if address != DHCP_ADDRESS and situation.kept:
         return _plan_kept(situation, load_balancer)
     network = network_of(load_balancer, situation.request.network)
-    devices, read, attached = situation.network_devices, situation.mapping_known, situation.attached_networks
+    devices, read, attached = situation.network_devices, situation.mapping_known, situation.backends.attached
     device = device_for(network, devices, read=read, attached=attached) if network else NO_DEVICE
     if awaits_device(service, address, device):
         return _plan_without_device(situation, load_balancer, device)

@@ -66,7 +66,7 @@ def plan_creation(situation: Situation) -> ServicePlan:
     spec = _front_spec("vm" if vm else "cluster", ipam, request, former)
     if vm:
         fields = wanted_spec(situation)
-        if not fields or (can.selects_backends_by_label and not situation.backends_known):
+        if not fields or (can.selects_backends_by_label and not situation.backends.known):
             return ServicePlan(hold(service), Wait(WaitReason.MACHINES if fields else WaitReason.NODE_PORTS))
         spec.update(fields)
     lost = replaced is None and (former is not None or (is_served(service) and not _shows_wish(service)))

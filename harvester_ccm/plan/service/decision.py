@@ -193,7 +193,7 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
     else:
         # What could not be created again is not deleted.
         refusal = unsupported(service, vm=wanted == "vm")
-        complete = wanted == "cluster" or (situation.backends_known and bool(wanted_spec(situation)))
+        complete = wanted == "cluster" or (situation.backends.known and bool(wanted_spec(situation)))
         creatable = complete and primary_reference(service) is None
         if refusal is None and creatable:
             return plan_replacement(situation, current, str(wanted))

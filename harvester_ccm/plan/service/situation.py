@@ -221,24 +221,14 @@ class Situation:
     """The other Services that name the primary of this one, or this one itself where it names none."""
     own_secondaries: tuple[Service, ...] = ()
     """Services that name this very Service as their primary, or were last served as its secondaries."""
-    backends: tuple[str, ...] = ()
-    """Names of the VMs of all nodes that may get traffic."""
-    backends_known: bool = True
-    """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
-    backend_addresses: tuple[str, ...] = ()
-    """Their addresses; followed only where load balancers do not select backends by label."""
-    no_backend_because: str = ""
-    """Why no node may get traffic; says nothing where some may."""
-    stranger_nodes: tuple[str, ...] = ()
-    """Names of nodes that get no traffic because they are no VM that is known for certain."""
+    backends: Backends = Backends()
+    """The nodes that may get traffic."""
     capabilities: Capabilities = SINCE_1_2
     """What a new load balancer can do."""
     node_addresses: tuple[str, ...] = ()
     """Of the nodes in the network that the Service asks for or, where none reports any there, in all networks."""
     network_devices: Mapping[str, str] | None = None
     """Network to device in the nodes; None while there is none."""
-    attached_networks: frozenset[str] | None = None
-    """The networks that the nodes are in; None where that is not known of all."""
     mapping_known: bool = True
     """Whether that was looked up; before that, nothing is said about it."""
     harvester_known: bool = True
@@ -352,15 +342,10 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         primary_allocated=_allocated(store, named, cluster) if named is not None else None,
         secondaries_of_primary=tuple(one for one in shares_with if primary_reference(one) == (primary or key)),
         own_secondaries=tuple(one for one in store.services.by_index(BY_PRIMARY, key) if one.metadata.key != key),
-        backends=store.backends.names,
-        backends_known=store.backends.known,
-        backend_addresses=store.backends.addresses,
-        no_backend_because=store.backends.none_because,
-        stranger_nodes=store.backends.strangers,
+        backends=store.backends,
         capabilities=store.capabilities,
         node_addresses=_node_addresses(store, request.network),
         network_devices=network_devices(mapping),
-        attached_networks=store.backends.attached,
         mapping_known=store.config_maps.synced or store.config_maps.problem is not None,
         harvester_known=store.load_balancers.synced,
         harvester_problem=store.load_balancers.problem,

@@ -48,11 +48,11 @@ def wanted_spec(situation: Situation) -> Document:
         return {}
     spec = vm_spec(
         front,
-        names=situation.backends,
-        addresses=situation.backend_addresses,
+        names=situation.backends.names,
+        addresses=situation.backends.addresses,
         check=situation.request.health_check,
     )
-    if not situation.backends_known:
+    if not situation.backends.known:
         del spec["backendServerSelector"]
     return spec
 
@@ -93,7 +93,7 @@ def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[EventMes
     A load balancer that is new, or new to us, is not called unhealthy before its first checks are over.
     """
     if not _has_backends(situation, load_balancer):
-        return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, situation.no_backend_because), None
+        return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, situation.backends.none_because), None
     before = next((note for note in situation.emitted if note.reason is Reason.BACKENDS_UNHEALTHY), None)
     note = backend_note(load_balancer)
     if note is not None:
@@ -114,8 +114,8 @@ def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[EventMes
 
 def _strangers(situation: Situation) -> EventMessage | None:
     """Return what to tell about nodes that are left out because it is not certain which VM they are."""
-    names = situation.stranger_nodes
-    if not names or not situation.backends_known or situation.backend_addresses:
+    names, backends = situation.backends.strangers, situation.backends
+    if not names or not backends.known or backends.addresses:
         return None
     more = f" and {len(names) - NAMED_NODES} more" if len(names) > NAMED_NODES else ""
     text = (
@@ -127,9 +127,10 @@ def _strangers(situation: Situation) -> EventMessage | None:
 
 def _has_backends(situation: Situation, load_balancer: LoadBalancer) -> bool:
     """Return whether nodes may get traffic; assumed while the VMs behind them are not known."""
+    backends = situation.backends
     if not load_balancer.capabilities.selects_backends_by_label:
-        return bool(situation.backend_addresses)
-    return bool(situation.backends) or not situation.backends_known
+        return bool(backends.addresses)
+    return bool(backends.names) or not backends.known
 
 
 def _touch(

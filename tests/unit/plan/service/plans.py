@@ -28,6 +28,15 @@ from tests.worlds.builders import CLUSTER
 
 Document = dict[str, Any]
 OURS = [SERVICE_FINALIZER]
+OF_BACKENDS = {
+    "backends": "names",
+    "backend_addresses": "addresses",
+    "backends_known": "known",
+    "no_backend_because": "none_because",
+    "stranger_nodes": "strangers",
+    "attached_networks": "attached",
+}
+"""What tests say of a situation's backends, by the fields of those."""
 
 
 def situation_of(
@@ -38,7 +47,8 @@ def situation_of(
     seen = observe(store, service, cluster)
     match = match_load_balancer(load_balancers, service, cluster)
     scope = scope_of(service, cluster, owned=match.lb is not None)
-    return replace(seen, load_balancers=load_balancers, match=match, scope=scope, **more)
+    backends = Backends(**{field: more.pop(name) for name, field in OF_BACKENDS.items() if name in more})
+    return replace(seen, load_balancers=load_balancers, match=match, scope=scope, backends=backends, **more)
 
 
 def plan(service: Service, *load_balancers: LoadBalancer, **more: Any) -> ServicePlan:
