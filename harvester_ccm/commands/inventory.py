@@ -26,7 +26,7 @@ from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import VMIndex, join
-from harvester_ccm.plan.service.situation import SERVICE_INDEXES, Backends, ListedStore
+from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends, ListedStore
 from harvester_ccm.plan.service.virtual_ips import virtual_ips
 
 _NEEDED: Final = {
@@ -103,18 +103,17 @@ class Inventory:
 
     def _service_store(self, cluster: ClusterIdentity) -> ListedStore:
         backends = Backends.of(self.nodes, node_matches(ListedNodes(self, cluster)), self.capabilities)
-        store = ListedStore.of(
-            self.services,
-            self.load_balancers,
+        problem = self.problems.get
+        return ListedStore(
+            services=Listed(self.services, SERVICE_INDEXES, problem=problem(SERVICES.plural)),
+            load_balancers=Listed(self.load_balancers, LOAD_BALANCER_INDEXES, problem=problem(LOAD_BALANCERS.plural)),
+            config_maps=Listed(self.config_maps),
             # That there is no Node follows from a list only.
             backends=backends if NODES.plural not in self.problems else Backends(known=False),
-            config_maps=self.config_maps,
             capabilities=self.capabilities,
-            problem=self.problems.get(LOAD_BALANCERS.plural),
+            nodes=Listed(self.nodes),
+            machines=Listed(self.vms, problem=problem(VIRTUAL_MACHINES.plural), unread=self.unread),
         )
-        machines = Listed(self.vms, problem=self.problems.get(VIRTUAL_MACHINES.plural), unread=self.unread)
-        services = Listed(self.services, SERVICE_INDEXES, problem=self.problems.get(SERVICES.plural))
-        return replace(store, services=services, nodes=Listed(self.nodes), machines=machines)
 
 
 @dataclass(frozen=True)

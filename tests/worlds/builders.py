@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.lister import Listed
 from harvester_ccm.names import (
     LB_CLUSTER,
     LB_CONTROLLER_FINALIZER,
@@ -23,6 +24,7 @@ from harvester_ccm.names import (
     LB_SERVICE_UID,
     SERVICE_FINALIZER,
 )
+from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends, ListedStore
 
 UID = "6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12"
 DELETED_AT = "2026-11-21T08:00:00Z"
@@ -164,3 +166,12 @@ def marked(
 def allocated(of: Service | None = None, name: str = LB_NAME, **more: Any) -> LoadBalancer:
     """Return ``marked`` with ``ADDRESS`` booked in a pool and in use."""
     return marked(of, name, **{"ip": ADDRESS, "pool": "vlan100", "address": ADDRESS, **more})
+
+
+def listed_store(
+    services: Iterable[Service], load_balancers: Iterable[LoadBalancer], backends: Backends
+) -> ListedStore:
+    """Return what is known of Services where all of this was listed, and no ConfigMap."""
+    return ListedStore(
+        Listed(services, SERVICE_INDEXES), Listed(load_balancers, LOAD_BALANCER_INDEXES), Listed(()), backends
+    )

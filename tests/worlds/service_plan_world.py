@@ -23,7 +23,7 @@ from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.selection import primary_reference
-from harvester_ccm.plan.service.situation import Backends, ListedStore, ServiceStates, Situation, observe
+from harvester_ccm.plan.service.situation import Backends, ServiceStates, Situation, observe
 from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
     ChangeService,
@@ -35,7 +35,7 @@ from harvester_ccm.plan.service.steps import (
     Step,
     service_patch,
 )
-from tests.worlds.builders import CLUSTER
+from tests.worlds.builders import CLUSTER, listed_store
 from tests.worlds.memory_server import Document, MemoryServer
 from tests.worlds.merge_patch import merged
 
@@ -84,9 +84,8 @@ class ServicePlanWorld:
 
     def situation(self, key: str) -> Situation:
         """Return what is known about a Service, but for what is remembered."""
-        store = ListedStore.of(
-            map(self.service, self.services), map(self.balancer, self.load_balancers), backends=Backends(self.backends)
-        )
+        balancers = map(self.balancer, self.load_balancers)
+        store = listed_store(map(self.service, self.services), balancers, Backends(self.backends))
         return observe(store, self.service(key), CLUSTER)
 
     def plan(self, key: str) -> ServicePlan:

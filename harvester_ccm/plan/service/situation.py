@@ -176,26 +176,6 @@ class ListedStore:
             self._recognised[cluster] = found
         return self._recognised[cluster]
 
-    @classmethod
-    def of(
-        cls,
-        services: Iterable[Service],
-        load_balancers: Iterable[LoadBalancer],
-        *,
-        backends: Backends,
-        config_maps: Iterable[ConfigMap] = (),
-        capabilities: Capabilities = SINCE_1_2,
-        problem: CCMError | None = None,
-    ) -> ListedStore:
-        """Return the store; ``problem`` says why the load balancers could not be listed."""
-        return cls(
-            services=Listed(services, SERVICE_INDEXES),
-            load_balancers=Listed(load_balancers, LOAD_BALANCER_INDEXES, problem=problem),
-            config_maps=Listed(config_maps),
-            backends=backends,
-            capabilities=capabilities,
-        )
-
 
 @dataclass(frozen=True)
 class Situation:

@@ -13,7 +13,7 @@ from harvester_ccm.names import SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.ownership import match_load_balancer
 from harvester_ccm.plan.service.selection import scope_of
-from harvester_ccm.plan.service.situation import Backends, ListedStore, Situation, observe
+from harvester_ccm.plan.service.situation import Backends, Situation, observe
 from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
     ChangeService,
@@ -24,7 +24,7 @@ from harvester_ccm.plan.service.steps import (
     TouchEndpoints,
     service_patch,
 )
-from tests.worlds.builders import CLUSTER
+from tests.worlds.builders import CLUSTER, listed_store
 
 Document = dict[str, Any]
 OURS = [SERVICE_FINALIZER]
@@ -43,7 +43,7 @@ def situation_of(
     service: Service, *load_balancers: LoadBalancer, cluster: ClusterIdentity = CLUSTER, **more: Any
 ) -> Situation:
     """Return what is known of a Service with these load balancers; ``more`` are further fields of the situation."""
-    store = ListedStore.of([service], load_balancers, backends=Backends())
+    store = listed_store([service], load_balancers, Backends())
     seen = observe(store, service, cluster)
     match = match_load_balancer(load_balancers, service, cluster)
     scope = scope_of(service, cluster, owned=match.lb is not None)
