@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pty
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +19,12 @@ pytestmark = pytest.mark.apiserver
 ROOT = Path(__file__).parents[2]
 WHOLE_SECONDS = 250
 END_SECONDS = 60
+AT_A_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, "-m", "devenv.demo", "--keep"])
+"""
+"""A program that is ended with the terminal which it is started at."""
 
 
 @asynccontextmanager
@@ -96,4 +104,19 @@ async def test_interrupt_leaves_nothing(tmp_path: Path) -> None:
             output, _ = await process.communicate()
 
     assert process.returncode == 130, output.decode()
+    assert left_behind(tmp_path) == []
+
+
+def test_end_of_the_terminal_leaves_nothing(tmp_path: Path) -> None:
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    order, written = [sys.executable, "-c", AT_A_TERMINAL], bytearray()
+    with subprocess.Popen(
+        order, stdin=slave, stdout=slave, stderr=slave, env=environment, cwd=ROOT, start_new_session=True
+    ) as process:
+        os.close(slave)
+        while b"Starting a guest cluster" not in written:
+            written += os.read(master, 65536)
+        os.close(master)
+        assert process.wait(END_SECONDS) == 130
     assert left_behind(tmp_path) == []
