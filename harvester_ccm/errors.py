@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 MAX_MESSAGE = 1024
@@ -126,8 +126,72 @@ class BadRequest(ApiError):
     """Raised on 400 and on client errors without a class of their own."""
 
 
+@dataclass(frozen=True)
+class RefusedCredential:
+    """What a server did not accept, as far as the credential itself says."""
+
+    cluster: str
+    """``guest`` or ``harvester``."""
+    server: str
+    origin: str
+    """The file that it came from."""
+    is_token: bool = True
+    account: str = ""
+    """``namespace/name`` of the ServiceAccount whose token it is; empty where the token does not say."""
+    says: str = ""
+    """What the token says of its end; goes on after its name."""
+
+    def __str__(self) -> str:
+        whose = f" of ServiceAccount {self.account}" if self.account else ""
+        says = f", {self.says}" if self.says else ""
+        return f"the {'token' if self.is_token else 'credential'}{whose} in {self.origin}{says}"
+
+
+def renewal(cluster: str, account: str = "") -> str:
+    """Return how a credential is renewed; ``account`` is the ``namespace/name`` of its ServiceAccount, if known.
+
+    >>> renewal("harvester", "default/demo")[:74]
+    'Make a new one (generate_addon.sh --rotate demo default, run against Harve'
+    """
+    if cluster == "harvester":
+        namespace, _, name = account.partition("/")
+        command = " ".join(filter(None, ("generate_addon.sh --rotate", name, namespace)))
+        return (
+            f"Make a new one ({command}, run against Harvester) and put it in the place of the old one: in Secret "
+            "kube-system/cloud-config, in the file on the nodes, or, where Rancher brings that file, in the Secret of "
+            "Rancher's cluster that cloud-provider-config names. No restart is needed, and addresses that are there "
+            "keep working"
+        )
+    return (
+        'Get a new kubeconfig of this cluster (Rancher: "Download KubeConfig"; else /etc/rancher/rke2/rke2.yaml, '
+        "/etc/rancher/k3s/k3s.yaml or /etc/kubernetes/admin.conf of a control plane node), or in a pod leave "
+        "--kubeconfig out"
+    )
+
+
 class Unauthorized(ApiError):
     """Raised on 401: the credential is not accepted."""
+
+    def __init__(self, answer: Answer, credential: RefusedCredential | None = None) -> None:
+        """``credential`` is what was shown; with it the message says more than the one word that servers say."""
+        if credential is not None:
+            message = f"{credential.server} does not accept {credential}: {answer.message}"
+            answer = replace(answer, message=message)
+        super().__init__(answer)
+        self._credential = credential
+
+    @property
+    def meaning(self) -> str:
+        """What is the matter; goes on after the name of the server."""
+        if self._credential is None:
+            return "does not accept the token in the cloud-config"
+        return f"at {self._credential.server} does not accept {self._credential}"
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it."""
+        shown = self._credential
+        return renewal("harvester") if shown is None else renewal(shown.cluster, shown.account)
 
 
 class Forbidden(ApiError):

@@ -55,6 +55,21 @@ OWNERSHIP_TESTS: Final = "plan/service/test_ownership.py"
 PACE_TESTS: Final = "plan/service/test_pace.py test_pace.py"
 
 MUTANTS: Final = (
+    # A credential that is not accepted.
+    Mutant(
+        "what a token says of its account stands in a command whatever it is",
+        "kube/tokens.py",
+        '([a-z0-9][a-z0-9.-]{0,252})"',
+        '(.*)"',
+        "kube/test_tokens.py",
+    ),
+    Mutant(
+        "a token that expired is said to be revoked",
+        "kube/tokens.py",
+        "if end is not None and end <= now:",
+        "if end is not None and end > now:",
+        "kube/test_tokens.py",
+    ),
     # How many load balancers are asked for at once.
     Mutant(
         "a Service with IPv6 only gets a load balancer",

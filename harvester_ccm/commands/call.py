@@ -16,7 +16,7 @@ from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE, Invocatio
 from harvester_ccm.commands.beside import RunningProgram, find_program, with_defaults
 from harvester_ccm.commands.render import Form, Output
 from harvester_ccm.config import LogFormat, LoggingSettings, Settings
-from harvester_ccm.errors import CCMError, ConfigurationError
+from harvester_ccm.errors import CCMError, ConfigurationError, Unauthorized
 from harvester_ccm.flags import (
     FLAGS,
     Flag,
@@ -158,6 +158,8 @@ def _alone(error: Exception) -> Exception:
 
 def _report_failure(error: Exception) -> None:
     match error:
+        case Unauthorized():
+            _report([f"{error}. {error.remedy}"])
         case CCMError():
             _report([str(error)])
         case BrokenPipeError():

@@ -28,10 +28,11 @@ from harvester_ccm.errors import (
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
+    renewal,
 )
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.tokens import FixedToken, token_end
+from harvester_ccm.kube.tokens import FixedToken, token_account, token_end
 from harvester_ccm.status.report import SOON
 
 FLAGS: Final = "flags"
@@ -117,10 +118,10 @@ async def check_connection(client: ApiClient, where: str, say: Callable[[Check],
     expiry = token_end((await ask(client.credentials.token.fetch())).answer)
     # Servers before Kubernetes 1.28 do not know the question; one that does not answer it may answer others.
     if isinstance(refusal, Unauthorized | CredentialError):
-        expired = expiry is not None and expiry <= datetime.now(UTC)
-        when = f"; the token expired on {expiry:%Y-%m-%d %H:%M} UTC" if expired else ""
-        text = str(refusal) if isinstance(refusal, Unauthorized) else f"not accepted: {refusal}"
-        say(Check(where, "credential", Result.FAILED, f"{text}{when}", REMEDIES[where]))
+        text, advice = f"not accepted: {refusal}", REMEDIES[where]
+        if isinstance(refusal, Unauthorized):
+            text, advice = str(refusal), refusal.remedy
+        say(Check(where, "credential", Result.FAILED, text, advice))
         return None
     user = who.answer or ""
     say(Check(where, "credential", *_credential_verdict(client.credentials, where, expiry, user, refusal)))
@@ -229,4 +230,5 @@ def _credential_verdict(
         return Result.OK, text, ""
     hours = int(left / timedelta(hours=1))
     when = f"in {hours // 24} days" if hours >= 48 else f"in {hours} h" if hours else "within the hour"
-    return Result.WARNING, f"{text}, {when}; it works until then", REMEDIES[where]
+    advice = renewal(where, token_account(credentials.token.get()))
+    return Result.WARNING, f"{text}, {when}; it works until then", advice

@@ -20,7 +20,7 @@ import secrets
 import ssl
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Literal, Self, TypeVar, cast
 from urllib.parse import urlencode
@@ -32,6 +32,7 @@ import structlog
 from harvester_ccm.errors import (
     AnswerTooLarge,
     ApiError,
+    RefusedCredential,
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
@@ -53,6 +54,7 @@ from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.fence import Check, WriteFence
 from harvester_ccm.kube.server_clock import GAIN_SECONDS, MEMORY_SECONDS, ServerClock
 from harvester_ccm.kube.session import Session, connection_fault, describe_connection_error
+from harvester_ccm.kube.tokens import token_account, why_refused
 from harvester_ccm.model.meta import Resource
 
 T = TypeVar("T")
@@ -359,7 +361,8 @@ class ApiClient:
             if status < 300:
                 return response
             async with response:
-                raise await self._refusal(response, f"{method} {path}", request_id)
+                token = headers.get("Authorization", "").removeprefix("Bearer ")
+                raise await self._refusal(response, f"{method} {path}", request_id, token)
         except Unauthorized:
             credentials.token.forget()
             raise
@@ -434,7 +437,7 @@ class ApiClient:
         unreachable.request_id = request_id
         return unreachable
 
-    async def _refusal(self, response: aiohttp.ClientResponse, request: str, request_id: str) -> ApiError:
+    async def _refusal(self, response: aiohttp.ClientResponse, request: str, request_id: str, token: str) -> ApiError:
         body = bytearray()
         async for piece in response.content.iter_any():
             body += piece
@@ -444,15 +447,20 @@ class ApiClient:
         log.debug("request refused", cluster=self.cluster, request=request, status=status, request_id=request_id)
         error = error_from_response(status=status, body=bytes(body), request=request, retry_after=retry_after)
         if isinstance(error, Unauthorized):
-            error = self._refused_credential(error)
+            error = Unauthorized(error.answer, self._refused_credential(token))
         error.request_id = request_id
         return error
 
-    def _refused_credential(self, error: Unauthorized) -> Unauthorized:
-        """Return the error with a message that says which credential is refused by whom; servers say one word."""
-        credentials, said = self._credentials, error.answer.message
-        message = f"{credentials.server} does not accept the credential of {credentials.origin}: {said}"
-        return Unauthorized(replace(error.answer, message=message))
+    def _refused_credential(self, token: str) -> RefusedCredential:
+        """Return what was shown to the server; ``token`` is empty for a client certificate."""
+        return RefusedCredential(
+            cluster=self.cluster,
+            server=self._credentials.server,
+            origin=self._credentials.origin,
+            is_token=bool(token),
+            account=token_account(token),
+            says=why_refused(token, datetime.now(UTC)),
+        )
 
 
 def _next_request_id() -> str:

@@ -6,6 +6,7 @@ A source is asked for every request and keeps what it got for as long as it is g
 from __future__ import annotations
 
 import base64
+import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -88,8 +89,10 @@ class FileToken(TokenSource):
 
 class _Claims(msgspec.Struct):
     exp: float | None = None
+    sub: object = ""
 
 
+_SERVICE_ACCOUNT: Final = re.compile(r"system:serviceaccount:([a-z0-9][a-z0-9-]{0,62}):([a-z0-9][a-z0-9.-]{0,252})")
 _decode_claims = msgspec.json.Decoder(_Claims).decode
 
 
@@ -103,11 +106,41 @@ def token_end(token: str | None) -> datetime | None:
 
     The signature is not looked at: only the server can tell whether a token is good.
     """
+    claims = _claims(token)
+    return None if claims is None else _end(claims)
+
+
+def token_account(token: str | None) -> str:
+    """Return ``namespace/name`` of the ServiceAccount whose token it says it is; empty for any other."""
+    claims = _claims(token)
+    match = _SERVICE_ACCOUNT.fullmatch(str(claims.sub)) if claims is not None else None
+    return f"{match[1]}/{match[2]}" if match is not None else ""
+
+
+def why_refused(token: str | None, now: datetime) -> str:
+    """Return what a token that was refused at ``now`` says of its end; empty for one that is no JSON web token."""
+    claims = _claims(token)
+    if claims is None:
+        return ""
+    end = _end(claims)
+    if end is not None and end <= now:
+        return f"which expired on {end:%Y-%m-%d %H:%M} UTC"
+    until = f"which says that it is good until {end:%Y-%m-%d %H:%M} UTC" if end else "which does not expire by itself"
+    return f"{until}: it was revoked, or is another cluster's"
+
+
+def _end(claims: _Claims) -> datetime | None:
+    try:
+        return None if claims.exp is None else datetime.fromtimestamp(claims.exp, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _claims(token: str | None) -> _Claims | None:
     parts = (token or "").split(".")
     if len(parts) != 3:
         return None
     try:
-        seconds = _decode_claims(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))).exp
-        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError, msgspec.MsgspecError):
+        return _decode_claims(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (ValueError, msgspec.MsgspecError):
         return None

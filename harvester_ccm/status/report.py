@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPolicy, Settings
-from harvester_ccm.errors import CCMError
+from harvester_ccm.errors import CCMError, Unauthorized, renewal
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import IPPool, LoadBalancer
@@ -276,14 +276,15 @@ def problems_of_servers(harvester: CCMError | None, servers: Iterable[Server], n
     """Yield what is wrong with the servers, in the words of the Events; ``harvester`` is why that cannot be read."""
     if harvester is not None:
         yield inert(harvester_unavailable(harvester).message)
+    refused = "harvester" if isinstance(harvester, Unauthorized) else ""
     for server in servers:
-        if not server.token_expires:
+        if not server.token_expires or server.cluster == refused:
             continue
         end, day = datetime.fromisoformat(server.token_expires), server.token_expires[:10]
         if end <= now:
-            yield f"The token for {server.cluster} expired on {day}; put a new one in its place"
+            yield f"The token for {server.cluster} expired on {day}. {renewal(server.cluster)}"
         elif end - now < SOON:
-            yield f"The token for {server.cluster} ends on {day}; renew it in time"
+            yield f"The token for {server.cluster} ends on {day}, until then it works. {renewal(server.cluster)}"
 
 
 def time_text(time: datetime) -> str:

@@ -206,9 +206,9 @@ FAULTS: Final = (
         "The token is not accepted",
         _changed(user_token="0123456789"),
         "credential",
-        "does not accept the credential of cloud-config: Unauthorized",
+        "does not accept the token in cloud-config: Unauthorized",
     ),
-    Fault("The token has expired", _changed(user_token=expired_token()), "credential", "the token expired on"),
+    Fault("The token has expired", _changed(user_token=expired_token()), "credential", "which expired on"),
     Fault("There is no token", _changed(user_token=None), "cloud-config", "has no credential"),
     Fault("It leads to the guest cluster itself", _other_cluster, "API versions", "is not served"),
     Fault(

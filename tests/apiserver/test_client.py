@@ -163,7 +163,7 @@ async def test_wrong_token_is_unauthorized_and_forgotten(client: ApiClient) -> N
     with pytest.raises(Unauthorized) as caught:
         await client.get(NAMESPACES, "default")
     assert token.refusals == 1
-    assert str(caught.value) == f"{wrong.server} does not accept the credential of {wrong.origin}: Unauthorized"
+    assert str(caught.value) == f"{wrong.server} does not accept the token in {wrong.origin}: Unauthorized"
 
 
 async def test_missing_right_is_forbidden(account: Callable[..., Path], namespace: str) -> None:

@@ -112,8 +112,8 @@ def with_wrong_authority(document: Json, scene: Scene) -> None:
     [
         pytest.param(
             with_wrong_token,
-            "{server} does not accept the credential of {file}: Unauthorized",
-            "does not accept the token in the cloud-config",
+            "{server} does not accept the token in {file}: Unauthorized",
+            "does not accept the token in ",
             id="token",
         ),
         pytest.param(

@@ -11,6 +11,7 @@ from harvester_ccm.errors import (
     MAX_MESSAGE,
     AdmissionDenied,
     AlreadyExists,
+    Answer,
     ApiError,
     BadRequest,
     CCMError,
@@ -21,6 +22,7 @@ from harvester_ccm.errors import (
     Invalid,
     NotFound,
     NotServed,
+    RefusedCredential,
     ServerError,
     Throttled,
     Unauthorized,
@@ -170,3 +172,36 @@ def test_configuration_error_carries_every_problem() -> None:
 def test_no_usable_answer_is_one_family() -> None:
     assert issubclass(WatchSilent, Unreachable)
     assert issubclass(UnexpectedAnswer, Unreachable)
+
+
+SHOWN = RefusedCredential("harvester", "https://h:6443", "/cc", True, "default/demo", "which ended")
+
+
+@pytest.mark.parametrize(
+    ("shown", "words", "remedy"),
+    [
+        (
+            SHOWN,
+            "https://h:6443 does not accept the token of ServiceAccount default/demo in /cc, which ended: Unauthorized",
+            "(generate_addon.sh --rotate demo default, run against Harvester)",
+        ),
+        (
+            RefusedCredential("harvester", "https://h:6443", "/etc/cc"),
+            "https://h:6443 does not accept the token in /etc/cc: Unauthorized",
+            "(generate_addon.sh --rotate, run against Harvester)",
+        ),
+        (
+            RefusedCredential("guest", "https://g:6443", "/root/.kube/config", is_token=False),
+            "https://g:6443 does not accept the credential in /root/.kube/config: Unauthorized",
+            "Get a new kubeconfig of this cluster",
+        ),
+        (None, "Unauthorized", "(generate_addon.sh --rotate, run against Harvester)"),
+    ],
+)
+def test_a_refused_credential_is_named_and_how_to_renew_it(
+    shown: RefusedCredential | None, words: str, remedy: str
+) -> None:
+    found = Unauthorized(Answer(401, "Unauthorized", "Unauthorized", REQUEST), shown)
+    assert str(found) == found.answer.message == words
+    assert remedy in found.remedy
+    assert f"Harvester {found.meaning}".startswith(("Harvester does not accept", "Harvester at https://"))

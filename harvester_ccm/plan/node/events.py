@@ -58,8 +58,10 @@ def harvester_note(error: CCMError, *, action: str, namespace: str) -> EventMess
                 "harvesterhci.io:cloudprovider to the service account of the cloud-config in that namespace",
                 subject=action,
             )
-        case Unauthorized() | CredentialError():
-            text, subject = f"does not accept the credential in the cloud-config; renew it: {error}", "credential"
+        case Unauthorized():
+            text, subject = f"{error.meaning} (401). {error.remedy}", "credential"
+        case CredentialError():
+            text, subject = f"cannot be asked without the credential of the cloud-config: {error}", "credential"
         case Unreachable():
             text, subject = f"{error.meaning}; this is tried again by itself. {error.remedy}: {error}", "unreachable"
         case NotServed():

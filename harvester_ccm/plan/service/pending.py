@@ -254,11 +254,7 @@ def _unavailable_text(error: CCMError | None) -> str:
         case None:
             return "Harvester has not answered yet"
         case Unauthorized():
-            return (
-                "Harvester does not accept the token in the cloud-config (401). Make a new one (generate_addon.sh "
-                "--rotate, run against Harvester) and put it in the place of the old one, in Secret "
-                "kube-system/cloud-config or the file; no restart is needed, and addresses that are there keep working"
-            )
+            return f"Harvester {error.meaning} (401). {error.remedy}"
         case Forbidden():
             return (
                 f"The credential in the cloud-config lacks a right in Harvester: {error}. Bind the ClusterRole "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from harvester_ccm.kube.tokens import token_end
+from harvester_ccm.kube.tokens import token_account, token_end, why_refused
 from tests.worlds.offline import json_web_token
 
 
@@ -28,3 +30,43 @@ from tests.worlds.offline import json_web_token
 def test_a_token_may_say_when_it_expires(token: str | None, expiry: float | None) -> None:
     end = token_end(token)
     assert (end and end.timestamp()) == expiry
+
+
+@pytest.mark.parametrize(
+    ("token", "account"),
+    [
+        (json_web_token({"sub": "system:serviceaccount:default:demo"}), "default/demo"),
+        (json_web_token({"sub": "system:serviceaccount:default:demo.v2"}), "default/demo.v2"),
+        # What is no name of Kubernetes is not told: it stands in a command to paste.
+        (json_web_token({"sub": "system:serviceaccount:default:$(reboot)"}), ""),
+        (json_web_token({"sub": "system:serviceaccount:default:-x"}), ""),
+        (json_web_token({"sub": f"system:serviceaccount:default:{'x' * 300}"}), ""),
+        (json_web_token({"sub": "user"}), ""),
+        (json_web_token({"sub": ["system:serviceaccount:default:demo"]}), ""),
+        (json_web_token({}), ""),
+        ("kubeconfig-u-abcdef:opaque", ""),
+        (None, ""),
+    ],
+)
+def test_a_token_may_say_whose_it_is(token: str | None, account: str) -> None:
+    assert token_account(token) == account
+
+
+NOW = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [
+        (json_web_token({"exp": 1700000000}), "which expired on 2023-11-14 22:13 UTC"),
+        (
+            json_web_token({"exp": 1800000000}),
+            "which says that it is good until 2027-01-15 08:00 UTC: it was revoked, or is another cluster's",
+        ),
+        (json_web_token({}), "which does not expire by itself: it was revoked, or is another cluster's"),
+        ("kubeconfig-u-abcdef:opaque", ""),
+        ("", ""),
+    ],
+)
+def test_why_a_token_is_refused_as_far_as_it_says(token: str, words: str) -> None:
+    assert why_refused(token, NOW) == words

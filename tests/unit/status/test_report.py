@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
-from harvester_ccm.errors import Unreachable
+from harvester_ccm.errors import Unreachable, renewal
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, LB_OWNER, LOAD_BALANCER_READY, NETWORK, PRIMARY_SERVICE
 from harvester_ccm.plan.service.condition import with_condition
 from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.situation import observe
 from harvester_ccm.plan.service.steps import ChangeService, EmitEvent
 from harvester_ccm.status.document import (
@@ -31,9 +32,11 @@ from harvester_ccm.status.document import (
 from harvester_ccm.status.report import Known, Line, listed_suspicion, look, problems_of_servers, report
 from tests.worlds import node_objects
 from tests.worlds.builders import ADDRESS, CLUSTER, allocated, load_balancer, marked, served, service
+from tests.worlds.memory_server import refused
 
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
 FLAGS = ("--cloud-config=x", "--cluster-name=demo")
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
 FRAME = Status(observed="2026-11-21T08:00:00Z", cluster="demo", namespace="vms")
 
 
@@ -189,16 +192,24 @@ def test_the_kind_is_the_wish_while_no_load_balancer_is_known(annotations: dict[
     [
         ("", None),
         ("2027-01-21T00:00:00Z", None),
-        ("2026-11-30T00:00:00Z", "The token for harvester ends on 2026-11-30; renew it in time"),
-        ("2026-11-20T00:00:00Z", "The token for harvester expired on 2026-11-20; put a new one in its place"),
+        ("2026-11-30T00:00:00Z", "The token for harvester ends on 2026-11-30, until then it works. "),
+        ("2026-11-20T00:00:00Z", "The token for harvester expired on 2026-11-20. "),
     ],
 )
 def test_a_token_that_ends_soon_or_has_ended(expires: str, says: str | None) -> None:
-    server, now = (
-        Server(cluster="harvester", url="https://h", token_expires=expires),
-        datetime(2026, 11, 22, tzinfo=UTC),
-    )
-    assert list(problems_of_servers(None, [server], now)) == ([says] if says else [])
+    server = Server(cluster="harvester", url="https://h", token_expires=expires)
+    said = [f"{says}{renewal('harvester')}"] if says else []
+    assert list(problems_of_servers(None, [server], NOW)) == said
+
+
+def test_the_end_of_a_token_is_not_told_twice() -> None:
+    servers = [
+        Server(cluster=name, url="https://h", token_expires="2026-11-20T00:00:00Z") for name in ("guest", "harvester")
+    ]
+    refusal = refused(401, "Unauthorized", "Unauthorized")
+    told, other = problems_of_servers(refusal, servers, NOW)
+    assert told == harvester_unavailable(refusal).message
+    assert other.startswith("The token for guest expired on 2026-11-20. Get a new kubeconfig")
 
 
 def test_what_others_wrote_cannot_move_a_cursor_and_shows_no_credential() -> None:

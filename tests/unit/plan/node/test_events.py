@@ -48,8 +48,10 @@ def test_told_again_when_it_comes_back() -> None:
             "forbids to list VirtualMachines in namespace prod: virtualmachines is forbidden. Bind the ClusterRole",
             id="403",
         ),
-        pytest.param(answered(401, "Unauthorized"), "HARVESTER_UNAVAILABLE", "renew it", id="401"),
-        pytest.param(CredentialError("no token"), "HARVESTER_UNAVAILABLE", "credential", id="credential unusable"),
+        pytest.param(answered(401, "Unauthorized"), "HARVESTER_UNAVAILABLE", "(generate_addon.sh --rotate", id="401"),
+        pytest.param(
+            CredentialError("no token"), "HARVESTER_UNAVAILABLE", "without the credential", id="no credential"
+        ),
         pytest.param(Unreachable("timed out"), "HARVESTER_UNAVAILABLE", "cannot be reached", id="time-out"),
         pytest.param(HostUnknown("x"), "HARVESTER_UNAVAILABLE", "the DNS servers of the nodes", id="DNS"),
         pytest.param(ConnectionRefused("x"), "HARVESTER_UNAVAILABLE", "address and port of the server", id="refused"),
