@@ -547,6 +547,13 @@ MUTANTS: Final = (
         "plan/service/test_kube_vip.py",
     ),
     Mutant(
+        "a load balancer that was made again and has no address is written for nothing",
+        "plan/service/vm_lb.py",
+        "situation.waited) if address else (change, None)",
+        "situation.waited)",
+        "plan/service/test_create_replacement.py",
+    ),
+    Mutant(
         "endpoints are touched for ever",
         "plan/service/steps.py",
         "touch = () if situation.touched else ",

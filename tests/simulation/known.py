@@ -119,6 +119,22 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(0.0, "delete_balancer", {"name": "a"}),
         ),
     ),
+    # It was written once more, for nothing, whenever something else called for a look at it: once minutes later.
+    "one that was made again is refused the address that another one has got": Story(
+        "892",
+        pool=2,
+        nodes=3,
+        acts=(
+            Act(0.0, "create", _create(ONE_PORT, {WORKLOAD_TYPE: "vm"})),
+            Act(8.148, "open_pool", {"to_everybody": False}),
+            Act(0.0, "create", {**_create(TWO_PORTS), "name": "c"}),
+            Act(0.027, "halt", {"seconds": 20}),
+            Act(0.0, "delete_balancer", {"name": "a"}),
+            Act(3.737, "create", {**_create(ONE_PORT), "name": "d"}),
+            Act(35.466, "open_pool", {"to_everybody": True}),
+            Act(0.334, "delete_balancer", {"name": "a"}),
+        ),
+    ),
     # What the watch had not told of stayed in the cache after the backup: that was taken for an older list.
     "harvester goes back to a backup without what was just created": Story(
         "52256",

@@ -66,7 +66,8 @@ def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
         situation.cluster,
         spec=wanted_spec(situation),
     )
-    change, touch_in = _touch(load_balancer, change, situation.waited)
+    # Before it has an address there is nothing that could be collected with the parts of the old one.
+    change, touch_in = _touch(load_balancer, change, situation.waited) if address else (change, None)
     told = emit(_strangers(situation))
     kept: tuple[Step, ...] = (*told, *hand_to_harvester(service), *keep_or_remake(situation, load_balancer, change))
     if not address:

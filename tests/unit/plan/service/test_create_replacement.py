@@ -36,6 +36,7 @@ NOTE = msgspec.json.encode(Former(LB_NAME, "vlan100", "pool", "")).decode()
 DHCP_NOTE = msgspec.json.encode(Former(LB_NAME, "", "dhcp", "")).decode()
 MOVE = {MOVING: NOTE}
 DELETE = {"delete": LB_NAME}
+EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
 ADOPTED = "older-shop-web-00000000"
 
 
@@ -245,6 +246,13 @@ END: dict[str, tuple[Any, Any, float, list[object], object]] = {
         10.0,
         [{"write": LB_NAME, "annotations": {LB_TOUCH: None}}],
         Done(),
+    ),
+    "vm, and refused an address: none of its parts can be there yet": (
+        service(annotations={**HANDS_OFF, **TO_VM}, ours=True),
+        marked(annotations=TOUCHED, spec={"workloadType": "vm", **VM_SPEC}, message=EXHAUSTED),
+        60.0,
+        ["Warning AddressPending"],
+        Wait("pool_exhausted"),
     ),
     "cluster, same address": (
         served(annotations={**TO_CLUSTER, **MOVE, KUBE_VIP_ADDRESSES: ""}),
