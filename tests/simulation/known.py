@@ -119,6 +119,30 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(0.0, "delete_balancer", {"name": "a"}),
         ),
     ),
+    # kube-vip had a lease that it had shown once, nobody had recorded it, and both sides waited for the other.
+    "a lease is taken out of the status while the program is suspended": Story(
+        "808",
+        pool=3,
+        nodes=0,
+        acts=(
+            Act(0.233, "create", _create(ONE_PORT, {IPAM: "dhcp"})),
+            Act(0.09, "halt", {"seconds": 100}),
+            Act(19.798, "clear_status", {"name": "a"}),
+        ),
+    ),
+    # kube-vip was to ignore the Service before it was told to let go of its lease, which it kept, shown to nobody.
+    "a lease and the annotation are taken off and one is deleted by hand while nobody leads": Story(
+        "1114",
+        pool=1,
+        nodes=0,
+        acts=(
+            Act(0.0, "create", _create(ONE_PORT, {IPAM: "dhcp"})),
+            Act(30.0, "kill", {"after_steps": 0}),
+            Act(0.1, "clear_status", {"name": "a"}),
+            Act(0.0, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
+            Act(0.1, "delete_balancer", {"name": "a"}),
+        ),
+    ),
     # It was written once more, for nothing, whenever something else called for a look at it: once minutes later.
     "one that was made again is refused the address that another one has got": Story(
         "892",

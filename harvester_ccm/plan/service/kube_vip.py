@@ -146,12 +146,15 @@ class Announcement:
 def hold(service: Service) -> Annotations:
     """Keep kube-vip from a Service that waits for an address; nothing if it has one already.
 
-    One that kube-vip may announce is not ignored: kube-vip would not withdraw it then.
+    One that kube-vip may announce is not ignored: kube-vip would not withdraw it then. So it may where it has noted
+    that once on a Service of ours, of which somebody took the annotation off and emptied the status.
     """
     found = Announcement.of(service)
     if found.status:
         return {}
-    ignored: Annotations = {} if found.address is not None or found.wished else {KUBE_VIP_IGNORE: "true"}
+    stripped_off = found.node is not None and service.metadata.has_finalizer(SERVICE_FINALIZER)
+    shown = found.address is not None or found.wished or stripped_off
+    ignored: Annotations = {} if shown else {KUBE_VIP_IGNORE: "true"}
     return {KUBE_VIP_ADDRESSES: "", **ignored, **_kept_wishes(service)}
 
 
@@ -162,9 +165,8 @@ def hold_or_leave_requested(service: Service) -> Annotations:
     address given, and once kube-vip has withdrawn one it may not announce it again.
     """
     found = Announcement.of(service)
-    # It writes a lease that it has into no status that somebody has emptied since: that one it has to get anew.
-    unshown = found.address == DHCP_ADDRESS and found.node is not None and not found.status
-    if found.wished and not found.ignored and not unshown:
+    # Where that was shown is gone, so it has to get it anew.
+    if found.wished and not found.ignored and not unshown_lease(service):
         return _kept_wishes(service)
     return {**_kept_wishes(service), **hold_and_withdraw(service)}
 
@@ -253,15 +255,35 @@ def stays_silent(service: Service, address: str) -> bool:
     return found.node is not None or (not found.ignored and (bool(found.status) or found.withdrawn))
 
 
+def unshown_lease(service: Service) -> str:
+    """Return the lease that kube-vip has noted on a Service that shows none; empty where it has not.
+
+    kube-vip notes a lease, writes it into the status once, and does not look at that again. Either it has the lease and
+    somebody emptied the status, or the note is of the one before and it is asking for the next one.
+    """
+    found = Announcement.of(service)
+    asks = found.address == DHCP_ADDRESS and found.node is not None and not found.status
+    return (service.metadata.annotation(KUBE_VIP_LEASE) or "") if asks else ""
+
+
 def lost_lease(service: Service, recorded: str) -> str:
     """Return the lease that a Service has though its status shows none any more, as somebody took it out.
 
-    kube-vip writes a lease once and does not look at the status again. ``recorded`` is the one that Harvester has
-    of it: only where both say the same is it still there.
+    ``recorded`` is the one that Harvester has of it: only where both say the same is it still there.
     """
-    found, noted = Announcement.of(service), service.metadata.annotation(KUBE_VIP_LEASE)
-    goes_on = found.node is not None and found.address == DHCP_ADDRESS and not (found.status or found.again)
-    return recorded if goes_on and noted == recorded else ""
+    goes_on = unshown_lease(service) == recorded and not Announcement.of(service).again
+    return recorded if goes_on else ""
+
+
+def lease_unshown(service: Service) -> EventMessage:
+    """Return what to tell of a lease that kube-vip has noted and the Service does not show."""
+    lease, node = unshown_lease(service), Announcement.of(service).node
+    text = (
+        f"kube-vip on node {node} has noted lease {lease}, and the Service does not show it: its status was emptied "
+        "before the lease was recorded, or the DHCP server does not answer kube-vip again. kube-vip is told to let go "
+        "of it and to get one anew, which may be another address"
+    )
+    return EventMessage("Warning", Reason.ADDRESS_PENDING, text)
 
 
 def slice_to_touch(slices: Iterable[EndpointSlice]) -> str:

@@ -238,6 +238,8 @@ class Situation:
     """Whether its endpoints were touched since the Service entered its present phase."""
     refused: float | None = None
     """Seconds of that phase after which touching them was refused last; None when it was not."""
+    noted_for: float = 0.0
+    """Seconds for which kube-vip's note of an announcement has been on the Service while that showed no address."""
     is_called: bool = False
     """Whether the pool that has refused it an address may have one again."""
     has_turn: bool = True
@@ -409,6 +411,8 @@ class ServiceState:
     """Whether its endpoints were touched in this phase."""
     refused: float | None = None
     """Seconds of this phase after which that was refused last."""
+    noted_since: float | None = None
+    """Since when it has shown no address although kube-vip has noted an announcement; None when that is not so."""
 
     def complete(self, situation: Situation, now: float) -> Situation:
         """Return the situation with what is remembered in it."""
@@ -423,6 +427,7 @@ class ServiceState:
             emitted=frozenset(self.emitted),
             touched=self.touched,
             refused=self.refused,
+            noted_for=0.0 if self.noted_since is None else now - self.noted_since,
         )
 
 
@@ -457,6 +462,11 @@ class ServiceStates:
             self._states[meta.key] = state
         elif state.phase != situation.phase:
             state.phase, state.since, state.touched, state.refused = situation.phase, now, False, None
+        found = Announcement.of(situation.service)
+        if found.status or found.node is None:
+            state.noted_since = None
+        elif state.noted_since is None:
+            state.noted_since = now
         if situation.service.addresses or situation.scope.leaving:
             state.lost = situation.unbooked if situation.booked_for_others(situation.unbooked) else ""
         lb = situation.match.lb

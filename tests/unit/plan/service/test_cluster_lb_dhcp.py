@@ -12,10 +12,12 @@ from harvester_ccm.kube_vip_names import (
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     KUBE_VIP_LEASE,
+    USER_IGNORE,
 )
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import IPAM, REQUESTED_ADDRESS, Reason
-from tests.unit.plan.service.plans import OURS, outline, plan, said
+from harvester_ccm.plan.service.situation import ServiceStates
+from tests.unit.plan.service.plans import OURS, outline, plan, said, situation_of
 from tests.worlds.builders import LB_NAME, marked, service
 
 LEASE = "10.115.3.9"
@@ -146,6 +148,65 @@ STEPS = {
 @pytest.mark.parametrize(("asked", "found", "waited", "steps", "outcome"), STEPS.values(), ids=STEPS.keys())
 def test_course_of_a_lease(asked: Any, found: Any, waited: float, steps: list[object], outcome: object) -> None:
     assert outline(asked, *([found] if found else []), waited=waited) == (steps, outcome)
+
+
+UNSHOWN = service(annotations={**ASKING, **NOTED}, ours=True)
+ANEW: dict[str, tuple[Any, dict[str, float], list[object], object]] = {
+    "just noted": (UNSHOWN, {"waited": 90.0, "noted_for": 0.1}, ["Warning AddressPending"], Wait("dhcp", 29.9)),
+    "due": (
+        UNSHOWN,
+        {"waited": 30.0, "noted_for": 30.0},
+        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}, "Warning AddressPending"],
+        Wait("dhcp"),
+    ),
+    "asked anew": (UNSHOWN, {"waited": 5.0, "noted_for": 40.0}, [], Wait("dhcp", 25.0)),
+    "asked anew in vain": (
+        UNSHOWN,
+        {"waited": 30.0, "noted_for": 70.0},
+        ["Warning AddressPending"],
+        Wait("dhcp", 5.0),
+    ),
+    "not more often than once an hour": (
+        UNSHOWN,
+        {"waited": 3600.0, "noted_for": 90000.0},
+        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}, "Warning AddressPending"],
+        Wait("dhcp"),
+    ),
+    "kube-vip was told to ignore it": (
+        service(annotations={**ASKING, **NOTED, KUBE_VIP_IGNORE: "true", USER_IGNORE: "true"}, ours=True),
+        {"waited": 30.0, "noted_for": 30.0},
+        ["Warning AddressPending"],
+        Wait("dhcp"),
+    ),
+    "an address of a pool was announced before": (
+        service(annotations={**ASKING, KUBE_VIP_HOST: "node-a"}, ours=True),
+        {"waited": 30.0, "noted_for": 30.0},
+        ["Warning AddressPending"],
+        Wait("dhcp"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "passed", "steps", "outcome"), ANEW.values(), ids=ANEW.keys())
+def test_a_lease_that_nobody_shows_is_got_anew(
+    asked: Any, passed: dict[str, float], steps: list[object], outcome: object
+) -> None:
+    """Its status was emptied before anybody had recorded it, and kube-vip does not say that it still has it."""
+    assert outline(asked, balancer(), **passed) == (steps, outcome)
+
+
+def test_a_lease_counts_as_unshown_since_the_address_was_there_last() -> None:
+    states, lost = ServiceStates(), situation_of(UNSHOWN, balancer())
+    shown = situation_of(service(annotations={**ASKING, **NOTED}, ours=True, address=LEASE), balancer())
+    looks = ((lost, 0.0), (lost, 20.0), (shown, 30.0), (lost, 40.0), (lost, 70.0))
+    found = [states.follow(one, now).complete(one, now).noted_for for one, now in looks]
+    assert found == [0.0, 20.0, 0.0, 0.0, 30.0]
+
+
+def test_who_has_a_lease_is_not_told_to_look_after_the_dhcp_server_alone() -> None:
+    text = said(plan(UNSHOWN, balancer(), waited=30.0, noted_for=30.0), Reason.ADDRESS_PENDING)
+    assert LEASE in text
+    assert "node-a" in text
 
 
 def test_a_wished_address_is_compared_with_the_lease() -> None:

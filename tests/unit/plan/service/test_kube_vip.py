@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harvester_ccm.kube_vip_names import ANNOUNCE_AGAIN, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_IGNORE, USER_IGNORE
+from harvester_ccm.kube_vip_names import (
+    ANNOUNCE_AGAIN,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_LEASE,
+    USER_IGNORE,
+)
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import REQUESTED_ADDRESS
 from harvester_ccm.plan.service.kube_vip import (
@@ -28,6 +35,8 @@ OTHER = "192.168.100.99"
 IGNORED = {KUBE_VIP_IGNORE: "true"}
 BY_USER = {**IGNORED, USER_IGNORE: "true"}
 SILENT = {KUBE_VIP_ADDRESSES: ""}
+NOTED = {KUBE_VIP_HOST: "node-a", KUBE_VIP_LEASE: "10.115.3.9"}
+"""What kube-vip notes of a lease that it has."""
 
 STATES: dict[str, tuple[dict[str, str], set[str]]] = {
     "told nothing": ({}, set()),
@@ -129,6 +138,13 @@ def test_a_held_service_is_announced_with_the_patch_that_brings_the_address(case
     assert not found.ignored or not Announcement.of(held).held
 
 
+@pytest.mark.parametrize(("ours", "ignored"), [(True, None), (False, "true")], ids=["ours", "new to us"])
+def test_what_kube_vip_may_announce_is_not_ignored(ours: bool, ignored: str | None) -> None:
+    """Somebody took our annotation off and emptied the status: kube-vip would not let go of the address."""
+    bare = service(annotations=NOTED, ours=ours)
+    assert hold(bare) == {KUBE_VIP_ADDRESSES: "", **({KUBE_VIP_IGNORE: ignored} if ignored else {})}
+
+
 @pytest.mark.parametrize("left", [{}, {KUBE_VIP_ADDRESSES: OTHER}], ids=["taken off", "written over"])
 def test_a_held_service_is_announced_whatever_somebody_made_of_the_empty_annotation(left: dict[str, str]) -> None:
     held = service(annotations={**left, **IGNORED}, ours=True)
@@ -147,8 +163,8 @@ def test_an_address_left_in_the_status_of_an_ignored_service_is_withdrawn() -> N
 
 @pytest.mark.parametrize(
     ("noted", "address", "told"),
-    [({KUBE_VIP_HOST: "node-a"}, None, ""), ({KUBE_VIP_HOST: "node-a"}, ADDRESS, None), ({}, None, None)],
-    ids=["lost from the status", "shown", "on its way"],
+    [(NOTED, None, ""), (NOTED, ADDRESS, None), ({}, None, None), ({KUBE_VIP_HOST: "node-a"}, None, None)],
+    ids=["lost from the status", "shown", "on its way", "never had"],
 )
 def test_a_lease_that_nobody_shows_is_got_anew(noted: dict[str, str], address: str | None, told: str | None) -> None:
     leasing = service(annotations={**noted, KUBE_VIP_ADDRESSES: "0.0.0.0"}, ours=True, address=address)
