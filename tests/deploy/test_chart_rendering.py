@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -437,8 +438,89 @@ def test_helm_test_is_preflight_with_what_the_program_has() -> None:
     assert "app.kubernetes.io/name" not in test["metadata"]["labels"], "or the Deployment's Services select it"
 
 
+@pytest.fixture(scope="module")
+def chart_that_shows_notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The chart with its notes in an object: without a cluster Helm prints none."""
+    chart = tmp_path_factory.mktemp("notes") / "chart"
+    shutil.copytree(CHART, chart)
+    notes = chart / "templates" / "NOTES.txt"
+    text = f'{{{{- define "notes" }}}}{notes.read_text()}{{{{ end -}}}}\nnotes: {{{{ include "notes" . | quote }}}}\n'
+    (chart / "templates" / "notes.yaml").write_text(text)
+    notes.unlink()
+    return chart
+
+
+def notes_of(chart: Path, *settings: str) -> str:
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    shown = run_helm("template", RELEASE, chart, *KUBERNETES, *arguments, "--show-only", "templates/notes.yaml")
+    notes: str = yaml.safe_load(shown)["notes"]
+    return notes
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        pytest.param("clusterName=q", "clusterName (write global.cattle.clusterName)", id="as before 0.1.12"),
+        pytest.param("global.clusterName=q", "global.clusterName (write global.cattle.clusterName)", id="one level up"),
+        pytest.param("replicaCount=2", "replicaCount (write replicasCount)", id="as other charts spell it"),
+        pytest.param("image.registry=reg.example.org", "image.registry", id="in a map"),
+        pytest.param("metrics.serviceMonitor.enable=true", "metrics.serviceMonitor.enable", id="two maps down"),
+        pytest.param("kube-vip.image.pullpolicy=Always", "kube-vip.image.pullpolicy", id="of kube-vip"),
+    ],
+)
+def test_value_without_effect_is_told(chart_that_shows_notes: Path, setting: str, told: str) -> None:
+    notes = notes_of(chart_that_shows_notes, "global.cattle.clusterName=prod", setting)
+    assert notes.splitlines()[-1] == f"WARNING: these values have no effect, the chart does not know them: {told}"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "global.rke2DataDir=/data",
+        "global.cattle.url=https://rancher.example.org",
+        "kube-vip.env.vip_cidr=32",
+        "kube-vip.extraArgs.log=5",
+        "probes.liveness.initialDelaySeconds=5",
+        "metrics.serviceMonitor.labels.release=prometheus",
+        "global.cattle.windows.enabled=true",
+    ],
+)
+def test_value_of_others_is_not_told(chart_that_shows_notes: Path, setting: str) -> None:
+    """RKE2 and Rancher add keys, and some maps hold whatever somebody needs."""
+    assert "WARNING" not in notes_of(chart_that_shows_notes, "global.cattle.clusterName=prod", setting)
+
+
+FREE = re.compile(
+    r"global|.*\.(env|labels|tlsConfig|securityContext|updateStrategy|affinity)|probes\..*|metrics\..*\.authorization"
+)
+"""Maps that may hold anything, beside those that are empty by default and those at the top."""
+CLOSED = ("image", "cloudConfig", "serviceAccount", "rbac", "probes", "podDisruptionBudget", "metrics", "kube-vip")
+
+
+def paths(values: Json, before: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        path = before + key
+        yield path
+        if isinstance(value, dict) and not FREE.fullmatch(path) and (before or key in CLOSED):
+            yield from paths(value, f"{path}.")
+
+
 def test_notes_know_every_value() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    listed = re.search(r"\$known := list (.*) -}}", (CHART / "templates" / "NOTES.txt").read_text())
+    of_kube_vip = yaml.safe_load((CHART / "charts" / "kube-vip" / "values.yaml").read_text())
+    text = (CHART / "templates" / "_unknown.tpl").read_text()
+    listed = re.search(r'define "hccm.knownValues" -}}(.*?){{- end', text, re.DOTALL)
     assert listed is not None
-    assert set(re.findall(r'"([^"]+)"', listed[1])) == set(values)
+    expected = {*paths(values), *paths(of_kube_vip, "kube-vip."), "kube-vip.global"}
+    assert set(listed[1].split()) == expected
+
+
+@pytest.mark.parametrize("name", ["clusterName", "global.clusterName"])
+def test_cluster_gets_no_other_name_than_the_one_that_was_meant(name: str) -> None:
+    """Charts before 0.1.12 read the name there, and examples still show it; without one a cluster is ``kubernetes``."""
+    with pytest.raises(
+        DevenvError, match=r"clusterName is no value .* write global\.cattle\.clusterName=prod\. A cluster"
+    ):
+        render(f"{name}=prod")
+    assert "--cluster-name=stage" in arguments(render(f"{name}=prod", "global.cattle.clusterName=stage"))
+    assert "--cluster-name=stage" in arguments(render(f"{name}=prod", "extraArgs={--cluster-name=stage}"))

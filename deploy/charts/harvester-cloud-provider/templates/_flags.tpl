@@ -1,10 +1,12 @@
 {{/* The command line, one argument per line as YAML. The first two keep the places they have always had. */}}
 {{- define "hccm.args" -}}
-{{- $global := .Values.global | default dict -}}
-{{- $cattle := $global.cattle | default dict -}}
 - --cloud-config=/etc/kubernetes/cloud-config
-{{- with $cattle.clusterName }}
+{{- with (((.Values.global).cattle).clusterName) }}
 - {{ printf "--cluster-name=%v" . | quote }}
+{{- end }}
+{{- $misplaced := .Values.clusterName | default (.Values.global).clusterName }}
+{{- if and $misplaced (not (include "hccm.clusterName" .)) }}
+{{- fail (printf "clusterName is no value of this chart, so the cluster would be called \"kubernetes\" in Harvester, as every other one without a name: write global.cattle.clusterName=%v. A cluster that has load balancers under the name kubernetes keeps it with global.cattle.clusterName=kubernetes" $misplaced) }}
 {{- end }}
 {{- with .Values.formerClusterNames }}
 - {{ printf "--former-cluster-name=%s" (join "," .) | quote }}
@@ -42,6 +44,11 @@
 {{- $open = regexMatch "^--?[^=]+$" $word }}
 - {{ $word | quote }}
 {{- end }}
+{{- end -}}
+
+{{/* The name of the cluster in Harvester, or nothing where none is given. */}}
+{{- define "hccm.clusterName" -}}
+{{- include "hccm.flag" (list . "cluster-name" (((.Values.global).cattle).clusterName | default "")) -}}
 {{- end -}}
 
 {{/* The value that extraArgs gives a flag, in one item or in two, or its default: the arguments are the root scope, the
