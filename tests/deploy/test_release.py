@@ -1,16 +1,19 @@
-"""The check before a release, run as the workflow runs it."""
+"""The steps of a release, run as the workflow runs them."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import tarfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from devenv.helm import CHART
+from devenv.helm import CHART, VERSION, helm_program
 from harvester_ccm import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -18,10 +21,38 @@ STEP = "Chart and manifests name the image that is published"
 TAG = f"v{__version__}"
 
 
-def script() -> str:
+NOTES = "- Added: what is new in it,\n  on two lines.\n"
+RECORDER = """#!/bin/sh
+echo "${0##*/} $*" >> "$CALLS"
+"""
+"""Stands for a program that talks to servers that are not here."""
+HELM = """#!/bin/sh
+case $1 in
+  registry | push) echo "helm $*" >> "$CALLS"; cat >> "$GIVEN" ;;
+  *) exec "$REAL_HELM" "$@" ;;
+esac
+"""
+
+
+def job(name: str) -> dict[str, Any]:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
-    (text,) = [step["run"] for step in workflow["jobs"]["version"]["steps"] if step.get("name") == STEP]
+    found: dict[str, Any] = workflow["jobs"][name]
+    return found
+
+
+def script(step: str = STEP, of: str = "version") -> str:
+    (text,) = [one["run"] for one in job(of)["steps"] if one.get("name") == step]
     return str(text)
+
+
+def run(text: str, environment: Mapping[str, str], directory: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    bash = shutil.which("bash")
+    assert bash is not None
+    command = [bash, "-e", "-o", "pipefail", "-c", text]
+    environment = {"PATH": os.environ["PATH"], **environment}
+    return subprocess.run(
+        command, check=False, cwd=directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,12 +77,92 @@ def script() -> str:
     ],
 )
 def test_published_image_is_the_one_that_is_installed(image: str, tag: str, message: str) -> None:
-    environment = {"PATH": os.environ["PATH"], "IMAGE": image, "GITHUB_REF_NAME": tag}
-    bash = shutil.which("bash")
-    assert bash is not None
-    command = [bash, "-e", "-o", "pipefail", "-c", script()]
-    done = subprocess.run(command, check=False, cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = run(script(), {"IMAGE": image, "GITHUB_REF_NAME": tag})
     assert (done.returncode, done.stdout.strip()) == (1 if message else 0, message), done.stderr
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What a release is made from, with its section in the changelog."""
+    root = tmp_path / "checkout"
+    shutil.copytree(ROOT / "deploy", root / "deploy")
+    shutil.copy(ROOT / "pyproject.toml", root)
+    text = f"# Changelog\n\n## Unreleased\n\n## {__version__} (2026-01-01)\n\n{NOTES}\n## 0.0.9\n\n- Fixed: long ago.\n"
+    (root / "CHANGELOG.md").write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("tag", "says"),
+    [(TAG, ""), ("v99.0.0", f"tag v99.0.0, program {TAG}, chart {TAG}"), (f"{TAG}-rc1", "program")],
+)
+def test_only_the_version_that_the_files_have_is_released(checkout: Path, tag: str, says: str) -> None:
+    done = run(script("The tag, the program and the chart have one version"), {"GITHUB_REF_NAME": tag}, checkout)
+    assert bool(done.returncode) == bool(says)
+    assert says in done.stdout
+
+
+def test_a_release_has_its_section_in_the_changelog(checkout: Path) -> None:
+    (checkout / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n")
+    done = run(script("The tag, the program and the chart have one version"), {"GITHUB_REF_NAME": TAG}, checkout)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, f"CHANGELOG.md has no section {__version__}")
+
+
+def test_what_is_published_is_made_signed_and_sent(checkout: Path, tmp_path: Path) -> None:
+    """Every step of the job, with all programs but those that talk to servers."""
+    tools, calls, given = tmp_path / "tools", tmp_path / "calls", tmp_path / "given"
+    tools.mkdir()
+    for name, text in {"helm": HELM, "cosign": RECORDER, "gh": RECORDER}.items():
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    environment = {
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "CALLS": str(calls),
+        "GIVEN": str(given),
+        "REAL_HELM": str(helm_program()),
+        "HOME": str(tmp_path),
+        "GITHUB_REF_NAME": TAG,
+        "GITHUB_REPOSITORY": "me/harvester-ccm",
+        "REPOSITORY": "https://github.com/me/harvester-ccm",
+        "CHARTS": "oci://registry.example.org:5000/charts",
+        "USERNAME": "me",
+        "PASSWORD": "secret of the registry",
+    }
+    for step in job("publish")["steps"]:
+        if "run" in step:
+            done = run(step["run"], environment, checkout)
+            assert done.returncode == 0, f"{step['name']}: {done.stderr}"
+    package = f"harvester-cloud-provider-{chart_version()}.tgz"
+    files = sorted(file.name for file in (checkout / "dist").iterdir())
+    manifests = sorted(file.name for file in (ROOT / "deploy" / "manifests").glob("*.yaml"))
+    assert files == sorted([*manifests, "generate_addon.sh", package, "SHA256SUMS"])
+    assert run("sha256sum --check --strict SHA256SUMS", {}, checkout / "dist").returncode == 0
+    assert calls.read_text().splitlines() == [
+        f"cosign sign-blob --yes --bundle dist/{package}.sigstore.json dist/{package}",
+        "cosign sign-blob --yes --bundle dist/SHA256SUMS.sigstore.json dist/SHA256SUMS",
+        f"gh release create {TAG} --repo me/harvester-ccm --verify-tag --title {TAG} --notes-file notes.md "
+        + " ".join(f"dist/{name}" for name in files),
+        "helm registry login registry.example.org:5000 --username me --password-stdin",
+        f"helm push dist/{package} oci://registry.example.org:5000/charts",
+    ]
+    assert given.read_text() == "secret of the registry\n"
+    assert (checkout / "notes.md").read_text().strip() == NOTES.strip()
+    with tarfile.open(checkout / "dist" / package) as archive:
+        described = archive.extractfile("harvester-cloud-provider/Chart.yaml")
+        assert described is not None
+        assert yaml.safe_load(described)["home"] == "https://github.com/me/harvester-ccm"
+
+
+def chart_version() -> str:
+    return str(yaml.safe_load((CHART / "Chart.yaml").read_text())["version"])
+
+
+@pytest.mark.parametrize("name", ["release", "test"])
+def test_helm_is_the_one_that_the_chart_is_tested_with(name: str) -> None:
+    """The action would take the newest, with whatever that does otherwise."""
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())["jobs"].values()
+    steps = [step for one in jobs for step in one.get("steps", ()) if "setup-helm" in step.get("uses", "")]
+    assert [step["with"]["version"] for step in steps] == [VERSION]
 
 
 def test_nothing_but_our_chart_looks_like_a_chart() -> None:
@@ -63,25 +174,10 @@ def test_nothing_but_our_chart_looks_like_a_chart() -> None:
 
 
 def test_package_goes_to_the_index_without_a_password() -> None:
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
-    job = workflow["jobs"]["package"]
-    assert job["permissions"] == {"contents": "read", "id-token": "write"}
-    assert job["environment"] == "pypi"
-    assert "secrets." not in str(job)
-    orders = [step["run"] for step in job["steps"] if "run" in step]
+    package = job("package")
+    assert package["permissions"] == {"contents": "read", "id-token": "write"}
+    assert package["environment"] == "pypi"
+    assert "secrets." not in str(package)
+    orders = [step["run"] for step in package["steps"] if "run" in step]
     assert orders[0] == "make dist"
     assert orders[-1].endswith("--trusted-publishing always dist/*")
-
-
-def test_chart_of_a_release_names_the_repository_that_it_is_from() -> None:
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
-    steps = {step.get("name"): step for step in workflow["jobs"]["publish"]["steps"]}
-    replaced = steps["The chart names this repository"]["run"].split("#")[1]
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["home"] == replaced
-    names = list(steps)
-    assert (
-        names.index("The chart names this repository")
-        < names.index("Collect the files")
-        < names.index("Push the chart")
-    )
