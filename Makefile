@@ -92,18 +92,20 @@ dist: $(READY) ## Python package in dist/: source archive and wheel, with the ma
 
 IMAGE ?= harvester/harvester-ccm:dev
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+# docker or podman; without an engine buildah, whose images runc or crun runs.
+ENGINE ?= docker
 
 .PHONY: image
-image: ## container image; DOCKER_FLAGS passes options on
-	docker build $(DOCKER_FLAGS) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) -t $(IMAGE) .
+image: ## container image; DOCKER_FLAGS passes options on, ENGINE=podman or buildah stands for docker
+	$(ENGINE) build $(DOCKER_FLAGS) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) -t $(IMAGE) .
 
 .PHONY: image-base
 image-base: ## base image from Debian packages, for machines without a registry
-	scripts/debian_base_image.sh debian-python
+	ENGINE=$(ENGINE) scripts/debian_base_image.sh debian-python $(SUITE)
 
 .PHONY: image-test
 image-test: binaries ## run the image, locked down, against real API servers
-	$(BIN)/python -m devenv.image $(IMAGE)
+	$(BIN)/python -m devenv.image --engine $(ENGINE) $(IMAGE)
 
 PROMTOOL ?= promtool
 

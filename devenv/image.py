@@ -1,30 +1,31 @@
 """Runs the container image as the chart does, on real API servers, and tells its size and how fast it starts.
 
-``python -m devenv.image IMAGE`` needs a Docker engine on this machine. The container gets the host's network, a
-read-only root file system and no capability: once as user 0 with a kubeconfig that only root can read, as Rancher
-leaves it on a node, and once as another user, as with a Secret.
+``python -m devenv.image IMAGE`` runs it with the engine of Docker or Podman, or without one from the files of an image
+that Buildah has built (``devenv.containers``). The container gets the host's network, a read-only root file system, no
+capability and the chart's limit of memory: once as user 0 with a kubeconfig that only root can read, as Rancher leaves
+it on a node, and once as another user, as with a Secret.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
-import shutil
+import os
 import ssl
-import subprocess
+import statistics
 import sys
-import tarfile
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from devenv.apiserver import ControlPlane, start_clusters
+from devenv.containers import ENGINES, MOUNTED, Container, Image, Order, open_image
 from devenv.process import DevenvError, ReservedPort, run_directory
 from devenv.restclient import wait_until
 
 START_SECONDS = 30.0
 STOP_SECONDS = 10
+ROUNDS = 5
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager"
 PROGRAMS = ("harvester-cloud-provider", "harvester-ccm")
 UNPRIVILEGED = 65532
@@ -32,26 +33,14 @@ UNPRIVILEGED = 65532
 
 @dataclass(frozen=True)
 class Start:
-    """What was measured of one container."""
+    """What was measured of one container, in seconds."""
 
-    user: int
     answering: float
-    """Seconds from the order to start until the program answered on its port."""
+    """From the order to start until the program answered on its port."""
     leading: float
-    """Seconds from the order to start until it held the Lease."""
+    """From the order to start until it held the Lease."""
     stopping: float
-    """Seconds from SIGTERM to the end."""
-
-
-def docker(*arguments: str | Path) -> str:
-    """Run the Docker client and return what it printed. Raises DevenvError with its message when it fails."""
-    program = shutil.which("docker")
-    if program is None:
-        raise DevenvError("docker is not on PATH: the image test needs a Docker engine")
-    done = subprocess.run([program, *arguments], check=False, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise DevenvError(f"docker {arguments[0]} failed: {done.stderr.strip()}")
-    return done.stdout.strip()
+    """From SIGTERM to the end."""
 
 
 GROUPS = {
@@ -76,20 +65,12 @@ def group_of(path: str) -> str:
     return next((group for start, group in GROUPS.items() if path.startswith(start)), "other")
 
 
-def sizes_by_group(image: str) -> dict[str, int]:
-    """Return how many bytes the files of each group have. Raises DevenvError when Docker fails."""
-    container = docker("create", image)
+def sizes_by_group(image: Image) -> dict[str, int]:
+    """Return how many bytes the files of each group have. Raises DevenvError when they cannot be had."""
     sizes: dict[str, int] = {}
-    try:
-        with tempfile.TemporaryDirectory() as directory:
-            archive = Path(directory) / "image.tar"
-            docker("export", f"--output={archive}", container)
-            with tarfile.open(archive) as files:
-                for file in files:
-                    group = group_of(file.name)
-                    sizes[group] = sizes.get(group, 0) + file.size
-    finally:
-        docker("rm", "--force", container)
+    for path, size in image.files():
+        group = group_of(path)
+        sizes[group] = sizes.get(group, 0) + size
     return sizes
 
 
@@ -98,31 +79,30 @@ def _sizes(groups: dict[str, int]) -> list[str]:
     return [f"{size / 1e6:.1f} MB {group}" for group, size in largest]
 
 
-def measure_start(image: str, guest: ControlPlane, harvester: ControlPlane, *, user: int) -> Start:
+def measure_start(image: Image, guest: ControlPlane, files: list[Path], *, user: int) -> Start:
     """Start a container as ``user``, wait until it leads, stop it. Raises DevenvError when it does not get that far."""
-    files = _credentials(guest, harvester, user)
     reserved = ReservedPort()
     port = reserved.number
     reserved.release()
-    container = docker(
-        *("create", "--network=host", "--read-only", "--tmpfs=/tmp", f"--user={user}:{user}"),
-        *("--cap-drop=ALL", "--security-opt=no-new-privileges"),
-        *(f"--volume={file}:/etc/kubernetes/{file.name}:ro" for file in files),
-        *(image, PROGRAMS[0], "--cloud-config=/etc/kubernetes/cloud-config", "--kubeconfig=/etc/kubernetes/guest"),
+    words = [
+        *(PROGRAMS[0], f"--cloud-config={MOUNTED}/cloud-config", f"--kubeconfig={MOUNTED}/guest"),
         *("--cluster-name=demo", f"--secure-port={port}", "--bind-address=127.0.0.1"),
-    )
-    # What the storage driver does for a new container is no part of the start.
-    started = time.monotonic()
+    ]
+    # What is made for a new container is no part of its start.
+    container = image.prepare(Order(words, user, files))
+    ordered = time.monotonic()
     try:
-        docker("start", container)
-        wait_until(lambda: _answers(port), seconds=START_SECONDS, what=f"/livez as user {user}")
-        answering = time.monotonic() - started
+        container.start()
+        # The Lease first: a look at it is cheap, and one at the port takes the program some of its time.
         wait_until(lambda: bool(_holder(guest)), seconds=START_SECONDS, what=f"the Lease as user {user}")
-        return Start(user, answering, time.monotonic() - started, _seconds_to_stop(container, guest))
+        leading = time.monotonic() - ordered
+        wait_until(lambda: _answers(port), seconds=START_SECONDS, what=f"/livez as user {user}")
+        answering = time.monotonic() - ordered
+        return Start(answering, leading, _seconds_to_stop(container, guest))
     except DevenvError as error:
-        raise DevenvError(f"{error}\n{docker('logs', container)}") from error
+        raise DevenvError(f"{error}\n{container.log()}") from error
     finally:
-        docker("rm", "--force", container)
+        container.remove()
 
 
 def _credentials(guest: ControlPlane, harvester: ControlPlane, user: int) -> list[Path]:
@@ -139,13 +119,12 @@ def _credentials(guest: ControlPlane, harvester: ControlPlane, user: int) -> lis
     return files
 
 
-def _seconds_to_stop(container: str, guest: ControlPlane) -> float:
+def _seconds_to_stop(container: Container, guest: ControlPlane) -> float:
     ordered = time.monotonic()
-    docker("stop", f"--time={STOP_SECONDS}", container)
+    code = container.stop(STOP_SECONDS)
     seconds = time.monotonic() - ordered
-    code = docker("inspect", "--format={{.State.ExitCode}}", container)
-    if code != "0" or _holder(guest):
-        raise DevenvError(f"after SIGTERM: exit code {code}, Lease held by {_holder(guest) or 'nobody'}")
+    if code != 0 or _holder(guest):
+        raise DevenvError(f"it ended with code {code}, and the Lease is held by {_holder(guest) or 'nobody'}")
     return seconds
 
 
@@ -172,28 +151,38 @@ def _answers(port: int) -> bool:
         connection.close()
 
 
+def report_starts(image: Image, directory: Path, rounds: int) -> None:
+    """Print how fast the image starts as either user. Raises DevenvError when it does not."""
+    guest, harvester = start_clusters(directory, guest_additions=True, vm_namespace="vms")
+    with guest, harvester:
+        for user in (0, UNPRIVILEGED):
+            files = _credentials(guest, harvester, user)
+            starts = [measure_start(image, guest, files, user=user) for _ in range(rounds)]
+            leading = sorted(start.leading for start in starts)
+            print(
+                f"user {user}, {rounds} times: leads after {statistics.median(leading):.2f} s "
+                f"({leading[0]:.2f} to {leading[-1]:.2f}), "
+                f"answers after {statistics.median(start.answering for start in starts):.2f} s, "
+                f"ends {statistics.median(start.stopping for start in starts):.2f} s after SIGTERM; "
+                f"load {os.getloadavg()[0]:.1f}",
+                flush=True,
+            )
+
+
 def main() -> int:
     """Entry point of ``python -m devenv.image``. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m devenv.image", description="Run the image on real API servers.")
+    parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0])
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="starts as each user (default: %(default)s)")
     parser.add_argument("image", metavar="IMAGE")
-    image: str = parser.parse_args().image
+    asked = parser.parse_args()
     try:
-        groups = sizes_by_group(image)
-        print(f"size: {sum(groups.values()) / 1e6:.1f} MB, of them {', '.join(_sizes(groups))}")
-        for program in PROGRAMS:
-            version = docker(
-                "run", "--rm", "--network=none", "--read-only", "--cap-drop=ALL", image, program, "--version"
-            )
-            print(f"{program} --version: {version}")
-        with run_directory("image") as directory:
-            guest, harvester = start_clusters(directory, guest_additions=True, vm_namespace="vms")
-            with guest, harvester:
-                for user in (0, UNPRIVILEGED):
-                    start = measure_start(image, guest, harvester, user=user)
-                    print(
-                        f"user {start.user}: answers after {start.answering:.2f} s, leads after {start.leading:.2f} s, "
-                        f"ends {start.stopping:.2f} s after SIGTERM"
-                    )
+        with run_directory("image") as directory, open_image(asked.engine, asked.image, directory) as image:
+            groups = sizes_by_group(image)
+            print(f"size: {sum(groups.values()) / 1e6:.1f} MB, of them {', '.join(_sizes(groups))}")
+            for program in PROGRAMS:
+                print(f"{program} --version: {image.output(program, '--version')}", flush=True)
+            report_starts(image, directory, asked.rounds)
     except DevenvError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

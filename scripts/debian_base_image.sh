@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes a base image from Debian's packages alone, for places where no registry can be reached: Debian with Python, venv
 # and CA certificates. Then: docker build --build-arg BASE_IMAGE=NAME .
-# Needs root, debootstrap and a running Docker. Where PIP_CERT names a file, the image trusts it for pip.
+# Needs root, debootstrap and ENGINE: a running docker or podman, or buildah. Where PIP_CERT names a file, the image trusts
+# it for pip.
 
 set -euo pipefail
 
@@ -9,17 +10,26 @@ if [ $# -lt 1 ] || [ $# -gt 2 ]; then
   echo "Usage: $0 NAME [SUITE]" >&2
   exit 1
 fi
-name=$1 suite=${2:-bookworm}
+name=$1 suite=${2:-bookworm} engine=${ENGINE:-docker}
 root=$(mktemp -d)
-trap 'rm -rf "$root"' EXIT
+trap 'rm -rf "$root" "$root.tar"' EXIT
 chmod 0755 "$root"
 
 debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates "$suite" "$root"
-path='ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
+path=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+settings=("$path")
 if [ -n "${PIP_CERT:-}" ]; then
   install -m 0644 "$PIP_CERT" "$root/etc/ssl/pip.crt"
-  path="$path PIP_CERT=/etc/ssl/pip.crt"
+  settings+=(PIP_CERT=/etc/ssl/pip.crt)
 fi
 # Nothing of it is kept but what the program needs, so it may be as large as it is.
-tar -C "$root" -c --numeric-owner --sort=name --exclude='./dev/*' --exclude='./proc/*' --exclude='./sys/*' . |
-  docker import --change "$path" - "$name"
+archive() { tar -C "$root" -c --numeric-owner --sort=name --exclude='./dev/*' --exclude='./proc/*' --exclude='./sys/*' .; }
+if [ "$engine" = buildah ]; then
+  container=$(buildah from scratch)
+  archive >"$root.tar"
+  buildah add --quiet "$container" "$root.tar" / >/dev/null
+  buildah config "${settings[@]/#/--env=}" "$container"
+  buildah commit --quiet --rm "$container" "$name"
+else
+  archive | "$engine" import --change "ENV ${settings[*]}" - "$name"
+fi
