@@ -19,14 +19,12 @@ import msgspec
 
 from harvester_ccm.commands.beside import WAYS
 from harvester_ccm.commands.call import FILENAME, refuse
-from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.inventory import COLLECTIONS, Inventory
 from harvester_ccm.commands.render import Document
 from harvester_ccm.errors import CCMError
 from harvester_ccm.flags import FLAGS, FlagValue, FlagValues, Grammar
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
-from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
-from harvester_ccm.model.meta import Resource
+from harvester_ccm.model.meta import Object
 from harvester_ccm.names import CATALOGUE
 from harvester_ccm.redaction import REMOVED, redact
 
@@ -38,15 +36,6 @@ LARGEST: Final = 256 * 2**20
 """No file in a bundle is read beyond so many bytes."""
 
 _KNOWN: Final = frozenset(key.name for key in CATALOGUE)
-_RESOURCES: Final[Mapping[str, Resource[Any]]] = {
-    "services": SERVICES,
-    "nodes": NODES,
-    "config_maps": CONFIG_MAPS,
-    "namespaces": NAMESPACES,
-    "vms": VIRTUAL_MACHINES,
-    "vmis": INSTANCES,
-}
-"""Collections of an inventory; load balancers keep their whole document."""
 DEFAULTS: Final = Grammar(FLAGS).defaults
 """The values of all flags of the program where none is given."""
 
@@ -83,11 +72,11 @@ class Bundle:
 def objects_of(inventory: Inventory) -> Document:
     """Return the objects as a List, each with what the program decodes and nothing secret."""
     found: list[Document] = []
-    for name, resource in _RESOURCES.items():
-        for item in getattr(inventory, name):
-            plain = cast("Document", msgspec.to_builtins(item))
-            found.append({"apiVersion": resource.api_version, "kind": resource.kind, **plain})
-    found += [one.document() for one in inventory.load_balancers]
+    for name, resource in COLLECTIONS.items():
+        items: tuple[Object, ...] = getattr(inventory, name)
+        kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+        # A load balancer has its whole document, and says by itself in which version it was read.
+        found += [{**kind, **one.document()} for one in items]
     return {"apiVersion": "v1", "kind": "List", "items": [_without_secrets(one) for one in found]}
 
 

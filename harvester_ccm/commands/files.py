@@ -19,29 +19,18 @@ import yaml
 
 from harvester_ccm.commands.bundle import Bundle, is_bundle, read_bundle
 from harvester_ccm.commands.call import refuse
-from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.inventory import COLLECTIONS, Inventory
 from harvester_ccm.commands.render import Document
 from harvester_ccm.errors import CCMError
-from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES
-from harvester_ccm.model.harvester import BEFORE_1_2, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.harvester import BEFORE_1_2
 from harvester_ccm.model.meta import Object, Resource
 
 STANDARD_INPUT: Final = "-"
 DEFAULT_NAMESPACE: Final = "default"
 
 T = TypeVar("T", bound=Object)
-_FIELDS: Final[Mapping[str, Resource[Any]]] = {
-    "services": SERVICES,
-    "config_maps": CONFIG_MAPS,
-    "nodes": NODES,
-    "namespaces": NAMESPACES,
-    "load_balancers": LOAD_BALANCERS,
-    "vms": VIRTUAL_MACHINES,
-    "vmis": INSTANCES,
-    "slices": ENDPOINT_SLICES,
-}
-"""Collections of an inventory."""
-_KINDS: Final = {resource.kind: (field, resource) for field, resource in _FIELDS.items()}
+_KINDS: Final = {resource.kind: (field, resource) for field, resource in COLLECTIONS.items()}
 _HARVESTER: Final = frozenset({"load_balancers", "vms", "vmis", "slices"})
 """Those that are in Harvester."""
 

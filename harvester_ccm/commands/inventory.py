@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import NODES, SERVICES, ConfigMap, EndpointSlice, Namespace, Node, Service
+from harvester_ccm.model.core import (
+    CONFIG_MAPS,
+    ENDPOINT_SLICES,
+    NAMESPACES,
+    NODES,
+    SERVICES,
+    ConfigMap,
+    EndpointSlice,
+    Namespace,
+    Node,
+    Service,
+)
 from harvester_ccm.model.harvester import (
     INSTANCES,
     LOAD_BALANCERS,
@@ -22,6 +33,7 @@ from harvester_ccm.model.harvester import (
     VirtualMachineInstance,
 )
 from harvester_ccm.model.lister import Listed
+from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.node.match import node_matches
@@ -37,6 +49,17 @@ _NEEDED: Final = {
     INSTANCES.plural: "Harvester's VM instances",
 }
 """Collections without which nobody knows whether all is well, by the plural of their resource."""
+COLLECTIONS: Final[Mapping[str, Resource[Any]]] = {
+    "services": SERVICES,
+    "nodes": NODES,
+    "config_maps": CONFIG_MAPS,
+    "namespaces": NAMESPACES,
+    "vms": VIRTUAL_MACHINES,
+    "vmis": INSTANCES,
+    "load_balancers": LOAD_BALANCERS,
+    "slices": ENDPOINT_SLICES,
+}
+"""What the objects of an inventory are, by its field."""
 
 
 @dataclass(frozen=True)
