@@ -18,9 +18,10 @@ from harvester_ccm.commands.clusters import Asked, ask
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPolicy, Settings
 from harvester_ccm.errors import Unreachable
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.reviews import ACCESS_REVIEWS, RULES_REVIEWS, SUBJECT_REVIEWS, ResourceRule, ask_review
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
-from harvester_ccm.model.meta import Model, Resource, decoder
+from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 
 GUEST: Final = "guest"
@@ -213,60 +214,20 @@ def collections_of(cluster: str, settings: Settings) -> tuple[Collection, ...]:
     return tuple(one for one in used if one.rights)
 
 
-class ResourceRule(Model, frozen=True, kw_only=True):
-    """Verbs on resources, as RBAC grants them; ``*`` stands for all."""
-
-    verbs: tuple[str, ...] | None = None
-    api_groups: tuple[str, ...] | None = None
-    resources: tuple[str, ...] | None = None
-    resource_names: tuple[str, ...] | None = None
-    """Empty: objects of any name."""
-
-    def grants(self, collection: Collection, right: Right) -> bool:
-        """Return whether the rule allows this, by the rules of RBAC."""
-        of_every_kind = f"*/{collection.subresource}" if collection.subresource else ANY
-        return (
-            _has(self.verbs, right.verb, ANY)
-            and _has(self.api_groups, collection.group, ANY)
-            and _has(self.resources, collection.title, of_every_kind, ANY)
-            and (not self.resource_names or (right.named and collection.name in self.resource_names))
-        )
+def grants(rule: ResourceRule, collection: Collection, right: Right) -> bool:
+    """Return whether a rule allows this, by the rules of RBAC."""
+    of_every_kind = f"*/{collection.subresource}" if collection.subresource else ANY
+    return (
+        _has(rule.verbs, right.verb, ANY)
+        and _has(rule.api_groups, collection.group, ANY)
+        and _has(rule.resources, collection.title, of_every_kind, ANY)
+        and (not rule.resource_names or (right.named and collection.name in rule.resource_names))
+    )
 
 
 def _has(granted: Sequence[str] | None, *wanted: str) -> bool:
     return any(one in wanted for one in granted or ())
 
-
-class UserInfo(Model, frozen=True, kw_only=True):
-    """Whose credential it is."""
-
-    username: str = ""
-
-
-class ReviewStatus(Model, frozen=True, kw_only=True):
-    """``status`` of any review; each kind fills fields of its own."""
-
-    resource_rules: tuple[ResourceRule, ...] | None = None
-    incomplete: bool = False
-    """Whether there may be more rules than these."""
-    allowed: bool = False
-    user_info: UserInfo = UserInfo()
-
-
-class Review(Model, frozen=True, kw_only=True):
-    """A question about the asking credential, with the server's answer."""
-
-    status: ReviewStatus = ReviewStatus()
-
-
-def _kind(group: str, kind: str) -> Resource[Review]:
-    return Resource(group, "v1", f"{kind.lower()}s", kind, decoder(Review), namespaced=False)
-
-
-RULES_REVIEWS: Final = _kind("authorization.k8s.io", "SelfSubjectRulesReview")
-ACCESS_REVIEWS: Final = _kind("authorization.k8s.io", "SelfSubjectAccessReview")
-SUBJECT_REVIEWS: Final = _kind("authentication.k8s.io", "SelfSubjectReview")
-"""Served since Kubernetes 1.28."""
 
 Reviewed = tuple[Right, Asked[bool]]
 
@@ -279,7 +240,7 @@ async def review(client: ApiClient, collections: Iterable[Collection], namespace
 
     async def reviewed(one: Collection, right: Right, home: str) -> Reviewed:
         known = rules[home]
-        if any(rule.grants(one, right) for rule in known.answer or ()):
+        if any(grants(rule, one, right) for rule in known.answer or ()):
             return right, Asked(answer=True)
         if isinstance(known.error, Unreachable):
             # A server that is silent is not asked again and again.
@@ -293,7 +254,7 @@ async def review(client: ApiClient, collections: Iterable[Collection], namespace
 
 async def _rules(client: ApiClient, namespace: str) -> tuple[ResourceRule, ...]:
     """Return all rules that count in a namespace; none where the server does not know them all."""
-    status = await _status(client, RULES_REVIEWS, namespace=namespace or NO_NAMESPACE)
+    status = await ask_review(client, RULES_REVIEWS, {"namespace": namespace or NO_NAMESPACE})
     return () if status.incomplete else status.resource_rules or ()
 
 
@@ -308,15 +269,10 @@ async def _access(client: ApiClient, collection: Collection, right: Right, names
         "name": collection.name if right.named else "",
     }
     known = {key: value for key, value in attributes.items() if value}
-    return (await _status(client, ACCESS_REVIEWS, resourceAttributes=known)).allowed
+    return (await ask_review(client, ACCESS_REVIEWS, {"resourceAttributes": known})).allowed
 
 
 async def who_am_i(client: ApiClient) -> Asked[str]:
     """Return the user name that the server knows the credential by."""
-    asked = await ask(_status(client, SUBJECT_REVIEWS))
+    asked = await ask(ask_review(client, SUBJECT_REVIEWS, {}))
     return Asked(asked.answer.user_info.username if asked.answer else None, asked.error)
-
-
-async def _status(client: ApiClient, kind: Resource[Review], **spec: object) -> ReviewStatus:
-    question: dict[str, object] = {"apiVersion": kind.api_version, "kind": kind.kind}
-    return (await client.create(kind, {**question, "spec": spec} if spec else question)).status

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -18,7 +17,7 @@ import structlog
 
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.model.meta import Model, Resource, decoder
+from harvester_ccm.kube.reviews import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, User, ask_review
 from harvester_ccm.telemetry.answers import HttpAnswer, say
 
 REMEMBERED_SECONDS: Final = 10.0
@@ -34,37 +33,6 @@ NOT_GRANTED: Final = (
 )
 
 log = structlog.get_logger(__name__)
-
-
-class Caller(Model, frozen=True, kw_only=True):
-    """``status.user`` of a TokenReview."""
-
-    username: str = ""
-    uid: str = ""
-    groups: tuple[str, ...] | None = None
-    extra: dict[str, tuple[str, ...]] | None = None
-
-
-class CallerReviewStatus(Model, frozen=True, kw_only=True):
-    """``status`` of a review: whom a token belongs to, or whether a user may do something."""
-
-    authenticated: bool = False
-    user: Caller = Caller()
-    allowed: bool = False
-
-
-class CallerReview(Model, frozen=True, kw_only=True):
-    """A TokenReview or a SubjectAccessReview."""
-
-    status: CallerReviewStatus = CallerReviewStatus()
-
-
-TOKEN_REVIEWS: Final = Resource(
-    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", decoder(CallerReview), namespaced=False
-)
-ACCESS_REVIEWS: Final = Resource(
-    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", decoder(CallerReview), namespaced=False
-)
 
 
 @dataclass(frozen=True)
@@ -130,11 +98,11 @@ class AccessReviewer:
             f'forbidden: user "{user.username}" cannot get path "{path}"; grant get on the nonResourceURL to it',
         )
 
-    async def _user_of(self, token: str) -> Caller | None:
-        status = await self._ask(TOKEN_REVIEWS, {"token": token})
+    async def _user_of(self, token: str) -> User | None:
+        status = await ask_review(self._guest, TOKEN_REVIEWS, {"token": token})
         return status.user if status.authenticated else None
 
-    async def _may_get(self, user: Caller, path: str) -> bool:
+    async def _may_get(self, user: User, path: str) -> bool:
         spec = {
             "user": user.username,
             "uid": user.uid,
@@ -142,8 +110,4 @@ class AccessReviewer:
             "extra": user.extra or {},
             "nonResourceAttributes": {"path": path, "verb": "get"},
         }
-        return (await self._ask(ACCESS_REVIEWS, spec)).allowed
-
-    async def _ask(self, reviews: Resource[CallerReview], spec: Mapping[str, object]) -> CallerReviewStatus:
-        body = {"apiVersion": reviews.api_version, "kind": reviews.kind, "spec": spec}
-        return (await self._guest.create(reviews, body, fenced=False)).status
+        return (await ask_review(self._guest, SUBJECT_ACCESS_REVIEWS, spec)).allowed

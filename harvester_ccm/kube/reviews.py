@@ -1,0 +1,69 @@
+"""Questions to an API server about identities and rights: who somebody is, and what is granted to them.
+
+A review is created like an object, with the question in ``spec``, and is its own answer; nothing is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.model.meta import Model, Resource, decoder
+
+
+class User(Model, frozen=True, kw_only=True):
+    """Whose credential it is."""
+
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] | None = None
+    extra: dict[str, tuple[str, ...]] | None = None
+
+
+class ResourceRule(Model, frozen=True, kw_only=True):
+    """Verbs on resources, as RBAC grants them; ``*`` stands for all."""
+
+    verbs: tuple[str, ...] | None = None
+    api_groups: tuple[str, ...] | None = None
+    resources: tuple[str, ...] | None = None
+    resource_names: tuple[str, ...] | None = None
+    """Empty: objects of any name."""
+
+
+class ReviewStatus(Model, frozen=True, kw_only=True):
+    """``status`` of any review; each kind fills fields of its own."""
+
+    authenticated: bool = False
+    user: User = User()
+    """Of a token."""
+    user_info: User = User()
+    """Of the credential that asks."""
+    allowed: bool = False
+    resource_rules: tuple[ResourceRule, ...] | None = None
+    incomplete: bool = False
+    """Whether there may be more rules than these."""
+
+
+class Review(Model, frozen=True, kw_only=True):
+    """A question with the server's answer."""
+
+    status: ReviewStatus = ReviewStatus()
+
+
+def _kind(group: str, kind: str) -> Resource[Review]:
+    return Resource(group, "v1", f"{kind.lower()}s", kind, decoder(Review), namespaced=False)
+
+
+TOKEN_REVIEWS: Final = _kind("authentication.k8s.io", "TokenReview")
+SUBJECT_ACCESS_REVIEWS: Final = _kind("authorization.k8s.io", "SubjectAccessReview")
+RULES_REVIEWS: Final = _kind("authorization.k8s.io", "SelfSubjectRulesReview")
+ACCESS_REVIEWS: Final = _kind("authorization.k8s.io", "SelfSubjectAccessReview")
+SUBJECT_REVIEWS: Final = _kind("authentication.k8s.io", "SelfSubjectReview")
+"""Served since Kubernetes 1.28."""
+
+
+async def ask_review(client: ApiClient, kind: Resource[Review], spec: Mapping[str, object]) -> ReviewStatus:
+    """Return the answer to a question; it needs no Lease. Raises the errors of ``harvester_ccm.errors``."""
+    question: dict[str, object] = {"apiVersion": kind.api_version, "kind": kind.kind}
+    return (await client.create(kind, {**question, "spec": spec} if spec else question, fenced=False)).status
