@@ -29,6 +29,7 @@ from harvester_ccm.status.report import (
     pools_of,
     problems_of_servers,
     report,
+    server_line,
     time_text,
 )
 
@@ -119,13 +120,7 @@ def _lease_problems(lease: Lease | None, now: datetime) -> Iterator[str]:
 
 
 def _server(client: ApiClient, error: CCMError | None) -> Server:
-    end = fixed_end(client.credentials.token)
-    return Server(
-        cluster=client.cluster,
-        url=inert(client.credentials.server),
-        problem=inert(str(error)) if error is not None else "",
-        token_expires=time_text(end) if end is not None else "",
-    )
+    return server_line(client.cluster, client.credentials.server, error, fixed_end(client.credentials.token))
 
 
 def _harvester_error(inventory: Inventory) -> CCMError | None:

@@ -272,6 +272,16 @@ def listed_suspicion(services: Lister[Service], load_balancers: Lister[LoadBalan
     return Suspicion(age=math.inf, caches_current=current, services=services.all())
 
 
+def server_line(cluster: str, url: str, problem: CCMError | None, token_end: datetime | None) -> Server:
+    """Return how an API server is; ``problem`` says why it cannot be read."""
+    return Server(
+        cluster=cluster,
+        url=inert(url),
+        problem=inert(str(problem)) if problem is not None else "",
+        token_expires=time_text(token_end) if token_end is not None else "",
+    )
+
+
 def problems_of_servers(harvester: CCMError | None, servers: Iterable[Server], now: datetime) -> Iterator[str]:
     """Yield what is wrong with the servers, in the words of the Events; ``harvester`` is why that cannot be read."""
     if harvester is not None:

@@ -28,6 +28,7 @@ from harvester_ccm.status.report import (
     pools_of,
     problems_of_servers,
     report,
+    server_line,
     time_text,
 )
 from harvester_ccm.telemetry.health import Aspect, Cache, HealthRegistry
@@ -155,13 +156,8 @@ class _Pools:
 
 
 def _server(client: ApiClient, caches: Sequence[Cache]) -> Server:
-    end, problem = fixed_end(client.credentials.token), _first_problem(caches)
-    return Server(
-        cluster=client.cluster,
-        url=inert(client.credentials.server),
-        problem=inert(str(problem)) if problem is not None else "",
-        token_expires=time_text(end) if end is not None else "",
-    )
+    credentials = client.credentials
+    return server_line(client.cluster, credentials.server, _first_problem(caches), fixed_end(credentials.token))
 
 
 def _first_problem(caches: Sequence[Cache]) -> CCMError | None:
