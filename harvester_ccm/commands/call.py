@@ -36,51 +36,53 @@ EXIT_INTERRUPTED: Final = 130
 """What shells report for a program that was ended with Ctrl-C."""
 
 
-def _flag(name: str, meaning: str, *, kind: Kind = Kind.TEXT, default: str = "", shorthand: str = "") -> Flag:
+def flag(name: str, meaning: str, *, kind: Kind = Kind.TEXT, default: str = "", shorthand: str = "") -> Flag:
+    """Return a flag of a command's own."""
     return Flag(name, kind, default, Group.GENERAL, meaning, shorthand=shorthand)
 
 
-def _switch(name: str, meaning: str) -> Flag:
-    return _flag(name, meaning, kind=Kind.BOOL, default="false")
+def switch(name: str, meaning: str, *, shorthand: str = "") -> Flag:
+    """Return a flag of a command's own that is off unless given."""
+    return flag(name, meaning, kind=Kind.BOOL, default="false", shorthand=shorthand)
 
 
-OUTPUT: Final = _flag(
+OUTPUT: Final = flag(
     "output", "Form of the answer: text for people, json or yaml for scripts. Without it: text.", shorthand="o"
 )
-FILENAME: Final = _flag(
+FILENAME: Final = flag(
     "filename",
     "File with objects as YAML or JSON: one object, several documents, or a List; - is the standard input. Or a bundle "
     "of collect, with its flags. May be given more than once. With it no cluster is asked.",
     kind=Kind.WORDS,
     shorthand="f",
 )
-NAMESPACE: Final = _flag(
+NAMESPACE: Final = flag(
     "namespace",
     "Namespace of the Service. Without it: the one in front of its name, else that of the kubeconfig's context.",
     shorthand="n",
 )
-HARVESTER_NAMESPACE: Final = _flag(
+HARVESTER_NAMESPACE: Final = flag(
     "harvester-namespace",
     "Namespace in Harvester of the VMs and load balancers. Without it: that of the cloud-config's context, with files "
     "that of the objects.",
 )
-OLDER_NAMESPACE: Final = _flag(
+OLDER_NAMESPACE: Final = flag(
     NAMESPACE.name, f"The former name of --{HARVESTER_NAMESPACE.name}.", shorthand=NAMESPACE.shorthand
 )
-WAITED: Final = _flag(
+WAITED: Final = flag(
     "waited",
     "Time for which the Service is taken to have been in its present state, for rules with a time limit. Without it: "
     "the time since the creation or deletion in the clusters, 0s with files.",
     kind=Kind.DURATION,
     default="0s",
 )
-CLUSTER: Final = _flag("cluster", "Name of the guest cluster that is gone: what its --cluster-name was. Required.")
-CLUSTER_UID: Final = _flag(
+CLUSTER: Final = flag("cluster", "Name of the guest cluster that is gone: what its --cluster-name was. Required.")
+CLUSTER_UID: Final = flag(
     "cluster-uid",
     "Only load balancers with this owner mark: the UID of the kube-system namespace of the cluster that is gone.",
 )
-YES: Final = _switch("yes", "Do it; without it, it is only shown what would be done.")
-FORCE: Final = _switch("force", "Do it in spite of the doubts that are listed; together with --yes.")
+YES: Final = switch("yes", "Do it; without it, it is only shown what would be done.")
+FORCE: Final = switch("force", "Do it in spite of the doubts that are listed; together with --yes.")
 
 log = structlog.get_logger(__name__)
 

@@ -23,45 +23,30 @@ from harvester_ccm.commands.call import (
     Manual,
     expect_arguments,
     expect_files_for_namespace,
+    flag,
     refuse,
+    switch,
 )
 from harvester_ccm.commands.clusters import Asked, open_clusters
 from harvester_ccm.commands.reach import status_of, why_not
 from harvester_ccm.commands.status_lists import status_from_files, status_from_lists
 from harvester_ccm.commands.status_view import status_lines
 from harvester_ccm.errors import CCMError
-from harvester_ccm.flags import Flag, Group, Kind
 from harvester_ccm.redaction import redact_text
 from harvester_ccm.status.document import Status
 from harvester_ccm.status.report import inert
 
-OUTPUT: Final = Flag(
+OUTPUT: Final = flag(
     "output",
-    Kind.TEXT,
-    "text",
-    Group.GENERAL,
     "Form of the answer: text or wide for people, json or yaml for scripts. wide has all columns and all objects.",
+    default="text",
     shorthand="o",
 )
-NAMESPACE: Final = Flag(
-    "namespace", Kind.TEXT, "", Group.GENERAL, "Only Services of this namespace of the guest cluster.", shorthand="n"
+NAMESPACE: Final = flag("namespace", "Only Services of this namespace of the guest cluster.", shorthand="n")
+ALL_NAMESPACES: Final = switch(
+    "all-namespaces", "Services of all namespaces, whatever --namespace says.", shorthand="A"
 )
-ALL_NAMESPACES: Final = Flag(
-    "all-namespaces",
-    Kind.BOOL,
-    "false",
-    Group.GENERAL,
-    "Services of all namespaces, whatever --namespace says.",
-    shorthand="A",
-)
-WATCH: Final = Flag(
-    "watch",
-    Kind.BOOL,
-    "false",
-    Group.GENERAL,
-    "Look again and again and show it in place, until Ctrl-C.",
-    shorthand="w",
-)
+WATCH: Final = switch("watch", "Look again and again and show it in place, until Ctrl-C.", shorthand="w")
 WATCH_SECONDS: Final = 2.0
 """Pause between two looks."""
 WATCH_SHARE: Final = 4.0
