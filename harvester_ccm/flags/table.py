@@ -11,316 +11,198 @@ from typing import Final
 from harvester_ccm.flags.definition import Flag, Group, Kind
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, LOAD_BALANCER_CLASS, PROVIDED_NODE_IP
 
+# fmt: off
 EFFECTIVE: Final[tuple[Flag, ...]] = (
     Flag(
-        "cloud-config",
-        Kind.TEXT,
-        "",
-        Group.HARVESTER,
+        "cloud-config", Kind.TEXT, "", Group.HARVESTER,
         "Kubeconfig file for the Harvester cluster. The namespace of its current context holds the VMs and the load "
         "balancers of this cluster. Required.",
     ),
     Flag(
-        "cloud-config-context",
-        Kind.TEXT,
-        "",
-        Group.HARVESTER,
+        "cloud-config-context", Kind.TEXT, "", Group.HARVESTER,
         "Context of --cloud-config to use in place of its current one.",
     ),
     Flag(
-        "cluster-name",
-        Kind.TEXT,
-        "kubernetes",
-        Group.HARVESTER,
+        "cluster-name", Kind.TEXT, "kubernetes", Group.HARVESTER,
         "Name of this cluster in Harvester, part of the name and the labels of every load balancer. White space and "
         "quotes around it are removed. Set it to the cluster's own name, a DNS label, and never change it.",
     ),
     Flag(
-        "former-cluster-name",
-        Kind.WORDS,
-        "",
-        Group.HARVESTER,
+        "former-cluster-name", Kind.WORDS, "", Group.HARVESTER,
         "Names that this cluster had before, for a cluster that was renamed: its load balancers of these names are "
         "taken over with their addresses. Without it they are left alone, because a copy of this cluster may own them. "
         "Never for a copy.",
     ),
     Flag(
-        "cloud-provider",
-        Kind.TEXT,
-        "harvester",
-        Group.HARVESTER,
+        "cloud-provider", Kind.TEXT, "harvester", Group.HARVESTER,
         "Name of the cloud provider; nothing but harvester is accepted.",
     ),
     Flag(
-        "management-network",
-        Kind.TEXT,
-        "",
-        Group.HARVESTER,
+        "management-network", Kind.TEXT, "", Group.HARVESTER,
         "Harvester network, as namespace/name or as a name in the namespace default, that node addresses are read "
         "from and that the IP pool of a load balancer is chosen by. Empty: the first network interface of each VM.",
     ),
     Flag(
-        "concurrent-service-syncs",
-        Kind.INT32,
-        "16",
-        Group.SERVICES,
+        "concurrent-service-syncs", Kind.INT32, "16", Group.SERVICES,
         "Services that are worked on at the same time. The Go provider's default is 1; here a Service that waits holds "
         "no place, and one slow request must not hold up the others. At least 1.",
     ),
     Flag(
-        "load-balancer-class-only",
-        Kind.BOOL,
-        "false",
-        Group.SERVICES,
+        "load-balancer-class-only", Kind.BOOL, "false", Group.SERVICES,
         f"Serve only Services whose spec.loadBalancerClass is {LOAD_BALANCER_CLASS}, for clusters with a second load "
         "balancer implementation.",
     ),
     Flag(
-        "accept-new-harvester",
-        Kind.BOOL,
-        "false",
-        Group.SERVICES,
+        "accept-new-harvester", Kind.BOOL, "false", Group.SERVICES,
         "Create load balancers although Harvester shows none of this cluster's load balancers and VMs while Services "
         "are served: the cluster was moved to another Harvester or namespace, and Services get other addresses. "
         "Without it nothing is created then, because the cloud-config is wrong more likely. Take it out afterwards.",
     ),
     Flag(
-        "orphan-lbs",
-        Kind.TEXT,
-        "delete",
-        Group.SERVICES,
+        "orphan-lbs", Kind.TEXT, "delete", Group.SERVICES,
         "What to do with load balancers that this cluster owns and whose Service no longer exists: delete them, "
         "report them in the log, or off.",
     ),
     Flag(
-        "orphan-lbs-period",
-        Kind.DURATION,
-        "10m",
-        Group.SERVICES,
+        "orphan-lbs-period", Kind.DURATION, "10m", Group.SERVICES,
         "Time between two looks for such load balancers; the first look is at start.",
     ),
     Flag(
-        "concurrent-node-syncs",
-        Kind.INT32,
-        "32",
-        Group.NODES,
+        "concurrent-node-syncs", Kind.INT32, "32", Group.NODES,
         "Nodes that are worked on at the same time. The Go provider's default is 1; here one slow request must not "
         "hold up the other nodes. At least 1.",
     ),
     Flag(
-        "disable-annotation-alpha-provided-ip-addr",
-        Kind.BOOL,
-        "false",
-        Group.NODES,
+        "disable-annotation-alpha-provided-ip-addr", Kind.BOOL, "false", Group.NODES,
         f"Ignore the node annotations {PROVIDED_NODE_IP} and {ADDITIONAL_INTERNAL_IPS}.",
     ),
     Flag(
-        "disable-hostname-lookup",
-        Kind.BOOL,
-        "false",
-        Group.NODES,
+        "disable-hostname-lookup", Kind.BOOL, "false", Group.NODES,
         "Never ask guest agents for host names: a new Node's VM must have its name or its system UUID.",
     ),
     Flag(
-        "node-deletion-confirmations",
-        Kind.INT,
-        "3",
-        Group.NODES,
+        "node-deletion-confirmations", Kind.INT, "3", Group.NODES,
         "How many times in a row Harvester must say that a VM does not exist before its Node is deleted. At least 2.",
     ),
     Flag(
-        "node-deletion-max-share",
-        Kind.SHARE,
-        "0.34",
-        Group.NODES,
+        "node-deletion-max-share", Kind.SHARE, "0.34", Group.NODES,
         "Largest share of the nodes, as a percentage or a fraction, whose VMs may be missing at the same time; above "
         "it no Node is deleted, because a wrong namespace or credential is more likely, unless their VMs were seen "
         "there before: then it is the largest share that is deleted within ten minutes. One is always allowed.",
     ),
     Flag(
-        "node-exclude-ip-ranges",
-        Kind.WORDS,
-        "",
-        Group.NODES,
+        "node-exclude-ip-ranges", Kind.WORDS, "", Group.NODES,
         "CIDRs and addresses that are never shown as external address of a node, with and without --node-ip-cidr.",
     ),
     Flag(
-        "node-ip-cidr",
-        Kind.TEXT,
-        "",
-        Group.NODES,
+        "node-ip-cidr", Kind.TEXT, "", Group.NODES,
         "CIDRs or addresses, comma separated, at most one per IP family: the first address inside becomes the "
         "internal address of the node.",
     ),
     Flag(
-        "node-label-prefix",
-        Kind.TEXT,
-        "",
-        Group.NODES,
+        "node-label-prefix", Kind.TEXT, "", Group.NODES,
         "Domain whose labels and annotations (such as rack.example.com/row) are copied from a VM to its Node, and "
         "taken away with it. Whoever may label VMs in Harvester can then label Nodes with them. Domains of Kubernetes, "
         "Harvester, Rancher and kube-vip are refused.",
     ),
     Flag(
-        "node-monitor-period",
-        Kind.DURATION,
-        "5s",
-        Group.NODES,
+        "node-monitor-period", Kind.DURATION, "5s", Group.NODES,
         "Time between two looks at the VM of a node that is not ready, and time for which a node must miss something "
         "before an Event says so. An address that a VM does not report any more is waited for six times as long.",
     ),
     Flag(
-        "node-status-update-frequency",
-        Kind.DURATION,
-        "5m",
-        Group.NODES,
+        "node-status-update-frequency", Kind.DURATION, "5m", Group.NODES,
         "Longest time between two comparisons of a node's addresses with its VM; a change of the VM is seen at once.",
     ),
     Flag(
-        "kubeconfig",
-        Kind.TEXT,
-        "",
-        Group.GUEST,
+        "kubeconfig", Kind.TEXT, "", Group.GUEST,
         "Kubeconfig file for this cluster. Empty: the files in the environment variable KUBECONFIG, read as one as "
         "kubectl does, else the service account of the pod.",
     ),
     Flag(
-        "context",
-        Kind.TEXT,
-        "",
-        Group.GUEST,
+        "context", Kind.TEXT, "", Group.GUEST,
         "Context of this cluster's kubeconfig to use in place of its current one.",
     ),
     Flag(
-        "master",
-        Kind.TEXT,
-        "",
-        Group.GUEST,
+        "master", Kind.TEXT, "", Group.GUEST,
         "URL of this cluster's API server, in place of the one in the kubeconfig.",
     ),
     Flag(
-        "controllers",
-        Kind.WORDS,
-        "*",
-        Group.CONTROLLERS,
+        "controllers", Kind.WORDS, "*", Group.CONTROLLERS,
         "Controllers that run: cloud-node-controller, cloud-node-lifecycle-controller, service-lb-controller. "
         "'*' stands for all that are not named, a name turns one on, -name turns one off; the first mention counts.",
     ),
     Flag(
-        "disable-vmi-controller",
-        Kind.BOOL,
-        "false",
-        Group.CONTROLLERS,
+        "disable-vmi-controller", Kind.BOOL, "false", Group.CONTROLLERS,
         "Do not follow VM instances: no topology updates of existing nodes and no network to device ConfigMap.",
     ),
     Flag(
-        "leader-elect",
-        Kind.BOOL,
-        "true",
-        Group.LEADER,
+        "leader-elect", Kind.BOOL, "true", Group.LEADER,
         "Work only while holding the Lease, so that of several processes one is active.",
     ),
     Flag(
-        "leader-elect-lease-duration",
-        Kind.DURATION,
-        "15s",
-        Group.LEADER,
+        "leader-elect-lease-duration", Kind.DURATION, "15s", Group.LEADER,
         "Time after which another process may take a Lease that is not renewed.",
     ),
     Flag(
-        "leader-elect-renew-deadline",
-        Kind.DURATION,
-        "10s",
-        Group.LEADER,
+        "leader-elect-renew-deadline", Kind.DURATION, "10s", Group.LEADER,
         "Time for which the holder tries to renew before it gives up and exits. Less than the lease duration.",
     ),
     Flag(
-        "leader-elect-retry-period",
-        Kind.DURATION,
-        "2s",
-        Group.LEADER,
+        "leader-elect-retry-period", Kind.DURATION, "2s", Group.LEADER,
         "Time between two tries to take or renew the Lease.",
     ),
     Flag(
-        "leader-elect-resource-lock",
-        Kind.TEXT,
-        "leases",
-        Group.LEADER,
+        "leader-elect-resource-lock", Kind.TEXT, "leases", Group.LEADER,
         "Kind of the lock object; nothing but leases is accepted.",
     ),
     Flag(
-        "leader-elect-resource-name",
-        Kind.TEXT,
-        "cloud-controller-manager",
-        Group.LEADER,
+        "leader-elect-resource-name", Kind.TEXT, "cloud-controller-manager", Group.LEADER,
         "Name of the Lease. With the default, this program and the Go provider are never active together.",
     ),
     Flag(
-        "leader-elect-resource-namespace",
-        Kind.TEXT,
-        "kube-system",
-        Group.LEADER,
+        "leader-elect-resource-namespace", Kind.TEXT, "kube-system", Group.LEADER,
         "Namespace of the Lease.",
     ),
     Flag(
-        "authorization-always-allow-paths",
-        Kind.WORDS,
-        "/healthz,/readyz,/livez",
-        Group.SERVER,
+        "authorization-always-allow-paths", Kind.WORDS, "/healthz,/readyz,/livez", Group.SERVER,
         "Paths that are answered without asking who is calling; a trailing * matches any rest.",
     ),
     Flag(
-        "bind-address",
-        Kind.IP,
-        "0.0.0.0",  # noqa: S104 - the default of the Go provider; probes come to the host's address
-        Group.SERVER,
+        "bind-address", Kind.IP, "0.0.0.0", Group.SERVER,  # noqa: S104 - the default of the Go provider; probes come to the host's address
         "Address to listen on; :: means all addresses of both families.",
     ),
     Flag("secure-port", Kind.INT, "10258", Group.SERVER, "HTTPS port to listen on; 0 means no server."),
     Flag(
-        "tls-cert-file",
-        Kind.TEXT,
-        "",
-        Group.SERVER,
+        "tls-cert-file", Kind.TEXT, "", Group.SERVER,
         "PEM file with the serving certificate. Empty, together with --tls-private-key-file: a self-signed "
         "certificate is made in memory at each start.",
     ),
     Flag(
-        "tls-cipher-suites",
-        Kind.WORDS,
-        "",
-        Group.SERVER,
+        "tls-cipher-suites", Kind.WORDS, "", Group.SERVER,
         "Cipher suites of TLS 1.2, by the names that Kubernetes uses; those of TLS 1.3 are always on. Empty: all with "
         "ECDHE and AES-GCM or ChaCha20. Others that Kubernetes knows are left out, and the log says so.",
     ),
     Flag(
-        "tls-min-version",
-        Kind.TEXT,
-        "",
-        Group.SERVER,
+        "tls-min-version", Kind.TEXT, "", Group.SERVER,
         "Lowest TLS version: VersionTLS12 or VersionTLS13. VersionTLS10 and VersionTLS11 are accepted and mean "
         "VersionTLS12, which is the default.",
     ),
     Flag("tls-private-key-file", Kind.TEXT, "", Group.SERVER, "PEM file with the key of --tls-cert-file."),
     Flag("logging-format", Kind.TEXT, "text", Group.LOGGING, "Format of log lines: text or json."),
     Flag(
-        "v",
-        Kind.LEVEL,
-        "0",
-        Group.LOGGING,
+        "v", Kind.LEVEL, "0", Group.LOGGING,
         "Verbosity: 0 to 3 log what an operator needs, 4 and above add debug lines.",
         shorthand="v",
     ),
     Flag("help", Kind.BOOL, "false", Group.GENERAL, "Print this text and exit.", shorthand="h"),
     Flag(
-        "show-full-help-on-error",
-        Kind.BOOL,
-        "false",
-        Group.GENERAL,
+        "show-full-help-on-error", Kind.BOOL, "false", Group.GENERAL,
         "Print the help after the errors when the flags cannot be used.",
     ),
     Flag("version", Kind.VERSION, "false", Group.GENERAL, "Print the version and exit."),
 )
+# fmt: on
 
 _ROUTES: Final = "Harvester has no cloud routes and hands out no pod ranges"
 _ONE_LEASE: Final = "all controllers run under one Lease"
