@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -35,7 +34,7 @@ from harvester_ccm.names import (
     NodeReason,
 )
 from harvester_ccm.plan.node.events import warning
-from harvester_ccm.plan.node.patch import MetadataChange, uninitialized_taints
+from harvester_ccm.plan.node.patch import MetadataChange, MetadataPlan, record_change, uninitialized_taints
 from harvester_ccm.plan.node.vms import agent_connected, migrating, phase
 
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -43,15 +42,7 @@ _BETA_KEYS: Final[Mapping[str, str]] = {ZONE: ZONE_BETA, REGION: REGION_BETA}
 _RECORD_KEYS: Final[Mapping[str, str]] = {ZONE: "zone", REGION: "region"}
 
 
-@dataclass(frozen=True)
-class TopologyPlan:
-    """What to change on the Node, only what differs, and what is odd."""
-
-    change: MetadataChange
-    notes: tuple[EventMessage, ...] = ()
-
-
-def plan_topology(node: Node, vmi: VirtualMachineInstance | None, *, follow: bool = True) -> TopologyPlan:
+def plan_topology(node: Node, vmi: VirtualMachineInstance | None, *, follow: bool = True) -> MetadataPlan:
     """Return the changes of labels. ``follow`` False takes zone and region only at the initialisation."""
     labels: dict[str, str | None] = {}
     notes: list[EventMessage] = []
@@ -73,7 +64,7 @@ def plan_topology(node: Node, vmi: VirtualMachineInstance | None, *, follow: boo
     if not tainted:
         labels |= _mirrored(node, labels, INSTANCE_TYPE_BETA, INSTANCE_TYPE)
     changed = {key: value for key, value in labels.items() if node.metadata.label(key) != value}
-    return TopologyPlan(MetadataChange(changed, _record_change(node, record)), tuple(notes))
+    return MetadataPlan(MetadataChange(changed, record_change(node, TOPOLOGY_RECORD, record)), tuple(notes))
 
 
 def _vanished(node: Node, vmi: VirtualMachineInstance) -> bool:
@@ -97,11 +88,6 @@ def _record(node: Node) -> dict[str, str]:
     except msgspec.DecodeError:
         return {}
     return {key: value for key, value in record.items() if isinstance(value, str)}
-
-
-def _record_change(node: Node, record: Mapping[str, str]) -> dict[str, str | None]:
-    wanted = msgspec.json.encode(record, order="sorted").decode() if record else None
-    return {} if node.metadata.annotation(TOPOLOGY_RECORD) == wanted else {TOPOLOGY_RECORD: wanted}
 
 
 def _invalid(key: str, value: str) -> EventMessage:

@@ -21,7 +21,7 @@ from harvester_ccm.model.core import Node
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import VM_LABELS_RECORD, NodeReason
 from harvester_ccm.plan.node.events import warning
-from harvester_ccm.plan.node.patch import MetadataChange
+from harvester_ccm.plan.node.patch import MetadataChange, MetadataPlan, record_change
 from harvester_ccm.plan.node.vms import VM, migrating, phase
 
 MOST_KEYS: Final = 50
@@ -30,14 +30,6 @@ LONGEST_VALUE: Final = 1024
 """So many characters may the value of an annotation have."""
 
 _KINDS: Final = ("labels", "annotations")
-
-
-@dataclass(frozen=True)
-class LabelPlan:
-    """What to change on the Node, only what differs, and what is odd."""
-
-    change: MetadataChange
-    notes: tuple[EventMessage, ...] = ()
 
 
 @dataclass
@@ -50,11 +42,11 @@ class _Outcome:
     """Keys that somebody else has set on the Node."""
 
 
-def plan_vm_labels(node: Node, vm: VM, prefix: str) -> LabelPlan:
+def plan_vm_labels(node: Node, vm: VM, prefix: str) -> MetadataPlan:
     """Return the changes of labels and annotations. ``prefix`` ends with a slash; an empty one copies nothing."""
     before = _record(node)
     if not prefix and not before:
-        return LabelPlan(MetadataChange({}, {}))
+        return MetadataPlan(MetadataChange({}, {}))
     runs = vm.vmi is not None and phase(vm.vmi) == "Running" and not migrating(vm.vmi)
     outcomes, notes = {}, list[EventMessage]()
     for kind in _KINDS:
@@ -63,10 +55,9 @@ def plan_vm_labels(node: Node, vm: VM, prefix: str) -> LabelPlan:
         notes += [_not_copied(kind, passed_over)] if passed_over else []
         notes += [_taken(kind, outcome.taken)] if outcome.taken else []
     record = {kind: outcome.record for kind, outcome in outcomes.items() if outcome.record}
-    text = msgspec.json.encode(record, order="sorted").decode() if record else None
-    recorded = {} if node.metadata.annotation(VM_LABELS_RECORD) == text else {VM_LABELS_RECORD: text}
+    recorded = record_change(node, VM_LABELS_RECORD, record)
     change = MetadataChange(outcomes["labels"].changes, {**outcomes["annotations"].changes, **recorded})
-    return LabelPlan(change, tuple(notes))
+    return MetadataPlan(change, tuple(notes))
 
 
 def _of(metadata: object, kind: str) -> Mapping[str, str]:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.names import VM_LABELS_RECORD, NodeReason
-from harvester_ccm.plan.node.vm_labels import LONGEST_VALUE, MOST_KEYS, LabelPlan, plan_vm_labels
+from harvester_ccm.plan.node.patch import MetadataPlan
+from harvester_ccm.plan.node.vm_labels import LONGEST_VALUE, MOST_KEYS, plan_vm_labels
 from harvester_ccm.plan.node.vms import VM
 from tests.worlds.node_objects import instance, node, patched
 
@@ -31,7 +32,7 @@ def machine(
     return VM(stored, instance(labels=on_instance, phase=phase) if phase else None)
 
 
-def applied(target: Node, plan: LabelPlan) -> Node:
+def applied(target: Node, plan: MetadataPlan) -> Node:
     change = plan.change
     return patched(target, {"metadata": {"labels": change.labels, "annotations": change.annotations}})
 
