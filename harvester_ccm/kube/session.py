@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 import ssl
@@ -41,7 +42,11 @@ class Session:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self.http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                ssl=tls if tls is not None else True, limit=0, ttl_dns_cache=30, socket_factory=self._open
+                # aiohttp's own context trusts nobody, see this package.
+                ssl=tls if tls is not None else _trusting_the_system(),
+                limit=0,
+                ttl_dns_cache=30,
+                socket_factory=self._open,
             ),
             headers={"User-Agent": f"{AGENT}/{__version__}", "Accept": "application/json"},
             # Limits are set around whole calls. The environment's proxy is in the credentials: aiohttp would look
@@ -72,6 +77,11 @@ class Session:
 
     def _left(self) -> list[socket.socket]:
         return [one for one in self._sockets if one.fileno() >= 0]
+
+
+@functools.cache
+def _trusting_the_system() -> ssl.SSLContext:
+    return ssl.create_default_context()
 
 
 def connection_fault(error: BaseException) -> type[Unreachable]:

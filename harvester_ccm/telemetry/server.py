@@ -20,8 +20,12 @@ from http import HTTPStatus
 from typing import Final, Protocol
 
 import structlog
-from aiohttp import web
+
+# Not aiohttp.web, which loads a whole framework for the three of them.
 from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response, StreamResponse
+from aiohttp.web_server import Server
 
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
@@ -43,7 +47,7 @@ HEALTH: Final = {"healthz": Aspect.LIVE, "livez": Aspect.LIVE, "readyz": Aspect.
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Server": "harvester-ccm"}
 
 Status = Callable[[], Awaitable[bytes]]
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
 
 log = structlog.get_logger(__name__)
 
@@ -107,7 +111,7 @@ class _Site:
     status: Status
     open_paths: frozenset[str]
 
-    async def handle(self, request: web.BaseRequest) -> web.Response:
+    async def handle(self, request: BaseRequest) -> Response:
         try:
             answer = await self._answer(request)
         except Exception:
@@ -116,11 +120,11 @@ class _Site:
         headers = {**_HEADERS, "Content-Type": answer.content_type}
         if answer.status == HTTPStatus.UNAUTHORIZED:
             headers["WWW-Authenticate"] = "Bearer"
-        response = web.Response(status=answer.status, body=answer.body, headers=headers)
+        response = Response(status=answer.status, body=answer.body, headers=headers)
         response.force_close()
         return response
 
-    async def _answer(self, request: web.BaseRequest) -> HttpAnswer:
+    async def _answer(self, request: BaseRequest) -> HttpAnswer:
         path = request.path
         endpoint, _, check = path.removeprefix("/").partition("/")
         if path not in (METRICS, STATUS) and (endpoint not in HEALTH or path.endswith("/")):
@@ -153,7 +157,7 @@ def is_open(path: str, open_paths: Iterable[str]) -> bool:
     return any(path.startswith(one[:-1]) if one.endswith("*") else path == one for one in open_paths)
 
 
-class _Connections(web.Server):
+class _Connections(Server):
     """The open connections, each with its time limit."""
 
     def __init__(self, handler: Handler, limits: ServerLimits) -> None:

@@ -324,3 +324,20 @@ def test_rich_is_not_loaded_to_run() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout == "[]\n"
+
+
+def test_nothing_is_loaded_to_run_that_is_memory_for_nothing() -> None:
+    """A framework for web sites, the C++ library, and two more copies of the system's authorities."""
+    code = (
+        "import os, sys; before = dict(os.environ); import harvester_ccm.app, harvester_ccm.telemetry.server;"
+        "from aiohttp import connector;"
+        "unneeded = {'aiohttp.web', 'aiohttp.web_app', 'argparse', 'frozenlist._frozenlist', 'cryptography'};"
+        "print(sorted(unneeded & set(sys.modules)), os.environ == before,"
+        "[getattr(connector, name).cert_store_stats()['x509'] for name in dir(connector) if name.startswith('_SSL_')])"
+    )
+    environment = {**os.environ, "SSL_CERT_DIR": "/etc/ssl/certs"}
+    environment.pop("SSL_CERT_FILE", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60, env=environment
+    )
+    assert done.stdout == "[] True [0, 0]\n"
