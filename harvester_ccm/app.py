@@ -10,6 +10,7 @@ stopped, the Lease is released, the last Events are written, exit 0. A lost Leas
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import uuid
@@ -110,7 +111,14 @@ async def _run(settings: Settings, environment: Mapping[str, str]) -> int:
         async with served(
             settings.server, guest, telemetry=telemetry, health=application.health, status=application.status.answer
         ):
+            _freeze()
             return await application.run()
+
+
+def _freeze() -> None:
+    """Have the garbage collector leave alone what is loaded now and stays: to go through it takes 30 ms each time."""
+    gc.collect()
+    gc.freeze()
 
 
 class Application:
