@@ -845,6 +845,27 @@ MUTANTS: Final = (
         "controllers/test_runner.py",
     ),
     Mutant(
+        "those of a sweep that come first wait for what is left of an earlier one",
+        "controllers/runner.py",
+        "self._swept.move_to_end(key, last=False)",
+        "pass",
+        "controllers/test_runner.py",
+    ),
+    Mutant(
+        "every Service of the first list is in line before those that need something",
+        "controllers/service.py",
+        "        if not self._services.synced:\n",
+        "        if False:\n",
+        "test_many.py",
+    ),
+    Mutant(
+        "every load balancer of the first list has its Service in line before those that need something",
+        "controllers/service.py",
+        "        if self._load_balancers.synced:\n            self._enqueue_concerned",
+        "        if True:\n            self._enqueue_concerned",
+        "test_many.py",
+    ),
+    Mutant(
         "a first list is told of in one step",
         "kube/informer.py",
         "            self._tell(SLICE)\n",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -171,10 +171,16 @@ class Runner:
         self.observer.added(key)
         self._call_worker()
 
-    def sweep(self, keys: Iterable[str]) -> None:
-        """Have keys worked on although nothing has happened to them: those to which something has go before."""
+    def sweep(self, keys: Iterable[str], *, first: Sequence[str] = ()) -> None:
+        """Have keys worked on although nothing has happened to them: those to which something has go before.
+
+        Those of them that are ``first`` go before the others, also of an earlier sweep.
+        """
         if not self._stopping:
             self._swept.update(dict.fromkeys(key for key in keys if key not in self._pending))
+            for key in reversed(first):
+                if key in self._swept:
+                    self._swept.move_to_end(key, last=False)
             for _ in range(min(len(self._swept), self._workers)):
                 self._call_worker()
 

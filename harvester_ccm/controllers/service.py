@@ -515,6 +515,9 @@ class ServiceController:
         return not later
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
+        if not self._services.synced:
+            # All are swept when the list is in: who waits for an address must not stand behind thousands that do not.
+            return
         if old is not None and new is not None and same_but_for_notes(old, new):
             if keeps_unbooked(old) != keeps_unbooked(new):
                 self._enqueue_relatives(new)
@@ -550,11 +553,17 @@ class ServiceController:
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         self._pool_lines.changed(old, new)
         for item in (old, new):
-            if item is None:
-                continue
-            self._states.saw(item, asyncio.get_running_loop().time())
-            self._turns.saw(item.metadata.key, new)
-            if self._services.get(service_key(item)) is not None:
+            if item is not None:
+                self._states.saw(item, asyncio.get_running_loop().time())
+                self._turns.saw(item.metadata.key, new)
+        # Those of the first list wake nobody: all Services are swept when it is in.
+        if self._load_balancers.synced:
+            self._enqueue_concerned(old, new)
+
+    def _enqueue_concerned(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+        """Wake the Services that a load balancer is made for, and those that share its address or want it."""
+        for item in (old, new):
+            if item is not None and self._services.get(service_key(item)) is not None:
                 self.runner.enqueue(service_key(item))
         if new is not None and allocated_addresses((new,)) != allocated_addresses(() if old is None else (old,)):
             for secondary in self._services.by_index(BY_PRIMARY, service_key(new)):
@@ -585,9 +594,10 @@ class ServiceController:
         self._enqueue_all()
 
     def _enqueue_all(self) -> None:
-        """Wake all, those first that have no address."""
-        all_services = sorted(self._services.all(), key=lambda one: bool(one.addresses))
-        self.runner.sweep(one.metadata.key for one in all_services)
+        """Wake all, those first that wait for an address."""
+        services = self._services.all()
+        waiting = [one.metadata.key for one in services if one.spec.type == "LoadBalancer" and not one.addresses]
+        self.runner.sweep((one.metadata.key for one in services), first=waiting)
 
 
 def _lets_go(plan: ServicePlan, brakes: Brakes) -> bool:

@@ -527,6 +527,16 @@ async def test_what_something_happened_to_goes_before_a_sweep() -> None:
 
 
 @jumping_time
+async def test_those_of_a_sweep_that_come_first_wait_for_nothing_of_an_earlier_one() -> None:
+    work = Work(workers=1)
+    work.runner.sweep(["a", "b", "c", "d"])
+    work.runner.sweep(["a", "b", "c", "d", "e"], first=["c", "e", "unknown"])
+    async with work.running():
+        await asyncio.sleep(1)
+    assert work.keys == ["c", "e", "a", "b", "d"]
+
+
+@jumping_time
 async def test_a_sweep_gets_its_share_of_a_line_that_never_ends() -> None:
     work = Work(workers=1)
     work.runner.sweep(["old-1", "old-2"])

@@ -1,0 +1,105 @@
+"""The whole program where thousands of Services are served: who needs something stands behind none of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from harvester_ccm.controllers.service import ServiceController
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.model.outcome import Outcome
+from harvester_ccm.plan.service.ownership import name_for
+from tests.worlds.builders import CLUSTER
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import Call, document_of
+from tests.worlds.program_world import Harvester, Program, guest_server
+from tests.worlds.waiting import wait_for
+
+MANY: Final = 600
+"""More than a page of a list has."""
+WORKERS: Final = 1
+AHEAD: Final = 20
+"""So many may be looked at before one that needs something: a few for each look that it takes to serve it."""
+SLOW: Final = 0.3
+"""Seconds until a page of a list that comes last is answered."""
+LATE: Final = {"services": "/services", "load balancers": "/loadbalancers", "leadership": "/namespaces/kube-system"}
+
+
+async def held(count: int) -> tuple[Program, Harvester]:
+    """Return a program, which does not run yet, and a Harvester, where so many Services are served."""
+    first = Harvester()
+    model = Program(guest_server(), first, "demo")
+    model.create("model")
+    async with model.live():
+        await wait_for(lambda: model.address("model"), 60)
+    (balancer,) = first.items(LOAD_BALANCERS)
+    service, address = document_of(model.service("model")), model.address("model")
+    harvester = Harvester()
+    program = Program(guest_server(), harvester, "demo", f"--concurrent-service-syncs={WORKERS}")
+    for number in range(count):
+        name, own = f"s{number:04}", f"10.9.{number // 250}.{number % 250 + 1}"
+        changed = {"uid-of-model": f"uid-of-{name}", "shop/model": f"shop/{name}", '"model"': f'"{name}"', address: own}
+        one = json.loads(_replaced(json.dumps(service), changed))
+        program.guest.put(SERVICES, one)
+        changed[balancer["metadata"]["name"]] = name_for(SERVICES.decode(json.dumps(one).encode()), CLUSTER)
+        changed[balancer["metadata"]["uid"]] = f"lb-{name}"
+        harvester.put(LOAD_BALANCERS, json.loads(_replaced(json.dumps(balancer), changed)))
+    return program, harvester
+
+
+def _replaced(text: str, changes: dict[str, str]) -> str:
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    return text
+
+
+def watch_looks(monkeypatch: pytest.MonkeyPatch, look: Callable[[str], None]) -> None:
+    """Have ``look`` called with the key of every Service that is looked at."""
+    reconcile = ServiceController.reconcile
+
+    async def observed(controller: ServiceController, key: str) -> Outcome:
+        look(key)
+        return await reconcile(controller, key)
+
+    monkeypatch.setattr(ServiceController, "reconcile", observed)
+
+
+@pytest.mark.parametrize("late", LATE.values(), ids=LATE.keys())
+def test_one_that_needs_an_address_stands_behind_none_that_is_served(
+    late: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    came: dict[str, int] = {}
+    """How many looks there had been when something was there that leads to one."""
+
+    @jumping_time
+    async def scene() -> None:
+        program, harvester = await held(MANY)
+
+        def arrived(call: Call) -> None:
+            if call.verb == "GET" and call.path.endswith(late):
+                came["waiting"] = len(looks)
+
+        def look(key: str) -> None:
+            looks.append(key)
+            if len(looks) == came.get("waiting", MANY) + MANY // 2 and "meanwhile" not in came:
+                program.create("meanwhile")
+                came["meanwhile"] = len(looks)
+
+        for server in (program.guest, harvester):
+            server.delay = lambda call: SLOW if call.verb == "GET" and call.path.endswith(late) else 0.002
+            server.on_arrived = arrived
+        program.create("waiting")
+        watch_looks(monkeypatch, look)
+        async with program.live():
+            await wait_for(lambda: all(map(program.address, came)) and len(came) == 2, 60, what="addresses")
+            assert {f"shop/s{number:04}" for number in range(MANY)} <= set(looks)
+        assert not [one for one in harvester.writes() if "-s0" in one]
+
+    scene()
+    passed = {name: looks.index(f"shop/{name}", since) - since for name, since in came.items()}
+    assert max(passed.values()) <= AHEAD, passed
