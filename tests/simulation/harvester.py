@@ -130,6 +130,10 @@ class HarvesterControllers:
         """Whether the controllers run."""
         self.let_go: set[str] = set()
         """Load balancers whose own booking the controller has released, as the real one does on a stale cache."""
+        self.booked_since: dict[str, float] = {}
+        """Load balancers that an address was booked for, and when the attempt began by which it was last."""
+        self._began: dict[str, float] = {}
+        """When the last attempt on each load balancer began."""
         self._caches = {name_of(one): _Cache(one) for one in (LOAD_BALANCERS, POOLS)}
         balancers, pools = self._caches.values()
         lb_rules = LoadBalancerController(balancers, pools, _NoBackends(), now=now)
@@ -182,6 +186,8 @@ class HarvesterControllers:
                 key = queue.due.popleft()
                 queue.dirty.discard(key)
                 queue.busy[key] = queue.reconcile(key)
+                if queue is self._queues[name_of(LOAD_BALANCERS)]:
+                    self._began[key] = self._loop.time()
                 self._step(queue, key, None)
 
     def _step(self, queue: _Queue, key: str, answer: Document | CCMError | None) -> None:
@@ -203,20 +209,22 @@ class HarvesterControllers:
         if run != self._run:
             return
         answer: Document | CCMError
-        self._note_release(write)
+        self._note_bookings(write)
         try:
             answer = self._server.replace(write.resource, key_of(write.document), write.document)
         except CCMError as error:
             answer = error
         self._loop.call_later(self._dice.uniform(*WRITE_SECONDS), self._answer, run, queue, key, answer)
 
-    def _note_release(self, write: _Write) -> None:
-        """Note whose booking is dropped although nobody deletes it."""
+    def _note_bookings(self, write: _Write) -> None:
+        """Note for whom an address is booked, and whose booking is dropped although nobody deletes it."""
         if write.resource is not POOLS:
             return
         stored = self._server.of(POOLS).get(key_of(write.document)) or {}
         before = (stored.get("status") or {}).get("allocated") or {}
         after = write.document["status"].get("allocated") or {}
+        for owner in set(after.values()) - set(before.values()):
+            self.booked_since[owner] = self._began[owner]
         for owner in set(before.values()) - set(after.values()):
             balancer = self._server.of(LOAD_BALANCERS).get(owner)
             if balancer is not None and not balancer["metadata"].get("deletionTimestamp"):

@@ -6,12 +6,20 @@ from collections.abc import Callable
 from typing import Final
 
 from devenv.announcement import ADDRESS_ANNOTATION, is_ignored, wanted_addresses
-from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE
+from harvester_ccm.names import (
+    DHCP_ADDRESS,
+    IP_POOL,
+    LB_ASKED_AGAIN,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    WORKLOAD_TYPE,
+)
 from tests.simulation.facts import annotation, given, made_for, name_of, served, shown, wants_one
 from tests.simulation.guest import LEASES, Guest, cluster_of
 from tests.simulation.node_oracles import NodeOracles
 from tests.simulation.rest import AtRest
 from tests.simulation.world import EVENTS, LEASE, World
+from tests.worlds.builders import CLUSTER
 from tests.worlds.memory_server import Call, Document, placed
 
 BALANCERS: Final = "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
@@ -21,6 +29,10 @@ GRACE: Final = 400.0
 """Seconds in which the program has to let go of an address that somebody else took away."""
 SIGHT: Final = 0.05
 """Seconds in which the program cannot hear of what a user does, before it sends a request."""
+UNSEEN: Final = "booked while it was deleted, which nobody could see"
+"""How schedules are counted in which an address stays booked."""
+NO_POOL: Final = ("no matched IPPool", "fail to get allocator")
+"""What Harvester says where it has looked for an address in no pool."""
 AFTER_HALT: Final = 0.01
 """Seconds after a suspension in which a write may leave that was on its way into the network before it."""
 
@@ -41,6 +53,10 @@ class Oracles:
         """Changes of addresses, for people."""
         self._given: dict[str, str] = {}
         self._holder = ""
+        self._written: dict[str, float] = {}
+        """When each load balancer was written last."""
+        self._answered: dict[str, float] = {}
+        """Load balancers that are deleted although Harvester may be booking for them, and when it last wrote them."""
         self._deposed = "", 0.0
         """Who held the Lease before the guest was restored, and until when it may believe that it does."""
         self.states: set[int] = set()
@@ -67,6 +83,7 @@ class Oracles:
         if collection == LEASES and kind == "MODIFIED":
             self._note_holder(str(document["spec"].get("holderIdentity") or "").rpartition("_")[2])
         if collection == BALANCERS:
+            self._written[name_of(document)] = self._world.loop.time()
             before, now = self._given.get(name_of(document), "none"), given(document) or "no address"
             leaving = ", deleting" if document["metadata"].get("deletionTimestamp") else ""
             now = "gone" if kind == "DELETED" else now + leaving
@@ -119,9 +136,11 @@ class Oracles:
         if call.verb not in {"PUT", "DELETE"} or "/loadbalancers/" not in call.path or world.has_twin:
             return
         balancer = world.harvester.of(placed(call.path).collection).get(placed(call.path).key)
-        uid = ((call.body or {}).get("preconditions") or {}).get("uid")
-        if balancer is None or (call.verb == "DELETE" and balancer["metadata"]["uid"] != uid):
+        decided_on = (call.body or {}).get("preconditions") or {}
+        if balancer is None or (call.verb == "DELETE" and balancer["metadata"]["uid"] != decided_on.get("uid")):
             return
+        if call.verb == "DELETE":
+            self._note_deletion(balancer, decided_on.get("resourceVersion"))
         guest = world.guest_of(call.by)
         if cluster_of(balancer) != guest.cluster:
             self._say(f"{call.by} of {guest.cluster} sends {call.verb} for {name_of(balancer)} of another cluster")
@@ -253,6 +272,38 @@ class Oracles:
             found += AtRest(world, guest).differences()
         held = {given(one): name_of(one) for one in world.balancers() if given(one)}
         for address, owner in world.pools.bookings().items():
-            if not world.controllers.let_go and held.get(address) != owner:
+            if not world.controllers.let_go and held.get(address) != owner and not self._was_booked_unseen(owner):
                 found.append(f"{address} is booked for {owner}, which does not have it")
         return found
+
+    def _note_deletion(self, balancer: Document, version: str | None) -> None:
+        """Note Harvester's last word on a load balancer that is deleted in the version of that word."""
+        self._answered.pop(name_of(balancer), None)
+        if version == balancer["metadata"]["resourceVersion"] and self._is_asked_again(balancer):
+            self._answered[name_of(balancer)] = self._written[name_of(balancer)]
+
+    @staticmethod
+    def _is_asked_again(balancer: Document) -> bool:
+        """Return whether Harvester has found no pool for a load balancer again, when it was asked before the deletion.
+
+        It may be that nobody knows a pool to be closed with: then all is done that can be.
+        """
+        conditions = (balancer.get("status") or {}).get("conditions") or ()
+        said = "".join(one.get("message") or "" for one in conditions if one["type"] == "Ready")
+        found_none = any(words in said for words in NO_POOL) and not given(balancer)
+        return found_none and bool(annotation(balancer, LB_ASKED_AGAIN))
+
+    def _was_booked_unseen(self, owner: str) -> bool:
+        """Return whether an address was booked for a load balancer between Harvester's last word on it and its end.
+
+        Harvester has said that no pool fits, and looks again whenever it likes. A pool that is opened just then is
+        booked in before the load balancer says so, and the deletion, although it names the version with that last word,
+        overtakes what would have recorded it. Only the pool shows that, which the program has no right to read; and
+        whatever it wrote before could be overtaken in the same way. An attempt that began before that last word is no
+        excuse: it had ended by then, since Harvester looks at a load balancer once at a time.
+        """
+        began = self._world.controllers.booked_since.get(f"{CLUSTER.namespace}/{owner}", float("-inf"))
+        if began < self._answered.get(owner, float("inf")):
+            return False
+        self._world.met[UNSEEN] = 1
+        return True

@@ -10,7 +10,12 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.known import KNOWN
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.plan.service.cleanup import before_deletion
+from harvester_ccm.plan.service.load_balancer import LoadBalancerChange
+from tests.simulation.acts import Act, Story
+from tests.simulation.known import KNOWN, ONE_PORT
+from tests.simulation.oracles import UNSEEN
 from tests.simulation.schedule import Schedule
 from tests.simulation.soak import play
 from tests.simulation.story import story_of
@@ -31,6 +36,33 @@ def test_every_schedule_ends_in_what_is_asked_for(group: int, *, thorough: bool)
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_ended_wrong_once_does_not_again(name: str) -> None:
     assert Schedule(KNOWN[name]).run().wrong == ""
+
+
+def _closed_pool(seed: str, *acts: Act) -> Story:
+    one = {"name": "a", "ports": ONE_PORT, "annotations": {}}
+    return Story(seed, 1, 0, (Act(0.0, "open_pool", {"to_everybody": False}), Act(0.0, "create", one), *acts))
+
+
+def test_a_booking_that_nobody_could_see_may_stay() -> None:
+    """Harvester books in a pool that is opened while a deletion is under way that goes by its last word."""
+    opened = Act(0.05, "open_pool", {"to_everybody": True})
+    result = Schedule(_closed_pool("63723 2", Act(1.5, "delete", {"name": "a"}), opened)).run()
+    assert result.wrong == ""
+    assert result.met[UNSEEN] == 1
+
+
+def test_a_booking_that_asking_again_would_have_shown_may_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Act(1.5, "open_pool", {"to_everybody": True})
+    story = _closed_pool("63723 1", opened, Act(0.55, "delete", {"name": "a"}))
+    result = Schedule(story).run()
+    assert (result.wrong, result.met[UNSEEN]) == ("", 0)
+
+    def unasked(balancer: LoadBalancer) -> LoadBalancerChange | None:
+        first = before_deletion(balancer)
+        return LoadBalancerChange() if first is not None and first.ask_again else first
+
+    monkeypatch.setattr("harvester_ccm.plan.service.cleanup.before_deletion", unasked)
+    assert "is booked for" in Schedule(story).run().wrong
 
 
 def test_a_schedule_comes_from_its_seed_alone() -> None:
