@@ -25,7 +25,7 @@ from harvester_ccm.plan.service.pending import WEBHOOK_AWAY, remedy
 DRY_RUN: Final = {"dryRun": "All"}
 
 
-class Verdict(StrEnum):
+class AdmissionVerdict(StrEnum):
     """What a request would come to, in the words of the JSON."""
 
     ADMITTED = "admitted"
@@ -39,7 +39,7 @@ class Verdict(StrEnum):
 class Admission:
     """The answer."""
 
-    verdict: Verdict
+    verdict: AdmissionVerdict
     says: str = ""
     """Harvester's own words; empty when it has none."""
     advice: str = ""
@@ -47,7 +47,7 @@ class Admission:
     @property
     def is_problem(self) -> bool:
         """Whether no load balancer can be made as things are."""
-        return self.verdict in (Verdict.REFUSED, Verdict.WEBHOOK_AWAY)
+        return self.verdict in (AdmissionVerdict.REFUSED, AdmissionVerdict.WEBHOOK_AWAY)
 
     def document(self) -> dict[str, object]:
         """Return the answer for scripts."""
@@ -56,13 +56,13 @@ class Admission:
     def sentence(self) -> str:
         """Return the answer for people."""
         match self.verdict:
-            case Verdict.ADMITTED:
+            case AdmissionVerdict.ADMITTED:
                 return "would admit it (asked by a dry run, nothing was made)"
-            case Verdict.NOT_ALLOWED:
+            case AdmissionVerdict.NOT_ALLOWED:
                 return "is not asked: this credential is not allowed to (it may not create load balancers)"
-            case Verdict.REFUSED:
+            case AdmissionVerdict.REFUSED:
                 told = f"would refuse it: {self.says}"
-            case Verdict.WEBHOOK_AWAY:
+            case AdmissionVerdict.WEBHOOK_AWAY:
                 told = f"does not answer, so Harvester takes no load balancer: {self.says}"
             case _:
                 told = f"not known: {self.says}"
@@ -73,7 +73,7 @@ async def ask_admission(harvester: ApiClient, body: Mapping[str, object], namesp
     """Return what would be said to a new load balancer, by sending it as a dry run."""
     path = load_balancers_in(str(body["apiVersion"])).path(namespace)
     asked = await ask(harvester.request("POST", path, params=DRY_RUN, body=body))
-    return Admission(Verdict.ADMITTED) if asked.error is None else judge(asked.error)
+    return Admission(AdmissionVerdict.ADMITTED) if asked.error is None else judge(asked.error)
 
 
 def judge(error: CCMError) -> Admission:
@@ -81,13 +81,13 @@ def judge(error: CCMError) -> Admission:
     text = str(error)
     match error:
         case AlreadyExists() | Conflict():
-            return Admission(Verdict.UNKNOWN, f"there is one of this name already ({text})")
+            return Admission(AdmissionVerdict.UNKNOWN, f"there is one of this name already ({text})")
         case BadRequest() if "dry run" in text:
-            return Admission(Verdict.UNKNOWN, text)
+            return Admission(AdmissionVerdict.UNKNOWN, text)
         case AdmissionDenied() | Invalid() | BadRequest():
-            return Admission(Verdict.REFUSED, text, remedy(text))
+            return Admission(AdmissionVerdict.REFUSED, text, remedy(text))
         case Forbidden():
-            return Admission(Verdict.NOT_ALLOWED, text)
+            return Admission(AdmissionVerdict.NOT_ALLOWED, text)
         case ServerError() if "failed calling webhook" in text:
-            return Admission(Verdict.WEBHOOK_AWAY, text, WEBHOOK_AWAY)
-    return Admission(Verdict.UNKNOWN, text)
+            return Admission(AdmissionVerdict.WEBHOOK_AWAY, text, WEBHOOK_AWAY)
+    return Admission(AdmissionVerdict.UNKNOWN, text)

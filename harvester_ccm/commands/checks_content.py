@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from harvester_ccm.commands.admission import Verdict, ask_admission
+from harvester_ccm.commands.admission import AdmissionVerdict, ask_admission
 from harvester_ccm.commands.checks_connection import BOTH, Check, Result
 from harvester_ccm.commands.clusters import Asked, ask
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
@@ -150,13 +150,13 @@ async def webhook_check(client: ApiClient, guest: ClusterIdentity, capabilities:
     body = new_load_balancer(made_up, name, guest, spec=spec, capabilities=capabilities)
     admission, row = await ask_admission(client, body, guest.namespace), partial(Check, HARVESTER, "webhook")
     match admission.verdict:
-        case Verdict.ADMITTED:
+        case AdmissionVerdict.ADMITTED:
             return row(Result.OK, "a load balancer would be admitted (asked by a dry run, none was made)")
-        case Verdict.NOT_ALLOWED:
+        case AdmissionVerdict.NOT_ALLOWED:
             return row(Result.SKIPPED, "not allowed to ask by a dry run, see the rights above")
-        case Verdict.REFUSED:
+        case AdmissionVerdict.REFUSED:
             return row(Result.FAILED, f"would refuse a load balancer: {admission.says}", admission.advice)
-        case Verdict.WEBHOOK_AWAY:
+        case AdmissionVerdict.WEBHOOK_AWAY:
             text = f"does not answer, so no load balancer can be made or deleted: {admission.says}"
             return row(Result.FAILED, text, admission.advice)
     return row(Result.WARNING, f"what it would say to a load balancer is not known: {admission.says}")

@@ -19,7 +19,7 @@ from harvester_ccm.commands.status_lists import known_from
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node
-from harvester_ccm.status.document import NodeStatus, ServiceStatus
+from harvester_ccm.status.document import NodeLine, ServiceLine
 from harvester_ccm.status.report import inert, look
 
 
@@ -117,13 +117,13 @@ def _wrong(
     view = view_of(call, inventory, namespace, now=now)
     lines = [one for one in look(known_from(call, inventory, namespace, now=now)) if _is_wrong(one)]
     asked = call.flags.text(NAMESPACE.name)
-    named = [one for one in lines if isinstance(one, ServiceStatus) and asked in ("", one.namespace)]
+    named = [one for one in lines if isinstance(one, ServiceLine) and asked in ("", one.namespace)]
     services = [inventory.service(one.key) for one in named]
     # Nodes are in no namespace.
-    nodes = [] if asked else [inventory.node(one.name) for one in lines if isinstance(one, NodeStatus)]
+    nodes = [] if asked else [inventory.node(one.name) for one in lines if isinstance(one, NodeLine)]
     reports = [report_service(one, inventory, view) for one in services if one is not None]
     return reports, [one for one in nodes if one is not None]
 
 
 def _is_wrong(line: object) -> bool:
-    return isinstance(line, ServiceStatus | NodeStatus) and line.wrong
+    return isinstance(line, ServiceLine | NodeLine) and line.wrong

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from harvester_ccm.commands.render import GAP, hanging, table_row
-from harvester_ccm.status.document import LeftOver, NodeStatus, Pool, Server, ServiceStatus, State, Status
+from harvester_ccm.status.document import LeftOver, NodeLine, Pool, Server, ServiceLine, State, Status
 
 READY_SHOWN: Final = 20
 """So many objects without any fault are shown of each kind; ``-o wide`` shows all."""
@@ -17,7 +17,7 @@ LONGEST_ROW: Final = 10_000
 """A row is never broken: what cannot be spared is wider than the terminal then."""
 NAMED: Final = 5
 """So many objects of which the same is to be said are named."""
-_Line = TypeVar("_Line", ServiceStatus, NodeStatus)
+_Line = TypeVar("_Line", ServiceLine, NodeLine)
 _UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _WORDS: Final = {State.WARNING: "works, with a warning", State.PENDING: "pending", State.LEAVING: "being let go"}
 
@@ -129,14 +129,14 @@ def _named(kind: str, names: Sequence[str]) -> str:
     return f"{len(names)} {kind}s ({', '.join(names[:NAMED])}{more})"
 
 
-def _how_long(state: State, services: Sequence[ServiceStatus], now: str) -> str:
+def _how_long(state: State, services: Sequence[ServiceLine], now: str) -> str:
     """Return how Services are, and for how long the first of them has been pending."""
     began = min((one.since or one.created for one in services if one.since or one.created), default="")
     lasts = age(began, now) if state is State.PENDING else ""
     return f"{_WORDS.get(state, state)} for {lasts}" if lasts else _WORDS.get(state, state)
 
 
-def _texts(line: ServiceStatus | NodeStatus) -> list[str]:
+def _texts(line: ServiceLine | NodeLine) -> list[str]:
     """Return the sentences, each with its reason in front and none twice."""
     said = [(line.reason, line.message)] if line.state is not State.READY else []
     told = [(one.reason, one.message) for one in line.warnings]
@@ -180,7 +180,7 @@ _NODE_COLUMNS: Final[tuple[Column, ...]] = (
 )
 
 
-def _source(service: ServiceStatus) -> str:
+def _source(service: ServiceLine) -> str:
     if service.shares:
         return f"shares {service.shares}"
     return service.ipam if service.ipam == "dhcp" or not service.pool else f"pool {service.pool}"
@@ -188,7 +188,7 @@ def _source(service: ServiceStatus) -> str:
 
 def _table(
     title: str,
-    lines: Sequence[ServiceStatus] | Sequence[NodeStatus],
+    lines: Sequence[ServiceLine] | Sequence[NodeLine],
     columns: Sequence[Column],
     *,
     width: int,

@@ -88,8 +88,8 @@ def load_kubeconfig(
     ``environment`` names the proxy where the file does not. ``master`` is the URL of a server in place of the file's.
     """
     listed = (paths,) if isinstance(paths, Path) else tuple(paths)
-    choice = read_kubeconfig(listed, context)
-    cluster, user = choice.cluster, choice.user
+    named = read_kubeconfig(listed, context)
+    cluster, user = named.cluster, named.user
     _refuse_unsupported(user, cluster)
     server = (master or cluster.text("server")).rstrip("/")
     if not _is_web_address(server):
@@ -113,7 +113,7 @@ def load_kubeconfig(
         )
     return Credentials(
         server=server,
-        namespace=choice.namespace,
+        namespace=named.namespace,
         tls=tls,
         token=_token_source(user, cluster, tls),
         tls_server_name=cluster.text("tls-server-name") or None,

@@ -37,7 +37,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Choice:
+class NamedContext:
     """What one context names."""
 
     namespace: str
@@ -53,7 +53,7 @@ def text_of(section: Section, key: str) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def read_kubeconfig(paths: Sequence[Path], context: str = "") -> Choice:
+def read_kubeconfig(paths: Sequence[Path], context: str = "") -> NamedContext:
     """Return what a context names, the current one unless told. Raises CredentialError."""
     present = [path for path in paths if not is_missing_or_empty(path)] or paths[:1]
     documents = [(path, _read_document(path)) for path in present]
@@ -63,7 +63,7 @@ def read_kubeconfig(paths: Sequence[Path], context: str = "") -> Choice:
         raise CredentialError(f"{where}: no current-context is set; name the context to use in it")
     found = _entry(where, documents, "contexts", wanted)
     user = found.text("user")
-    return Choice(
+    return NamedContext(
         namespace=found.text("namespace"),
         cluster=_entry(where, documents, "clusters", found.text("cluster")),
         user=_entry(where, documents, "users", user) if user else Entry(found.path, "", {}),

@@ -44,7 +44,7 @@ class Notice(Part, frozen=True, kw_only=True):
     message: str
 
 
-class ServiceStatus(Part, frozen=True, kw_only=True):
+class ServiceLine(Part, frozen=True, kw_only=True):
     """A Service of type LoadBalancer, or one that is being let go."""
 
     namespace: str
@@ -84,7 +84,7 @@ class ServiceStatus(Part, frozen=True, kw_only=True):
         return self.state in (State.PENDING, State.WARNING) or bool(self.warnings)
 
 
-class NodeStatus(Part, frozen=True, kw_only=True):
+class NodeLine(Part, frozen=True, kw_only=True):
     """A Node and its VM."""
 
     name: str
@@ -175,9 +175,9 @@ class Status(Part, frozen=True, kw_only=True):
     servers: tuple[Server, ...] = ()
     problems: tuple[str, ...] = ()
     """What is wrong with the whole."""
-    services: tuple[ServiceStatus, ...] | None = None
+    services: tuple[ServiceLine, ...] | None = None
     """Null from a process that does not lead: it does not look after them."""
-    nodes: tuple[NodeStatus, ...] | None = None
+    nodes: tuple[NodeLine, ...] | None = None
     left_over: tuple[LeftOver, ...] | None = None
     pools: tuple[Pool, ...] = ()
     assumptions: tuple[str, ...] = ()

@@ -42,11 +42,11 @@ from harvester_ccm.redaction import one_line, redact_text
 from harvester_ccm.status.document import (
     ORDER,
     LeftOver,
-    NodeStatus,
+    NodeLine,
     Notice,
     Pool,
     Server,
-    ServiceStatus,
+    ServiceLine,
     State,
     Status,
 )
@@ -66,7 +66,7 @@ class Booked:
     pool: str
 
 
-Line = ServiceStatus | NodeStatus | LeftOver | Booked
+Line = ServiceLine | NodeLine | LeftOver | Booked
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ def look(known: Known) -> Iterator[Line]:
 def report(frame: Status, lines: Iterable[Line], pools: Iterable[Pool] = ()) -> Status:
     """Return the status: ``frame`` with the lines, what is wrong first; ``pools`` are those that could be read."""
     found = tuple(lines)
-    services = sorted((one for one in found if isinstance(one, ServiceStatus)), key=lambda one: (*_rank(one), one.key))
-    nodes = sorted((one for one in found if isinstance(one, NodeStatus)), key=lambda one: (*_rank(one), one.name))
+    services = sorted((one for one in found if isinstance(one, ServiceLine)), key=lambda one: (*_rank(one), one.key))
+    nodes = sorted((one for one in found if isinstance(one, NodeLine)), key=lambda one: (*_rank(one), one.name))
     left = sorted((one for one in found if isinstance(one, LeftOver)), key=lambda one: one.name)
     used = Counter(one.pool for one in {one for one in found if isinstance(one, Booked)})
     read = {one.name: one for one in pools}
@@ -119,14 +119,14 @@ def report(frame: Status, lines: Iterable[Line], pools: Iterable[Pool] = ()) -> 
     )
 
 
-def service_lines(situation: Situation, fights: tuple[EventMessage, ...] = ()) -> Iterator[ServiceStatus]:
+def service_lines(situation: Situation, fights: tuple[EventMessage, ...] = ()) -> Iterator[ServiceLine]:
     """Yield what there is to see of a Service; nothing of one that is none of our business."""
     service, scope = situation.service, situation.scope
     if scope.ours:
         yield _service_line(situation, fights)
     elif service.spec.type == "LoadBalancer" and not service.metadata.deleting:
         meta = service.metadata
-        yield ServiceStatus(
+        yield ServiceLine(
             namespace=meta.namespace,
             name=meta.name,
             state=State.OTHER,
@@ -136,7 +136,7 @@ def service_lines(situation: Situation, fights: tuple[EventMessage, ...] = ()) -
         )
 
 
-def _service_line(situation: Situation, fights: tuple[EventMessage, ...]) -> ServiceStatus:
+def _service_line(situation: Situation, fights: tuple[EventMessage, ...]) -> ServiceLine:
     service, request, lb = situation.service, situation.request, situation.match.lb
     meta, plan = service.metadata, plan_service(situation)
     said = _said(plan, situation)
@@ -146,7 +146,7 @@ def _service_line(situation: Situation, fights: tuple[EventMessage, ...]) -> Ser
     wished = "vm" if request.wants_vm else "cluster"
     kind = lb.spec.workload_type if lb is not None else wished
     by_harvester = lb is not None and kind == "vm" and bool(lb.address)
-    return ServiceStatus(
+    return ServiceLine(
         namespace=meta.namespace,
         name=meta.name,
         state=State.WARNING if said.state is State.READY and warnings else said.state,
@@ -207,7 +207,7 @@ def _said(plan: ServicePlan, situation: Situation) -> _Said:
             return _Said(State.PENDING, message=f"waits for {WaitReason.QUEUED.meaning}")
 
 
-def node_line(view: NodeView, fights: tuple[EventMessage, ...] = ()) -> NodeStatus:
+def node_line(view: NodeView, fights: tuple[EventMessage, ...] = ()) -> NodeLine:
     """Return what there is to see of a Node."""
     node, match, plan = view.node, view.match, plan_node(view)
     addresses = tuple(one.address for one in node.status.addresses if one.type == "InternalIP")
@@ -216,7 +216,7 @@ def node_line(view: NodeView, fights: tuple[EventMessage, ...] = ()) -> NodeStat
         # Said of no Node that is well; that its VM is not found has to be seen here nevertheless.
         told.append(match.problem)
     state, said = _node_state(view, plan)
-    return NodeStatus(
+    return NodeLine(
         name=node.metadata.name,
         state=State.WARNING if state is State.READY and told else state,
         reason=said.reason,
@@ -314,7 +314,7 @@ def pools_of(items: Iterable[IPPool]) -> tuple[Pool, ...]:
     )
 
 
-def _rank(line: ServiceStatus | NodeStatus) -> tuple[bool, int]:
+def _rank(line: ServiceLine | NodeLine) -> tuple[bool, int]:
     return not line.wrong, ORDER.index(line.state)
 
 

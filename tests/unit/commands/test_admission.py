@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harvester_ccm.commands.admission import Admission, Verdict, ask_admission, judge
+from harvester_ccm.commands.admission import Admission, AdmissionVerdict, ask_admission, judge
 from harvester_ccm.commands.checks_connection import Result
 from harvester_ccm.commands.checks_content import webhook_check
 from harvester_ccm.errors import CCMError, Unreachable
@@ -14,39 +14,44 @@ from tests.unit.commands import objects
 from tests.worlds.memory_server import MemoryClient, MemoryServer, refused
 
 WEBHOOK = 'admission webhook "validator.harvester-system" denied the request: '
-ANSWERS: dict[str, tuple[CCMError, Verdict, Result, str]] = {
+ANSWERS: dict[str, tuple[CCMError, AdmissionVerdict, Result, str]] = {
     "refused": (
         refused(500, "InternalError", f"{WEBHOOK}it has no running vm"),
-        Verdict.REFUSED,
+        AdmissionVerdict.REFUSED,
         Result.FAILED,
         "give the VMs the label",
     ),
-    "bad name": (refused(422, "Invalid", "metadata.name: Invalid value"), Verdict.REFUSED, Result.FAILED, "lower-case"),
+    "bad name": (
+        refused(422, "Invalid", "metadata.name: Invalid value"),
+        AdmissionVerdict.REFUSED,
+        Result.FAILED,
+        "lower-case",
+    ),
     "away": (
         refused(500, "InternalError", 'failed calling webhook "validator": connection refused'),
-        Verdict.WEBHOOK_AWAY,
+        AdmissionVerdict.WEBHOOK_AWAY,
         Result.FAILED,
         "pods of harvester-load-balancer-webhook",
     ),
-    "not allowed": (refused(403, "Forbidden", "may not create"), Verdict.NOT_ALLOWED, Result.SKIPPED, ""),
-    "silent": (Unreachable("no answer within 5 s"), Verdict.UNKNOWN, Result.WARNING, ""),
+    "not allowed": (refused(403, "Forbidden", "may not create"), AdmissionVerdict.NOT_ALLOWED, Result.SKIPPED, ""),
+    "silent": (Unreachable("no answer within 5 s"), AdmissionVerdict.UNKNOWN, Result.WARNING, ""),
     "no dry run": (
         refused(400, "BadRequest", "admission webhook does not support dry run"),
-        Verdict.UNKNOWN,
+        AdmissionVerdict.UNKNOWN,
         Result.WARNING,
         "",
     ),
-    "name taken": (refused(409, "AlreadyExists", "exists"), Verdict.UNKNOWN, Result.WARNING, ""),
+    "name taken": (refused(409, "AlreadyExists", "exists"), AdmissionVerdict.UNKNOWN, Result.WARNING, ""),
 }
 
 
 @pytest.mark.parametrize(("error", "verdict", "result", "advice"), ANSWERS.values(), ids=ANSWERS.keys())
-async def test_what_harvester_says(error: CCMError, verdict: Verdict, result: Result, advice: str) -> None:
+async def test_what_harvester_says(error: CCMError, verdict: AdmissionVerdict, result: Result, advice: str) -> None:
     found = judge(error)
     assert found.verdict is verdict
     assert advice in found.advice
     assert found.is_problem is (result is Result.FAILED)
-    assert str(error) in found.sentence() or verdict is Verdict.NOT_ALLOWED
+    assert str(error) in found.sentence() or verdict is AdmissionVerdict.NOT_ALLOWED
     server = MemoryServer()
     server.fault = lambda call: error if call.is_write else None
     client = MemoryClient(server, cluster="harvester", namespace=objects.VMS)
@@ -73,4 +78,4 @@ async def test_it_is_a_dry_run_of_what_the_program_creates(
     assert path == f"/apis/{capabilities.api_version}/namespaces/{objects.VMS}/loadbalancers"
     assert isinstance(body, dict)
     assert body["metadata"]["labels"]["cloudprovider.harvesterhci.io/serviceName"] == "preflight"
-    assert await ask_admission(client, body, objects.VMS) == Admission(Verdict.ADMITTED)
+    assert await ask_admission(client, body, objects.VMS) == Admission(AdmissionVerdict.ADMITTED)

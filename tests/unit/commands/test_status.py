@@ -18,12 +18,12 @@ from harvester_ccm.names import LB_OWNER, SERVICE_FINALIZER
 from harvester_ccm.status.document import (
     Leader,
     LeftOver,
-    NodeStatus,
+    NodeLine,
     Notice,
     Pool,
     Program,
     Server,
-    ServiceStatus,
+    ServiceLine,
     State,
     Status,
 )
@@ -114,9 +114,9 @@ def test_watching_needs_a_terminal(run: Runner, words: tuple[str, ...]) -> None:
     assert "--watch is for people at a terminal" in result.err
 
 
-def many(count: int) -> tuple[ServiceStatus, ...]:
+def many(count: int) -> tuple[ServiceLine, ...]:
     return tuple(
-        ServiceStatus(
+        ServiceLine(
             namespace="shop",
             name=f"web-{number:03}",
             state=State.READY,
@@ -143,7 +143,7 @@ WHOLE = Status(
         Server(cluster="harvester", url="https://10.0.0.9:6443", token_expires="2026-12-21T12:00:00Z"),
     ),
     services=(
-        ServiceStatus(
+        ServiceLine(
             namespace="team-with-a-name",
             name="service-with-a-name",
             state=State.PENDING,
@@ -164,8 +164,8 @@ WHOLE = Status(
         *many(30),
     ),
     nodes=(
-        NodeStatus(name="w2", state=State.PENDING, reason="VMNotFound", message="No VM of that name"),
-        NodeStatus(name="w1", state=State.READY, vm="vms/w1", addresses=("10.0.0.5",), ready="True"),
+        NodeLine(name="w2", state=State.PENDING, reason="VMNotFound", message="No VM of that name"),
+        NodeLine(name="w1", state=State.READY, vm="vms/w1", addresses=("10.0.0.5",), ready="True"),
     ),
     left_over=(LeftOver(name="lb", service="shop/old", address="10.0.0.8", message="made by this cluster"),),
     pools=(Pool(name="lan", addresses=30, available=2, total=50), Pool(name="tiny", addresses=0)),
@@ -191,7 +191,7 @@ def test_a_status_fits_the_terminal(width: int) -> None:
 def test_services_of_which_the_same_is_to_be_said_are_one_fault() -> None:
     """When a pool is used up a hundred Services wait, and the remedy is one."""
     waiting = tuple(
-        ServiceStatus(
+        ServiceLine(
             namespace="shop",
             name=f"web-{number}",
             state=State.PENDING,
@@ -213,7 +213,7 @@ def test_services_of_which_the_same_is_to_be_said_are_one_fault() -> None:
 def test_nodes_of_which_the_same_is_to_be_said_are_one_fault() -> None:
     """While Harvester cannot be read that is said of all Nodes there are."""
     nodes = tuple(
-        NodeStatus(name=name, state=State.PENDING, reason="", message=f"nothing is decided{about}")
+        NodeLine(name=name, state=State.PENDING, reason="", message=f"nothing is decided{about}")
         for name, about in (("w1", ""), ("w2", ""), ("w3", " about it"))
     )
     lines = list(status_lines(Status(observed=NOW, cluster="demo", namespace="vms", nodes=nodes), width=120))

@@ -20,10 +20,10 @@ from harvester_ccm.plan.service.situation import observe
 from harvester_ccm.plan.service.steps import ChangeService, EmitEvent
 from harvester_ccm.status.document import (
     LeftOver,
-    NodeStatus,
+    NodeLine,
     Pool,
     Server,
-    ServiceStatus,
+    ServiceLine,
     State,
     Status,
     decode,
@@ -50,13 +50,13 @@ def seen(*flags: str, pools: tuple[Pool, ...] = (), **contents: Any) -> Status:
     return report(FRAME, look(known), pools)
 
 
-def service_in(status: Status) -> ServiceStatus:
+def service_in(status: Status) -> ServiceLine:
     assert status.services is not None
     (line,) = status.services
     return line
 
 
-def node_in(status: Status) -> NodeStatus:
+def node_in(status: Status) -> NodeLine:
     assert status.nodes is not None
     (line,) = status.nodes
     return line
@@ -271,12 +271,12 @@ def test_what_is_switched_off_is_not_shown() -> None:
 
 def test_what_is_wrong_comes_first() -> None:
     lines: list[Line] = [
-        ServiceStatus(namespace="a", name="ready", state=State.READY),
-        ServiceStatus(namespace="b", name="pending", state=State.PENDING),
-        ServiceStatus(namespace="a", name="warned", state=State.WARNING),
-        ServiceStatus(namespace="a", name="other", state=State.OTHER),
-        ServiceStatus(namespace="a", name="pending", state=State.PENDING),
-        ServiceStatus(namespace="a", name="leaving", state=State.LEAVING),
+        ServiceLine(namespace="a", name="ready", state=State.READY),
+        ServiceLine(namespace="b", name="pending", state=State.PENDING),
+        ServiceLine(namespace="a", name="warned", state=State.WARNING),
+        ServiceLine(namespace="a", name="other", state=State.OTHER),
+        ServiceLine(namespace="a", name="pending", state=State.PENDING),
+        ServiceLine(namespace="a", name="leaving", state=State.LEAVING),
         LeftOver(name="lb", service="a/b"),
     ]
     keys = [one.key for one in report(FRAME, lines).services or ()]

@@ -16,7 +16,7 @@ from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.model.harvester import IP_POOLS
 from harvester_ccm.model.outcome import WaitReason
 from harvester_ccm.names import Reason
-from harvester_ccm.status.document import NodeStatus, Pool, ServiceStatus, State, Status, decode
+from harvester_ccm.status.document import NodeLine, Pool, ServiceLine, State, Status, decode
 from harvester_ccm.telemetry import status as page
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.worlds.builders import CLUSTER
@@ -109,7 +109,7 @@ def test_a_fight_is_shown_as_long_as_it_lasts(fight: Fight) -> None:
             assert not (await shown(arena.program)).wrong
             await calls_per_minute(arena, fight, 5)
             status = await shown(arena.program)
-            lines: list[ServiceStatus | NodeStatus] = [*(status.services or ()), *(status.nodes or ())]
+            lines: list[ServiceLine | NodeLine] = [*(status.services or ()), *(status.nodes or ())]
             (line,) = [one for one in lines if one.name == fight.about]
             (said,) = [one.message for one in line.warnings if one.reason == Reason.CONTESTED]
             assert fight.field in said
