@@ -10,9 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 REMOVED: Final = "[removed]"
+LONGEST_TEXT: Final = 1024
+"""Characters of a message, as many as an Event's."""
 
 _SECRET_FIELDS: Final = frozenset(
     {
@@ -76,6 +79,14 @@ def one_line(text: str) -> str:
     'no\\\\n\\\\u202eyes'
     """
     return text if text.isprintable() else "".join(one if one.isprintable() else _written_out(one) for one in text)
+
+
+@lru_cache(maxsize=4096)
+def inert(text: str) -> str:
+    """Return what others may have written as a status shows it: in one line, without credentials, no longer than an
+    Event's message.
+    """
+    return one_line(redact_text(text))[:LONGEST_TEXT]
 
 
 def _written_out(character: str) -> str:

@@ -251,7 +251,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the status shows what others wrote as it is",
-        "status/report.py",
+        "redaction.py",
         "return one_line(redact_text(text))[:LONGEST_TEXT]",
         "return text[:LONGEST_TEXT]",
         "status/test_report.py",

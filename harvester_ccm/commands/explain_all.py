@@ -19,8 +19,9 @@ from harvester_ccm.commands.status_lists import known_from
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node
+from harvester_ccm.redaction import inert
 from harvester_ccm.status.document import NodeLine, ServiceLine
-from harvester_ccm.status.report import inert, look
+from harvester_ccm.status.report import look
 
 
 @dataclass(frozen=True)

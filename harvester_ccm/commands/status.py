@@ -32,9 +32,8 @@ from harvester_ccm.commands.reach import status_of, why_not
 from harvester_ccm.commands.status_lists import status_from_files, status_from_lists
 from harvester_ccm.commands.status_view import status_lines
 from harvester_ccm.errors import CCMError
-from harvester_ccm.redaction import redact_text
+from harvester_ccm.redaction import inert, redact_text
 from harvester_ccm.status.document import Status
-from harvester_ccm.status.report import inert
 
 OUTPUT: Final = flag(
     "output",

@@ -20,10 +20,10 @@ from harvester_ccm.kube.tokens import fixed_end
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import LEASES, Lease
 from harvester_ccm.model.harvester import INSTANCES, IP_POOLS, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.redaction import inert
 from harvester_ccm.status.document import Leader, Server, Status
 from harvester_ccm.status.report import (
     Known,
-    inert,
     listed_suspicion,
     look,
     pools_of,

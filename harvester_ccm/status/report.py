@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -38,7 +37,7 @@ from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.selection import is_served, may_be_ours, primary_reference
 from harvester_ccm.plan.service.situation import ServiceStore, Situation, observe
 from harvester_ccm.plan.service.steps import EmitEvent, ServicePlan
-from harvester_ccm.redaction import one_line, redact_text
+from harvester_ccm.redaction import inert
 from harvester_ccm.status.document import (
     ORDER,
     LeftOver,
@@ -51,8 +50,6 @@ from harvester_ccm.status.document import (
     Status,
 )
 
-LONGEST_TEXT: Final = 1024
-"""Letters of a message, as many as an Event's."""
 SOON: Final = timedelta(days=14)
 """A token that expires within this time is worth a warning."""
 BY_HARVESTER: Final = "Harvester"
@@ -325,9 +322,3 @@ def _warns(event: EventMessage) -> bool:
 def notice(event: EventMessage) -> Notice:
     """Return what an Event says."""
     return Notice(reason=str(event.reason), message=inert(event.message))
-
-
-@lru_cache(maxsize=4096)
-def inert(text: str) -> str:
-    """Return a text that others may have written, in one line and without credentials."""
-    return one_line(redact_text(text))[:LONGEST_TEXT]

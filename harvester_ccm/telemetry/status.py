@@ -19,11 +19,11 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.kube.tokens import fixed_end
 from harvester_ccm.model.harvester import IP_POOLS
+from harvester_ccm.redaction import inert
 from harvester_ccm.status.document import Leader, Pool, Program, Server, Status, encode
 from harvester_ccm.status.report import (
     Known,
     Line,
-    inert,
     look,
     pools_of,
     problems_of_servers,

@@ -23,10 +23,8 @@ from harvester_ccm.plan.service.steps import (
     change_service,
 )
 from harvester_ccm.plan.service.unbooked import keeping_note
-from harvester_ccm.redaction import one_line, redact_text
+from harvester_ccm.redaction import inert
 
-CONDITION_LENGTH: Final = 1024
-"""Letters of the condition's message, as many as an Event's."""
 SERVED: Final = frozenset({WaitReason.TOUCH, WaitReason.BACKENDS, WaitReason.ENDPOINTS})
 """What is waited for by a Service that has its load balancer."""
 CAUSES: Final = frozenset(
@@ -149,7 +147,7 @@ def _condition_of(situation: Situation, status: str, reason: str, message: str) 
         type=LOAD_BALANCER_READY,
         status=status,
         reason=str(Reason.ADDRESS_NOT_BOOKED) if situation.kept else reason,
-        message=one_line(redact_text(message))[:CONDITION_LENGTH],
+        message=inert(message),
         observed_generation=situation.service.metadata.generation,
         last_transition_time=situation.wall_time,
     )
