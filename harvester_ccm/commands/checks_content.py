@@ -28,6 +28,7 @@ from harvester_ccm.model.harvester import (
     Capabilities,
 )
 from harvester_ccm.model.meta import ObjectMeta, Resource
+from harvester_ccm.model.outcome import some_of
 from harvester_ccm.names import IP_POOL, LB_CLUSTER, VM_CLUSTER, NodeReason
 from harvester_ccm.plan.node.decision import observe as observe_node
 from harvester_ccm.plan.node.decision import plan_node
@@ -41,8 +42,6 @@ from harvester_ccm.plan.service.situation import observe
 NO_ANSWER: Final = (
     "The program does not work while this server is like that. Check its health and its load, and try again"
 )
-SHOWN: Final = 5
-"""So many names are listed in a line."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,7 @@ def vm_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
     if others:
         return row(
             Result.WARNING,
-            f"{detail}; there is {_listed(others)}",
+            f"{detail}; there is {some_of(others)}",
             "If one of these is this cluster, set --cluster-name to it. Otherwise give this cluster's VMs the label "
             "(in Harvester: instance labels) and restart them",
         )
@@ -212,7 +211,7 @@ def node_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
     first = lost[min(lost)]
     return row(
         Result.WARNING if len(lost) < len(nodes) else Result.FAILED,
-        f"{len(lost)} of {len(nodes)} Nodes have no VM: {_listed(sorted(lost))}",
+        f"{len(lost)} of {len(nodes)} Nodes have no VM: {some_of(sorted(lost))}",
         first.message if first else "",
     )
 
@@ -232,7 +231,7 @@ def name_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
         return row(Result.OK, f"the VMs of the Nodes are marked {guest.name!r}, as --cluster-name says")
     return row(
         Result.FAILED,
-        f"--cluster-name is {guest.name!r} and the VMs of the Nodes are marked {_listed(labels)}",
+        f"--cluster-name is {guest.name!r} and the VMs of the Nodes are marked {some_of(labels)}",
         f"Set --cluster-name={labels[0]} (chart: global.cattle.clusterName). Load balancers that this cluster has made "
         f"under {guest.name!r} keep their addresses with --former-cluster-name={guest.name}, see explain service",
     )
@@ -250,7 +249,7 @@ def load_balancer_check(inventory: Inventory, cluster: ClusterIdentity) -> Check
     if foreign:
         return row(
             Result.WARNING,
-            f"{len(foreign)} of cluster name {cluster.name!r} are marked by another cluster: {_listed(foreign)}",
+            f"{len(foreign)} of cluster name {cluster.name!r} are marked by another cluster: {some_of(foreign)}",
             "Give each cluster its own --cluster-name. If that cluster is gone (this one was set up anew): adopt them "
             "one by one, or delete them with cleanup --cluster-uid",
         )
@@ -259,7 +258,7 @@ def load_balancer_check(inventory: Inventory, cluster: ClusterIdentity) -> Check
     if elsewhere:
         return row(
             Result.WARNING,
-            f"some are this cluster's under another name: {_listed(elsewhere)}",
+            f"some are this cluster's under another name: {some_of(elsewhere)}",
             f"If this cluster was renamed, add --former-cluster-name={','.join(elsewhere)}; they keep their addresses. "
             "If it is a copy of a cluster that goes on (a clone, a restored snapshot), leave it: those are the other's",
         )
@@ -281,7 +280,7 @@ def kept_addresses_check(inventory: Inventory, cluster: ClusterIdentity) -> Chec
         BOTH,
         "addresses",
         Result.WARNING,
-        f"{len(kept)} Services ask for an address that no load balancer of Harvester gave: {_listed(kept)}",
+        f"{len(kept)} Services ask for an address that no load balancer of Harvester gave: {some_of(kept)}",
         "They keep it, and it stays announced, but Harvester may give it to somebody else. To have one booked, make an "
         f"IP pool with that single address and name it in annotation {IP_POOL}",
     )
@@ -309,7 +308,7 @@ def node_addresses_check(inventory: Inventory, cluster: ClusterIdentity, setting
         BOTH,
         "node addresses",
         Result.WARNING,
-        f"{len(changed)} Nodes would get another InternalIP: {_listed(changed)}",
+        f"{len(changed)} Nodes would get another InternalIP: {some_of(changed)}",
         "What talks to them by the old address is cut off. See 'explain node NAME'; --management-network and "
         "--node-ip-cidr choose the address",
     )
@@ -329,8 +328,3 @@ def _why_unread(inventory: Inventory, *needed: Resource[Any]) -> str:
         case Forbidden():
             return "cannot be read, see the rights above"
     return f"cannot be read: {error}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more

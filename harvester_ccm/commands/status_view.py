@@ -9,14 +9,13 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from harvester_ccm.commands.render import GAP, hanging, table_row
+from harvester_ccm.model.outcome import some_of
 from harvester_ccm.status.document import LeftOver, NodeLine, Pool, Server, ServiceLine, State, Status
 
 READY_SHOWN: Final = 20
 """So many objects without any fault are shown of each kind; ``-o wide`` shows all."""
 LONGEST_ROW: Final = 10_000
 """A row is never broken: what cannot be spared is wider than the terminal then."""
-NAMED: Final = 5
-"""So many objects of which the same is to be said are named."""
 _Line = TypeVar("_Line", ServiceLine, NodeLine)
 _UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _WORDS: Final = {State.WARNING: "works, with a warning", State.PENDING: "pending", State.LEAVING: "being let go"}
@@ -125,8 +124,7 @@ def _alike(lines: Sequence[_Line]) -> Iterator[tuple[State, Sequence[str], list[
 def _named(kind: str, names: Sequence[str]) -> str:
     if len(names) == 1:
         return f"{kind} {names[0]}"
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{len(names)} {kind}s ({', '.join(names[:NAMED])}{more})"
+    return f"{len(names)} {kind}s ({some_of(names)})"
 
 
 def _how_long(state: State, services: Sequence[ServiceLine], now: str) -> str:

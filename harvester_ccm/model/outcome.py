@@ -5,11 +5,15 @@ There are four answers. A fifth way out is to raise an error: that is a retry wi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from harvester_ccm.names import NodeReason, Reason
+
+NAMED: Final = 5
+"""So many objects of which the same is to be said are named; the others are counted."""
 
 EventType = Literal["Normal", "Warning"]
 
@@ -96,6 +100,16 @@ class EventMessage:
     def key(self) -> str:
         """What must change for an Event to be emitted again, where its message may carry volatile detail."""
         return f"{self.reason} {self.subject}"
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return names for a sentence: the first ones, and how many more there are.
+
+    >>> some_of(["a", "b", "c", "d", "e", "f", "g"])
+    'a, b, c, d, e and 2 more'
+    """
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 @dataclass(frozen=True)

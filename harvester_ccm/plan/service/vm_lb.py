@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
+from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason, some_of
 from harvester_ccm.names import LB_TOUCH, MOVING, Reason
 from harvester_ccm.plan.service.cleanup import keep_or_remake
 from harvester_ccm.plan.service.cluster_lb import address_event, wait_for_address, without_address
@@ -35,9 +35,6 @@ TOUCH_AFTER: Final = 10.0
 
 FIRST_CHECKS: Final = 10.0
 """Seconds that a new load balancer gets for its first checks, beside the time that these take by themselves."""
-
-NAMED_NODES: Final = 5
-"""Nodes without a VM that an Event names; the rest is counted."""
 
 
 def wanted_spec(situation: Situation) -> Document:
@@ -118,9 +115,8 @@ def _strangers(situation: Situation) -> EventMessage | None:
     names, backends = situation.backends.strangers, situation.backends
     if not names or not backends.known or backends.addresses:
         return None
-    more = f" and {len(names) - NAMED_NODES} more" if len(names) > NAMED_NODES else ""
     text = (
-        f"Harvester sends no traffic to {', '.join(names[:NAMED_NODES])}{more}: for these nodes no VM in the namespace "
+        f"Harvester sends no traffic to {some_of(names)}: for these nodes no VM in the namespace "
         "of the cloud-config is known for certain. See: harvester-ccm explain node NAME"
     )
     return EventMessage("Warning", Reason.NODES_WITHOUT_VM, text)
