@@ -13,11 +13,10 @@ from harvester_ccm.commands.clusters import Clusters, open_clusters, read_invent
 from harvester_ccm.commands.explain_node import NodeReport, report_live, report_node, with_stand_ins
 from harvester_ccm.commands.explain_service import ServiceReport, report_service, view_of
 from harvester_ccm.commands.files import read_files
-from harvester_ccm.commands.inventory import Inventory, ListedNodes
+from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Document, hanging
 from harvester_ccm.commands.status_lists import known_from
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node
 from harvester_ccm.redaction import inert
 from harvester_ccm.status.document import NodeLine, ServiceLine
@@ -106,7 +105,7 @@ def _from_files(call: Call, files: tuple[str, ...]) -> _Found:
     contents = read_files(files, namespace=harvester_namespace(call))
     inventory = with_stand_ins(contents.inventory)
     services, nodes = _wrong(call, inventory, contents.namespace, contents.taken)
-    store = ListedNodes(inventory, ClusterIdentity.of(call.settings, contents.namespace))
+    store = inventory.node_store(call.settings, contents.namespace)
     reports = [report_node(one, store, call.settings, live_get=None) for one in nodes]
     return _found(call, inventory, services, reports)
 

@@ -11,9 +11,8 @@ from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, expect_argume
 from harvester_ccm.commands.clusters import open_clusters, read_inventory
 from harvester_ccm.commands.explain_node import with_stand_ins
 from harvester_ccm.commands.files import read_files
-from harvester_ccm.commands.inventory import Inventory, ListedNodes
+from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Document
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
 from harvester_ccm.plan.node.device_mapping import MappingPlan, mapping_text, plan_nad_mapping
@@ -84,15 +83,14 @@ async def _from_clusters(call: Call) -> MappingReport:
         problem = inventory.problems.get(INSTANCES.plural)
         if problem is not None:
             raise problem
-        cluster = ClusterIdentity.of(call.settings, clusters.harvester.namespace)
-        return report_mapping(inventory, own_vmis(ListedNodes(inventory, cluster).index()))
+        index = inventory.node_store(call.settings, clusters.harvester.namespace).index()
+        return report_mapping(inventory, own_vmis(index))
 
 
 def _from_files(call: Call, files: tuple[str, ...]) -> MappingReport:
     contents = read_files(files, namespace=harvester_namespace(call, once_meant=True))
     inventory = with_stand_ins(contents.inventory).assuming(*call.settings.warnings)
-    cluster = ClusterIdentity.of(call.settings, contents.namespace)
-    index = ListedNodes(inventory, cluster).index()
+    index = inventory.node_store(call.settings, contents.namespace).index()
     vmis = own_vmis(index)
     if not vmis and inventory.vmis:
         vmis = _not_foreign(index)

@@ -21,7 +21,6 @@ from harvester_ccm.commands.render import Document
 from harvester_ccm.commands.targets import Target
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import NODES, Node, parse_provider_id
 from harvester_ccm.model.harvester import (
     GUEST_OS_INFO,
@@ -69,7 +68,7 @@ async def _from_clusters(call: Call, name: str) -> NodeReport:
 
 async def report_live(node: Node, inventory: Inventory, clusters: Clusters, settings: Settings) -> NodeReport:
     """Return the explanation of a Node out of what was read, and of what Harvester has to be asked for besides."""
-    store = ListedNodes(inventory, ClusterIdentity.of(settings, clusters.harvester.namespace))
+    store = inventory.node_store(settings, clusters.harvester.namespace)
     if settings.nodes.asks_guests and wants_hostname(node, match_vm(store, node)):
         store = ListedNodes(await _with_hostnames(store, clusters), store.cluster)
     return report_node(node, store, settings, live_get=await _get_vm(node, store, clusters))
@@ -108,8 +107,7 @@ def _from_files(call: Call, files: tuple[str, ...], name: str) -> NodeReport:
     node, choice = _chosen(name, contents.inventory)
     missing = () if contents.taken else _missing(call, contents.inventory)
     inventory = with_stand_ins(contents.inventory).assuming(choice, *missing)
-    cluster = ClusterIdentity.of(call.settings, contents.namespace)
-    return report_node(node, ListedNodes(inventory, cluster), call.settings, live_get=None)
+    return report_node(node, inventory.node_store(call.settings, contents.namespace), call.settings, live_get=None)
 
 
 def with_stand_ins(inventory: Inventory) -> Inventory:

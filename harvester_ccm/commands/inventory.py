@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
+from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -117,6 +118,10 @@ class Inventory:
         """Return the same with more assumptions; empty sentences do not count."""
         added = tuple(sentence for sentence in sentences if sentence)
         return replace(self, assumptions=(*self.assumptions, *added))
+
+    def node_store(self, settings: Settings, namespace: str) -> ListedNodes:
+        """Return what is read of Nodes and VMs; ``namespace`` is that of Harvester."""
+        return ListedNodes(self, ClusterIdentity.of(settings, namespace))
 
     def service_store(self, cluster: ClusterIdentity) -> ListedStore:
         """Return what is read of Services and of what they depend on; made once, with its indexes."""

@@ -12,12 +12,11 @@ from harvester_ccm.commands.clusters import Asked, Clusters, ask, read_inventory
 from harvester_ccm.commands.explain_node import with_stand_ins
 from harvester_ccm.commands.explain_service import view_of
 from harvester_ccm.commands.files import read_files
-from harvester_ccm.commands.inventory import Inventory, ListedNodes
+from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.config import LeaderElectionSettings
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.tokens import fixed_end
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import LEASES, Lease
 from harvester_ccm.model.harvester import INSTANCES, IP_POOLS, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.redaction import inert
@@ -80,7 +79,7 @@ def known_from(call: Call, inventory: Inventory, namespace: str, *, now: datetim
     """Return what a status is made of, out of lists; ``namespace`` is that of Harvester, ``now`` as in a view."""
     view = view_of(call, inventory, namespace, now=now)
     store = inventory.service_store(view.cluster)
-    nodes = ListedNodes(inventory, ClusterIdentity.of(call.settings, namespace))
+    nodes = inventory.node_store(call.settings, namespace)
     suspicion = listed_suspicion(store.services, store.load_balancers)
     return Known(store, nodes, nodes.virtual_ips, view.cluster, call.settings, view.recall, lambda _lb: suspicion)
 
