@@ -1263,7 +1263,7 @@ MUTANTS: Final = (
     Mutant(
         "the networks of the cluster change and wake no Service",
         "controllers/service.py",
-        "caches.config_maps.on_change(self._mapping_changed)",
+        "caches.config_maps.on_change(self._enqueue_all)",
         "pass",
         "controllers/test_service_wakes.py",
     ),

@@ -198,7 +198,7 @@ class ServiceController:
         caches.vms.on_wake(self._node_changed)
         for informer in (caches.vms.vms, caches.vms.vmis):
             informer.on_state(self._refresh_backends)
-        caches.config_maps.on_change(self._mapping_changed)
+        caches.config_maps.on_change(self._enqueue_all)
         caches.config_maps.on_state(self._enqueue_all)
         caches.services.on_change(self._look_at_harvester)
         caches.load_balancers.on_change(self._look_at_harvester)
@@ -281,7 +281,7 @@ class ServiceController:
         found = await self._writes.look(situation.match.expected_name)
         return situation if found is None else by_name(situation, found)
 
-    def _look_at_harvester(self, _old: object, _new: object) -> None:
+    def _look_at_harvester(self, *_change: object) -> None:
         if self.not_recognised:
             self._recognise(self._caches.recognition(self._cluster))
 
@@ -590,10 +590,7 @@ class ServiceController:
             if load_balancer.spec.workload_type == "vm":
                 self._load_balancer_changed(None, load_balancer)
 
-    def _mapping_changed(self, _old: object, _new: object) -> None:
-        self._enqueue_all()
-
-    def _enqueue_all(self) -> None:
+    def _enqueue_all(self, *_change: object) -> None:
         """Wake all, those first that wait for an address."""
         services = self._services.all()
         waiting = [one.metadata.key for one in services if one.spec.type == "LoadBalancer" and not one.addresses]
