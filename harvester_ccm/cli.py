@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
@@ -31,6 +30,7 @@ from harvester_ccm.flags import (
     UsageError,
     build_settings,
     help_text,
+    help_width,
     parse_command_line,
     wants_full_help,
 )
@@ -195,6 +195,5 @@ def _report(problem: str) -> None:
 
 
 def _help(invocation: Invocation, commands: Sequence[Command]) -> str:
-    width = min(max(shutil.get_terminal_size(fallback=(100, 24)).columns, 40), 120)
     listed = [*((command.name, command.summary) for command in commands), HELP, VERSION]
-    return help_text(program=invocation.program, width=width, commands=listed)
+    return help_text(program=invocation.program, width=help_width(), commands=listed)

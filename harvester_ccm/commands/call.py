@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from harvester_ccm.flags import (
     Kind,
     build_settings,
     command_help,
+    help_width,
     parse_command_line,
 )
 from harvester_ccm.logs import DEBUG_VERBOSITY, configure_logging, wants_colours
@@ -238,7 +238,6 @@ def _report(problems: Sequence[str]) -> None:
 
 
 def _help(invocation: Invocation, manual: Manual) -> str:
-    width = min(max(shutil.get_terminal_size(fallback=(100, 24)).columns, 40), 120)
     paragraphs = [" ".join(paragraph.split()) for paragraph in manual.meaning.strip().split("\n\n")]
     return command_help(
         program=invocation.program,
@@ -246,5 +245,5 @@ def _help(invocation: Invocation, manual: Manual) -> str:
         examples=manual.examples,
         meaning=paragraphs,
         own=manual.own,
-        width=width,
+        width=help_width(),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harvester_ccm.flags.definition import Flag, FlagValue, FlagValues, Group, Kind, UsageError
-from harvester_ccm.flags.help import command_help, help_text
+from harvester_ccm.flags.help import command_help, help_text, help_width
 from harvester_ccm.flags.parser import (
     Grammar,
     parse_command_line,
@@ -24,6 +24,7 @@ __all__ = [
     "build_settings",
     "command_help",
     "help_text",
+    "help_width",
     "parse_command_line",
     "wants_full_help",
 ]

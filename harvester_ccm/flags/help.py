@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -9,6 +10,11 @@ from harvester_ccm.flags.definition import Flag, Group
 from harvester_ccm.flags.table import FLAGS
 
 ACCEPTED_NOTE = "These flags are accepted, so that arguments for the Go provider keep working."
+
+
+def help_width() -> int:
+    """Return the characters of a line of help on this terminal."""
+    return min(max(shutil.get_terminal_size(fallback=(100, 24)).columns, 40), 120)
 
 
 def help_text(*, program: str, width: int, commands: Iterable[tuple[str, str]] = ()) -> str:
