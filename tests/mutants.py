@@ -866,6 +866,13 @@ MUTANTS: Final = (
         "test_many.py",
     ),
     Mutant(
+        "a page of a list is decoded in one step",
+        "kube/client.py",
+        "if number and number % SLICE == 0:",
+        "if False:",
+        "kube/test_informer.py",
+    ),
+    Mutant(
         "a first list is told of in one step",
         "kube/informer.py",
         "            self._tell(SLICE)\n",

@@ -66,6 +66,8 @@ LIST_LIMIT: Final = 64 * 1024 * 1024
 """Largest page of a list that is accepted, in bytes."""
 OBJECT_LIMIT: Final = 8 * 1024 * 1024
 """Largest other answer; etcd holds objects of 1.5 MiB."""
+SLICE: Final = 100
+"""Objects of a list that are decoded, or told of, at once, before everything else has its turn."""
 ERROR_LIMIT: Final = 64 * 1024
 """So much of a refusal is read, in bytes."""
 
@@ -166,7 +168,9 @@ class ApiClient:
                 continue
             page = self._read(decode_list, answer, f"GET {path}")
             limit = self._pages.after(limit, len(page.items or ()), len(answer))
-            for raw in page.items or ():
+            for number, raw in enumerate(page.items or ()):
+                if number and number % SLICE == 0:
+                    await asyncio.sleep(0)
                 item = self._decode(resource, raw)
                 if isinstance(item, Unread):
                     unread.add(item.key)

@@ -36,7 +36,7 @@ from harvester_ccm.errors import (
     WatchSilent,
 )
 from harvester_ccm.kube.backoff import pause_after
-from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.client import SLICE, ApiClient
 from harvester_ccm.kube.collection import Page, WatchEvent
 from harvester_ccm.kube.index import Index
 from harvester_ccm.model.meta import ObjectT, Resource
@@ -57,8 +57,6 @@ PAUSE_GROWTH: Final = 1.08
 """Factor from one pause to the next: it grows by less than a tenth of the time that the server has been away."""
 POLL_SECONDS: Final = (10.0, 60.0)
 """First and longest pause between two lists where watching is forbidden."""
-SLICE: Final = 100
-"""Objects of the first list that are told of at once, before everything else has its turn."""
 REFUSALS: Final = 3
 """So many refused watches in a row lead to a new list: the server may not know the version any more."""
 

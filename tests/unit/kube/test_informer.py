@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar
 
@@ -11,8 +12,9 @@ import msgspec
 import pytest
 
 from harvester_ccm.errors import AnswerTooLarge, CCMError, Unreachable
+from harvester_ccm.kube.client import SLICE
 from harvester_ccm.kube.collection import FEW_OBJECTS, Pages
-from harvester_ccm.kube.informer import SLICE, Informer
+from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import SERVICES, Service
 from tests.worlds.background import running
 from tests.worlds.builders import service
@@ -244,6 +246,27 @@ async def test_a_first_list_of_thousands_leaves_everything_else_its_turn() -> No
             await asyncio.sleep(0)
         assert max(later - earlier for earlier, later in pairwise(told_by_turn)) == SLICE
         assert len(told) == len(informer) == 10 * SLICE
+
+
+@jumping_time
+async def test_a_page_of_thousands_is_decoded_with_turns_for_everything_else_in_between() -> None:
+    server = MemoryServer()
+    for number in range(10 * SLICE):
+        server.put(SERVICES, service(name=f"web-{number:04}"))
+    decoded: list[bytes] = []
+
+    def decode(document: bytes) -> Service:
+        decoded.append(document)
+        return SERVICES.decode(document)
+
+    client = MemoryClient(server, cluster="guest", pages=Pages(objects=20 * SLICE))
+    listing = asyncio.create_task(client.list(replace(SERVICES, decode=decode)), name="list")
+    decoded_by_turn: list[int] = []
+    while not listing.done():
+        decoded_by_turn.append(len(decoded))
+        await asyncio.sleep(0 if decoded else 0.001)
+    assert max(later - earlier for earlier, later in pairwise(decoded_by_turn)) == SLICE
+    assert len((await listing).items) == len(decoded) == 10 * SLICE
 
 
 @jumping_time
