@@ -29,6 +29,7 @@ MINUTE: Final = 60.0
 PATIENCE_EACH: Final = 0.2
 """Seconds more for each Service."""
 
+IDLE_MIB: Final = 45.0
 MEMORY_MIB: Final = 128.0
 QUIET_SECONDS: Final = 0.5
 STEP_MS: Final = 100.0
@@ -287,7 +288,7 @@ def _side_by_side(found: Sequence[Held], idle: float) -> Section:
     return Section(
         "What a Service costs among so many",
         [
-            Measurement("resident memory without Services", idle, "MiB"),
+            Measurement("resident memory without Services", idle, "MiB", IDLE_MIB),
             Measurement(
                 f"processor time to serve one, among {found[-1].count} over among {found[0].count}",
                 each[-1] / each[0],
