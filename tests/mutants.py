@@ -985,6 +985,20 @@ MUTANTS: Final = (
         "kube/test_server_clock.py",
     ),
     Mutant(
+        "a token that is no text is asked the API server about",
+        "telemetry/auth.py",
+        "if not token.isascii():",
+        "if False:",
+        "telemetry/test_server.py",
+    ),
+    Mutant(
+        "every request that fails is a traceback in the log",
+        "telemetry/server.py",
+        "            if self.told.now():",
+        "            if True:",
+        "telemetry/test_server.py",
+    ),
+    Mutant(
         "a probe that has spoken makes room for the silent",
         "telemetry/door.py",
         "            self._hear(oldest)\n",

@@ -56,6 +56,8 @@ class AccessReviewer:
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             return say(HTTPStatus.UNAUTHORIZED, f"{path} is served only to callers that send a bearer token")
+        if not token.isascii():
+            return say(HTTPStatus.UNAUTHORIZED, "the bearer token is none: it has characters beyond ASCII")
         # The token itself is not kept.
         key = hashlib.sha256(f"{path}\n{token}".encode()).digest()
         try:

@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, Protocol
 
@@ -39,7 +39,7 @@ CONNECTIONS: Final = 32
 CONNECTION_SECONDS: Final = 15.0
 CLOSE_SECONDS: Final = 0.5
 MALFORMED_SECONDS: Final = 60.0
-"""Between two log lines about requests that are no HTTP."""
+"""Between two log lines about requests that are no HTTP, and between two about requests that could not be answered."""
 METRICS: Final = "/metrics"
 STATUS: Final = "/status"
 HEALTH: Final = {"healthz": Aspect.LIVE, "livez": Aspect.LIVE, "readyz": Aspect.READY}
@@ -101,6 +101,21 @@ async def https_server(
         await connections.close()
 
 
+class _Seldom:
+    """Whether there may be a log line again: anybody may make the requests that it is about."""
+
+    def __init__(self) -> None:
+        self._quiet_until = float("-inf")
+
+    def now(self) -> bool:
+        """Return whether there was none for a while; there is one then."""
+        now = time.monotonic()
+        if now < self._quiet_until:
+            return False
+        self._quiet_until = now + MALFORMED_SECONDS
+        return True
+
+
 @dataclass(frozen=True)
 class _Site:
     """What is served, and to whom."""
@@ -110,12 +125,14 @@ class _Site:
     reviewer: Reviewer
     status: Status
     open_paths: frozenset[str]
+    told: _Seldom = field(default_factory=_Seldom)
 
     async def handle(self, request: BaseRequest) -> Response:
         try:
             answer = await self._answer(request)
         except Exception:
-            log.exception("request failed")
+            if self.told.now():
+                log.exception("request failed")
             answer = say(HTTPStatus.INTERNAL_SERVER_ERROR, "internal server error")
         headers = {**_HEADERS, "Content-Type": answer.content_type}
         if answer.status == HTTPStatus.UNAUTHORIZED:
@@ -188,17 +205,15 @@ class _Connections(Server):
 
 
 class _Malformed(logging.Logger):
-    """What aiohttp has to say of requests that are none: anybody may send them, so one line a minute."""
+    """What aiohttp has to say of requests that are none: one line a minute."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self._quiet_until = float("-inf")
+        self._told = _Seldom()
 
     def exception(self, msg: object, *args: object, exc_info: object = None, **_options: object) -> None:
         """Log the error without its traceback, unless there was one a moment ago."""
-        now = time.monotonic()
-        if now >= self._quiet_until:
-            self._quiet_until = now + MALFORMED_SECONDS
+        if self._told.now():
             said = str(msg) % args if args else str(msg)
             log.warning("malformed request refused", detail=said, error=str(exc_info))
 

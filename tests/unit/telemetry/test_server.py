@@ -19,11 +19,13 @@ from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags.ciphers import SERVED
 from harvester_ccm.telemetry.answers import HttpAnswer, say
+from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.certificate import ServingCertificate
 from harvester_ccm.telemetry.door import HANDSHAKES, SILENT
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.server import ServerLimits, https_server
+from tests.worlds.memory_server import MemoryClient, MemoryServer
 
 HOST = "ccm.example.org"
 
@@ -40,6 +42,8 @@ class Gate:
 
     async def refusal(self, authorization: str, path: str) -> HttpAnswer | None:
         self.asked.append(path)
+        if authorization == "Bearer trouble":
+            raise RuntimeError("a fault of ours")
         return None if authorization == "Bearer friend" else say(HTTPStatus.UNAUTHORIZED, "who is there?")
 
 
@@ -64,9 +68,10 @@ class Client:
         return await asyncio.open_connection(self._host, self._port, ssl=self._tls, server_hostname=HOST)
 
     async def send(self, text: str) -> Reply:
+        """Send text, in which lone surrogates stand for bytes that are no text, and return what comes back."""
         reader, writer = await self.open()
         try:
-            writer.write(text.encode())
+            writer.write(text.encode(errors="surrogateescape"))
             # Until the end: the server serves one request for each connection.
             head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
         finally:
@@ -290,6 +295,28 @@ async def test_malformed_requests_cost_one_log_line(scene: RunningServer) -> Non
         for _ in range(20):
             assert (await scene.client.send("GET /healthz HTTP/1.1\r\nContent-Length: no\r\n\r\n")).status == 400
     assert [(one["log_level"], one["event"]) for one in logs] == [("warning", "malformed request refused")]
+
+
+@pytest.mark.parametrize("token", ["\udcff\udcfe", "t\u00f6ken"])
+async def test_token_that_is_no_text_is_refused_without_a_word(
+    serving: ServerSettings, tmp_path: Path, token: str
+) -> None:
+    guest = MemoryServer()
+    reviewer = AccessReviewer(MemoryClient(guest, cluster="guest"))
+    client, telemetry = Client(serving.port, tmp_path / "ca.crt"), Telemetry("1.2.3")
+    async with https_server(serving, HealthRegistry(), telemetry=telemetry, reviewer=reviewer, status=status):
+        with capture_logs() as logs:
+            reply = await client.get("/metrics", token=token)
+    assert (reply.status, reply.headers["www-authenticate"]) == (401, "Bearer")
+    assert logs == []
+    assert guest.calls == []
+
+
+async def test_requests_that_we_fail_to_answer_cost_one_log_line(scene: RunningServer) -> None:
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert (await scene.client.get("/metrics", token="trouble")).status == 500
+    assert [(one["log_level"], one["event"]) for one in logs] == [("error", "request failed")]
 
 
 @pytest.mark.parametrize("suite", ["ECDHE-ECDSA-AES256-SHA384", "ECDHE-ECDSA-AES256-SHA", "ECDHE-ECDSA-AES128-SHA"])
