@@ -1006,6 +1006,27 @@ MUTANTS: Final = (
         "telemetry/test_server.py",
     ),
     Mutant(
+        "a device is read as a credential",
+        "kube/credential_files.py",
+        "if not stat.S_ISREG(mode):",
+        "if False:",
+        "kube/test_broken_credentials.py",
+    ),
+    Mutant(
+        "what is no text in a kubeconfig is left out",
+        "kube/kubeconfig.py",
+        "if value is not None and not isinstance(value, str):",
+        "if not isinstance(value, str):\n            return ''\n        if False:",
+        "kube/test_broken_credentials.py",
+    ),
+    Mutant(
+        "a server whose name cannot be written down is taken over",
+        "kube/credentials.py",
+        'and _is_host(parts.hostname or "") and',
+        "and bool(parts.hostname) and",
+        "kube/test_broken_credentials.py",
+    ),
+    Mutant(
         "the last file of a KUBECONFIG list holds",
         "kube/kubeconfig.py",
         "for path, document in documents:\n        entries",

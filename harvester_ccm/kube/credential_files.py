@@ -4,19 +4,45 @@ from __future__ import annotations
 
 import hashlib
 import os
+import select
 import ssl
 import stat
+import time
 from pathlib import Path
+from typing import Final
 
 from harvester_ccm.errors import CredentialError
 
 Fingerprint = tuple[int, int, int, int]
 
+FILE_LIMIT: Final = 4 * 1024 * 1024
+"""Largest file that is read, in bytes; a Secret holds 1 MiB."""
+PIPE_SECONDS: Final = 5.0
+"""Time limit for what comes through a pipe."""
 
-def read_text(path: Path) -> str:
-    """Return the text of a file. Raises CredentialError with a sentence that says why it cannot be read."""
+
+def read_text(path: Path, *, piped: bool = False) -> str:
+    """Return the text of a file. Raises CredentialError with a sentence that says why it cannot be read.
+
+    ``piped``: whether it may come through a pipe, as from a shell's ``<(…)``.
+    """
     try:
-        return path.read_text(encoding="utf-8")
+        return read_bytes(path, piped=piped).decode("utf-8")
+    except UnicodeDecodeError:
+        raise CredentialError(f"{path}: is no text; expected UTF-8") from None
+
+
+def read_bytes(path: Path, *, piped: bool = False) -> bytes:
+    """Return what is in a file. Raises CredentialError as ``read_text`` does; waits for nothing but a pipe."""
+    try:
+        # Without a writer the open of a pipe would wait.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb", buffering=0) as stream:
+            mode = os.fstat(stream.fileno()).st_mode
+            if stat.S_ISFIFO(mode) and piped:
+                return _read_pipe(stream.fileno(), path)
+            if not stat.S_ISREG(mode):
+                raise CredentialError(f"{path}: is {_kind(mode)}, not a file")
+            return _within_limit(stream.read(FILE_LIMIT + 1), path)
     except FileNotFoundError:
         raise CredentialError(f"{path}: no such file") from None
     except IsADirectoryError:
@@ -27,8 +53,33 @@ def read_text(path: Path) -> str:
         raise CredentialError(
             f"{path}: not readable by user {os.geteuid()}; check owner, mode and SELinux label"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise CredentialError(f"{path}: cannot be read: {error.__class__.__name__}") from error
+    except (OSError, ValueError) as error:
+        # Names of files come out of files, too: they may be too long, or hold a zero.
+        reason = (isinstance(error, OSError) and error.strerror) or error.__class__.__name__
+        raise CredentialError(f"{path}: cannot be read: {reason}") from error
+
+
+def _read_pipe(pipe: int, path: Path) -> bytes:
+    """Return what comes through a pipe up to its end."""
+    content, deadline = bytearray(), time.monotonic() + PIPE_SECONDS
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    while poll.poll(max(deadline - time.monotonic(), 0.0) * 1000):
+        piece = os.read(pipe, FILE_LIMIT)
+        if not piece:
+            return bytes(content)
+        content += _within_limit(piece, path, len(content))
+    raise CredentialError(f"{path}: is a pipe that does not end within {PIPE_SECONDS:g} s")
+
+
+def _within_limit(piece: bytes, path: Path, before: int = 0) -> bytes:
+    if before + len(piece) > FILE_LIMIT:
+        raise CredentialError(f"{path}: is larger than {FILE_LIMIT // 2**20} MiB")
+    return piece
+
+
+def _kind(mode: int) -> str:
+    return "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
 def is_missing_or_empty(path: Path) -> bool:
@@ -68,17 +119,18 @@ def contents(*paths: Path) -> tuple[str, ...]:
 
 def _content(path: Path) -> str:
     try:
-        # A pipe or a terminal would be waited for.
-        if path.is_file():
-            return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        pass
-    return repr(_state(path))
+        return hashlib.sha256(read_bytes(path)).hexdigest()
+    except CredentialError:
+        return repr(_state(path))
 
 
 def readable_by_all(path: Path) -> bool:
     """Return whether every user of the host may read a file. A mounted Secret, a link, is seen by one pod only."""
-    return not path.is_symlink() and bool(path.stat().st_mode & stat.S_IROTH)
+    try:
+        return not path.is_symlink() and bool(path.stat().st_mode & stat.S_IROTH)
+    except OSError:
+        # Gone since it was read.
+        return False
 
 
 def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.credential_files import load_certificate, read_text, readable_by_all
@@ -27,9 +27,9 @@ from harvester_ccm.kube.tokens import FileToken, FixedToken, Section, TokenSourc
 from harvester_ccm.redaction import redact_text
 
 _IDENTITIES: Final = (
-    "token", "tokenFile", "exec", "client-certificate", "client-certificate-data", "client-key", "client-key-data",
+    "token", "tokenFile", "client-certificate", "client-certificate-data", "client-key", "client-key-data",
 )  # fmt: skip
-"""Fields of a user that prove who one is."""
+"""Texts of a user that prove who one is; ``exec`` does so, too."""
 _UNSUPPORTED: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("as", "as-uid", "as-groups", "as-user-extra"), "give the credential of the identity that is to be used"
@@ -93,30 +93,26 @@ def load_kubeconfig(
     _refuse_unsupported(user, cluster)
     server = (master or cluster.text("server")).rstrip("/")
     if not _is_web_address(server):
-        shown = redact_text(server)
-        raise CredentialError(
-            f"{cluster.path}: cluster {cluster.name!r} has server {shown!r}; expected https://host:port"
-        )
+        raise CredentialError(f"{cluster} has server {redact_text(server)!r}; expected https://host:port")
     if "@" in urlsplit(server).netloc:
-        raise CredentialError(
-            f"{cluster.path}: cluster {cluster.name!r} has a login in its server address; put it under users"
-        )
+        raise CredentialError(f"{cluster} has a login in its server address; put it under users")
     proxy = cluster.text("proxy-url") or proxy_for(server, environment)
-    if proxy and not _is_web_address(proxy):
+    if proxy and not (_is_web_address(proxy) and _has_usable_login(proxy)):
         raise CredentialError(
             f"{cluster.path}: the proxy for {server} is not an http:// or https:// address with a host"
         )
+    server_name = cluster.text("tls-server-name")
+    if server_name and not _is_host(server_name):
+        raise CredentialError(f"{cluster} has tls-server-name {server_name!r}, which is no name of a host")
     tls = _tls(cluster, user) if urlsplit(server).scheme == "https" else None
     if tls is not None and not _proves_identity(user):
-        raise CredentialError(
-            f"{user.path}: user {user.name!r} has no credential; expected one of: {', '.join(_IDENTITIES)}"
-        )
+        raise CredentialError(f"{user} has no credential; expected one of: exec, {', '.join(_IDENTITIES)}")
     return Credentials(
         server=server,
         namespace=named.namespace,
         tls=tls,
         token=_token_source(user, cluster, tls),
-        tls_server_name=cluster.text("tls-server-name") or None,
+        tls_server_name=server_name or None,
         proxy=proxy,
         origin=str(user.path),
         files=(*listed, *_material_files(cluster, user)),
@@ -156,8 +152,27 @@ def load_in_cluster(
 def _is_web_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        is_web = parts.scheme in {"http", "https"} and parts.port != 0 and not (parts.query or parts.fragment)
     except ValueError:
+        return False
+    return is_web and _is_host(parts.hostname or "") and url.isprintable()
+
+
+def _is_host(name: str) -> bool:
+    """Return whether a name can be looked up and asked for in TLS: the libraries fail in their own ways."""
+    try:
+        return bool(name.encode("idna")) and name.isprintable() and " " not in name
+    except UnicodeError:
+        return False
+
+
+def _has_usable_login(proxy: str) -> bool:
+    """Return whether the login in an address, if there is one, can be sent in the manner of HTTP."""
+    parts = urlsplit(proxy)
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    try:
+        return ":" not in user and bool(f"{user}:{password}".encode("latin-1"))
+    except UnicodeError:
         return False
 
 
@@ -166,7 +181,8 @@ def _material(entry: Entry, key: str) -> bytes | None:
     data = entry.text(f"{key}-data")
     if data:
         try:
-            return base64.b64decode(data, validate=True)
+            # Broken into lines it is as good, to Go programs too.
+            return base64.b64decode("".join(data.split("\n")), validate=True)
         except (binascii.Error, ValueError):
             raise CredentialError(f"{entry.path}: {key}-data is not valid base64") from None
     name = entry.text(key)
@@ -180,15 +196,13 @@ def _material_files(cluster: Entry, user: Entry) -> tuple[Path, ...]:
 
 
 def _refuse_unsupported(user: Entry, cluster: Entry) -> None:
-    which = f"{user.path}: user {user.name!r}"
     for key, instead in _UNSUPPORTED.items():
         if user.section.get(key):
-            raise CredentialError(f"{which} has {key}, which is not supported; {instead}")
-    token = user.section.get("token")
-    if token is not None and not isinstance(token, str):
-        raise CredentialError(f"{which} has a token that is no text; put it in quotes")
-    if token is not None and not token.strip() and not _proves_identity(user):
-        raise CredentialError(f"{which} has an empty token")
+            raise CredentialError(f"{user} has {key}, which is not supported; {instead}")
+    if not isinstance(user.section.get("exec") or {}, dict):
+        raise CredentialError(f"{user} has exec that is no mapping; expected command and apiVersion in it")
+    if "token" in user.section and not user.text("token") and not _proves_identity(user):
+        raise CredentialError(f"{user} has an empty token")
     authorities = ("certificate-authority", "certificate-authority-data")
     if _skips_verification(cluster) and any(cluster.section.get(key) for key in authorities):
         raise CredentialError(
@@ -197,12 +211,14 @@ def _refuse_unsupported(user: Entry, cluster: Entry) -> None:
 
 
 def _skips_verification(cluster: Entry) -> bool:
-    return cluster.section.get("insecure-skip-tls-verify") is True
+    value = cluster.section.get("insecure-skip-tls-verify")
+    if value is not None and not isinstance(value, bool):
+        raise CredentialError(f"{cluster} has insecure-skip-tls-verify that is neither true nor false")
+    return value is True
 
 
 def _proves_identity(user: Entry) -> bool:
-    values = (user.section.get(key) for key in _IDENTITIES)
-    return any(value.strip() if isinstance(value, str) else value for value in values)
+    return bool(user.section.get("exec")) or any(user.text(key) for key in _IDENTITIES)
 
 
 def _tls(cluster: Entry, user: Entry) -> ssl.SSLContext:

@@ -10,16 +10,19 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 import yaml
 
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.credential_files import is_missing_or_empty, read_text
 from harvester_ccm.kube.tokens import Section
+
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,24 @@ class Entry:
 
     path: Path
     """The file that has it."""
+    kind: str
+    """``cluster``, ``user`` or ``context``."""
     name: str
     section: Section = field(repr=False)
 
+    def __str__(self) -> str:
+        """Return where it is, for messages."""
+        return f"{self.path}: {self.kind} {self.name!r}"
+
     def text(self, key: str) -> str:
-        """Return a text without the white space around it; empty when there is none."""
-        return text_of(self.section, key)
+        """Return a text without the white space around it; empty when there is none.
+
+        Raises CredentialError where something else stands there: left out, it would make another credential.
+        """
+        value = self.section.get(key)
+        if value is not None and not isinstance(value, str):
+            raise CredentialError(f"{self} has {key} that is no text; put it in quotes")
+        return (value or "").strip()
 
 
 @dataclass(frozen=True)
@@ -47,26 +62,22 @@ class NamedContext:
     """Without content when the context names no user."""
 
 
-def text_of(section: Section, key: str) -> str:
-    """Return a text without the white space around it; empty when there is none."""
-    value = section.get(key)
-    return value.strip() if isinstance(value, str) else ""
-
-
 def read_kubeconfig(paths: Sequence[Path], context: str = "") -> NamedContext:
     """Return what a context names, the current one unless told. Raises CredentialError."""
     present = [path for path in paths if not is_missing_or_empty(path)] or paths[:1]
     documents = [(path, _read_document(path)) for path in present]
     where = os.pathsep.join(map(str, present))
-    wanted = context or next(filter(None, (text_of(document, "current-context") for _, document in documents)), "")
+    wanted = context or next(filter(None, (str(one.get("current-context") or "").strip() for _, one in documents)), "")
     if not wanted:
         raise CredentialError(f"{where}: no current-context is set; name the context to use in it")
     found = _entry(where, documents, "contexts", wanted)
-    user = found.text("user")
+    user, namespace = found.text("user"), found.text("namespace")
+    if namespace and not _NAMESPACE.fullmatch(namespace):
+        raise CredentialError(f"{found} has namespace {namespace!r}, which is no name of a namespace")
     return NamedContext(
-        namespace=found.text("namespace"),
+        namespace=namespace,
         cluster=_entry(where, documents, "clusters", found.text("cluster")),
-        user=_entry(where, documents, "users", user) if user else Entry(found.path, "", {}),
+        user=_entry(where, documents, "users", user) if user else Entry(found.path, "user", "", {}),
     )
 
 
@@ -80,7 +91,9 @@ def _entry(where: str, documents: Sequence[tuple[Path, Section]], kind: str, nam
                 continue
             if entry.get("name") == name:
                 value = entry.get(kind.removesuffix("s"))
-                return Entry(path, name, cast("Section", value) if isinstance(value, dict) else {})
+                return Entry(
+                    path, kind.removesuffix("s"), name, cast("Section", value) if isinstance(value, dict) else {}
+                )
             known.add(str(entry.get("name")))
     listed = ", ".join(sorted(known)) or "none"
     files = "the file; it has" if len(documents) == 1 else "these files; they have"
@@ -88,7 +101,7 @@ def _entry(where: str, documents: Sequence[tuple[Path, Section]], kind: str, nam
 
 
 def _read_document(path: Path) -> Section:
-    text = read_text(path)
+    text = read_text(path, piped=True)
     if not text.strip():
         raise CredentialError(f"{path}: the file is empty; expected a kubeconfig")
     try:

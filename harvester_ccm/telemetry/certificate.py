@@ -18,8 +18,8 @@ from typing import Final
 import structlog
 
 from harvester_ccm.config import ServerSettings
-from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.kube.credential_files import Fingerprint, fingerprint, load_certificate
+from harvester_ccm.errors import ConfigurationError, CredentialError
+from harvester_ccm.kube.credential_files import Fingerprint, fingerprint, load_certificate, read_bytes
 
 LOOK_SECONDS: Final = 10.0
 """Shortest time between two looks whether the files have changed."""
@@ -51,7 +51,7 @@ class ServingCertificate:
         try:
             self._loaded = fingerprint(settings.certificate, settings.key)
             self._load_files(settings.certificate, settings.key)
-        except (OSError, ssl.SSLError) as error:
+        except (CredentialError, OSError) as error:
             raise ConfigurationError([f"--tls-cert-file, --tls-private-key-file: {_explain(error)}"]) from error
 
     def refresh(self) -> None:
@@ -67,13 +67,13 @@ class ServingCertificate:
         self._loaded = current
         try:
             self._load_files(certificate, key)
-        except (OSError, ssl.SSLError) as error:
+        except (CredentialError, OSError) as error:
             log.warning("serving certificate not reloaded, the old one is used", error=_explain(error))
         else:
             log.info("serving certificate reloaded", file=str(certificate))
 
     def _load_files(self, certificate: Path, key: Path) -> None:
-        pem = certificate.read_bytes() + b"\n" + key.read_bytes()
+        pem = read_bytes(certificate) + b"\n" + read_bytes(key)
         # A pair that does not fit would leave half of it in the context that is in use.
         load_certificate(_context(self._settings), pem)
         load_certificate(self.context, pem)
@@ -88,11 +88,12 @@ def _context(settings: ServerSettings) -> ssl.SSLContext:
     return context
 
 
-def _explain(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):
-        reason = (error.reason or "not PEM").replace("_", " ").lower()
-        return f"the files are not an unencrypted PEM certificate and its key: {reason}"
-    return f"{error.filename}: {error.strerror}"
+def _explain(error: CredentialError | OSError) -> str:
+    if isinstance(error, CredentialError):
+        return str(error)
+    # OpenSSL says of some encrypted keys no more than "invalid argument".
+    reason = (getattr(error, "reason", "") or "not PEM").replace("_", " ").lower()
+    return f"the files are not an unencrypted PEM certificate and its key: {reason}"
 
 
 def _hosts(bind_address: str) -> tuple[str, ...]:

@@ -1,9 +1,12 @@
-"""Forty credential files that cannot be used: one line each, and a running program keeps what it has."""
+"""Credential files that cannot be used: one line each, and a running program keeps what it has."""
 
 from __future__ import annotations
 
 import base64
 import copy
+import os
+import re
+import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +19,7 @@ from structlog.testing import capture_logs
 
 from devenv.pki import Authority
 from harvester_ccm.errors import CredentialError
+from harvester_ccm.kube import credential_files
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_kubeconfig
 from harvester_ccm.kube.reload import CredentialReloader
@@ -99,6 +103,11 @@ def cluster(**fields: object) -> Callable[[Document, dict[str, str]], None]:
     return change
 
 
+def context(**fields: object) -> Callable[[Document, dict[str, str]], None]:
+    """Return the change that gives the context these fields."""
+    return lambda document, _pair: document["contexts"][0]["context"].update(fields)
+
+
 PARTS: dict[str, tuple[Callable[[Document, dict[str, str]], None], str]] = {
     "clusters of no list": (lambda d, _: d.update(clusters={"one": {}}), "cluster 'one' is not in the file"),
     "user of no mapping": (lambda d, _: d.update(users=[{"name": "me", "user": "x"}]), "no credential"),
@@ -116,7 +125,30 @@ PARTS: dict[str, tuple[Callable[[Document, dict[str, str]], None], str]] = {
     "nobody": (user(), "no credential"),
     "empty token": (user(token=""), "an empty token"),
     "blank token": (user(token=" \n"), "an empty token"),
-    "number for a token": (user(token=1234), "a token that is no text"),
+    "number for a token": (user(token=1234), "token that is no text"),
+    "number for a certificate": (
+        user(**{"client-certificate-data": 12, "client-key-data": 12}),
+        "client-certificate-data that is no text",
+    ),
+    "number for a token file": (user(tokenFile=12), "tokenFile that is no text"),
+    "plugin of no mapping": (user(exec="/bin/login"), "exec that is no mapping"),
+    "number for a namespace": (context(namespace=2024), "namespace that is no text"),
+    "namespace that is a path": (context(namespace="../../nodes"), "no name of a namespace"),
+    "number for an authority": (cluster(certificate_authority_data=12), "certificate-authority-data that is no text"),
+    "authority of bytes": (cluster(certificate_authority_data=b"ca"), "certificate-authority-data that is no text"),
+    "number for a proxy": (cluster(proxy_url=3128), "proxy-url that is no text"),
+    "word for skipping": (cluster(insecure_skip_tls_verify="true"), "insecure-skip-tls-verify that is neither true"),
+    "zero in a file name": (cluster(certificate_authority="ca\0crt"), "cannot be read: ValueError"),
+    "zero in a token file": (user(tokenFile="to\0ken"), "cannot be read: ValueError"),
+    "server of a long word": (cluster(server=f"https://{'a' * 64}.example"), "expected https://host:port"),
+    "server of an empty word": (cluster(server="https://a..b:6443"), "expected https://host:port"),
+    "server of two lines": (cluster(server="https://192.0.2.1:6443\r\nHost: b"), "expected https://host:port"),
+    "server that is a question": (cluster(server="https://192.0.2.1:6443/?a#b"), "expected https://host:port"),
+    "server name of an empty word": (cluster(tls_server_name=".b"), "which is no name of a host"),
+    "server name turned around": (cluster(tls_server_name="a\u202eb"), "which is no name of a host"),
+    "proxy of a long word": (cluster(proxy_url=f"http://{'a' * 64}.example"), "is not an http:// or https:// address"),
+    "login with a colon": (cluster(proxy_url="http://a%3Ab:c@proxy"), "is not an http:// or https:// address"),
+    "login beyond Latin": (cluster(proxy_url="http://\u4e2d:c@proxy"), "is not an http:// or https:// address"),
     "token of two lines": (user(token="one\ntwo"), "no single word of ASCII characters"),
     "token with a control character": (user(token="one\x00two"), "no single word of ASCII characters"),
     "token beyond ASCII": (user(token="t\u00f6ken"), "no single word of ASCII characters"),
@@ -174,6 +206,90 @@ async def test_running_program_keeps_what_it_has(broken: tuple[str, str], tmp_pa
         assert client.credentials is in_use
     (line,) = (one for one in logs if one["log_level"] == "warning")
     assert expected in line["error"]
+
+
+def socket_at(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+def one_way_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def large(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
+PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "gone": (lambda path: None, "no such file"),
+    "directory": (Path.mkdir, "is a directory, not a file"),
+    "pipe that nobody writes to": (one_way_pipe, "is a pipe"),
+    "socket": (socket_at, "cannot be read: No such device or address"),
+    "device": (lambda path: path.symlink_to("/dev/zero"), "is a device, not a file"),
+    "links in a circle": (lambda path: path.symlink_to(path), "cannot be read: Too many levels of symbolic links"),
+    "link to nothing": (lambda path: path.symlink_to(path.with_name("nothing")), "no such file"),
+    "a tebibyte": (large, "is larger than 4 MiB"),
+    "no text": (lambda path: path.write_bytes(b"\xff\xfe\x00"), "is no text; expected UTF-8"),
+    "zeros": (lambda path: path.write_bytes(bytes(1000)), "not valid YAML"),
+}
+"""What is there in the place of a file, and what is said of it."""
+
+
+@pytest.mark.parametrize(("put", "expected"), PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("which", ["kubeconfig", "token", "ca.crt"])
+async def test_what_is_no_file_is_not_waited_for(
+    put: Callable[[Path], object],
+    expected: str,
+    which: str,
+    pair: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if which != "kubeconfig" and "YAML" in expected:
+        expected = {"token": "no single word of ASCII", "ca.crt": "is not a PEM certificate"}[which]
+    monkeypatch.setattr(credential_files, "PIPE_SECONDS", 0.05)
+    path, document = tmp_path / "kubeconfig", copy.deepcopy(GOOD)
+    path.write_text(yaml.safe_dump(document))
+    async with ApiClient(load_kubeconfig(path), cluster="harvester") as client:
+        reloader = CredentialReloader(client, partial(load_kubeconfig, path))
+        in_use = client.credentials
+        document["users"][0]["user"] = {"tokenFile": "token"}
+        document["clusters"][0]["cluster"]["certificate-authority"] = "ca.crt"
+        path.write_text(yaml.safe_dump(document))
+        (tmp_path / "token").write_text("good")
+        (tmp_path / "ca.crt").write_bytes(base64.b64decode(pair["authority"]))
+        (tmp_path / which).unlink()
+        put(tmp_path / which)
+        with capture_logs() as logs:
+            for _ in range(3):
+                await reloader.look()
+        assert client.credentials is in_use
+    (line,) = (one for one in logs if one["log_level"] == "warning")
+    assert expected in line["error"]
+    with pytest.raises(CredentialError, match=re.escape(expected)):
+        load_kubeconfig(path)
+
+
+def test_kubeconfig_may_come_through_a_pipe(tmp_path: Path) -> None:
+    output, into = os.pipe()
+    os.write(into, yaml.safe_dump(GOOD).encode())
+    os.close(into)
+    try:
+        assert load_kubeconfig(Path(f"/dev/fd/{output}")).server == "https://192.0.2.1:6443"
+    finally:
+        os.close(output)
+
+
+def test_base64_may_be_broken_into_lines(tmp_path: Path, pair: dict[str, str]) -> None:
+    path, document = tmp_path / "kubeconfig", copy.deepcopy(GOOD)
+    lines = "\n".join(re.findall(".{1,64}", pair["authority"]))
+    document["clusters"][0]["cluster"]["certificate-authority-data"] = lines
+    path.write_text(yaml.safe_dump(document))
+    tls = load_kubeconfig(path).tls
+    assert tls is not None
+    assert len(tls.get_ca_certs()) == 1
 
 
 async def test_fault_that_nobody_thought_of_ends_nothing(tmp_path: Path) -> None:

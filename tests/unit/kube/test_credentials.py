@@ -120,14 +120,15 @@ def test_file_that_cannot_be_read(tmp_path: Path) -> None:
     assert sentence(tmp_path) == (
         "is a directory, not a file; the host path probably did not exist when it was mounted"
     )
-    assert sentence(binary) == "cannot be read: UnicodeDecodeError"
+    assert sentence(binary) == "is no text; expected UTF-8"
 
 
 def test_file_of_another_user(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> str:
+    def refuse(*_: object, **__: object) -> int:
         raise PermissionError
 
-    monkeypatch.setattr(Path, "read_text", refuse)
+    path.touch()
+    monkeypatch.setattr(os, "open", refuse)
 
     assert sentence(path) == f"not readable by user {os.geteuid()}; check owner, mode and SELinux label"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import subprocess
 import sys
@@ -138,8 +139,8 @@ def encrypted(pair: KeyPair) -> None:
 
 
 BREAKAGES: dict[str, tuple[Callable[[KeyPair, KeyPair], object], str]] = {
-    "certificate missing": (lambda pair, _: pair.certificate.unlink(), r"one.*: No such file or directory"),
-    "key missing": (lambda pair, _: pair.key.unlink(), r"one.*: No such file or directory"),
+    "certificate missing": (lambda pair, _: pair.certificate.unlink(), r"one.*: no such file"),
+    "key missing": (lambda pair, _: pair.key.unlink(), r"one.*: no such file"),
     "key of another": (lambda pair, other: pair.key.write_bytes(other.key.read_bytes()), "key values mismatch"),
     "not PEM": (lambda pair, _: pair.certificate.write_text("hello"), "not an unencrypted PEM certificate"),
     "key encrypted": (lambda pair, _: encrypted(pair), "not an unencrypted PEM certificate"),
@@ -154,6 +155,15 @@ async def test_files_that_cannot_be_used_end_the_start(
     damage(pair, authority.issue_server("two", ["two.example.org"]))
 
     with pytest.raises(ConfigurationError, match=f"--tls-cert-file, --tls-private-key-file: .*{message}"):
+        await ServingCertificate(settings(pair)).load()
+
+
+async def test_what_is_no_file_is_not_waited_for(authority: Authority) -> None:
+    pair = authority.issue_server("one", ["one.example.org"])
+    pair.key.unlink()
+    os.mkfifo(pair.key)
+
+    with pytest.raises(ConfigurationError, match=r"one\.key: is a pipe, not a file"):
         await ServingCertificate(settings(pair)).load()
 
 
