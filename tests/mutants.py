@@ -1140,6 +1140,20 @@ MUTANTS: Final = (
         "controllers/test_orphans.py",
     ),
     Mutant(
+        "a full pool of a Harvester that does not name it is not closed",
+        "plan/service/pending.py",
+        'full = load_balancer.spec.ip_pool if _is_exhausted(message) else ""',
+        'full = ""',
+        "plan/service/test_cleanup.py",
+    ),
+    Mutant(
+        "a pool that may not exist is named to close a load balancer",
+        "plan/service/pending.py",
+        'full = load_balancer.spec.ip_pool if _is_exhausted(message) else ""',
+        "full = load_balancer.spec.ip_pool",
+        "plan/service/test_cleanup.py",
+    ),
+    Mutant(
         "cleanup deletes a load balancer that another cluster has taken over",
         "commands/cleanup.py",
         "if _whose(current) != _whose(found):",

@@ -57,10 +57,11 @@ _REQUIREMENT = re.compile(
     r"requirement &\{Network:(?P<network>.*?) Project:(?P<project>.*?) "
     r"Namespace:(?P<namespace>.*?) Cluster:(?P<cluster>.*?)\}"
 )
-_POOL = re.compile(r"from pool (?P<pool>\S+), error")
-_BOOKED_IN = re.compile(r"^fail to get ip from pool (?P<pool>\S+), error: ")
-_RESERVING: Final = "fail to reserve"
-_TRANSIENT: Final = (_RESERVING, "duplicate allocation")
+_RESERVING = re.compile(r"(fail to reserve|\brecord) \S+ into (?P<pool>\S+)")
+"""Harvester has chosen an address, and its write of the pool failed; up to 1.3 it says that it could not record it."""
+_POOL = re.compile(r"^fail to get ip from pool (?P<pool>\S+), error: ")
+"""Begins what Harvester says of a pool since 1.7. Before, the pool stands in few of its answers."""
+_DUPLICATE: Final = "duplicate allocation"
 _ANNOUNCING: Final = ("service is not existing", "waiting for external IP")
 _NOT_ANNOUNCED: Final = (
     "Harvester has an address for this Service but does not announce it yet. Check that kube-vip runs in namespace "
@@ -102,17 +103,23 @@ def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
         return PendingCause(WaitReason.ANNOUNCING, None, _pending(_NOT_ANNOUNCED, message))
     if not message and not load_balancer.capabilities.has_ip_pools:
         return PendingCause(WaitReason.ANNOUNCING, None, EventMessage("Warning", Reason.ADDRESS_PENDING, _NOT_GIVEN))
-    if not message or any(words in message for words in _TRANSIENT):
-        text = _unwritable(message) if _RESERVING in message else _SLOW
+    reserving = _RESERVING.search(message)
+    if not message or reserving or _DUPLICATE in message:
+        text = _unwritable(reserving["pool"]) if reserving else _SLOW
         return PendingCause(WaitReason.ALLOCATING, None, _pending(text, message or "(nothing)"))
     return _refused_address(load_balancer, message)
 
 
 def pool_of_last_attempt(load_balancer: LoadBalancer) -> str:
-    """Return the pool in which Harvester tried to book an address last; empty when it does not say, or found none."""
-    condition = load_balancer.ready
-    found = _BOOKED_IN.match(condition.message) if condition else None
-    return found["pool"] if found else ""
+    """Return the pool in which Harvester tried to book an address last; empty when it does not say, or found none.
+
+    Before 1.7 it does not say which one is full: that is known where the load balancer names it. One that is full
+    exists.
+    """
+    message = load_balancer.ready.message if load_balancer.ready else ""
+    found = _POOL.search(message) or _RESERVING.search(message)
+    full = load_balancer.spec.ip_pool if _is_exhausted(message) else ""
+    return found["pool"] if found else full
 
 
 def awaited_pool(load_balancer: LoadBalancer | None) -> str:
@@ -153,7 +160,7 @@ def _refused_address(load_balancer: LoadBalancer, message: str) -> PendingCause:
     if "no match" in message.lower():
         return PendingCause(WaitReason.NO_MATCHING_POOL, _pending(_no_pool(message), message))
     if _is_exhausted(message):
-        return PendingCause(WaitReason.POOL_EXHAUSTED, _pending(_exhausted(message), message))
+        return PendingCause(WaitReason.POOL_EXHAUSTED, _pending(_exhausted(load_balancer), message))
     if _is_missing(message):
         pool = load_balancer.spec.ip_pool
         missing = f"Harvester has no ready IP pool {pool!r}" if pool else _CHOSEN_POOL_IS_GONE
@@ -177,20 +184,18 @@ def _no_pool(message: str) -> str:
     )
 
 
-def _exhausted(message: str) -> str:
-    pool = _POOL.search(message)
-    name = f" {pool['pool']!r}" if pool else ""
+def _exhausted(load_balancer: LoadBalancer) -> str:
+    pool = pool_of_last_attempt(load_balancer)
+    name = f" {pool!r}" if pool else ""
     return f"IP pool{name} has no free address. Add a range to it or delete a load balancer that uses it"
 
 
-def _unwritable(message: str) -> str:
+def _unwritable(pool: str) -> str:
     """Return what it means that an address is chosen and cannot be booked, again and again."""
-    pool = _POOL.search(message)
-    name = f" {pool['pool']!r}" if pool else ""
     return (
-        f"Harvester is still working on the address: it cannot write IP pool{name}. If this stays, the VM network that "
-        "the pool names was most likely deleted, and Harvester's webhook refuses every change of the pool: create the "
-        "network again under its name, or delete the Service and create it anew with another pool in annotation "
+        f"Harvester is still working on the address: it cannot write IP pool {pool!r}. If this stays, the VM network "
+        "that the pool names was most likely deleted, and Harvester's webhook refuses every change of the pool: create "
+        "the network again under its name, or delete the Service and create it anew with another pool in annotation "
         f"{IP_POOL}. Otherwise look at the log of harvester-load-balancer in namespace harvester-system"
     )
 

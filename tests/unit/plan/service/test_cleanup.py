@@ -35,7 +35,8 @@ WITHDRAW = {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}
 LET_GO: dict[str, object] = {"finalizers": []}
 DELETE = ["Normal DeletingLoadBalancer", {"delete": LB_NAME}, "Normal DeletedLoadBalancer"]
 HANDS_OFF = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
-EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
+FULL = "no IP addresses available in range set: 10.0.0.1-10.0.0.2"
+EXHAUSTED = f"fail to get ip from pool lan, error: {FULL}"
 NO_POOL = "no matched IPPool with requirement &{Network: Project: Namespace:vms Cluster:demo}"
 NO_ALLOCATOR = "fail to get allocator lan"
 NAME_POOL = {"write": LB_NAME, "closing_pool": "lan"}
@@ -402,6 +403,30 @@ FIRST: dict[str, tuple[Any, LoadBalancerChange | None]] = {
     "dhcp": (marked(ip="0.0.0.0"), LoadBalancerChange()),
     "refused by a pool": (marked(message=EXHAUSTED, annotations=ASKED), LoadBalancerChange(closing_pool="lan")),
     "being booked": (marked(message=RESERVING), LoadBalancerChange(closing_pool="lan")),
+    "refused by the pool that it names, up to Harvester 1.3": (
+        marked(message=f"allocate ip for lb vms/lb failed, error: {FULL}", spec={"ipPool": "lan"}),
+        LoadBalancerChange(closing_pool="lan"),
+    ),
+    "refused by the pool that it names, Harvester 1.4 to 1.6": (
+        marked(message=FULL, spec={"ipPool": "lan"}, annotations=ASKED),
+        LoadBalancerChange(closing_pool="lan"),
+    ),
+    "refused by a pool that Harvester chose and does not name": (
+        marked(message=FULL),
+        LoadBalancerChange(annotations=ASKED, ask_again=True),
+    ),
+    "being booked, up to Harvester 1.3": (
+        marked(message="allocate ip for lb vms/lb failed, error: record 10.0.0.1 into lan failed"),
+        LoadBalancerChange(closing_pool="lan"),
+    ),
+    "being booked, Harvester 1.4 to 1.6": (
+        marked(message="fail to reserve 10.0.0.1 into lan"),
+        LoadBalancerChange(closing_pool="lan"),
+    ),
+    "names a pool that does not exist": (
+        marked(message=NO_ALLOCATOR, spec={"ipPool": "lan"}),
+        LoadBalancerChange(annotations=ASKED, ask_again=True),
+    ),
     "closed, not looked at since": (marked(closed="lan"), None),
     "closed, and looked at since": (marked(closed="lan", message=""), LoadBalancerChange()),
     "refused for want of a pool": (marked(message=NO_POOL), LoadBalancerChange(annotations=ASKED, ask_again=True)),

@@ -224,7 +224,10 @@ def test_waiting_for_an_address(made_of: dict[str, Any], waited: float, steps: l
 ASKED = {LB_ASKED_AGAIN: "true"}
 ANSWERS: dict[str, tuple[Any, list[object]]] = {
     "Harvester has not looked": (marked(), []),
-    "Harvester is about to book": (marked(message="fail to get ip from pool lan, error: fail to reserve 10.0.0.1"), []),
+    "Harvester is about to book": (
+        marked(message="fail to get ip from pool lan, error: fail to reserve 10.0.0.1 into lan"),
+        [],
+    ),
     "Harvester has refused": (
         marked(message=EXHAUSTED),
         [{"write": LB_NAME, "closing_pool": "lan"}, "Warning AddressPending"],

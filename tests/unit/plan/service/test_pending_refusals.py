@@ -184,7 +184,11 @@ CAUSES: dict[str, tuple[str, str, list[str]]] = {
         "pool_exhausted",
         ["'lan'", "Add a range"],
     ),
-    "used up, Harvester 1.2": ("no IP addresses available in range set: *.80-*.80", "pool_exhausted", ["Add a range"]),
+    "used up, before Harvester 1.7": (
+        "no IP addresses available in range set: *.80-*.80",
+        "pool_exhausted",
+        ["IP pool 'lab' has no free address. Add a range"],
+    ),
     "no such pool": ("fail to get allocator lab", "no_such_pool", ["'lab'", "Create it"]),
     "no such pool, Harvester 1.2": ("x: could not get the allocator lab", "no_such_pool", ["'lab'"]),
     "other": ("fail to get ip from pool lan, error: requested ip 10.0.0.1 is subnet's gateway", "other", ["gateway"]),
@@ -221,6 +225,16 @@ PASSING: dict[str, tuple[dict[str, Any], str, str]] = {
         {"message": "fail to get ip from pool v9, error: fail to reserve 10.0.0.1 into v9"},
         "allocating",
         "cannot write IP pool 'v9'. If this stays, the VM network that the pool names was most likely deleted",
+    ),
+    "a pool that cannot be written, Harvester 1.4 to 1.6": (
+        {"message": "fail to reserve 10.0.0.1 into v9"},
+        "allocating",
+        "cannot write IP pool 'v9'. If this stays",
+    ),
+    "a pool that cannot be written, up to Harvester 1.3": (
+        {"message": "allocate ip for lb vms/web failed, error: record 10.0.0.1 into v9 failed"},
+        "allocating",
+        "cannot write IP pool 'v9'. If this stays",
     ),
     "a record of before": (
         {"message": "x: 10.0.0.1 has been allocated to vms/web, duplicate allocation is not allowed"},
