@@ -8,10 +8,11 @@ logged and shown in Events.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
+
+import msgspec
 
 MAX_MESSAGE = 1024
 """Longest server message that is kept, in characters."""
@@ -298,8 +299,8 @@ def error_from_response(*, status: int, body: bytes, request: str, retry_after: 
 
 def _read_status(body: bytes) -> tuple[str, str, float | None, str]:
     try:
-        document = json.loads(body)
-    except ValueError:
+        document = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         text = body[:MAX_MESSAGE].decode("utf-8", "replace").strip()
         # A page says nothing, and a JSON document that was cut short may hold anything.
         return "", "" if text.startswith(("<", "{", "[")) else text, None, ""
@@ -312,6 +313,6 @@ def _read_status(body: bytes) -> tuple[str, str, float | None, str]:
     return (
         str(document.get("reason") or ""),
         str(document.get("message") or "")[:MAX_MESSAGE],
-        float(seconds) if isinstance(seconds, int) and seconds > 0 else None,
+        float(min(seconds, LONGEST_RETRY_AFTER)) if isinstance(seconds, int) and seconds > 0 else None,
         str(details.get("name") or ""),
     )

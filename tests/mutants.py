@@ -1013,6 +1013,20 @@ MUTANTS: Final = (
         "kube/test_broken_credentials.py",
     ),
     Mutant(
+        "an object that is nested deep ends the program",
+        "kube/collection.py",
+        "sys.setrecursionlimit(usual + NESTING)",
+        "sys.setrecursionlimit(usual)",
+        "kube/test_informer.py",
+    ),
+    Mutant(
+        "a note that is nested deep stops its Service",
+        "model/meta.py",
+        "except RecursionError:",
+        "except ZeroDivisionError:",
+        "plan/service/test_create_replacement.py",
+    ),
+    Mutant(
         "what is no text in a kubeconfig is left out",
         "kube/kubeconfig.py",
         "if value is not None and not isinstance(value, str):",

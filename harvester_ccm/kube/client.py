@@ -48,6 +48,7 @@ from harvester_ccm.kube.collection import (
     decode_event,
     decode_list,
     decode_version,
+    nested,
     watch_lines,
 )
 from harvester_ccm.kube.credentials import Credentials
@@ -76,6 +77,9 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
 Observer = Callable[[str, str, str, int, float], None]
 """Called with (cluster, verb, path, status, seconds) after every request; status 0 means no answer."""
+
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises where something else stands than was expected."""
 
 _PROCESS: Final = secrets.token_hex(5)
 _numbers = itertools.count(1)
@@ -416,8 +420,8 @@ class ApiClient:
 
     def _read(self, decode: Callable[[bytes], V], body: bytes, request: str) -> V:
         try:
-            return decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return nested(decode, body)
+        except _UNREADABLE as error:
             raise UnexpectedAnswer(
                 f"{self._credentials.server}: the answer is not what a Kubernetes API server sends ({request}); "
                 "check the server address and what stands in between"
@@ -425,8 +429,8 @@ class ApiClient:
 
     def _decode(self, resource: Resource[T], raw: msgspec.Raw) -> T | Unread:
         try:
-            return resource.decode(bytes(raw))
-        except msgspec.MsgspecError as error:
+            return nested(resource.decode, bytes(raw))
+        except _UNREADABLE as error:
             # One object in a shape nobody expects must not hide the others.
             meta = self._read(decode_version, bytes(raw), f"GET {resource.path()}").metadata
             name = f"{meta.namespace}/{meta.name}".strip("/")
@@ -472,6 +476,10 @@ def _next_request_id() -> str:
     return f"{_PROCESS}-{next(_numbers):08x}"
 
 
+class _Coded(msgspec.Struct):
+    code: int = 500
+
+
 def _error_of_watch(status: bytes, request: str) -> ApiError:
-    code = msgspec.json.decode(status, type=dict[str, object]).get("code")
-    return error_from_response(status=code if isinstance(code, int) else 500, body=status, request=request)
+    code = msgspec.json.decode(status, type=_Coded).code
+    return error_from_response(status=code, body=status, request=request)

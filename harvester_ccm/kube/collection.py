@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
@@ -87,6 +88,26 @@ class _Event(msgspec.Struct):
 
 class _Versioned(msgspec.Struct):
     metadata: _ListMeta
+
+
+NESTING: Final = 10_000
+"""API servers keep objects that are nested so deep, ten times as deep as Python 3.11 goes."""
+
+
+def nested(decode: Callable[[bytes], T], body: bytes) -> T:
+    """Decode an answer, however deep its objects are nested: one of somebody else's must not hide the others.
+
+    Raises RecursionError where it is nested deeper than any object can be, and what ``decode`` does.
+    """
+    try:
+        return decode(body)
+    except RecursionError:
+        usual = sys.getrecursionlimit()
+        sys.setrecursionlimit(usual + NESTING)
+        try:
+            return decode(body)
+        finally:
+            sys.setrecursionlimit(usual)
 
 
 decode_list: Final = msgspec.json.Decoder(_List).decode

@@ -66,6 +66,8 @@ Choose = Callable[[CCMError | None], Awaitable[Resource[ObjectT]]]
 """Returns the version of the resource to read; called with the error when reading it as it is was refused, and with
 None before every list and after every watch. Must not raise."""
 
+_DIGITS: Final = 20
+"""Of the largest version."""
 _PAUSE: Final = partial(pause_after, growth=PAUSE_GROWTH)
 
 log = structlog.get_logger(__name__)
@@ -467,4 +469,4 @@ def _version(item: ObjectT) -> int:
 
 def _number(version: str) -> int:
     # Versions of one server are comparable numbers (KEP-5504); with any others every event counts as new.
-    return int(version) if version.isdecimal() else 0
+    return int(version) if version.isdecimal() and len(version) <= _DIGITS else 0

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from harvester_ccm.model.meta import Model, Object, ObjectMeta, Resource, decoder
+from harvester_ccm.model.meta import Model, Object, ObjectMeta, Resource, decoder, read_note
 from harvester_ccm.names import NAD_MAPPING_KEY, PROVIDER_NAME
 
 
@@ -164,7 +164,7 @@ def published_devices(config_map: ConfigMap | None) -> dict[str, str] | None:
         return None
     text = (config_map.data or {}).get(NAD_MAPPING_KEY)
     try:
-        return msgspec.json.decode(text, type=dict[str, str]) if text else {}
+        return read_note(text, dict[str, str]) if text else {}
     except msgspec.DecodeError:
         return None
 

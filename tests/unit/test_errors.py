@@ -136,6 +136,23 @@ def test_time_to_come_back_is_read_from_header_or_body(
     assert error(429, seconds=seconds, retry_after=header).answer.retry_after == expected
 
 
+def test_time_to_come_back_beyond_any_number_is_cut() -> None:
+    assert error(429, seconds=10**400).answer.retry_after == LONGEST_RETRY_AFTER
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"[" * 60_000, id="nested"),
+        pytest.param(b'{"kind":"Status","message":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_001, id="nested Status"),
+        pytest.param(b'{"kind":"Status","message":"\\ud800"}', id="half a character"),
+    ],
+)
+def test_body_that_nobody_can_read_says_nothing(body: bytes) -> None:
+    read = error_from_response(status=500, body=body, request=REQUEST)
+    assert (type(read), str(read)) == (ServerError, "HTTP status 500")
+
+
 def test_server_fault_that_names_a_time_is_throttling() -> None:
     assert type(error(503, retry_after="5")) is Throttled
 

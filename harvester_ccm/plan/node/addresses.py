@@ -335,6 +335,8 @@ def _additional_internal_ips(value: str) -> tuple[tuple[IPNetwork, ...], str]:
         texts = json.loads(value)
     except ValueError as error:
         return (), str(error)
+    except RecursionError:
+        return (), "nested too deep"
     if texts is None:
         return (), ""
     if not isinstance(texts, list):
@@ -342,10 +344,11 @@ def _additional_internal_ips(value: str) -> tuple[tuple[IPNetwork, ...], str]:
     ranges: list[IPNetwork] = []
     bad: list[str] = []
     for text in texts:
+        word = "a list" if isinstance(text, list | dict) else str(text)
         try:
-            ranges.append(unmapped_range(parse_range(str(text).strip())[1]))
+            ranges.append(unmapped_range(parse_range(word.strip())[1]))
         except ValueError:
-            bad.append(str(text))
+            bad.append(word)
     return tuple(ranges), f"no IP addresses: {', '.join(bad)}" if bad else ""
 
 

@@ -22,6 +22,7 @@ import msgspec
 
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
+from harvester_ccm.model.meta import read_note
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     INSTANCE_TYPE,
@@ -84,7 +85,7 @@ def _mirrored(node: Node, planned: Mapping[str, str | None], beta: str, key: str
 
 def _record(node: Node) -> dict[str, str]:
     try:
-        record = msgspec.json.decode(node.metadata.annotation(TOPOLOGY_RECORD) or "{}", type=dict[str, object])
+        record = read_note(node.metadata.annotation(TOPOLOGY_RECORD) or "{}", dict[str, object])
     except msgspec.DecodeError:
         return {}
     return {key: value for key, value in record.items() if isinstance(value, str)}

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from harvester_ccm.model.core import Node
+from harvester_ccm.model.meta import read_note
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import VM_LABELS_RECORD, NodeReason
 from harvester_ccm.plan.node.events import warning
@@ -98,7 +99,7 @@ def _decided(
 def _record(node: Node) -> dict[str, dict[str, str]]:
     try:
         text = node.metadata.annotation(VM_LABELS_RECORD) or "{}"
-        return msgspec.json.decode(text, type=dict[str, dict[str, str]])
+        return read_note(text, dict[str, dict[str, str]])
     except msgspec.MsgspecError:
         return {}
 

@@ -12,6 +12,7 @@ import msgspec
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.meta import read_note
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import LB_TOUCH, MOVING, REQUESTED_ADDRESS, Reason
 from harvester_ccm.plan.service.cleanup import wait_for_booking, withdrawal
@@ -234,7 +235,7 @@ def read_replaced(situation: Situation) -> Former | None:
     if not text:
         return None
     try:
-        noted = msgspec.json.decode(text, type=Former)
+        noted = read_note(text, Former)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
     own = {one.metadata.name for one in match.own}

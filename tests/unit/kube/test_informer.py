@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar
@@ -13,7 +15,7 @@ import pytest
 
 from harvester_ccm.errors import AnswerTooLarge, CCMError, Unreachable
 from harvester_ccm.kube.client import SLICE
-from harvester_ccm.kube.collection import FEW_OBJECTS, Pages
+from harvester_ccm.kube.collection import FEW_OBJECTS, Pages, decode_list, nested
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import SERVICES, Service
 from tests.worlds.background import running
@@ -339,6 +341,33 @@ async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects() -> Non
     page = await Narrow(server, cluster="guest", pages=Pages(objects=64, size=0)).list(SERVICES)
     assert len(page.items) == 50
     assert Narrow.limits == [64, FEW_OBJECTS, FEW_OBJECTS]
+
+
+@pytest.mark.parametrize(
+    ("depth", "readable"),
+    [
+        (900, True),
+        pytest.param(
+            9_000, True, marks=pytest.mark.skipif(sys.version_info[:2] == (3, 12), reason="goes down 1,500 levels")
+        ),
+        (100_000, False),
+    ],
+)
+def test_an_object_is_read_as_deep_as_servers_keep_it(depth: int, readable: bool) -> None:
+    page = b'{"metadata":{},"items":[' + b"[" * depth + b"]" * depth + b"]}"
+    limit = sys.getrecursionlimit()
+    with nullcontext() if readable else pytest.raises(RecursionError):
+        assert len(nested(decode_list, page).items or ()) == 1
+    assert sys.getrecursionlimit() == limit
+
+
+@jumping_time
+async def test_version_that_no_server_has_counts_for_nothing() -> None:
+    informer = Informer(MemoryClient(MemoryServer(), cluster="guest"), SERVICES)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        informer.observe(SERVICES.decode(b'{"metadata":{"name":"web","resourceVersion":"%s"}}' % (b"9" * 5_000)))
+    assert len(informer) == 0
 
 
 def lists(server: MemoryServer) -> int:

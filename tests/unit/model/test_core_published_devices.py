@@ -18,6 +18,7 @@ from harvester_ccm.names import NAD_MAPPING_KEY
         pytest.param("null", None, id="null"),
         pytest.param("x", None, id="no JSON"),
         pytest.param('{"vlan8": "eth1"', None, id="cut short"),
+        pytest.param('{"vlan8":' + "[" * 2000, None, id="nested too deep"),
         pytest.param('["vlan8"]', None, id="no object"),
         pytest.param('{"vlan8": "eth1", "vlan9": 1}', None, id="a device that is no text"),
         pytest.param('{"vlan8": "\\ud800"}', None, id="text that cannot be written back"),

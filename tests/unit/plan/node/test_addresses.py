@@ -180,6 +180,20 @@ def test_provided_node_ip_where_go_leaves_the_node_stuck(
             '["10.0.0.2"', policy(), "I 10.0.0.1, E 10.0.0.2, I fd00::1, H w1", ["ADDITIONAL_IPS_INVALID"], id="no JSON"
         ),
         pytest.param(
+            "[" * 2000,
+            policy(),
+            "I 10.0.0.1, E 10.0.0.2, I fd00::1, H w1",
+            ["ADDITIONAL_IPS_INVALID"],
+            id="nested too deep",
+        ),
+        pytest.param(
+            f'["10.0.0.2", {"[" * 500}{"]" * 500}]',
+            policy(),
+            "I 10.0.0.1, I fd00::1, H w1",
+            ["ADDITIONAL_IPS_INVALID"],
+            id="a nested entry",
+        ),
+        pytest.param(
             '"10.0.0.2"',
             policy(),
             "I 10.0.0.1, E 10.0.0.2, I fd00::1, H w1",

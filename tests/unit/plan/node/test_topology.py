@@ -129,7 +129,7 @@ def test_beta_labels_are_not_copied_before_the_initialisation() -> None:
     assert plan_topology(node(labels=OLD, taints=[UNINITIALIZED]), instance()).change.labels == {}
 
 
-@pytest.mark.parametrize("record", ["no JSON", "null", "[]", '{"zone":1}'])
+@pytest.mark.parametrize("record", ["no JSON", "null", "[]", '{"zone":1}', "[" * 2000], ids=lambda one: one[:10])
 def test_unreadable_record_removes_nothing(record: str) -> None:
     plan = plan_topology(node(labels=BOTH, annotations={TOPOLOGY_RECORD: record}), instance())
     assert plan.change.labels == {}

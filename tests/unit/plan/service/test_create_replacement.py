@@ -295,7 +295,9 @@ def test_secondaries_withdraw_before_the_address_goes() -> None:
     assert "Normal SwitchingLoadBalancer" in told(plan(asked, allocated(), own_secondaries=(WITHDRAWN,)))
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"pool": "x"}'], ids=repr)
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "[]", '{"pool": "x"}', '{"x":' + "[" * 2000], ids=lambda one: one[:10]
+)
 def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
     assert read_replaced(situation_of(service(annotations={MOVING: text}))) is None
 
