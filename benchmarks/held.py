@@ -66,6 +66,8 @@ class Start:
     """Seconds from another start until a Service was served that was made at that moment."""
     fresher: float
     """The same of one that was made as soon as the program led."""
+    fresh_processor: float
+    """Seconds of processor time that the program had used until both were served."""
     led: float
     """Seconds until it led then."""
 
@@ -132,7 +134,7 @@ class Holding:
         return Cost(seconds, processor, traffic, resident_bytes(arena.program.pid) / MIB, await arena.longest_step())
 
     async def _start(self) -> Start:
-        fresh, fresher = await self._start_with_others()
+        fresh, fresher, fresh_processor = await self._start_with_others()
         arena = self._arena
         await arena.stop_program()
         mark = arena.mark()
@@ -140,10 +142,12 @@ class Holding:
         traffic = await arena.settled(mark, within=self._patience)
         memory, processor = resident_bytes(arena.program.pid) / MIB, arena.usage().program
         cost = Cost(leading, processor, traffic, memory, await arena.longest_step())
-        return Start(leading, cost, arena.program.peak_memory() / MIB, fresh, fresher, self.leading)
+        return Start(leading, cost, arena.program.peak_memory() / MIB, fresh, fresher, fresh_processor, self.leading)
 
-    async def _start_with_others(self) -> tuple[float, float]:
-        """Return how long after a start two Services were served: one made at the start, one when it leads."""
+    async def _start_with_others(self) -> tuple[float, float, float]:
+        """Return how long after a start two Services were served, one made at the start and one when it leads, and the
+        processor time until then.
+        """
         arena, loop = self._arena, asyncio.get_running_loop()
         early, late = names_of(f"{self._prefix}-new", 2)
         await arena.stop_program()
@@ -154,6 +158,7 @@ class Holding:
         self.leading = await starting
         await arena.load.create([self._body(late)])
         times = [await arena.services.all_served([name], within=self._patience) - began for name in (early, late)]
+        processor = arena.usage().program
         await arena.idle_mark()
         await arena.load.delete([early, late])
         await self._served(self.names)
@@ -163,7 +168,7 @@ class Holding:
             what="the deletion of two Services",
         )
         await arena.idle_mark()
-        return times[0], times[1]
+        return times[0], times[1], processor
 
     async def _served(self, names: Sequence[str]) -> None:
         # A look at each of them after every change would be the most expensive part of the benchmark.
@@ -229,6 +234,7 @@ def _held(what: str, held: Held) -> Section:
             Measurement("with new Services: from start to leading", start.led, "s"),
             Measurement("  to the VIP of a Service made at the start", start.fresh, "s", FRESH_SECONDS),
             Measurement("  to the VIP of one made when the program leads", start.fresher, "s", FRESH_SECONDS),
+            Measurement("  processor time of the program until then", start.fresh_processor, "s"),
         ],
         (
             *_steps({"served": served, "quiet": quiet, "restart": start.cost}),
@@ -258,7 +264,7 @@ def _deletion(title: str, cost: Cost, count: int) -> Section:
 def _steps(costs: dict[str, Cost]) -> tuple[str, ...]:
     return tuple(
         f"longest step, {when}: {1000 * cost.step.seconds:.0f} ms, of which {1000 * cost.step.processor:.0f} ms of "
-        f"processor time, in {cost.step.what}"
+        f"processor time, in {cost.step.what}; most processor time of one {1000 * cost.step.most:.0f} ms"
         for when, cost in costs.items()
     )
 
@@ -276,8 +282,12 @@ def _side_by_side(found: Sequence[Held], idle: float) -> Section:
         "restart: processor time, s": [one.start.cost.processor for one in found],
         "restart: requests": [float(one.start.cost.traffic.total) for one in found],
         "restart: to the VIP of a new Service, s": [max(one.start.fresh, one.start.fresher) for one in found],
+        "  processor time until then, s": [one.start.fresh_processor for one in found],
         "longest step of the event loop, ms": [
             1000 * max(cost.step.seconds for cost in (one.served, one.quiet, one.start.cost)) for one in found
+        ],
+        "  most processor time of one, ms": [
+            1000 * max(cost.step.most for cost in (one.served, one.quiet, one.start.cost)) for one in found
         ],
     }
     table = columns(

@@ -1,7 +1,8 @@
 """The program, which tells on a signal how busy its event loop is: ``python -m benchmarks.observed FLAGS``.
 
 SIGUSR1 has it write to standard error the longest step of the event loop since it was asked the last time, with what
-that was, and how many tasks there are: ``longest step: WALL PROCESSOR WHAT`` and ``asyncio tasks: NUMBER``.
+that was, the most processor time that one step took, and how many tasks there are:
+``longest step: WALL PROCESSOR MOST WHAT`` and ``asyncio tasks: NUMBER``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Final
 
@@ -30,17 +31,19 @@ class Step:
     seconds: float = 0.0
     processor: float = 0.0
     """Seconds of processor time in it: less, where others had the machine."""
+    most: float = 0.0
+    """The most that any step took; one that others held up need not be the one."""
     what: str = "nothing"
 
     def line(self) -> str:
         """Return it as one line."""
-        return f"{STEP}{self.seconds:.6f} {self.processor:.6f} {self.what}"
+        return f"{STEP}{self.seconds:.6f} {self.processor:.6f} {self.most:.6f} {self.what}"
 
     @classmethod
     def last_of(cls, log: str) -> Step:
         """Return the last one that a log tells of."""
-        seconds, processor, what = log.rpartition(STEP)[2].partition("\n")[0].split(" ", 2)
-        return cls(float(seconds), float(processor), what)
+        seconds, processor, most, what = log.rpartition(STEP)[2].partition("\n")[0].split(" ", 3)
+        return cls(float(seconds), float(processor), float(most), what)
 
 
 class Steps:
@@ -58,11 +61,18 @@ class Steps:
             callback = getattr(handle, _CALLBACK)
             began, used = time.perf_counter(), time.thread_time()
             run(handle)
-            seconds = time.perf_counter() - began
-            if seconds > self._longest.seconds:
-                self._longest = Step(seconds, time.thread_time() - used, _name_of(callback))
+            seconds, processor = time.perf_counter() - began, time.thread_time() - used
+            if seconds > self._longest.seconds or processor > self._longest.most:
+                self._note(seconds, processor, callback)
 
         setattr(asyncio.Handle, _RUN, timed)
+
+    def _note(self, seconds: float, processor: float, callback: object) -> None:
+        most = max(processor, self._longest.most)
+        if seconds > self._longest.seconds:
+            self._longest = Step(seconds, processor, most, _name_of(callback))
+        else:
+            self._longest = replace(self._longest, most=most)
 
     def take(self) -> Step:
         """Return the longest step since this was called the last time."""
