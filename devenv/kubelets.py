@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from devenv.watch import Document, documents
-from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.model.core import NODES, Node
+from harvester_ccm.model.core import NODES
 
 DOCUMENTS: Final = documents("", "v1", "nodes", kind="Node", namespaced=False)
 UNINITIALIZED: Final[Document] = {
@@ -75,30 +74,15 @@ class Kubelets:
     def __init__(self, client: ApiClient) -> None:
         self._client = client
 
-    async def register(self, kubelet: Kubelet, *, ready: str = "True") -> Node:
-        """Register a Node and return it as stored. Raises AlreadyExists."""
-        return await self._client.create(NODES, node_document(kubelet, ready=ready))
+    async def register(self, kubelet: Kubelet, *, ready: str = "True") -> None:
+        """Register a Node. Raises AlreadyExists."""
+        await self._client.create(NODES, node_document(kubelet, ready=ready))
 
     async def report(self, name: str, ready: str) -> None:
         """Change the Ready condition."""
         await self._client.merge_patch(
             NODES, name, {"status": {"conditions": conditions_of(ready)}}, subresource="status"
         )
-
-    async def document(self, name: str) -> Document:
-        """Return the Node as it is on the wire."""
-        return await self._client.get(DOCUMENTS, name)
-
-    async def find(self, name: str) -> Node | None:
-        """Return the Node, or None."""
-        try:
-            return await self._client.get(NODES, name)
-        except NotFound:
-            return None
-
-    async def all(self) -> dict[str, Node]:
-        """Return all Nodes by name."""
-        return {node.metadata.name: node for node in (await self._client.list(NODES)).items}
 
     async def remove(self, name: str) -> None:
         """Delete the Node, as somebody with kubectl."""

@@ -29,12 +29,14 @@ from devenv.watch import Document
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
-from harvester_ccm.model.core import EVENTS, SERVICES, Service
+from harvester_ccm.model.core import EVENTS, LEASES, NAMESPACES, NODES, SERVICES, Lease, Node, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.meta import Resource
 
 VM_NAMESPACE: Final = "default"
 SERVICE_ACCOUNT: Final = "harvester-cloud-provider"
+LEASE: Final = ("kube-system", "cloud-controller-manager")
+"""Namespace and name of the Lease that a leader holds."""
 TOKEN_SECONDS: Final = 60 * 86400
 """For which the program's tokens are good: one that ends soon would be the first thing that ``status`` finds wrong."""
 ADDRESS_REPAIR: Final = "ipallocator-repair-controller"
@@ -50,7 +52,7 @@ END_SECONDS: Final = 3.0
 """Time that runs of the program get to end by themselves when the stage closes."""
 
 T = TypeVar("T")
-V = TypeVar("V", Service, LoadBalancer)
+V = TypeVar("V", Service, Node, Lease, LoadBalancer)
 
 
 async def until(condition: Callable[[], Awaitable[T | None]], *, within: float, what: str) -> T:
@@ -292,6 +294,29 @@ class Stage:
             return [_view(SERVICES, one) for one in chosen] if len(chosen) == len(names) else []
 
         return await until(all_served, within=within, what=f"addresses of {', '.join(names)}")
+
+    async def services(self, namespace: str | None = "default") -> tuple[Service, ...]:
+        """Return the Services as stored; ``namespace`` None means all namespaces."""
+        return tuple(_view(SERVICES, one) for one in await self.guest_eyes.all(SERVICES.path(namespace)))
+
+    async def nodes(self) -> dict[str, Node]:
+        """Return the Nodes by name, as stored."""
+        return {one["metadata"]["name"]: _view(NODES, one) for one in await self.guest_eyes.all(NODES.path())}
+
+    async def lease(self) -> Lease:
+        """Return the Lease as stored. Raises Unseen when there is none."""
+        path = LEASES.path(*LEASE)
+        document = await self.guest_eyes.one(path)
+        if document is None:
+            raise Unseen(f"no {path}")
+        return _view(LEASES, document)
+
+    async def cluster_uid(self) -> str:
+        """Return what the guest is known by: the UID of its namespace ``kube-system``."""
+        document = await self.guest_eyes.one(NAMESPACES.path(None, "kube-system"))
+        if document is None:
+            raise Unseen("no namespace kube-system")
+        return str(document["metadata"]["uid"])
 
     async def load_balancers(self) -> tuple[LoadBalancer, ...]:
         """Return the load balancers as stored in Harvester."""

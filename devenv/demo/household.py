@@ -11,7 +11,6 @@ from devenv.guestnodes import GuestNodes, address_of, name_of
 from devenv.harvester.machines import Machine, Machines
 from devenv.kubelets import Kubelet, Kubelets
 from devenv.stage import until
-from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import UNINITIALIZED_TAINT
 
 NUMBERS: Final = (1, 2, 3)
@@ -54,11 +53,11 @@ class Household:
 
     async def answer(self) -> None:
         """Let every node answer on the node ports of all Services there are now, as kube-proxy does."""
-        for service in (await self._stage.guest.list(SERVICES)).items:
+        for service in await self._stage.services(None):
             await self._backends.listen(service, *NUMBERS)
 
     async def _all_initialised(self) -> bool:
-        nodes = (await self.kubelets.all()).values()
+        nodes = (await self._stage.nodes()).values()
         return not any(taint.key == UNINITIALIZED_TAINT for node in nodes for taint in node.spec.taints)
 
 

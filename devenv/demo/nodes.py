@@ -30,7 +30,7 @@ class _Event(msgspec.Struct):
 
 async def initialise_nodes(play: Play) -> None:
     """Let three nodes join whose VMs have no addresses yet, show why they wait, and see them initialised."""
-    voice, kubelets, machines = play.voice, Kubelets(play.stage.guest), Machines(play.stage.host)
+    voice, machines = play.voice, Machines(play.stage.host)
     voice.headline("Three kubelets register their nodes; their VMs run, and have no addresses yet")
     await asyncio.gather(*(_join(play, vm) for vm in VMS))
     await until(lambda: _reason_is_told(play, VMS[0].name), within=TOLD_SECONDS, what="Event about a waiting node")
@@ -40,10 +40,10 @@ async def initialise_nodes(play: Play) -> None:
     voice.headline("The guest agents report addresses")
     started = voice.elapsed
     await asyncio.gather(*(machines.report(vm, address) for vm, address in zip(VMS, ADDRESSES, strict=True)))
-    await until(lambda: _all_initialised(kubelets), within=INITIALISED_SECONDS, what="nodes without the taint")
+    await until(lambda: _all_initialised(play), within=INITIALISED_SECONDS, what="nodes without the taint")
     voice.say(f"all three are initialised {voice.elapsed - started:.2f} s later")
     await _show_nodes(play)
-    nodes = await kubelets.all()
+    nodes = await play.stage.nodes()
     for vm, address in zip(VMS, ADDRESSES, strict=True):
         shown = {entry.address for entry in nodes[vm.name].status.addresses if entry.type == "InternalIP"}
         expect(shown == {address}, f"{vm.name} has the internal addresses {', '.join(sorted(shown)) or 'none'}")
@@ -57,8 +57,7 @@ async def move_node(play: Play) -> None:
     await _move(play, vm)
     started = voice.elapsed
     await machines.finish_migration(vm, "harvester-2")
-    kubelets = Kubelets(play.stage.guest)
-    await until(lambda: _is_in(kubelets, vm.name, "rack-9"), within=INITIALISED_SECONDS, what="the new zone")
+    await until(lambda: _is_in(play, vm.name, "rack-9"), within=INITIALISED_SECONDS, what="the new zone")
     voice.say(f"its Node has the label {ZONE}=rack-9 {voice.elapsed - started:.2f} s later")
 
 
@@ -85,7 +84,7 @@ async def _show_events(play: Play, name: str) -> None:
 
 async def _show_nodes(play: Play) -> None:
     play.voice.command("kubectl get nodes -o custom-columns=...")
-    nodes = await Kubelets(play.stage.guest).all()
+    nodes = await play.stage.nodes()
     rows = [["NAME", "PROVIDER-ID", "INTERNAL-IP", "ZONE", "INITIALISED"]]
     play.voice.show(aligned(rows + [_row(nodes[name]) for name in sorted(nodes)]))
 
@@ -105,12 +104,12 @@ def _is_tainted(node: Node) -> bool:
     return any(taint.key == UNINITIALIZED_TAINT for taint in node.spec.taints)
 
 
-async def _all_initialised(kubelets: Kubelets) -> bool:
-    return not any(_is_tainted(node) for node in (await kubelets.all()).values())
+async def _all_initialised(play: Play) -> bool:
+    return not any(_is_tainted(node) for node in (await play.stage.nodes()).values())
 
 
-async def _is_in(kubelets: Kubelets, name: str, zone: str) -> bool:
-    node = await kubelets.find(name)
+async def _is_in(play: Play, name: str, zone: str) -> bool:
+    node = (await play.stage.nodes()).get(name)
     return node is not None and node.metadata.label(ZONE) == zone
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import pytest
 
 from devenv.apiserver import ControlPlane
-from devenv.eyes import Eyes, Unseen, addresses_in, compare
+from devenv.background import Background
+from devenv.eyes import Eyes, SeenCopy, Unseen, addresses_in, compare
+from devenv.stage import until
 from devenv.watch import Document
 from harvester_ccm.model.core import SERVICES
 
@@ -37,6 +41,38 @@ async def test_objects_are_seen_as_they_are(guest: ControlPlane, namespace: str)
             await eyes.all(collection, fieldSelector="spec.wrong=1")
     async with Eyes(guest.admin_kubeconfig):
         """Nobody looks."""
+
+
+@pytest.mark.apiserver
+async def test_what_changes_is_seen_as_it_happens(guest: ControlPlane, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one", "namespace": namespace}}
+    guest.apply({**document, "data": {"step": "first"}})
+    seen: list[tuple[str, str]] = []
+
+    def note(before: Document | None, after: Document | None) -> None:
+        shown = [one and one["data"]["step"] for one in (before, after)]
+        seen.append((str(shown[0]), str(shown[1])))
+
+    async def told(*steps: tuple[str, str]) -> bool:
+        return seen == list(steps)
+
+    async with Eyes(guest.admin_kubeconfig) as eyes:
+        copy = SeenCopy(eyes, path)
+        copy.subscribe(note)
+        background = Background("seen", [copy.run])
+        await background.start([copy.wait_synced], within=60)
+        try:
+            guest.apply({**document, "data": {"step": "second"}})
+            await until(partial(told, ("None", "first"), ("first", "second")), within=60, what="change")
+            assert copy.get(f"{namespace}/one") == await eyes.one(f"{path}/one")
+            guest.admin.request("DELETE", f"{path}/one")
+            await until(lambda: told(*seen[:2], ("second", "None")), within=60, what="deletion")
+            assert copy.all() == []
+        finally:
+            await background.stop()
+        with pytest.raises(Unseen, match="404"):
+            await anext(eyes.changes("/apis/example.com/v1/nothings", "1"))
 
 
 def test_addresses_are_those_of_the_status() -> None:

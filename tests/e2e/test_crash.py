@@ -14,7 +14,6 @@ import pytest
 from devenv.ccm import CcmProcess
 from devenv.harvester import FAST
 from devenv.stage import Stage, until
-from harvester_ccm.model.core import LEASES
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import DHCP_ADDRESS, IPAM, LB_SERVICE_NAME
 from tests.e2e.observing import writes
@@ -131,13 +130,13 @@ async def test_successor_takes_the_lease_of_a_killed_leader_when_it_has_run_out(
 
     leader.kill()
     killed = time.monotonic()
-    lease = await stage.guest.get(LEASES, "cloud-controller-manager", namespace="kube-system")
+    lease = await stage.lease()
     await stage.create_service("after")
     await stage.served("before", "after")
 
     # Three seconds after the last renewal, which was at most half a second before the kill.
     assert time.monotonic() - killed > 2
-    taken = await stage.guest.get(LEASES, "cloud-controller-manager", namespace="kube-system")
+    taken = await stage.lease()
     assert lease.spec.holder_identity
     assert taken.spec.holder_identity not in ("", lease.spec.holder_identity)
     assert taken.spec.lease_transitions == (lease.spec.lease_transitions or 0) + 1

@@ -230,7 +230,7 @@ async def test_two_clusters_of_one_name_leave_each_other_alone(
     assert "also called 'demo'" in text
     owners = {one.metadata.annotation(LB_OWNER): one.allocated_ip for one in await stage.load_balancers()}
     assert owners == {
-        (await stage.guest.get(NAMESPACES, "kube-system")).metadata.uid: service.addresses[0],
+        await stage.cluster_uid(): service.addresses[0],
         (await second.get(NAMESPACES, "kube-system")).metadata.uid: other.addresses[0],
     }
 

@@ -11,7 +11,6 @@ import pytest
 
 from devenv.harvester import FAST
 from devenv.stage import Stage
-from harvester_ccm.model.core import LEASES
 from tests.e2e.observing import writes
 
 pytestmark = [
@@ -60,5 +59,5 @@ async def test_leader_that_was_halted_writes_nothing_more(stage: Stage, module: 
     assert "leadership lost" in halted.log
     assert [len(writes(proxy)) for proxy in (stage.guest_proxy, stage.harvester_proxy)] == sent
     await stage.served(*NAMES)
-    lease = await stage.guest.get(LEASES, "cloud-controller-manager", namespace="kube-system")
+    lease = await stage.lease()
     assert f"identity={lease.spec.holder_identity}" in successor.log

@@ -10,17 +10,18 @@ from contextlib import asynccontextmanager
 import pytest
 
 from devenv.background import Background
+from devenv.eyes import SeenCopy
 from devenv.faults import Delay
 from devenv.harvester.queue import FAST, slowed
 from devenv.stage import Stage, until
-from devenv.watch import Document, Mirror, documents
+from devenv.watch import Document
+from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import LB_SERVICE_NAME, SERVICE_FINALIZER
 from tests.e2e.observing import caught_up, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
 BALANCERS = "/loadbalancers"
-SERVICES = documents("", "v1", "services", kind="Service")
 
 
 @asynccontextmanager
@@ -37,7 +38,7 @@ async def lost_services(stage: Stage) -> AsyncIterator[set[str]]:
             if SERVICE_FINALIZER in metadata.get("finalizers", ()) and "deletionTimestamp" not in metadata:
                 lost.add(metadata["name"])
 
-    mirror = Mirror(stage.guest, SERVICES)
+    mirror = SeenCopy(stage.guest_eyes, SERVICES.path())
     mirror.subscribe(changed)
     background = Background("lost services", [mirror.run])
     await background.start([mirror.wait_synced], within=60)

@@ -11,9 +11,10 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from devenv.background import Background
+from devenv.eyes import SeenCopy
 from devenv.harvester import FAST
 from devenv.stage import Stage, until
-from devenv.watch import Document, Mirror, documents, key_of
+from devenv.watch import Document, key_of
 from harvester_ccm.errors import Conflict, NotFound
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.core import SERVICES, Service
@@ -36,7 +37,6 @@ pytestmark = [
     pytest.mark.parametrize("pace", [FAST], ids=["fast"]),
 ]
 
-SERVICE_DOCUMENTS = documents("", "v1", "services", kind="Service")
 SEED_VARIABLE = "SEQUENCES_SEED"
 """Environment variable with the seed of a run that is to be repeated."""
 SEQUENCES = 40
@@ -160,7 +160,7 @@ class Witness:
 @asynccontextmanager
 async def witnessed(stage: Stage) -> AsyncIterator[Witness]:
     """Follow the Services."""
-    witness, mirror = Witness(), Mirror(stage.guest, SERVICE_DOCUMENTS)
+    witness, mirror = Witness(), SeenCopy(stage.guest_eyes, SERVICES.path())
     mirror.subscribe(witness.note)
     background = Background("witness", [mirror.run])
     await background.start([mirror.wait_synced], within=60)
@@ -225,7 +225,7 @@ async def make_primaries_sound(stage: Stage) -> None:
 
 async def leave(stage: Stage, primary: str) -> None:
     """Let no Service name a primary any more: it is not deleted while others have its address."""
-    for service in (await stage.guest.list(SERVICES, namespace="default")).items:
+    for service in await stage.services():
         if service.metadata.annotation(PRIMARY_SERVICE) == f"default/{primary}":
             with suppress(NotFound):
                 await stage.change_service(
@@ -249,7 +249,7 @@ async def settled(stage: Stage, witness: Witness) -> None:
 
 async def find_differences(stage: Stage, witness: Witness) -> list[str]:
     """Return what is not as it should be."""
-    services = {one.metadata.name: one for one in (await stage.guest.list(SERVICES, namespace="default")).items}
+    services = {one.metadata.name: one for one in await stage.services()}
     services.pop("kubernetes", None)
     balancers = await stage.load_balancers()
     found: list[str] = []

@@ -11,7 +11,6 @@ from devenv.faults import Answer
 from devenv.kubevip import Transition
 from devenv.restclient import Json
 from devenv.stage import Stage, until
-from harvester_ccm.model.core import NAMESPACES
 from harvester_ccm.names import IPAM, Reason
 from tests.e2e.observing import caught_up, completed, retouched, writes
 
@@ -52,7 +51,6 @@ async def test_pool_service_gets_its_address_in_kube_vips_shape(stage: Stage) ->
 async def test_load_balancer_of_a_pool_service_field_by_field(stage: Stage) -> None:
     service = await stage.create_service("web")
     balancer = await completed(stage, "web")
-    cluster = await stage.guest.get(NAMESPACES, "kube-system")
 
     document: Json = balancer.document()
     checksum = zlib.crc32(f"demo-default-web-{service.metadata.uid}".encode())
@@ -64,7 +62,7 @@ async def test_load_balancer_of_a_pool_service_field_by_field(stage: Stage) -> N
     }
     assert document["metadata"]["annotations"] == {
         f"{OURS}/lb-network": "",
-        f"{OURS}/cluster-uid": cluster.metadata.uid,
+        f"{OURS}/cluster-uid": await stage.cluster_uid(),
         f"{OURS}/service-uid": service.metadata.uid,
         f"{THEIRS}/cluster": "demo",
         f"{THEIRS}/network": "",

@@ -11,7 +11,6 @@ from devenv.ccm import CcmProcess
 from devenv.faults import Delay, Hang
 from devenv.harvester import FAST
 from devenv.stage import Stage, until
-from harvester_ccm.model.core import LEASES
 from tests.e2e.observing import writes
 
 pytestmark = [
@@ -29,7 +28,7 @@ async def stopped(stage: Stage, run: CcmProcess) -> None:
     assert await stage.ended(run) == 0, run.log
     with pytest.raises(ProcessLookupError):
         os.killpg(run.pid, 0)
-    lease = await stage.guest.get(LEASES, "cloud-controller-manager", namespace="kube-system")
+    lease = await stage.lease()
     assert lease.spec.holder_identity == ""
 
 
@@ -103,7 +102,7 @@ async def test_lease_is_kept_until_what_was_sent_is_answered(stage: Stage, ccm: 
 
     assert await stage.ended(ccm) == 0
     assert [write.status for write in writes(stage.harvester_proxy, "/loadbalancers")] == [201]
-    lease = await stage.guest.get(LEASES, "cloud-controller-manager", namespace="kube-system")
+    lease = await stage.lease()
     assert lease.spec.holder_identity == ""
 
 
@@ -119,5 +118,5 @@ async def test_lease_runs_out_when_what_was_sent_is_never_answered(stage: Stage,
 
     assert await stage.ended(ccm, within=60) == 0
     assert "lease not released, because writes are not answered yet" in ccm.log
-    lease = await stage.guest.get(LEASES, "cloud-controller-manager", namespace="kube-system")
+    lease = await stage.lease()
     assert lease.spec.holder_identity != ""

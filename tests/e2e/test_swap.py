@@ -167,13 +167,13 @@ def held(identity: str, *, transitions: int) -> Document:
 
 async def balancers(stage: Stage) -> dict[str, Document]:
     """Return the load balancers by UID."""
-    found = (await stage.host.list(BALANCERS, namespace=VM_NAMESPACE)).items
+    found = await stage.host_eyes.all(BALANCERS.path(VM_NAMESPACE))
     return {one["metadata"]["uid"]: one for one in found}
 
 
 async def services(stage: Stage) -> dict[str, Document]:
     """Return the Services by name."""
-    found = (await stage.guest.list(SERVICE_DOCUMENTS, namespace="default")).items
+    found = await stage.guest_eyes.all(SERVICE_DOCUMENTS.path("default"))
     return {one["metadata"]["name"]: one for one in found if one["metadata"]["name"] in NAMES}
 
 

@@ -20,7 +20,6 @@ from devenv.kubevip import KubeVipOptions
 from devenv.logfile import logs_to
 from devenv.restclient import Json
 from devenv.stage import HOST_DHCP_RANGE, VM_NAMESPACE, Scene, Stage, until
-from harvester_ccm.model.core import NAMESPACES
 from harvester_ccm.names import (
     HEALTH_CHECK_FAILURE_THRESHOLD,
     HEALTH_CHECK_PERIOD,
@@ -96,7 +95,7 @@ async def ccm(stage: Stage, old: HarvesterBefore12, nodes: GuestNodes) -> CcmPro
 
 async def balancers(stage: Stage) -> list[Json]:
     """Return the load balancers as they are stored."""
-    return list((await stage.host.list(LOAD_BALANCERS_V1ALPHA1, namespace=VM_NAMESPACE)).items)
+    return await stage.host_eyes.all(LOAD_BALANCERS_V1ALPHA1.path(VM_NAMESPACE))
 
 
 async def balancer(stage: Stage, **spec: object) -> Json:
@@ -129,7 +128,6 @@ async def test_whole_load_balancer_and_service(stage: Stage, nodes: GuestNodes, 
     (served,) = await stage.served("web")
     document = await balancer(stage, backendServers=[address_of(1), address_of(2)])
 
-    cluster = await stage.guest.get(NAMESPACES, "kube-system")
     assert document["metadata"]["labels"] == {
         f"{OURS}/cluster": "demo",
         f"{OURS}/serviceNamespace": "default",
@@ -137,7 +135,7 @@ async def test_whole_load_balancer_and_service(stage: Stage, nodes: GuestNodes, 
     }
     assert document["metadata"]["annotations"] == {
         f"{OURS}/lb-network": "",
-        f"{OURS}/cluster-uid": cluster.metadata.uid,
+        f"{OURS}/cluster-uid": await stage.cluster_uid(),
         f"{OURS}/service-uid": served.metadata.uid,
         f"{OURS}/service-uuid": served.metadata.uid,
         f"{THEIRS}/cluster": "demo",
@@ -178,7 +176,7 @@ async def test_address_from_dhcp_and_its_end(stage: Stage, nodes: GuestNodes) ->
     await stage.gone("web")
 
     async def nothing_left() -> bool:
-        generated = (await stage.host.list(SERVICES, namespace=VM_NAMESPACE)).items
+        generated = await stage.host_eyes.all(SERVICES.path(VM_NAMESPACE))
         return not await balancers(stage) and {one["metadata"]["name"] for one in generated} == {"kubernetes"}
 
     await until(nothing_left, within=60, what="neither load balancer nor Service in Harvester")

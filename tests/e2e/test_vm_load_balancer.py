@@ -11,7 +11,7 @@ from devenv.guestnodes import NODES, GuestNodes, name_of
 from devenv.restclient import Json
 from devenv.stage import Stage, until
 from devenv.watch import Document, documents
-from harvester_ccm.model.core import NAMESPACES, Service
+from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
     HEALTH_CHECK_FAILURE_THRESHOLD,
@@ -77,7 +77,6 @@ async def test_whole_load_balancer_and_service(stage: Stage) -> None:
     document: Json = (await balancer_of(stage, "web")).document()
     (served,) = await stage.served("web")
 
-    cluster = await stage.guest.get(NAMESPACES, "kube-system")
     metadata = document["metadata"]
     assert metadata["labels"] == {
         f"{OURS}/cluster": "demo",
@@ -86,7 +85,7 @@ async def test_whole_load_balancer_and_service(stage: Stage) -> None:
     }
     assert metadata["annotations"] == {
         f"{OURS}/lb-network": "",
-        f"{OURS}/cluster-uid": cluster.metadata.uid,
+        f"{OURS}/cluster-uid": await stage.cluster_uid(),
         f"{OURS}/service-uid": served.metadata.uid,
         f"{THEIRS}/cluster": "demo",
         f"{THEIRS}/network": "",

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devenv.background import Background
+from devenv.eyes import SeenCopy
 from devenv.faults import Record
 from devenv.harvester.machines import Machine, Machines, machine_document
 from devenv.harvester.records import INSTANCES, MACHINES
 from devenv.kubelets import DOCUMENTS, Kubelet, Kubelets
 from devenv.stage import VM_NAMESPACE, Stage, until
-from devenv.watch import Document, Mirror
+from devenv.watch import Document
 from harvester_ccm.errors import NotFound
 from harvester_ccm.model.core import CONFIG_MAPS
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, UNINITIALIZED_TAINT
@@ -29,8 +30,8 @@ class Cluster:
         self.stage = stage
         self.machines = Machines(stage.host)
         self.kubelets = Kubelets(stage.guest)
-        self.nodes = Mirror(stage.guest, DOCUMENTS)
-        self.instances = Mirror(stage.host, INSTANCES, namespace=VM_NAMESPACE)
+        self.nodes = SeenCopy(stage.guest_eyes, DOCUMENTS.path())
+        self.instances = SeenCopy(stage.host_eyes, INSTANCES.path(VM_NAMESPACE))
         self.addressed: dict[str, float] = {}
         """When each VM was first seen with an address, in loop time."""
         self.untainted: dict[str, float] = {}
@@ -102,11 +103,8 @@ class Cluster:
 
     async def mapping(self) -> str | None:
         """Return what the ConfigMap of networks and devices says, None when there is none."""
-        try:
-            found = await self.stage.guest.get(CONFIG_MAPS, NAD_MAPPING_NAME, namespace=NAD_MAPPING_NAMESPACE)
-        except NotFound:
-            return None
-        return (found.data or {}).get(NAD_MAPPING_KEY)
+        found = await self.stage.guest_eyes.one(CONFIG_MAPS.path(NAD_MAPPING_NAMESPACE, NAD_MAPPING_NAME))
+        return None if found is None else (found.get("data") or {}).get(NAD_MAPPING_KEY)
 
     def _node_seen(self, _before: Document | None, after: Document | None) -> None:
         if after is not None and not has_taint(after):
