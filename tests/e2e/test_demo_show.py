@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import signal
-import struct
-import subprocess
 import sys
-import termios
 import time
 from functools import partial
 from pathlib import Path
@@ -25,6 +20,7 @@ from devenv.logfile import logs_to
 from devenv.stage import Scene
 from tests.e2e.conftest import clear
 from tests.e2e.test_demo import END_SECONDS, ROOT, left_behind
+from tests.worlds.terminal import on_terminal
 
 pytestmark = pytest.mark.apiserver
 
@@ -36,28 +32,14 @@ SHORT_LEASE = {
 
 
 def test_interrupted_show_leaves_nothing_and_gives_the_terminal_back(tmp_path: Path) -> None:
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
     environment = {**os.environ, "TMPDIR": str(tmp_path), "TERM": "xterm-256color"}
-    order = [sys.executable, "-m", "devenv.demo"]
-    written = bytearray()
-    with subprocess.Popen(order, stdin=slave, stdout=slave, stderr=slave, env=environment, cwd=ROOT) as process:
-        os.close(slave)
-        try:
-            while piece := os.read(master, 65536):
-                written += piece
-                if b"Services get their addresses" in written:
-                    process.send_signal(signal.SIGINT)
-                    break
-            while piece := os.read(master, 65536):
-                written += piece
-        except OSError:
-            pass  # the other end is closed: Linux's way of saying so
-        process.wait(END_SECONDS)
-    os.close(master)
-    assert process.returncode == 130, written.decode()
-    assert written.index(b"\x1b[?1049h") < written.index(b"\x1b[?1049l")
-    assert b"Interrupted; everything is stopped" in written[written.index(b"\x1b[?1049l") :]
+    with on_terminal([sys.executable, "-m", "devenv.demo"], environment, size=(30, 100), cwd=ROOT) as terminal:
+        if terminal.shows("Services get their addresses"):
+            terminal.process.send_signal(signal.SIGINT)
+        written = terminal.text(within=END_SECONDS)
+    assert terminal.process.returncode == 130, written
+    assert written.index("\x1b[?1049h") < written.index("\x1b[?1049l")
+    assert "Interrupted; everything is stopped" in written[written.index("\x1b[?1049l") :]
     assert left_behind(tmp_path) == []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from harvester_ccm.commands import COMMANDS
 from harvester_ccm.commands.completion import KUBECTL, SHELLS, script
 from harvester_ccm.flags import FLAGS
 from tests.unit.commands.conftest import Runner
+from tests.worlds.terminal import on_terminal
 
 SECONDS = 60
 TYPED = {
@@ -56,20 +56,10 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def type_into(order: Sequence[str], directory: Path, keys: str) -> str:
     """Return all that a shell on a terminal writes when these keys are pressed."""
-    master, slave = pty.openpty()
     environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "TERM": "dumb"}
-    with subprocess.Popen(order, stdin=slave, stdout=slave, stderr=slave, cwd=directory, env=environment) as process:
-        os.close(slave)
-        os.write(master, keys.encode())
-        written = bytearray()
-        try:
-            while piece := os.read(master, 65536):
-                written += piece
-        except OSError:
-            pass  # the other end is closed: Linux's way of saying so
-        process.wait(SECONDS)
-    os.close(master)
-    return written.decode().replace("\r", "")
+    with on_terminal(order, environment, cwd=directory) as terminal:
+        terminal.press(keys)
+        return terminal.text(within=SECONDS).replace("\r", "")
 
 
 SET_UP = {

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -23,6 +19,7 @@ from harvester_ccm.commands import COMMANDS, HELP, VERSION, call
 from harvester_ccm.logs import configure_logging
 from tests.unit.commands import clusters, objects
 from tests.worlds.loopback_api import two_clusters
+from tests.worlds.terminal import on_terminal
 
 SECONDS = 120.0
 """Time for a process that needs one or two."""
@@ -80,31 +77,13 @@ def flags(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         yield given
 
 
-def on_terminal(order: list[str], columns: int, environment: dict[str, str]) -> str:
-    """Return all that a process writes on a terminal of this width."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    kept = {key: value for key, value in os.environ.items() if key not in UNWANTED}
-    with subprocess.Popen(
-        order, stdin=slave, stdout=slave, stderr=slave, env={**kept, "TERM": "xterm-256color", **environment}
-    ) as process:
-        os.close(slave)
-        written = bytearray()
-        try:
-            while piece := os.read(master, 65536):
-                written += piece
-        except OSError:
-            pass  # the other end is closed: Linux's way of saying so
-        process.wait(SECONDS)
-    os.close(master)
-    return written.decode().replace("\r\n", "\n")
-
-
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}], ids=["colours", "none"])
 def test_every_command_on_a_terminal(flags: list[str], columns: int, environment: dict[str, str]) -> None:
     order = [sys.executable, "-c", DRIVER, json.dumps(flags), json.dumps(list(ORDERS))]
-    text = on_terminal(order, columns, environment)
+    kept = {key: value for key, value in os.environ.items() if key not in UNWANTED}
+    with on_terminal(order, {**kept, "TERM": "xterm-256color", **environment}, size=(40, columns)) as terminal:
+        text = terminal.text(within=SECONDS)
     assert "Traceback" not in text
     plain = ESCAPE.sub("", text)
     assert "\x1b" not in plain
