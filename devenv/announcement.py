@@ -83,6 +83,20 @@ def ingress_of(service: Document, addresses: tuple[str, ...]) -> list[Document]:
     return [{"ip": address, "ports": ports} for address in addresses]
 
 
+def ingress_due(service: Document, addresses: tuple[str, ...]) -> list[Document] | None:
+    """Return the ingress that kube-vip writes; None when it is there, or the Service is of another type."""
+    wanted = ingress_of(service, addresses)
+    ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    present = [{name: value for name, value in entry.items() if name != "ipMode"} for entry in ingress]
+    return wanted if present != wanted and is_load_balancer(service) else None
+
+
+def marks_of(key: str, node: str, addresses: tuple[str, ...], *, leased: bool) -> dict[str, str]:
+    """Return the annotations of a Service that is announced on this node; a lease is asked for again by them."""
+    lease = {HARDWARE_ANNOTATION: hardware_address(key), REQUESTED_ANNOTATION: addresses[0]} if leased else {}
+    return {HOST_ANNOTATION: node, **lease}
+
+
 def hardware_address(key: str) -> str:
     """Return the MAC address of the interface that asks for the Service's lease."""
     digest = hashlib.sha256(key.encode()).digest()[:5]

@@ -21,15 +21,12 @@ import structlog
 
 from devenv.announcement import (
     DHCP_ADDRESS,
-    HARDWARE_ANNOTATION,
-    HOST_ANNOTATION,
     REQUESTED_ANNOTATION,
     SERVICE_NAME_LABEL,
-    hardware_address,
     has_endpoints,
-    ingress_of,
-    is_load_balancer,
+    ingress_due,
     lacks_address,
+    marks_of,
 )
 from devenv.announcer import Announced, Announcer, Step
 from devenv.background import Background
@@ -257,10 +254,7 @@ class KubeVip:
         for address in addresses:
             self._note("announce", address, key)
             await self._serve(key, address)
-        marks = {HOST_ANNOTATION: self._options.node}
-        if addresses != wished:
-            marks |= {HARDWARE_ANNOTATION: hardware_address(key), REQUESTED_ANNOTATION: addresses[0]}
-        await self._annotate(key, marks)
+        await self._annotate(key, marks_of(key, self._options.node, addresses, leased=addresses != wished))
         await self._write_status(key, addresses)
 
     def _has_endpoints(self, service: Document) -> bool:
@@ -323,15 +317,10 @@ class KubeVip:
         while True:
             try:
                 service = await self._client.get(SERVICES, name, namespace=namespace)
-                wanted = ingress_of(service, addresses)
-                status = service.get("status") or {}
-                present = [
-                    {k: v for k, v in entry.items() if k != "ipMode"}
-                    for entry in (status.get("loadBalancer") or {}).get("ingress") or ()
-                ]
-                if present == wanted or not is_load_balancer(service):
+                ingress = ingress_due(service, addresses)
+                if ingress is None:
                     return
-                service["status"] = {**status, "loadBalancer": {"ingress": wanted}}
+                service["status"] = {**(service.get("status") or {}), "loadBalancer": {"ingress": ingress}}
                 await self._client.request("PUT", SERVICES.path(namespace, name, "status"), body=service)
             except Conflict:
                 continue

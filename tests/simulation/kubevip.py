@@ -8,15 +8,12 @@ from typing import Final
 
 from devenv.announcement import (
     DHCP_ADDRESS,
-    HARDWARE_ANNOTATION,
-    HOST_ANNOTATION,
     REQUESTED_ANNOTATION,
     SERVICE_NAME_LABEL,
-    hardware_address,
     has_endpoints,
-    ingress_of,
-    is_load_balancer,
+    ingress_due,
     lacks_address,
+    marks_of,
 )
 from devenv.announcer import Announced, Announcer, Step
 from devenv.watch import annotations_of, key_of, labels_of
@@ -194,16 +191,12 @@ class KubeVip:
         service = self._server.of(SERVICES).get(key)
         if service is None or key not in self.up:
             return
-        marks = {HOST_ANNOTATION: "node-1"}
-        if one.addresses != one.wished:
-            marks |= {HARDWARE_ANNOTATION: hardware_address(key), REQUESTED_ANNOTATION: one.addresses[0]}
+        marks = marks_of(key, "node-1", one.addresses, leased=one.addresses != one.wished)
         try:
             if not marks.items() <= annotations_of(service).items():
                 self._server.change(SERVICES, key, {"metadata": {"annotations": marks}})
-            ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
-            present = [{name: value for name, value in entry.items() if name != "ipMode"} for entry in ingress]
-            wanted = ingress_of(service, one.addresses)
-            if present != wanted and is_load_balancer(service):
-                self._server.change(SERVICES, key, {"status": {"loadBalancer": {"ingress": wanted}}})
+            ingress = ingress_due(service, one.addresses)
+            if ingress is not None:
+                self._server.change(SERVICES, key, {"status": {"loadBalancer": {"ingress": ingress}}})
         except CCMError:
             return
