@@ -1027,6 +1027,13 @@ MUTANTS: Final = (
         "plan/service/test_create_replacement.py",
     ),
     Mutant(
+        "a watch event that is too large is asked for again and again",
+        "kube/informer.py",
+        "not isinstance(problem, (WatchSilent, UnexpectedAnswer))",
+        "not isinstance(problem, WatchSilent)",
+        "kube/test_informer.py",
+    ),
+    Mutant(
         "what is no text in a kubeconfig is left out",
         "kube/kubeconfig.py",
         "if value is not None and not isinstance(value, str):",

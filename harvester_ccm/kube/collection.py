@@ -11,7 +11,7 @@ from typing import Final, Generic, Literal, TypeVar
 import aiohttp
 import msgspec
 
-from harvester_ccm.errors import Unreachable, WatchSilent
+from harvester_ccm.errors import AnswerTooLarge, WatchSilent
 
 T = TypeVar("T")
 
@@ -131,7 +131,7 @@ async def watch_lines(stream: aiohttp.StreamReader, silence: float) -> AsyncIter
             return
         pending += chunk
         if len(pending) > READ_LIMIT:
-            raise Unreachable("watch event larger than accepted")
+            raise AnswerTooLarge(f"watch event larger than {READ_LIMIT // 2**20} MiB")
         while (end := pending.find(b"\n")) >= 0:
             line = bytes(pending[:end])
             del pending[: end + 1]

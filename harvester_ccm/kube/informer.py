@@ -32,6 +32,7 @@ from harvester_ccm.errors import (
     Gone,
     NotServed,
     ServerError,
+    UnexpectedAnswer,
     Unreachable,
     WatchSilent,
 )
@@ -289,7 +290,7 @@ class Informer(Generic[ObjectT]):
             except CCMError as error:
                 problem = error
             version = watch.version
-            if watch.has_worked(self._timing.worked) and not isinstance(problem, WatchSilent):
+            if watch.has_worked(self._timing.worked) and _is_over(problem):
                 self._failures = 0
                 await asyncio.sleep(self._timing.reconnect)
             else:
@@ -457,6 +458,16 @@ class _Watch:
         """Return whether it gave a line, or lasted so long."""
         lasted = self.accepted_at is not None and asyncio.get_running_loop().time() - self.accepted_at >= seconds
         return self.spoke or lasted
+
+
+def _is_over(problem: CCMError | None) -> bool:
+    """Return whether a watch just ended, or its connection was cut.
+
+    What is said in it is another matter: an event that is too large comes again, a page is of something in between.
+    """
+    return problem is None or (
+        isinstance(problem, Unreachable) and not isinstance(problem, (WatchSilent, UnexpectedAnswer))
+    )
 
 
 def _supersedes(new: ObjectT, old: ObjectT) -> bool:

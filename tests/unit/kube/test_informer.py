@@ -13,7 +13,7 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from harvester_ccm.errors import AnswerTooLarge, CCMError, Unreachable
+from harvester_ccm.errors import AnswerTooLarge, CCMError, UnexpectedAnswer, Unreachable
 from harvester_ccm.kube.client import SLICE
 from harvester_ccm.kube.collection import FEW_OBJECTS, Pages, decode_list, nested
 from harvester_ccm.kube.informer import Informer
@@ -21,7 +21,7 @@ from harvester_ccm.model.core import SERVICES, Service
 from tests.worlds.background import running
 from tests.worlds.builders import service
 from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Document, MemoryClient, MemoryServer
+from tests.worlds.memory_server import Document, MemoryClient, MemoryServer, refused
 
 KEY = "shop/web"
 
@@ -74,6 +74,44 @@ async def test_watches_that_work_and_are_cut_are_opened_again_at_once(every: flo
     assert max(late) <= 0.3
     assert problems == [None]
     assert lists(server) == 1
+
+
+@jumping_time
+@pytest.mark.parametrize(
+    "said",
+    [
+        UnexpectedAnswer("a page in the place of an event"),
+        AnswerTooLarge("watch event larger than 4 MiB"),
+        refused(500, "InternalError", "etcd is away"),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+async def test_watch_that_worked_and_then_says_what_is_no_change_is_followed_by_a_list(said: CCMError) -> None:
+    server = MemoryServer()
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+    problems: list[CCMError | None] = []
+    informer.on_state(lambda: problems.append(informer.problem))
+    async with running(informer.run()):
+        await informer.wait_synced()
+        await asyncio.sleep(60)
+        server.break_watches(said)
+        assert await seconds_until_seen(server, informer, "web") <= 2
+        assert (lists(server), problems) == (2, [None, said, None])
+
+
+@jumping_time
+async def test_watches_that_always_say_what_is_no_change_are_asked_for_slower_and_slower() -> None:
+    server = MemoryServer()
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+
+    async def talk() -> None:
+        while True:
+            await asyncio.sleep(1)
+            server.break_watches(UnexpectedAnswer("a page in the place of an event"))
+
+    async with running(informer.run()), running(talk()):
+        await asyncio.sleep(600)
+    assert lists(server) < 80
 
 
 @jumping_time
