@@ -87,16 +87,6 @@ HOLES: Final = (
         ),
     ),
     Hole(
-        "one for which no pool was found is deleted without asking again",
-        (
-            Edit(
-                "plan/service/cleanup.py",
-                "    return LoadBalancerChange() if asked else LoadBalancerChange(annotations=",
-                "    return LoadBalancerChange() if asked or True else LoadBalancerChange(annotations=",
-            ),
-        ),
-    ),
-    Hole(
         "a server that went back to older data is not noticed",
         (Edit("kube/informer.py", "rewound = listed < newest or any(", "rewound = False and any("),),
     ),
