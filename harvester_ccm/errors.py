@@ -26,6 +26,8 @@ class CCMError(Exception):
     request_id: str = ""
     """``auditID`` of the failed request in the API server's audit log; empty when no single request failed. Not part of
     the message, which is compared to say the same thing only once."""
+    cluster: str = ""
+    """Whose API server it was, ``guest`` or ``harvester``; empty when it was none. Not part of the message either."""
 
 
 class ConfigurationError(CCMError):

@@ -55,7 +55,35 @@ OWNERSHIP_TESTS: Final = "plan/service/test_ownership.py"
 PACE_TESTS: Final = "plan/service/test_pace.py test_pace.py"
 
 MUTANTS: Final = (
-    # A credential that is not accepted.
+    # A credential that is not accepted, and a server that is away.
+    Mutant(
+        "a VM that could not be looked for is none",
+        "commands/explain_node.py",
+        "blind=VIRTUAL_MACHINES.plural in inventory.problems,",
+        "blind=False,",
+        "commands/test_away.py",
+    ),
+    Mutant(
+        "initialised Nodes wait for a Harvester that is away",
+        "status/report.py",
+        "if plan.left_alone and (view.node.metadata.deleting or uninitialized_taints(view.node)):",
+        "if plan.left_alone:",
+        "commands/test_away.py",
+    ),
+    Mutant(
+        "what is said of the whole is repeated for each",
+        "commands/status_view.py",
+        "if not away or said.reason != Reason.HARVESTER_UNAVAILABLE:",
+        "if True:",
+        "commands/test_away.py",
+    ),
+    Mutant(
+        "of two servers that are away one is told",
+        "commands/clusters.py",
+        "error.add_note(f",
+        "str(f",
+        "commands/test_away.py",
+    ),
     Mutant(
         "what a token says of its account stands in a command whatever it is",
         "kube/tokens.py",

@@ -84,6 +84,9 @@ CLUSTER_UID: Final = flag(
 YES: Final = switch("yes", "Do it; without it, it is only shown what would be done.")
 FORCE: Final = switch("force", "Do it in spite of the doubts that are listed; together with --yes.")
 
+_OF_CLUSTER: Final = {"guest": "guest cluster: ", "harvester": "Harvester: "}
+"""What stands in front of an error, so that nobody looks at the wrong one of two API servers."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -163,7 +166,9 @@ def _report_failure(error: Exception) -> None:
         case Unauthorized():
             _report([f"{error}. {error.remedy}"])
         case CCMError():
-            _report([str(error)])
+            _report([f"{_OF_CLUSTER.get(error.cluster, '')}{error}", *getattr(error, "__notes__", ())])
+            if error.cluster:
+                sys.stderr.write(f"{PROGRAM}: hint: {PROGRAM} preflight checks both clusters and says what to do\n")
         case BrokenPipeError():
             raise error
         case _:

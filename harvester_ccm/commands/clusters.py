@@ -150,8 +150,15 @@ async def read_inventory(clusters: Clusters) -> Inventory:
     guest, harvester = await asyncio.gather(read_guest(clusters.guest), read_harvester(clusters.harvester))
     for resource in (SERVICES.plural, NODES.plural):
         if resource in guest.problems:
-            raise guest.problems[resource]
+            raise with_note(guest.problems[resource], harvester)
     return with_assumptions(in_both(guest, harvester))
+
+
+def with_note(error: CCMError, harvester: Inventory) -> CCMError:
+    """Return the error of the guest with a note on Harvester where that cannot be read either."""
+    if harvester.harvester_away is not None:
+        error.add_note(f"Harvester: {harvester.harvester_away}")
+    return error
 
 
 def with_assumptions(inventory: Inventory) -> Inventory:
@@ -179,6 +186,9 @@ async def read_guest(client: ApiClient) -> Inventory:
         _read(CONFIG_MAPS, mapping, problems),
         _read(NAMESPACES, identity, problems),
     )
+    for error in problems.values():
+        # Who does not answer in time says nothing, not even who it is.
+        error.cluster = client.cluster
     return Inventory(
         services=services.items if services else (),
         nodes=nodes.items if nodes else (),

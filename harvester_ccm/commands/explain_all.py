@@ -16,6 +16,7 @@ from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Document, hanging
 from harvester_ccm.commands.status_lists import known_from
+from harvester_ccm.commands.status_view import counted
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER
 from harvester_ccm.model.core import Node
 from harvester_ccm.redaction import inert
@@ -32,6 +33,8 @@ class _Found:
     problems: tuple[str, ...]
     """What could not be read without which nobody knows whether all is well."""
     assumptions: tuple[str, ...]
+    blind: bool = False
+    """Whether nothing is known of Harvester: of each Service and Node there is the same to be said then."""
 
     @property
     def exit_code(self) -> int:
@@ -49,6 +52,12 @@ class _Found:
     def sentences(self, looked_at: str) -> Iterator[str]:
         """Yield what people read besides the explanations; ``looked_at`` is what was looked at, or empty."""
         yield from (f"Problem: {one}" for one in self.problems)
+        if self.blind and (self.services or self.nodes):
+            services = [one.situation.service.metadata.key for one in self.services]
+            nodes = [one.view.node.metadata.name for one in self.nodes]
+            kinds = ("Service", services), ("Node", nodes)
+            yield f"Waiting for that: {' and '.join(counted(kind, sorted(names)) for kind, names in kinds if names)}"
+            return
         if self.services or self.nodes:
             # Each explanation says by itself what was assumed.
             return
@@ -66,7 +75,8 @@ def explain_all(call: Call) -> int:
     if call.output.scripted:
         call.output.document(found.document())
         return found.exit_code
-    for text in (*(one.text() for one in found.services), *(one.text() for one in found.nodes)):
+    explained = (*(one.text() for one in found.services), *(one.text() for one in found.nodes))
+    for text in () if found.blind else explained:
         call.output.answer({}, text=text)
         call.output.line()
     for sentence in found.sentences(_looked_at(call)):
@@ -86,7 +96,8 @@ def _looked_at(call: Call) -> str:
 
 def _found(call: Call, inventory: Inventory, services: Sequence[ServiceReport], nodes: Sequence[NodeReport]) -> _Found:
     assumptions = map(inert, (*call.settings.warnings, *inventory.assumptions))
-    return _Found(services, nodes, tuple(map(inert, inventory.lacking())), tuple(assumptions))
+    blind = inventory.harvester_away is not None
+    return _Found(services, nodes, tuple(map(inert, inventory.lacking())), tuple(assumptions), blind)
 
 
 async def _from_clusters(call: Call) -> _Found:

@@ -170,12 +170,14 @@ class NodeReport:
     """What is certain about the VM's existence, and by which answer."""
     steps: tuple[Document, ...]
     assumptions: tuple[str, ...]
+    blind: bool = False
+    """Whether Harvester's VMs could not be read: that none is found says nothing then."""
 
     @property
     def exit_code(self) -> int:
-        """Problems: it waits, something is odd about it, or its VM is gone."""
+        """Problems: it waits, something is odd about it, its VM is gone, or Harvester could not be asked."""
         warned = any(is_warning(step) for step in self.steps)
-        return EXIT_PROBLEMS if warned or self.plan.waiting or self.lifecycle.done else EXIT_OK
+        return EXIT_PROBLEMS if warned or self.plan.waiting or self.lifecycle.done or self.blind else EXIT_OK
 
     def document(self) -> Document:
         """Return the explanation for scripts; docs/reference/commands.md describes it."""
@@ -262,6 +264,7 @@ def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get:
         existence=f"{life.existence.existence.value}: {life.existence.detail}",
         steps=(*sent, *told),
         assumptions=(*inventory.assumptions, *([_NOT_REMEMBERED] if lifecycle.note is not None else [])),
+        blind=VIRTUAL_MACHINES.plural in inventory.problems,
     )
 
 
@@ -301,7 +304,8 @@ def _vm_sentences(report: NodeReport) -> Iterator[str]:
     if vm is None:
         said = [*warnings_of(report.steps), report.plan.waiting.message if report.plan.waiting else ""]
         why = match.problem.message if match.problem else ""
-        yield f"none found: {why}" if why and not any(why in one for one in said) else "none found"
+        found = "not known, because Harvester's VMs could not be read" if report.blind else "none found"
+        yield f"{found}: {why}" if why and not any(why in one for one in said) else found
         if not why or why not in report.existence:
             yield f"the VM is {report.existence}"
         return

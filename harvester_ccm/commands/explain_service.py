@@ -43,6 +43,7 @@ from harvester_ccm.plan.service.condition import with_condition
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import LoadBalancerCandidate, Verdict, name_for
+from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.request import Request, read_request
 from harvester_ccm.plan.service.selection import is_served, primary_reference
 from harvester_ccm.plan.service.situation import Situation, observe
@@ -78,7 +79,8 @@ async def _from_clusters(call: Call, target: Target) -> ServiceReport:
         service = named_service(inventory, target, clusters.guest.namespace)
         vms = inventory.problems.get(VIRTUAL_MACHINES.plural)
         if vms is not None:
-            inventory = inventory.assuming(f"the VMs cannot be read; nodes count under their own names ({vms})")
+            why = "" if inventory.harvester_away is not None else f" ({vms})"
+            inventory = inventory.assuming(f"the VMs cannot be read; nodes count under their own names{why}")
         view = view_of(call, inventory, clusters.harvester.namespace, now=datetime.now(UTC))
         report = report_service(service, inventory, view)
         if report.creation is not None:
@@ -334,7 +336,7 @@ class ServiceReport:
                 f"belongs to this Service: {claimed.because}",
             ]
         if not situation.harvester_known:
-            return [f"not known, because Harvester could not be read: {situation.harvester_problem or 'no answer yet'}"]
+            return ["not known, because Harvester could not be read: see the problem"]
         if self.not_served:
             return ["none"]
         found = [f"none. One for this Service would be called {name_for(situation.service, situation.cluster)}"]
@@ -348,6 +350,7 @@ class ServiceReport:
         problems: Document = {"Problem": self.problems if len(self.problems) > 1 else "".join(self.problems)}
         problems["Told"] = self._told()
         if not self.situation.harvester_known:
+            problems["Problem"] = problems["Problem"] or harvester_unavailable(self.situation.harvester_problem).message
             return {**problems, "Then": "Nothing is decided while Harvester's load balancers cannot be read."}
         done: Document = {**problems, "What would be done now": steps or ("" if problems["Problem"] else "nothing")}
         match outcome:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from harvester_ccm.config import Settings
-from harvester_ccm.errors import CCMError
+from harvester_ccm.errors import CCMError, CredentialError, Unauthorized, Unreachable
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import (
@@ -39,6 +39,7 @@ from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import VMIndex, join
+from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends, ListedStore
 from harvester_ccm.plan.service.virtual_ips import virtual_ips
 
@@ -50,6 +51,7 @@ _NEEDED: Final = {
     INSTANCES.plural: "Harvester's VM instances",
 }
 """Collections without which nobody knows whether all is well, by the plural of their resource."""
+_OF_HARVESTER: Final = frozenset({LOAD_BALANCERS.plural, VIRTUAL_MACHINES.plural, INSTANCES.plural})
 COLLECTIONS: Final[Mapping[str, Resource[Any]]] = {
     "services": SERVICES,
     "nodes": NODES,
@@ -107,11 +109,20 @@ class Inventory:
         """UID of the guest's kube-system namespace; empty while it is not known."""
         return next((one.metadata.uid for one in self.namespaces if one.metadata.name == IDENTITY_NAMESPACE), "")
 
+    @property
+    def harvester_away(self) -> CCMError | None:
+        """Why nothing at all is known of Harvester; None where only a part of it cannot be read."""
+        error = self.problems.get(LOAD_BALANCERS.plural)
+        return error if isinstance(error, Unreachable | Unauthorized | CredentialError) else None
+
     def lacking(self) -> Iterator[str]:
         """Yield which collections could not be read without which nobody knows whether all is well, and why."""
+        away = self.harvester_away
+        if away is not None:
+            yield harvester_unavailable(away).message
         for plural, title in _NEEDED.items():
             error = self.problems.get(plural)
-            if error is not None:
+            if error is not None and not (away is not None and plural in _OF_HARVESTER):
                 yield f"{title} could not be read: {error}"
 
     def assuming(self, *sentences: str) -> Inventory:

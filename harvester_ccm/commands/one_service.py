@@ -10,7 +10,15 @@ import asyncio
 from dataclasses import replace
 from typing import Final
 
-from harvester_ccm.commands.clusters import Clusters, ask, in_both, read_guest, read_harvester, with_assumptions
+from harvester_ccm.commands.clusters import (
+    Clusters,
+    ask,
+    in_both,
+    read_guest,
+    read_harvester,
+    with_assumptions,
+    with_note,
+)
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.errors import CCMError, Forbidden, NotFound
 from harvester_ccm.kube.client import ApiClient
@@ -24,7 +32,12 @@ NOT_ASKED: Final = CCMError("it was not asked, because no --cloud-config was giv
 
 async def read_for(clusters: Clusters, key: str) -> Inventory:
     """Return what is known of a Service, and of all that it depends on. Raises the error of what it needs."""
-    guest, harvester = await asyncio.gather(_read_guest_for(clusters.guest, key), read_harvester(clusters.harvester))
+    questions = _read_guest_for(clusters.guest, key), read_harvester(clusters.harvester)
+    guest, harvester = await asyncio.gather(*questions, return_exceptions=True)
+    if isinstance(harvester, BaseException):
+        raise harvester
+    if isinstance(guest, BaseException):
+        raise with_note(guest, harvester) if isinstance(guest, CCMError) else guest
     return with_assumptions(in_both(guest, harvester))
 
 

@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar
 
 from harvester_ccm.commands.render import GAP, hanging, table_row
 from harvester_ccm.model.outcome import some_of
-from harvester_ccm.status.document import LeftOver, NodeLine, Pool, Server, ServiceLine, State, Status
+from harvester_ccm.names import Reason
+from harvester_ccm.status.document import LeftOver, NodeLine, Notice, Pool, Server, ServiceLine, State, Status
 
 READY_SHOWN: Final = 20
 """So many objects without any fault are shown of each kind; ``-o wide`` shows all."""
@@ -66,15 +67,22 @@ def _head(status: Status) -> Iterator[tuple[str, str]]:
         role = "" if program.leading else "; this process does not lead"
         yield "program", f"harvester-ccm {program.version}, up {age(program.started, status.observed)}{role}"
     for server in status.servers:
-        yield server.cluster, _server(server, status.observed)
+        yield server.cluster, _server(server, status.observed, told=bool(status.problems))
 
 
-def _server(server: Server, now: str) -> str:
+def _server(server: Server, now: str, *, told: bool) -> str:
+    """Return how a server is; ``told``: whether what is wrong with Harvester stands below."""
     words = [server.url, f"NOT READABLE: {server.problem}" if server.problem else "reachable"]
+    if _is_away(server) and told:
+        words[1] = "NOT READABLE, see below"
     if server.token_expires:
         left = age(now, server.token_expires)
         words.append(f"token expires in {left} ({server.token_expires[:10]})" if left else "the token has EXPIRED")
     return ", ".join(words)
+
+
+def _is_away(server: Server) -> bool:
+    return server.cluster == "harvester" and bool(server.problem)
 
 
 @dataclass(frozen=True)
@@ -104,24 +112,26 @@ def _number(faults: Sequence[_Fault]) -> int:
 def _faults(status: Status) -> Iterator[_Fault]:
     """Yield what is wrong; Services of which the same is to be said are one fault, and so are Nodes."""
     yield from (_Fault(problem) for problem in status.problems)
-    for state, texts, services in _alike(status.services or ()):
-        title = _named("Service", [one.key for one in services])
+    away = status.problems if any(map(_is_away, status.servers)) else ()
+    for state, texts, services in _alike(status.services or (), away):
+        title = counted("Service", [one.key for one in services])
         yield _Fault(f"{title}: {_how_long(state, services, status.observed)}", texts, len(services))
-    for state, texts, nodes in _alike(status.nodes or ()):
-        yield _Fault(f"{_named('Node', [one.name for one in nodes])}: {_WORDS.get(state, state)}", texts, len(nodes))
+    for state, texts, nodes in _alike(status.nodes or (), away):
+        yield _Fault(f"{counted('Node', [one.name for one in nodes])}: {_WORDS.get(state, state)}", texts, len(nodes))
     yield from (_Fault(_left_over(left), [left.message]) for left in status.left_over or ())
 
 
-def _alike(lines: Sequence[_Line]) -> Iterator[tuple[State, Sequence[str], list[_Line]]]:
-    """Yield the lines that are wrong, those together of which the same is to be said."""
+def _alike(lines: Sequence[_Line], away: Sequence[str]) -> Iterator[tuple[State, Sequence[str], list[_Line]]]:
+    """Yield the lines that are wrong, those together of which the same is to be said; ``away`` as in ``_texts``."""
     found: dict[tuple[State, tuple[str, ...]], list[_Line]] = {}
     for line in lines:
         if line.wrong:
-            found.setdefault((line.state, tuple(_texts(line))), []).append(line)
+            found.setdefault((line.state, tuple(_texts(line, away))), []).append(line)
     yield from ((state, texts, together) for (state, texts), together in found.items())
 
 
-def _named(kind: str, names: Sequence[str]) -> str:
+def counted(kind: str, names: Sequence[str]) -> str:
+    """Return objects of one kind in words, the first ones by name."""
     if len(names) == 1:
         return f"{kind} {names[0]}"
     return f"{len(names)} {kind}s ({some_of(names)})"
@@ -134,15 +144,30 @@ def _how_long(state: State, services: Sequence[ServiceLine], now: str) -> str:
     return f"{_WORDS.get(state, state)} for {lasts}" if lasts else _WORDS.get(state, state)
 
 
-def _texts(line: ServiceLine | NodeLine) -> list[str]:
-    """Return the sentences, each with its reason in front and none twice."""
-    said = [(line.reason, line.message)] if line.state is not State.READY else []
-    told = [(one.reason, one.message) for one in line.warnings]
+def _texts(line: ServiceLine | NodeLine, away: Sequence[str]) -> list[str]:
+    """Return the sentences, each with its reason in front and none twice.
+
+    ``away``: what is said of the whole while Harvester cannot be read; that is not repeated.
+    """
+    said = [Notice(reason=line.reason, message=line.message)] if line.state is not State.READY else []
     # The condition repeats the message of the Event that it is made of, under the name of what is waited for.
-    kept = [one for one in said if one[1] and one[1] not in {message for _, message in told}]
+    told = {one.message for one in line.warnings}
+    kept = [one for one in said if one.message and one.message not in told]
     if line.state is State.WARNING:
         kept = []
-    return [f"{reason}: {message}" if reason else message for reason, message in (*kept, *told)]
+    texts = ((one.reason, _without_repetition(line, one, away)) for one in (*kept, *line.warnings))
+    return [": ".join(filter(None, text)) for text in texts]
+
+
+def _without_repetition(line: ServiceLine | NodeLine, said: Notice, away: Sequence[str]) -> str:
+    """Return the message of what is said of a line without what is said of the whole."""
+    if not away or said.reason != Reason.HARVESTER_UNAVAILABLE:
+        return said.message
+    repeated = next((one for one in away if said.message.startswith(one)), "")
+    if not repeated and line.state is State.LEAVING:
+        # How to let it go without Harvester.
+        return said.message
+    return f"see above{said.message.removeprefix(repeated) if repeated else ''}"
 
 
 def _left_over(left: LeftOver) -> str:

@@ -442,7 +442,7 @@ class ApiClient:
         detail = describe_connection_error(error, limit=self._patience)
         log.debug("request failed", cluster=self.cluster, request=request, detail=detail, request_id=request_id)
         unreachable = connection_fault(error)(f"{self._credentials.server}: {detail} ({request})")
-        unreachable.request_id = request_id
+        unreachable.request_id, unreachable.cluster = request_id, self.cluster
         return unreachable
 
     async def _refusal(self, response: aiohttp.ClientResponse, request: str, request_id: str, token: str) -> ApiError:
@@ -456,7 +456,7 @@ class ApiClient:
         error = error_from_response(status=status, body=bytes(body), request=request, retry_after=retry_after)
         if isinstance(error, Unauthorized):
             error = Unauthorized(error.answer, self._refused_credential(token))
-        error.request_id = request_id
+        error.request_id, error.cluster = request_id, self.cluster
         return error
 
     def _refused_credential(self, token: str) -> RefusedCredential:

@@ -23,7 +23,7 @@ from harvester_ccm.model.harvester import IPPool, LoadBalancer
 from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Done, EventMessage, Refused, Retry, Wait, WaitReason
-from harvester_ccm.names import LOAD_BALANCER_READY
+from harvester_ccm.names import LOAD_BALANCER_READY, NodeReason
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, VirtualIPs, plan_node
 from harvester_ccm.plan.node.decision import observe as observe_node
 from harvester_ccm.plan.node.patch import uninitialized_taints
@@ -210,8 +210,9 @@ def node_line(view: NodeView, fights: tuple[EventMessage, ...] = ()) -> NodeLine
     addresses = tuple(one.address for one in node.status.addresses if one.type == "InternalIP")
     told = [one for one in (*plan.notes, *fights) if _warns(one)]
     if match.vm is None and match.problem is not None and not match.stranger and match.problem not in told:
-        # Said of no Node that is well; that its VM is not found has to be seen here nevertheless.
-        told.append(match.problem)
+        # Said of no Node that is well; that its VM is not found has to be seen here nevertheless. That Harvester is
+        # away is said of the whole.
+        told += [match.problem] if match.problem.reason is not NodeReason.HARVESTER_UNAVAILABLE else []
     state, said = _node_state(view, plan)
     return NodeLine(
         name=node.metadata.name,
@@ -229,7 +230,7 @@ def _node_state(view: NodeView, plan: NodePlan) -> tuple[State, Notice]:
     match, problem = view.match, view.match.problem
     if match.stranger:
         return State.OTHER, notice(problem) if problem else Notice(reason="", message="")
-    if plan.left_alone:
+    if plan.left_alone and (view.node.metadata.deleting or uninitialized_taints(view.node)):
         state = State.LEAVING if view.node.metadata.deleting else State.PENDING
         return state, Notice(reason="", message=inert(plan.left_alone))
     if plan.waiting is not None:

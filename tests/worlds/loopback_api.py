@@ -35,6 +35,8 @@ class LoopbackApi:
     """Path to what is answered in plain text."""
     refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Method and path to status and message of a refusal."""
+    refusal: tuple[int, str] | None = None
+    """Status and message of a refusal of everything."""
     seen: list[str] = field(default_factory=list)
     """Method and path of every request."""
     url: str = ""
@@ -43,8 +45,9 @@ class LoopbackApi:
         """Return status and body of an answer."""
         path = urlsplit(target).path
         self.seen.append(f"{method} {path}")
-        if f"{method} {path}" in self.refusals:
-            status, message = self.refusals[f"{method} {path}"]
+        refused = self.refusal or self.refusals.get(f"{method} {path}")
+        if refused is not None:
+            status, message = refused
             reason = "Forbidden" if status == 403 else "InternalError"
             return status, {"kind": "Status", "status": "Failure", "reason": reason, "message": message}
         if path == "/version":

@@ -321,7 +321,8 @@ def test_what_harvester_did_not_show_is_not_none() -> None:
     found = Inventory(services=(item,), problems={LOAD_BALANCERS.plural: ConnectionRefused("refused by 10.0.0.9")})
     view = ServiceView(ClusterIdentity("demo", objects.VMS), serving=True, waited=60.0, now=None)
     text = json.dumps(report_service(item, found, view).text())
-    assert "not known, because Harvester could not be read: refused by 10.0.0.9" in text
+    assert "not known, because Harvester could not be read" in text
+    assert text.count("refused by 10.0.0.9") == 1
     assert "none. One for" not in text
     assert text.count("HarvesterUnavailable") == 1
     assert text.count("nobody listens at its address") == 1

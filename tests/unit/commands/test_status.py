@@ -246,7 +246,7 @@ def test_servers_that_cannot_be_read_and_tokens_that_have_ended() -> None:
     )
     status = Status(observed=NOW, cluster="demo", namespace="vms", servers=servers, problems=("It is down.",))
     lines = "\n".join(status_lines(status, width=120))
-    assert "NOT READABLE: no answer" in lines
+    assert "NOT READABLE, see below" in lines
     assert "the token has EXPIRED" in lines
     assert "What is wrong (1):\n  It is down." in lines
 

@@ -1,0 +1,130 @@
+"""A server that is away or refuses everything: told once, with whose it is, and never as if nothing were there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harvester_ccm.names import SERVICE_FINALIZER
+from tests.unit.commands import clusters, objects
+from tests.unit.commands.conftest import Runner
+from tests.worlds.loopback_api import LoopbackApi, two_clusters
+from tests.worlds.offline import json_web_token
+
+EXPIRED = json_web_token({"sub": "system:serviceaccount:vms:demo", "exp": 1700000000})
+WHOSE = "does not accept the token of ServiceAccount vms/demo in"
+REMEDY = "generate_addon.sh --rotate demo vms, run against Harvester"
+
+
+class Away:
+    """Both servers and the flags for them."""
+
+    def __init__(self, directory: Path, guest: LoopbackApi, harvester: LoopbackApi, flags: list[str]) -> None:
+        self.directory = directory
+        self.guest = guest
+        self.harvester = harvester
+        self.flags = flags
+
+    def expired(self, which: str) -> None:
+        """Have a token refused that has expired."""
+        (self.guest if which == "kubeconfig" else self.harvester).refusal = 401, "Unauthorized"
+        file = self.directory / which
+        file.write_text(file.read_text().replace("token-of-a-test", EXPIRED))
+
+    def unreachable(self, which: str) -> None:
+        """Have nobody listen at the address of a server."""
+        file = self.directory / which
+        url = (self.guest if which == "kubeconfig" else self.harvester).url
+        file.write_text(file.read_text().replace(url, "http://127.0.0.1:9"))
+
+
+@pytest.fixture
+def away(tmp_path: Path) -> Iterator[Away]:
+    """A guest with one Service that has an address, two that wait, and an initialised Node."""
+    known, harvester = clusters.guest(), clusters.harvester()
+    served = objects.service("served", uid="served", address="10.0.0.7", finalizers=[SERVICE_FINALIZER])
+    node = objects.node("w2", taints=[], providerID="harvester://uid-of-vm-w2")
+    guest = LoopbackApi([*known.objects, served, node], groups=known.groups)
+    with two_clusters(guest, harvester, tmp_path, objects.VMS) as flags:
+        yield Away(tmp_path, guest, harvester, flags)
+
+
+def test_status_says_once_that_harvester_refuses_the_token(run: Runner, away: Away) -> None:
+    away.expired("cloud-config")
+    result = run("status", *away.flags)
+    said = " ".join(result.out.split())
+    assert result.code == 1
+    assert said.count(WHOSE) == said.count(REMEDY) == said.count("which expired on 2023-11-14 22:13 UTC (401)") == 1
+    assert "NOT READABLE, see below" in said
+    assert "2 Services (shop/new, shop/web): pending for" in said
+    assert said.count("HarvesterUnavailable: see above") == 2
+    assert "Node w1: pending" in said
+    # One that is initialised lacks nothing, as a Service that has its address.
+    assert "Nodes: 1 pending, 1 ready" in said
+
+
+def test_explain_without_a_name_says_it_once_and_who_waits(run: Runner, away: Away) -> None:
+    away.expired("cloud-config")
+    result = run("explain", *away.flags)
+    said = " ".join(result.out.split())
+    assert result.code == 1
+    assert said.startswith("Problem: Harvester at ")
+    assert said.count(WHOSE) == said.count(REMEDY) == 1
+    assert said.endswith("Waiting for that: 2 Services (shop/new, shop/web) and Node w1")
+    document = run("explain", "-o", "json", *away.flags).document
+    assert len(document["services"]) == 2
+
+
+@pytest.mark.parametrize("name", ["web", "served"])
+def test_explain_a_service_says_it_once(run: Runner, away: Away, name: str) -> None:
+    away.expired("cloud-config")
+    result = run("explain", f"svc/{name}", "-n", "shop", *away.flags)
+    said = " ".join(result.out.split())
+    assert result.code == 1
+    assert "not known, because Harvester could not be read" in said
+    assert said.count(WHOSE) == said.count(REMEDY) == 1
+
+
+@pytest.mark.parametrize("name", ["w1", "w2"])
+def test_a_vm_that_could_not_be_looked_for_is_not_none(run: Runner, away: Away, name: str) -> None:
+    away.unreachable("cloud-config")
+    result = run("explain", f"node/{name}", *away.flags)
+    assert result.code == 1
+    assert "not known, because Harvester's VMs could not be read" in result.out
+    assert "none found" not in result.out
+    assert "nobody listens at its address" in " ".join(result.out.split())
+
+
+def test_errors_say_whose_server_it_is(run: Runner, away: Away) -> None:
+    away.guest.refusals["GET /api/v1/services"] = 503, "etcd is not there"
+    result = run("status", *away.flags)
+    assert (result.code, result.out) == (1, "")
+    assert "error: guest cluster: etcd is not there\n" in result.err
+    assert "hint: harvester-ccm preflight checks both clusters" in result.err
+    cleanup = run("cleanup", "--cluster=demo", *away.flags[1:])
+    assert "error:" not in cleanup.err
+    away.harvester.refusal = 503, "starting"
+    assert "error: Harvester: starting\n" in run("cleanup", "--cluster=demo", *away.flags[1:]).err
+
+
+@pytest.mark.parametrize("words", ["status", "explain svc/web -n shop", "explain node/w1", "explain"])
+def test_where_both_are_away_both_are_told(run: Runner, away: Away, words: str) -> None:
+    away.unreachable("cloud-config")
+    away.unreachable("kubeconfig")
+    result = run(*words.split(), *away.flags)
+    assert (result.code, result.out) == (1, "")
+    first, second, hint = result.err.splitlines()
+    assert "error: guest cluster: http://127.0.0.1:9: " in first
+    assert "error: Harvester: http://127.0.0.1:9: " in second
+    assert "preflight" in hint
+
+
+def test_a_refused_token_of_the_guest_comes_with_its_remedy(run: Runner, away: Away) -> None:
+    away.expired("kubeconfig")
+    result = run("status", *away.flags)
+    assert (result.code, result.out) == (1, "")
+    assert f"{away.guest.url} {WHOSE} {away.directory / 'kubeconfig'}, which expired on" in result.err
+    assert "Get a new kubeconfig of this cluster" in result.err
+    assert EXPIRED not in result.err
