@@ -208,7 +208,7 @@ async def test_harvester_that_refuses_is_what_it_waits_for(field: Field) -> None
     field.harvester_proxy.inject(Answer(401, "Unauthorized", "Unauthorized"))
     result = await field.run("explain", "service", f"{field.namespace}/web")
     assert result.code == 1
-    assert "Harvester does not accept the token in the cloud-config" in result.out
+    assert "does not accept the token of ServiceAccount" in " ".join(result.out.split())
     assert "not known, because Harvester could not be read" in result.out
     assert "Nothing is decided while Harvester's load balancers cannot be read." in result.out
 
