@@ -136,8 +136,8 @@ SERVICE_FINALIZER: Final = catalogued(
 )  # fmt: skip
 MOVING: Final = catalogued(
     PREFIX + "moving", "Service", "annotation", "both", value="JSON object",
-    meaning="Name and pool of a load balancer that is being recreated with another workload type; survives a restart "
-    "of this program in the middle of it.",
+    meaning="Name and pool of a load balancer that is being recreated with another workload type, and of its cluster; "
+    "survives a restart of this program in the middle of it.",
 )  # fmt: skip
 
 # What we write on a Harvester LoadBalancer.

@@ -1189,6 +1189,20 @@ MUTANTS: Final = (
         "controllers/test_orphans.py",
     ),
     Mutant(
+        "a copy believes the note of the original's move",
+        "plan/service/create.py",
+        'if noted is None or noted.cluster not in {"", *situation.cluster.names}:',
+        "if noted is None:",
+        "plan/service/test_create_replacement.py",
+    ),
+    Mutant(
+        "a copy makes a load balancer while the original's is moved",
+        "plan/service/decision.py",
+        'if noted and noted.cluster not in {"", *situation.cluster.names} else None',
+        "if False else None",
+        "plan/service/test_create_replacement.py",
+    ),
+    Mutant(
         "a full pool of a Harvester that does not name it is not closed",
         "plan/service/pending.py",
         'full = load_balancer.spec.ip_pool if _is_exhausted(message) else ""',

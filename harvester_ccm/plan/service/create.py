@@ -6,6 +6,7 @@ no load balancer is kept in an annotation of the Service, so that a restart in t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, cast
 
 import msgspec
@@ -194,7 +195,7 @@ def _recreating(service: Service, name: str, former: Former | None) -> EventMess
 def plan_replacement(situation: Situation, load_balancer: LoadBalancer, wanted: str) -> ServicePlan:
     """Return what to do for an existing load balancer whose workload type must become ``wanted``."""
     service = situation.service
-    record = msgspec.json.encode(former_of(load_balancer)).decode()
+    record = msgspec.json.encode(replace(former_of(load_balancer), cluster=situation.cluster.name)).decode()
     recorded = change_service(service, ServiceChange(annotations={MOVING: record}, finalizer=True))
     withdrawn = withdrawal(service)
     booking = wait_for_booking(situation, (load_balancer,))
@@ -231,12 +232,8 @@ def read_replaced(situation: Situation) -> Former | None:
     with the name of another one comes the address that it had.
     """
     service, match, seen = situation.service, situation.match, situation.former
-    text = service.metadata.annotation(MOVING)
-    if not text:
-        return None
-    try:
-        noted = read_note(text, Former)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    noted = noted_move(service)
+    if noted is None or noted.cluster not in {"", *situation.cluster.names}:
         return None
     own = {one.metadata.name for one in match.own}
     if noted.name in {one.metadata.name for one in situation.load_balancers} - own:
@@ -244,3 +241,11 @@ def read_replaced(situation: Situation) -> Former | None:
         return None
     known = {match.expected_name, *own, *((seen.name,) if seen else ())}
     return noted if noted.name in known or is_name_of(noted.name, service) else None
+
+
+def noted_move(service: Service) -> Former | None:
+    """Return the note of a move on a Service, whoever wrote it; None for none, and for one that cannot be read."""
+    try:
+        return read_note(service.metadata.annotation(MOVING) or "", Former)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None

@@ -16,10 +16,16 @@ from typing import Final
 
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
-from harvester_ccm.names import DHCP_ADDRESS, MOVING, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
+from harvester_ccm.names import DHCP_ADDRESS, LB_CLUSTER, MOVING, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cleanup import deletion, ending, plan_cleanup, wait_for_booking
 from harvester_ccm.plan.service.cluster_lb import plan_cluster
-from harvester_ccm.plan.service.create import plan_creation, plan_replacement, plan_unrecognised, read_replaced
+from harvester_ccm.plan.service.create import (
+    noted_move,
+    plan_creation,
+    plan_replacement,
+    plan_unrecognised,
+    read_replaced,
+)
 from harvester_ccm.plan.service.ignored import asked_since_given, converted, ignored_settings, refused_changes
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import (
@@ -124,7 +130,7 @@ def _plan_own(situation: Situation) -> ServicePlan:
     service, match = situation.service, situation.match
     current = match.lb
     if current is None and (held := _held_by_another_name(situation)) is not None:
-        note = other_name_note(held, service, situation.cluster)
+        note = other_name_note(*held, service, situation.cluster)
         return ServicePlan(emit(note), Refused(WaitReason.OTHER_CLUSTER_NAME))
     if situation.unbooked and (taken := plan_taken(situation)) is not None:
         return taken
@@ -144,15 +150,19 @@ def _plan_own(situation: Situation) -> ServicePlan:
     return ServicePlan((*emit(*notes), *plan.steps, *left_over), plan.outcome)
 
 
-def _held_by_another_name(situation: Situation) -> LoadBalancer | None:
-    """Return the load balancer of another name of this cluster that has the Service's address, or the name of its own.
+def _held_by_another_name(situation: Situation) -> tuple[str, str] | None:
+    """Return the cluster name and the name of the load balancer of another name of this cluster that has the Service's
+    address, or the name of its own.
 
     As long as nobody says whether this cluster was renamed or copied, either answer would take the address from
-    somebody.
+    somebody. While that one is moved to the other kind there is none, and only the note of it tells.
     """
     service, match = situation.service, situation.match
-    held = (one for one in match.other_name if one.metadata.name == match.expected_name or shows_address(service, one))
-    return next(held, None)
+    for one in match.other_name:
+        if one.metadata.name == match.expected_name or shows_address(service, one):
+            return one.metadata.label(LB_CLUSTER) or "", one.metadata.name
+    noted = noted_move(service) if service.addresses else None
+    return (noted.cluster, noted.name) if noted and noted.cluster not in {"", *situation.cluster.names} else None
 
 
 def _may_be_left_behind(situation: Situation, going: LoadBalancer) -> bool:

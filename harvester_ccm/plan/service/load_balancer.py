@@ -88,6 +88,8 @@ class Former:
     ipam: str = ""
     network: str | None = None
     """As it was asked for; None when that is not known."""
+    cluster: str = ""
+    """Name of the cluster that is moving it; empty while none is."""
 
 
 def former_of(load_balancer: LoadBalancer) -> Former:

@@ -200,7 +200,7 @@ def owner_of(
     if label is not None and label not in cluster.names:
         if uid is None and made_under is None and not marked:
             return Ownership(Owner.UNKNOWN, _unproven(load_balancer, service, cluster))
-        return Ownership(Owner.OTHER_NAME, f"{_other_name(label, cluster)}: {_remedies(load_balancer, service)}")
+        return Ownership(Owner.OTHER_NAME, f"{_other_name(label, cluster)}: {_remedies(label, meta.name, service)}")
     proof = ""
     if strange and made_under is None and uid is None:
         return Ownership(Owner.UNKNOWN, STRANGE)
@@ -230,12 +230,12 @@ def _other_name(label: str, cluster: ClusterIdentity) -> str:
     return f"it belongs to this cluster under the name {label!r}, and this cluster is called {cluster.name!r}"
 
 
-def _remedies(one: LoadBalancer, service: Service) -> str:
-    """Return what to do about a load balancer of another name of this cluster."""
+def _remedies(label: str, name: str, service: Service) -> str:
+    """Return what to do about a load balancer of another name of this cluster, which it has in its label."""
     meta = service.metadata
     return (
-        f"if the cluster was renamed, start the program with --former-cluster-name={one.metadata.label(LB_CLUSTER)} or "
-        f"run: harvester-ccm adopt {meta.key} {one.metadata.name}. If it is a copy of a cluster that goes on (a clone, "
+        f"if the cluster was renamed, start the program with --former-cluster-name={label} or "
+        f"run: harvester-ccm adopt {meta.key} {name}. If it is a copy of a cluster that goes on (a clone, "
         "a restored snapshot), give the Service an address of its own: kubectl patch service "
         f"-n {meta.namespace} {meta.name} --subresource=status --type=merge "
         """-p '{"status":{"loadBalancer":null}}'"""
@@ -341,15 +341,14 @@ def foreign_note(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> Event
     return EventMessage("Warning", Reason.FOREIGN_LOAD_BALANCER, text)
 
 
-def other_name_note(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> EventMessage:
-    """Return what to tell about a load balancer in use that is this cluster's under another name."""
-    meta = load_balancer.metadata
-    relabelled = ", which somebody has given it" if meta.name == name_for(service, cluster) else ""
+def other_name_note(label: str, name: str, service: Service, cluster: ClusterIdentity) -> EventMessage:
+    """Return what to tell about a load balancer in use that is this cluster's under another name, its ``label``."""
+    relabelled = ", which somebody has given it" if name == name_for(service, cluster) else ""
     text = (
-        f"Load balancer {meta.name} in namespace {cluster.namespace} of Harvester is left alone, and so is this "
-        f"Service: {_other_name(meta.label(LB_CLUSTER) or '', cluster)}{relabelled}. "
+        f"Load balancer {name} in namespace {cluster.namespace} of Harvester is left alone, and so is this Service: "
+        f"{_other_name(label, cluster)}{relabelled}. "
     )
-    remedies = _remedies(load_balancer, service)
+    remedies = _remedies(label, name, service)
     text += f"{remedies[0].upper()}{remedies[1:]}"
     return EventMessage("Warning", Reason.FOREIGN_LOAD_BALANCER, text)
 

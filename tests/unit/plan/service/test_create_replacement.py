@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -22,18 +23,20 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.create import read_replaced
+from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.load_balancer import Former
 from harvester_ccm.plan.service.ownership import load_balancer_name
+from harvester_ccm.plan.service.steps import CreateLoadBalancer, EmitEvent
 from tests.unit.plan.service.plans import outline, plan, said, situation_of, told
-from tests.worlds.builders import ADDRESS, LB_NAME, UID, allocated, marked, served, service
+from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, marked, served, service
 
 HANDS_OFF = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
 TO_VM = {WORKLOAD_TYPE: "vm"}
 TO_CLUSTER = {WORKLOAD_TYPE: "cluster"}
 LISTENERS = [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}]
 VM_SPEC = {"listeners": LISTENERS, "backendServerSelector": {"harvesterhci.io/vmName": ["vm-1", "vm-2"]}}
-NOTE = msgspec.json.encode(Former(LB_NAME, "vlan100", "pool", "")).decode()
-DHCP_NOTE = msgspec.json.encode(Former(LB_NAME, "", "dhcp", "")).decode()
+NOTE = msgspec.json.encode(Former(LB_NAME, "vlan100", "pool", "", "demo")).decode()
+DHCP_NOTE = msgspec.json.encode(Former(LB_NAME, "", "dhcp", "", "demo")).decode()
 MOVE = {MOVING: NOTE}
 DELETE = {"delete": LB_NAME}
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
@@ -80,7 +83,13 @@ START: dict[str, tuple[Any, Any, list[object], object]] = {
     "a load balancer that is not booked yet": (
         service(annotations={**TO_VM, KUBE_VIP_ADDRESSES: ""}, ours=True),
         marked(finalizer=False),
-        [{"service": {"annotations": {MOVING: msgspec.json.encode(Former(LB_NAME, "", "pool")).decode()}}}],
+        [
+            {
+                "service": {
+                    "annotations": {MOVING: msgspec.json.encode(Former(LB_NAME, "", "pool", cluster="demo")).decode()}
+                }
+            }
+        ],
         Wait("booking", 30.0),
     ),
     "made under another name": (
@@ -90,7 +99,9 @@ START: dict[str, tuple[Any, Any, list[object], object]] = {
             {
                 "service": {
                     "annotations": {
-                        MOVING: msgspec.json.encode(Former("older-shop-web-00000000", "vlan100", "pool", "")).decode()
+                        MOVING: msgspec.json.encode(
+                            Former("older-shop-web-00000000", "vlan100", "pool", "", "demo")
+                        ).decode()
                     }
                 }
             },
@@ -325,6 +336,32 @@ def test_a_note_is_believed_of_a_load_balancer_of_the_service_only(
     asked = service(annotations={MOVING: f'{{"name":"{name}","ipam":"pool"}}'}, ours=True)
     noted = read_replaced(situation_of(asked, *found, former=former))
     assert (noted is not None) is believed
+
+
+@pytest.mark.parametrize(
+    ("names", "believed"),
+    [
+        pytest.param({}, True, id="ours"),
+        pytest.param({"former_names": ("earlier",), "name": "later"}, False, id="of a name that nobody told of"),
+        pytest.param({"former_names": ("demo",), "name": "later"}, True, id="of our former name"),
+        pytest.param({"name": "drill"}, False, id="of the cluster that we are a copy of"),
+    ],
+)
+def test_a_note_is_believed_by_the_cluster_that_wrote_it_only(names: dict[str, Any], believed: bool) -> None:
+    asked = service(annotations={**MOVE, **TO_VM}, ours=True, address=ADDRESS)
+    situation = situation_of(asked, cluster=replace(CLUSTER, **names), waited=9.0, backends=("vm-1",))
+    assert (read_replaced(situation) is not None) is believed
+    steps = plan_service(situation).steps
+    assert any(isinstance(step, CreateLoadBalancer) for step in steps) is believed
+    texts = [step.event.message for step in steps if isinstance(step, EmitEvent)]
+    assert any("--former-cluster-name=demo" in text for text in texts) is not believed
+
+
+def test_a_copy_whose_status_was_cleared_is_served_whatever_the_note_says() -> None:
+    asked, drill = service(annotations={**MOVE, **TO_VM}, ours=True), replace(CLUSTER, name="drill")
+    steps = plan_service(situation_of(asked, cluster=drill, waited=9.0, backends=("vm-1",))).steps
+    (made,) = (step.name for step in steps if isinstance(step, CreateLoadBalancer))
+    assert made.startswith("drill-")
 
 
 def test_the_name_and_address_of_another_cannot_be_had_by_a_note() -> None:
