@@ -1203,6 +1203,27 @@ MUTANTS: Final = (
         "plan/service/test_create_replacement.py",
     ),
     Mutant(
+        "a backup that machines alone tell of is not noticed",
+        "controllers/service.py",
+        "Births(load_balancers, (vms.vms, vms.vmis))",
+        "Births(load_balancers, (vms.vmis,))",
+        "controllers/test_births.py",
+    ),
+    Mutant(
+        "a backup that the instances of machines alone tell of is not noticed",
+        "controllers/service.py",
+        "Births(load_balancers, (vms.vms, vms.vmis))",
+        "Births(load_balancers, (vms.vms,))",
+        "controllers/test_births.py",
+    ),
+    Mutant(
+        "a backup that whatever is read from Harvester beside load balancers alone tells of is not noticed",
+        "controllers/service.py",
+        "Births(load_balancers, (vms.vms, vms.vmis))",
+        "Births(load_balancers, ())",
+        "controllers/test_births.py",
+    ),
+    Mutant(
         "a full pool of a Harvester that does not name it is not closed",
         "plan/service/pending.py",
         'full = load_balancer.spec.ip_pool if _is_exhausted(message) else ""',
