@@ -1027,6 +1027,13 @@ MUTANTS: Final = (
         "telemetry/test_server.py",
     ),
     Mutant(
+        "a flood from elsewhere ends the handshake of a probe",
+        "telemetry/door.py",
+        "            oldest = _oldest_of_most(self._shaking)",
+        "            oldest = next(iter(self._shaking))",
+        "telemetry/test_server.py",
+    ),
+    Mutant(
         "a probe that has spoken makes room for the silent",
         "telemetry/door.py",
         "            self._hear(oldest)\n",

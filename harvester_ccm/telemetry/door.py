@@ -2,7 +2,8 @@
 
 A TLS connection costs a quarter of a MiB from its first moment. So an accepted socket costs nothing but its descriptor
 until it has said something, and of those that are silent, and of those that are shaking hands, only so many are kept:
-when there are more, the oldest is ended. Whether it has said something is looked up then: under a flood the loop may
+when there are more, one is ended: the oldest of the caller that has most, so that a flood from elsewhere does not touch
+the kubelet's probe. Whether it has said something is looked up then: under a flood the loop may
 not have come to it.
 """
 
@@ -11,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import Callable
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
 import structlog
 
@@ -33,6 +35,8 @@ BACKLOG: Final = 1024
 _AT_ONCE: Final = 64
 """So many sockets are accepted before anything else gets its turn."""
 
+T = TypeVar("T")
+
 log = structlog.get_logger(__name__)
 
 
@@ -48,8 +52,12 @@ class Door:
         self._protocol = protocol
         self._certificate = certificate
         self._loop = asyncio.get_running_loop()
-        self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
-        self._shaking: dict[asyncio.Task[None], None] = {}
+        self._silent: dict[socket.socket, str] = {}
+        """Who has not said anything yet: sockets in the order of their arrival, with the caller's address."""
+        self._patience: dict[socket.socket, asyncio.TimerHandle] = {}
+        """When that has lasted too long."""
+        self._shaking: dict[asyncio.Task[None], str] = {}
+        """Handshakes in the order of their beginning, with the caller's address."""
 
     def open(self) -> None:
         """Begin to accept."""
@@ -73,7 +81,7 @@ class Door:
     def _accept(self) -> None:
         for _ in range(_AT_ONCE):
             try:
-                accepted, _address = self._listener.accept()
+                accepted, address = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -84,24 +92,26 @@ class Door:
                 self._loop.call_later(FULL_SECONDS, self._accept_again)
                 return
             accepted.setblocking(False)
-            self._wait_for_first_byte(accepted)
+            self._wait_for_first_byte(accepted, address[0])
 
     def _accept_again(self) -> None:
         if self._listener.fileno() >= 0:
             self.open()
 
-    def _wait_for_first_byte(self, accepted: socket.socket) -> None:
+    def _wait_for_first_byte(self, accepted: socket.socket, caller: str) -> None:
         if len(self._silent) >= SILENT:
-            oldest = next(iter(self._silent))
+            oldest = _oldest_of_most(self._silent)
             self._hear(oldest)
             if oldest in self._silent:
                 self._drop(oldest)
-        self._silent[accepted] = self._loop.call_later(HANDSHAKE_SECONDS, self._drop, accepted)
+        self._silent[accepted] = caller
+        self._patience[accepted] = self._loop.call_later(HANDSHAKE_SECONDS, self._drop, accepted)
         self._loop.add_reader(accepted, self._hear, accepted)
 
-    def _forget(self, accepted: socket.socket) -> None:
+    def _forget(self, accepted: socket.socket) -> str:
         self._loop.remove_reader(accepted)
-        self._silent.pop(accepted).cancel()
+        self._patience.pop(accepted).cancel()
+        return self._silent.pop(accepted)
 
     def _drop(self, accepted: socket.socket) -> None:
         self._forget(accepted)
@@ -118,14 +128,14 @@ class Door:
         if not first:
             self._drop(accepted)
             return
-        self._forget(accepted)
+        caller = self._forget(accepted)
         if len(self._shaking) >= HANDSHAKES:
-            oldest = next(iter(self._shaking))
+            oldest = _oldest_of_most(self._shaking)
             del self._shaking[oldest]
             oldest.cancel()
         self._certificate.refresh()
         task = self._loop.create_task(self._shake_hands(accepted), name="handshake")
-        self._shaking[task] = None
+        self._shaking[task] = caller
         task.add_done_callback(lambda ended: self._end(ended, accepted))
 
     def _end(self, task: asyncio.Task[None], accepted: socket.socket) -> None:
@@ -146,3 +156,10 @@ class Door:
         except OSError as error:
             # A caller that speaks no TLS, or went away: neither is our trouble.
             log.debug("tls handshake failed", error=str(error))
+
+
+def _oldest_of_most(waiting: Mapping[T, str]) -> T:
+    """Return what has waited longest of the caller with most that waits."""
+    counts = Counter(waiting.values())
+    most = max(counts.values())
+    return next(one for one, caller in waiting.items() if counts[caller] == most)

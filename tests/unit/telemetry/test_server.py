@@ -277,6 +277,27 @@ async def test_who_has_spoken_makes_no_room_for_the_silent(scene: RunningServer)
                     pass
 
 
+async def test_flood_from_elsewhere_ends_no_handshake_of_the_kubelet(scene: RunningServer) -> None:
+    """The flood has spoken, too: each of its sockets is in a handshake that it never ends."""
+    loop, address = asyncio.get_running_loop(), ("127.0.0.1", scene.settings.port)
+    with ExitStack() as stack:
+        probe = stack.enter_context(socket.create_connection(address))
+        probe.setblocking(False)
+        # The first byte of its hello; the rest comes when the others are there.
+        said = hello(HOST)
+        await loop.sock_sendall(probe, said[:1])
+        for _ in range(3 * HANDSHAKES):
+            one = stack.enter_context(socket.create_connection(address, source_address=("127.0.0.2", 0)))
+            one.setblocking(False)
+            await loop.sock_sendall(one, said[:1])
+            await asyncio.sleep(0)
+        await loop.sock_sendall(probe, said[1:])
+        async with asyncio.timeout(60):
+            assert await loop.sock_recv(probe, 100) != b""
+        probe.close()
+        assert (await scene.client.get("/livez")).body == "ok"
+
+
 async def test_who_has_gone_again_costs_no_handshake(scene: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     handshakes: list[ServingCertificate] = []
 
