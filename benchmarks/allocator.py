@@ -33,6 +33,8 @@ MISSING_POOL: Final = "no-such-pool"
 SILENCE: Final = 150.0
 """Seconds without a line after which a watch counts as dead."""
 WATCH_SECONDS: Final = 3600
+REQUEST_SECONDS: Final = 120.0
+"""Time limit of a request: it is the measured program that may not be slow."""
 
 
 def answer(document: Document, address: str) -> Document | None:
@@ -145,7 +147,8 @@ class Allocator:
 
 
 async def _serve(kubeconfig: Path, namespace: str) -> None:
-    async with ApiClient(load_kubeconfig(kubeconfig), cluster="harvester-admin") as client:
+    credentials = load_kubeconfig(kubeconfig)
+    async with ApiClient(credentials, cluster="harvester-admin", patience=REQUEST_SECONDS) as client:
         await Allocator(client, namespace).run()
 
 

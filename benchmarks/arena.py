@@ -238,8 +238,9 @@ async def open_arena(scene: Scene, directory: Path) -> AsyncIterator[Arena]:
     )
     try:
         async with (
-            ApiClient(load_kubeconfig(scene.guest.admin_kubeconfig), cluster="guest-admin") as guest,
-            ApiClient(load_kubeconfig(kubeconfig), cluster="harvester-admin") as harvester,
+            # Who loads the servers does not give up where others have the machine.
+            ApiClient(load_kubeconfig(scene.guest.admin_kubeconfig), cluster="guest-admin", patience=PATIENCE) as guest,
+            ApiClient(load_kubeconfig(kubeconfig), cluster="harvester-admin", patience=PATIENCE) as harvester,
         ):
             arena = Arena(scene, directory, guest=guest, harvester=harvester, allocator=allocator)
             followers = (arena.services, arena.balancers, arena.leases)
