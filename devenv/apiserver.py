@@ -34,7 +34,8 @@ from devenv.serverflags import (
 
 __all__ = ["ControlPlane", "DevenvError", "Endpoint", "RefusedError", "start_clusters"]
 
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0
+"""Longer than a start takes beside twenty busy processes: with nothing else to do it takes three."""
 _POLL_SECONDS = 0.05
 _MANIFESTS = Path(__file__).parent
 
@@ -142,6 +143,17 @@ class ControlPlane:
         Raises DevenvError when it does not become ready.
         """
         self._run("kube-apiserver", self._apiserver_flags(), ready=self._apiserver_ready)
+
+    def revive(self) -> None:
+        """Start what does not run any more: who stopped it has come to no good end.
+
+        Raises DevenvError when it does not become ready, or ``stop`` was called.
+        """
+        if "etcd" not in self.processes:
+            self._children["kube-apiserver"].stop(grace=0)
+            self._start_etcd()
+        if "kube-apiserver" not in self.processes:
+            self.start_apiserver()
 
     def back_up(self, directory: Path) -> None:
         """Copy the stored data to a directory that does not exist yet; both servers restart for it."""

@@ -25,7 +25,7 @@ BALANCERS = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/{}/loadbalanc
 POOLS = "/apis/loadbalancer.harvesterhci.io/v1beta1/ippools"
 
 PLANE_OF_A_SHORT_THREAD = """
-import json, pathlib, signal, sys, threading, time
+import json, pathlib, signal, sys, threading
 from devenv.apiserver import ControlPlane
 
 # Who was started in the background by a shell ignores it.
@@ -34,9 +34,10 @@ planes = []
 starter = threading.Thread(target=lambda: planes.append(ControlPlane.start("child", pathlib.Path(sys.argv[1]))))
 starter.start()
 starter.join()
+# One that comes before it is waited for waits as well.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 print(json.dumps(planes[0].processes), flush=True)
-while True:  # a signal that comes just before a sleep is noticed after it
-    time.sleep(0.1)
+signal.default_int_handler(signal.sigwait({signal.SIGINT}), None)
 """
 
 
@@ -242,7 +243,8 @@ def test_audit_log_tells_who_did_what(clusters: Clusters) -> None:
     assert users == {"system:serviceaccount:vms:harvester-cloud-provider"}
 
 
-def test_stopped_apiserver_refuses_connections_and_comes_back_with_its_data(clusters: Clusters) -> None:
+@pytest.mark.parametrize("etcd", [False, True], ids=["alone", "with etcd"])
+def test_stopped_apiserver_refuses_connections_and_comes_back_with_its_data(clusters: Clusters, etcd: bool) -> None:
     guest = clusters.guest
     marker = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "marker"}}
     guest.apply(marker)
@@ -250,7 +252,10 @@ def test_stopped_apiserver_refuses_connections_and_comes_back_with_its_data(clus
     guest.stop_apiserver()
     with pytest.raises(ConnectionRefusedError):
         guest.admin.request("GET", "/version")
-    guest.start_apiserver()
+    if etcd:
+        os.kill(guest.processes["etcd"], signal.SIGKILL)
+        wait_until(lambda: "etcd" not in guest.processes, seconds=60, what="end of etcd")
+    guest.revive()
 
     assert guest.admin.get_or_none("/api/v1/namespaces/default/configmaps/marker") is not None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -56,6 +57,9 @@ async def stage(scene: Scene, tmp_path: Path, pace: Pace) -> AsyncIterator[Stage
             async with Stage(scene, tmp_path, pace=pace, kube_vip=KubeVipOptions(dhcp_range=DHCP_RANGE)) as opened:
                 yield opened
         finally:
+            # One that failed in the middle may have left them stopped, which is not the next one's fault.
+            for plane in (scene.guest, scene.harvester):
+                await asyncio.to_thread(plane.revive)
             clear(scene)
     for run in opened.runs:
         assert "Traceback" not in run.log, run.log
