@@ -1,6 +1,7 @@
 """Which worker runs which test, and in which order: what takes long begins first, so that all end together.
 
-The files of a unit stay together, one after the other on one worker: what they start is started once.
+The tests of a unit stay together, one after the other on one worker: what they start is started once. A unit is a file,
+but for those that are named here.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ LONGEST: Final = (
     "tests/e2e/test_demo.py",
     "tests/apiserver/test_commands_preflight.py",
 )
+SINGLY: Final = ("tests/unit/test_schedules.py",)
+"""Their tests start nothing that others could share: each is a unit, so that no worker is left alone with all of them
+when there is nothing else to do any more."""
 ROOMS: Final = ("tests/e2e/", "tests/devenv/", "tests/apiserver/", "tests/deploy/", "tests/unit/")
 """What is left, from that which takes long to that which takes no time."""
 
 
-_MISSING: Final = [one for one in (*LONGEST, *ROOMS) if not (Path(__file__).parent.parent / one).exists()]
+_MISSING: Final = [one for one in (*LONGEST, *SINGLY, *ROOMS) if not (Path(__file__).parent.parent / one).exists()]
 assert not _MISSING, f"there is no {', '.join(_MISSING)}"
 
 
@@ -50,6 +54,8 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         path = file_of(nodeid)
+        if path in SINGLY:
+            return nodeid
         return "installed" if path in INSTALLED else path
 
 
