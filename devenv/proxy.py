@@ -74,6 +74,8 @@ class FaultProxy:
         self._connections: set[_Connection] = set()
         self._rules: list[Rule] = []
         self.url = f"https://127.0.0.1:{self._port.number}"
+        self.listeners: list[Callable[[], None]] = []
+        """Called when a request has arrived."""
         self.requests: list[Record] = []
         """Every request since the start or the last ``forget``, in order of arrival."""
 
@@ -198,6 +200,8 @@ class FaultProxy:
     def fault_for(self, record: Record) -> Fault | None:
         """Note a request and return what is to be done to it."""
         self.requests.append(record)
+        for listener in self.listeners:
+            listener()
         return next((rule.fault for rule in self._rules if rule.hit(record)), None)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -146,6 +146,9 @@ class Stage:
         self.harvester = HarvesterEmulator(
             self.host, pace=pace, webhook=webhook, data_path=DataPath(dhcp_range=HOST_DHCP_RANGE)
         )
+        self._sent = asyncio.Event()
+        for proxy in (self.guest_proxy, self.harvester_proxy):
+            proxy.listeners.append(self._note_sent)
         self._emulate = emulate
         options, other = (kube_vip, None) if isinstance(kube_vip, KubeVipOptions) else (None, kube_vip)
         self.kube_vip = KubeVip(self.guest, options)
@@ -234,6 +237,18 @@ class Stage:
             return text in run.log
 
         await until(found, within=within, what=f"{text!r} in the log")
+
+    def _note_sent(self) -> None:
+        self._sent.set()
+        self._sent = asyncio.Event()
+
+    async def next_request(self, *, within: float = 60) -> None:
+        """Return once the next request of a run goes through one of the proxies."""
+        try:
+            async with asyncio.timeout(within):
+                await self._sent.wait()
+        except TimeoutError:
+            raise TimeoutError(f"not within {within:g} s: a request of the program") from None
 
     async def create_service(
         self,

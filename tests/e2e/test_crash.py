@@ -40,6 +40,8 @@ NAMES = list(KINDS)
 POOLED = [name for name, kind in KINDS.items() if "annotations" not in kind]
 LONGEST_LIFE = 2.0
 """Seconds after its start after which a run is killed even if it has written less than it was to."""
+AT_REST = 0.5
+"""Seconds without a request after which it is killed, too: it has nothing to do any more."""
 MOST_WRITES = 8
 SHORT_LEASE = {
     "leader-elect-lease-duration": "3s",
@@ -70,10 +72,11 @@ async def await_moment(stage: Stage, run: CcmProcess, dice: random.Random) -> No
     with suppress(TimeoutError):
         # How long a start takes is the machine's business; now and then it is not waited for.
         await stage.logged(run, "service controller started", within=dice.choice([0.5, 60, 60, 60]))
-    latest = time.monotonic() + LONGEST_LIFE
     wanted = dice.randint(1, MOST_WRITES)
-    while time.monotonic() < latest and wrote(stage) < wanted:  # noqa: ASYNC110 - a proxy has no event
-        await asyncio.sleep(0.001)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LONGEST_LIFE):
+            while wrote(stage) < wanted:
+                await stage.next_request(within=AT_REST)
     await asyncio.sleep(dice.choice([0.0, dice.uniform(0, 0.02)]))
 
 

@@ -201,10 +201,10 @@ async def test_everything_fails_now_and_then(stage: Stage) -> None:
     try:
         for name in names:
             await stage.create_service(name)
-            await asyncio.sleep(0.05)
+            await stage.next_request()
         for name in leave:
             await stage.delete_service(name)
-            await asyncio.sleep(0.05)
+            await stage.next_request()
     finally:
         weather.cancel()
         await asyncio.wait([weather])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from typing import Final
@@ -11,7 +10,7 @@ import pytest
 
 from devenv.harvester import FAST
 from devenv.stage import Stage
-from tests.e2e.observing import writes
+from tests.e2e.observing import caught_up, completed, writes
 
 pytestmark = [
     pytest.mark.apiserver,
@@ -44,7 +43,8 @@ async def test_leader_that_was_halted_writes_nothing_more(stage: Stage, module: 
     await stage.logged(successor, "waiting for leadership")
 
     # Nothing is being written when it happens.
-    await asyncio.sleep(1)
+    await completed(stage, "before")
+    await caught_up(stage)
     os.killpg(halted.pid, signal.SIGSTOP)
     try:
         # It finds all of these waiting in its watches when it goes on, as new ones first.
