@@ -59,6 +59,14 @@ def test_no_text_of_others_becomes_part_of_a_script(path: Path) -> None:
     assert [step["run"] for _, step in steps(path) if "${{" in step.get("run", "")] == []
 
 
+def test_kind_is_the_one_that_the_pages_name() -> None:
+    used = [
+        step["with"] for _, step in steps(ROOT / ".github/workflows/test.yml") if "kind-action" in step.get("uses", "")
+    ]
+    named = re.findall(r"\bkind (\d+\.\d+)\b", (ROOT / "docs" / "compatibility.md").read_text())
+    assert [one["version"].rpartition(".")[0] for one in used] == [f"v{version}" for version in named]
+
+
 def test_base_images_are_named_by_digest() -> None:
     text = (ROOT / "Dockerfile").read_text()
     arguments = dict(re.findall(r"^ARG (\w+)=(.*)$", text, re.MULTILINE))
