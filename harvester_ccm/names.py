@@ -432,7 +432,7 @@ class NodeReason(StrEnum):
     PROVIDED_IP_TRUSTED = "ProvidedNodeIPTrusted"
     """Warning: the kubelet's address is used because Harvester reports none."""
     ADDRESS_CLAIMED = "NodeAddressClaimed"
-    """Warning: a load balancer has the InternalIP of the Node as well."""
+    """Warning: a load balancer, or another Node, has the InternalIP of the Node as well."""
     ADDITIONAL_IPS_INVALID = "InvalidAdditionalInternalIPs"
     """Warning: the annotation with additional internal addresses cannot be read."""
     WRITE_REFUSED = "NodeWriteRefused"

@@ -1231,6 +1231,13 @@ MUTANTS: Final = (
         "controllers/test_births.py",
     ),
     Mutant(
+        "a Node does not learn that another one has got its InternalIP",
+        "controllers/vms.py",
+        "for name in sharing | {one.metadata.name for one in (old, new) if one is not None}:",
+        "for name in {one.metadata.name for one in (old, new) if one is not None}:",
+        "controllers/test_node.py",
+    ),
+    Mutant(
         "a full pool of a Harvester that does not name it is not closed",
         "plan/service/pending.py",
         'full = load_balancer.spec.ip_pool if _is_exhausted(message) else ""',

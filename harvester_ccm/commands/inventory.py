@@ -38,7 +38,7 @@ from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.node.match import node_matches
-from harvester_ccm.plan.node.vms import VMIndex, join
+from harvester_ccm.plan.node.vms import BY_INTERNAL_IP, VMIndex, internal_ips, join
 from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends, ListedStore
 from harvester_ccm.plan.service.virtual_ips import virtual_ips
@@ -162,10 +162,10 @@ class ListedNodes:
     inventory: Inventory
     cluster: ClusterIdentity
 
-    @property
+    @cached_property
     def nodes(self) -> Listed[Node]:
         """The Nodes of this cluster."""
-        return Listed(self.inventory.nodes)
+        return Listed(self.inventory.nodes, {BY_INTERNAL_IP: internal_ips})
 
     @property
     def vms(self) -> Listed[VirtualMachine]:

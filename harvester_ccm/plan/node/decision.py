@@ -42,7 +42,7 @@ from harvester_ccm.plan.node.patch import (
 )
 from harvester_ccm.plan.node.topology import plan_topology
 from harvester_ccm.plan.node.vm_labels import plan_vm_labels
-from harvester_ccm.plan.node.vms import VM, NodeStore
+from harvester_ccm.plan.node.vms import BY_INTERNAL_IP, VM, NodeStore, internal_ips
 
 _EMITTED_AFTER_INIT: Final = frozenset(
     {
@@ -102,6 +102,8 @@ class NodeView:
     """Why VMs or VMIs cannot be read at the moment; what was read before may be known nevertheless."""
     waited: Mapping[IPAddress, float] = field(default_factory=dict)
     """Seconds for which the plans before this one awaited each address."""
+    shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """InternalIPs of the Node that other Nodes have, too, with their names."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,14 @@ def observe(
     waited: Mapping[IPAddress, float] = MappingProxyType({}),
 ) -> NodeView:
     """Return what is known about a Node."""
-    return NodeView(node, match_vm(store, node), settings, virtual_ips, unreadable(store), waited)
+    shared = _shared(store, node)
+    return NodeView(node, match_vm(store, node), settings, virtual_ips, unreadable(store), waited, shared)
+
+
+def _shared(store: NodeStore, node: Node) -> dict[str, tuple[str, ...]]:
+    having = {address: store.nodes.by_index(BY_INTERNAL_IP, address) for address in internal_ips(node)}
+    names = {address: {one.metadata.name for one in nodes} - {node.metadata.name} for address, nodes in having.items()}
+    return {address: tuple(sorted(others)) for address, others in names.items() if others}
 
 
 def plan_node(view: NodeView) -> NodePlan:
@@ -235,7 +244,8 @@ def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
 
 
 def _notes(view: NodeView, addresses: AddressPlan) -> tuple[EventMessage, ...]:
-    return tuple(note for note in (addresses.problem, view.match.note, *addresses.notes) if note is not None)
+    shared = (events.shared_internal_ip(address, names) for address, names in view.shared.items())
+    return tuple(note for note in (addresses.problem, view.match.note, *addresses.notes, *shared) if note is not None)
 
 
 def _internal_ips(addresses: Iterable[NodeAddress]) -> tuple[str, ...]:

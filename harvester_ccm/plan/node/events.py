@@ -203,6 +203,18 @@ def claimed(address: IPAddress, holder: str) -> EventMessage:
     )
 
 
+def shared_internal_ip(address: str, others: Sequence[str]) -> EventMessage:
+    """Return the note for an InternalIP that other Nodes have as well."""
+    names = ", ".join(f"Node {other}" for other in others)
+    return warning(
+        NodeReason.ADDRESS_CLAIMED,
+        f"{address} is the InternalIP of this Node and of {names}, so what is sent to one of them may reach another. "
+        "Give each VM an address of its own: look for static addresses, and for machine IDs that were cloned, by "
+        "which DHCP servers tell machines apart. The Node of a machine that is gone can be deleted",
+        subject=f"{address} {names}",
+    )
+
+
 def provided_elsewhere(misplaced: Sequence[IPAddress], elsewhere: Mapping[IPAddress, str], nic: Nic) -> EventMessage:
     """Return the note for a kubelet's address that the VM has in another network than the one that counts."""
     names = ", ".join(map(str, misplaced))

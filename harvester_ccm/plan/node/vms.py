@@ -19,6 +19,10 @@ from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import InstanceSpec, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.model.lister import Lister
 from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR
+from harvester_ccm.netip import plain_address
+
+BY_INTERNAL_IP: Final = "internal IP"
+"""Index of Nodes by ``internal_ips``."""
 
 _HOSTNAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -106,7 +110,7 @@ class NodeStore(Protocol):
 
     @property
     def nodes(self) -> Lister[Node]:
-        """The Nodes of this cluster."""
+        """The Nodes of this cluster, with the index BY_INTERNAL_IP."""
 
     @property
     def vms(self) -> Lister[VirtualMachine]:
@@ -212,6 +216,19 @@ def node_identities(node: Node) -> tuple[str, ...]:
     uid = parse_provider_id(node.spec.provider_id)
     uuid = node.status.node_info.system_uuid.strip().lower()
     return (*([uid_identity(uid)] if uid else []), *([f"uuid {uuid}"] if uuid else []), _host(node.metadata.name))
+
+
+def internal_ips(node: Node) -> tuple[str, ...]:
+    """Return the InternalIPs that a Node has for itself, in one spelling; none of one that is being deleted."""
+    texts = () if node.metadata.deleting else (one.address for one in node.status.addresses if one.type == "InternalIP")
+    return tuple(dict.fromkeys(map(_plain, texts)))
+
+
+def _plain(text: str) -> str:
+    try:
+        return str(plain_address(text))
+    except ValueError:
+        return text
 
 
 def vm_identities(vm: VM) -> frozenset[str]:

@@ -110,6 +110,15 @@ def test_a_known_address_that_is_not_reported_is_kept(run: Runner, case: Writer)
     assert kept in addresses(document)
 
 
+def test_another_node_of_the_internal_ip_is_told(run: Runner, case: Writer) -> None:
+    having = {"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.5"}]}}
+    vmi = objects.instance("w1", ("eth0", LAN, ["10.0.0.5"]))
+    other = {**objects.node("w2"), **having}
+    document = explain(run, case({**objects.node(), **having}, other, objects.machine(), vmi))
+    told = [step["event"]["message"] for step in document["steps"] if "event" in step]
+    assert any("10.0.0.5 is the InternalIP of this Node and of Node w2" in text for text in told)
+
+
 def test_writes_in_their_order(run: Runner, case: Writer) -> None:
     vmi = objects.instance("w1", ("eth0", LAN, ["10.0.0.5"]))
     result = run(

@@ -234,13 +234,13 @@ async def test_new_node_that_waits_for_services_is_told_so() -> None:
 async def test_guesses_are_told_once_for_each_node_and_not_at_every_start() -> None:
     scene = NodeWorld()
     vms = [machine(f"w{number}", networks=("default/mgmt", "default/vlan5")) for number in range(3)]
-    for vm in vms:
-        scene.boot(vm, "10.0.0.1", "192.168.5.1")
+    for number, vm in enumerate(vms):
+        scene.boot(vm, f"10.0.0.{number}", "192.168.5.1")
         scene.join(vm.name, system_uuid=vm.system_uuid)
     async with scene.live():
         await initialised(scene, [vm.name for vm in vms])
         scene.destroy(vms[0])
-        scene.boot(vms[0], "10.0.0.1", "192.168.5.1")
+        scene.boot(vms[0], "10.0.0.0", "192.168.5.1")
         await until(lambda: "VMReplaced" in scene.told("w0"))
         await asyncio.sleep(60)
     once = {"w0": ["ManagementNetworkGuessed", "Synced", "VMReplaced"], "w1": ["ManagementNetworkGuessed", "Synced"]}
@@ -368,6 +368,28 @@ async def test_virtual_address_of_a_load_balancer_is_no_node_address() -> None:
         scene.report(ZONED, "10.0.0.1")
         await asyncio.sleep(600)
     assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
+
+
+@jumping_time
+async def test_nodes_of_one_internal_ip_are_told_of_each_other_once_and_keep_it() -> None:
+    scene = NodeWorld()
+    async with scene.live():
+        for number, name in enumerate(("w1", "w2", "w3")):
+            vm = machine(name)
+            scene.boot(vm, f"10.0.0.{number + 1}")
+            scene.join(name, system_uuid=vm.system_uuid)
+        await initialised(scene, ["w1", "w2", "w3"])
+        scene.report(machine("w2"), "10.0.0.1")
+        # Its lease has ended somewhere: a guest agent is believed after some time.
+        await until(lambda: "InternalIP 10.0.0.1" in scene.addresses("w2"))
+        took = await until(lambda: all("NodeAddressClaimed" in scene.told(name) for name in ("w1", "w2")))
+        assert took < 2 * PERIOD
+        await asyncio.sleep(3600)
+        assert [scene.told(name).count("NodeAddressClaimed") for name in ("w1", "w2", "w3")] == [1, 1, 0]
+        text = next(one["message"] for one in scene.guest_server.events() if one["reason"] == "NodeAddressClaimed")
+        assert "10.0.0.1 is the InternalIP of this Node and of Node w" in text
+        assert "InternalIP 10.0.0.1" in scene.addresses("w1")
+        assert "InternalIP 10.0.0.1" in scene.addresses("w2")
 
 
 @jumping_time

@@ -198,11 +198,12 @@ def test_wrong_namespace_full_of_namesakes_changes_nothing(label: str, seed: int
     async def run() -> None:
         dice, scene = Random(seed), NodeWorld()
         names = ["w1", "w2", "w3"]
-        for name in names:
+        for number, name in enumerate(names):
             copy = machine(name, cluster=label, zone="zone-x", uuid_from_name=True)
             scene.boot(copy, "10.9.9.9")
             document = stranger("machine of another namespace")
             document["metadata"]["name"] = name
+            document["status"]["addresses"][0]["address"] = f"172.16.0.{number}"
             document["spec"]["providerID"] = f"harvester://elsewhere-{name}"
             document["status"]["nodeInfo"]["systemUUID"] = copy.system_uuid
             scene.guest_server.put(NODE, document)
