@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,11 @@ import pytest
 
 from devenv.apiserver import ControlPlane, DevenvError, RefusedError, start_clusters
 from devenv.restclient import Json, RestClient, wait_until
+from devenv.stage import until
+from harvester_ccm.errors import NotFound
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.model.core import SERVICES
 
 pytestmark = pytest.mark.apiserver
 
@@ -241,6 +247,25 @@ def test_audit_log_tells_who_did_what(clusters: Clusters) -> None:
 
     users = {e["user"]["username"] for e in events if e.get("objectRef", {}).get("name") == "audited"}
     assert users == {"system:serviceaccount:vms:harvester-cloud-provider"}
+
+
+async def test_failed_request_of_the_program_is_found_in_the_audit_log(clusters: Clusters) -> None:
+    plane = clusters.guest
+    async with ApiClient(load_kubeconfig(plane.admin_kubeconfig), cluster="guest") as client:
+        ids = []
+        for name in ("one", "two"):
+            with pytest.raises(NotFound) as caught:
+                await client.get(SERVICES, name, namespace="default")
+            ids.append(caught.value.request_id)
+
+    async def audited() -> dict[str, str]:
+        lines = [json.loads(line) for line in plane.audit_log.read_text().splitlines() if line.endswith("}")]
+        found = {line["auditID"]: line["objectRef"]["name"] for line in lines if line["auditID"] in ids}
+        return found if len(found) == len(ids) else {}
+
+    found = await until(audited, within=60, what="both requests in the audit log")
+    assert [found[one] for one in ids] == ["one", "two"]
+    assert all(re.fullmatch(r"[0-9a-f]{10}-[0-9a-f]{8}", one) for one in ids)
 
 
 @pytest.mark.parametrize("etcd", [False, True], ids=["alone", "with etcd"])
