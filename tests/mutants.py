@@ -78,6 +78,13 @@ MUTANTS: Final = (
         "commands/test_away.py",
     ),
     Mutant(
+        "a load balancer that is not there yet is waited for",
+        "status/report.py",
+        "if reason == WaitReason.NOT_PROCESSED and situation.match.lb is None:",
+        "if False:",
+        "status/test_report.py",
+    ),
+    Mutant(
         "of two servers that are away one is told",
         "commands/clusters.py",
         "error.add_note(f",

@@ -15,7 +15,7 @@ from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE, Invocatio
 from harvester_ccm.commands.beside import RunningProgram, find_program, with_defaults
 from harvester_ccm.commands.render import Form, Output
 from harvester_ccm.config import LogFormat, LoggingSettings, Settings
-from harvester_ccm.errors import CCMError, ConfigurationError, Unauthorized
+from harvester_ccm.errors import CCMError, ConfigurationError, Forbidden, Unauthorized
 from harvester_ccm.flags import (
     FLAGS,
     Flag,
@@ -84,6 +84,15 @@ CLUSTER_UID: Final = flag(
 YES: Final = switch("yes", "Do it; without it, it is only shown what would be done.")
 FORCE: Final = switch("force", "Do it in spite of the doubts that are listed; together with --yes.")
 
+IN_THE_POD: Final = (
+    "no flags are needed in the program's pod: kubectl -n kube-system exec deploy/harvester-cloud-provider -- "
+    f"{PROGRAM} ..., and none but those of kubectl to explain one Service: {PROGRAM} explain svc/NAME -n NAMESPACE"
+)
+WHAT_TO_DO: Final = f"{PROGRAM} preflight checks both clusters and says what to do"
+MISSING_RIGHTS: Final = (
+    f"{PROGRAM} preflight names all rights that are missing; {PROGRAM} explain svc/NAME -n NAMESPACE needs no more "
+    "than get on Services in that namespace"
+)
 _OF_CLUSTER: Final = {"guest": "guest cluster: ", "harvester": "Harvester: "}
 """What stands in front of an error, so that nobody looks at the wrong one of two API servers."""
 
@@ -139,19 +148,29 @@ def perform(invocation: Invocation, manual: Manual) -> int:
         form = _form(flags, manual)
         beside = find_program(invocation.environment, invocation.proc)
         flags = manual.replayed(flags) or with_defaults(flags, beside)
-        settings = build_settings(flags, invocation.environment, offline=manual.offline(flags))
+        settings = _settings(flags, invocation.environment, offline=manual.offline(flags))
         _quiet(settings.logging, invocation.environment)
         output = Output(sys.stdout, form=form, paint=_paint(form, invocation.environment))
         code = manual.action(Call(flags.arguments, flags, settings, invocation.environment, output, beside))
         return code if isinstance(code, int) else asyncio.run(code)
     except ConfigurationError as error:
         _report(error.problems)
+        _hint(*getattr(error, "__notes__", ()))
         return EXIT_USAGE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Exception as error:
         _report_failure(_alone(error))
         return EXIT_PROBLEMS
+
+
+def _settings(flags: FlagValues, environment: Mapping[str, str], *, offline: bool) -> Settings:
+    try:
+        return build_settings(flags, environment, offline=offline)
+    except ConfigurationError as error:
+        if not flags.text("cloud-config"):
+            error.add_note(IN_THE_POD)
+        raise
 
 
 def _alone(error: Exception) -> Exception:
@@ -168,7 +187,7 @@ def _report_failure(error: Exception) -> None:
         case CCMError():
             _report([f"{_OF_CLUSTER.get(error.cluster, '')}{error}", *getattr(error, "__notes__", ())])
             if error.cluster:
-                sys.stderr.write(f"{PROGRAM}: hint: {PROGRAM} preflight checks both clusters and says what to do\n")
+                _hint(MISSING_RIGHTS if isinstance(error, Forbidden) else WHAT_TO_DO)
         case BrokenPipeError():
             raise error
         case _:
@@ -235,6 +254,11 @@ def _quiet(settings: LoggingSettings, environment: Mapping[str, str]) -> None:
     configure_logging(settings, environment=environment)
     if settings.verbosity < DEBUG_VERBOSITY:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+
+
+def _hint(*hints: str) -> None:
+    for hint in hints:
+        sys.stderr.write(f"{PROGRAM}: hint: {hint}\n")
 
 
 def _report(problems: Sequence[str]) -> None:

@@ -12,7 +12,15 @@ from typing import Any, Final, Generic, TypeVar
 from harvester_ccm.access import both_credentials, guest_credentials
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.config import Settings
-from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError, NotFound, NotServed, Unreachable
+from harvester_ccm.errors import (
+    CCMError,
+    ConfigurationError,
+    CredentialError,
+    Forbidden,
+    NotFound,
+    NotServed,
+    Unreachable,
+)
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.kube.versions import versions_serving
@@ -141,13 +149,20 @@ async def open_guest(settings: Settings, environment: Mapping[str, str]) -> Asyn
         yield client
 
 
-async def read_inventory(clusters: Clusters) -> Inventory:
+async def read_inventory(clusters: Clusters, *, services: bool = True) -> Inventory:
     """Return what the running program has in its caches.
 
-    Raises the error of the guest when Services or Nodes cannot be read. What Harvester does not give is a problem in
-    the inventory.
+    Raises the error of the guest when Services or Nodes cannot be read; without ``services`` it is said what it means
+    that those may not be listed. What Harvester does not give is a problem in the inventory.
     """
     guest, harvester = await asyncio.gather(read_guest(clusters.guest), read_harvester(clusters.harvester))
+    hidden = guest.problems.get(SERVICES.plural)
+    if not services and isinstance(hidden, Forbidden):
+        guest = guest.assuming(
+            "Services may not be listed: which of a VM's addresses are theirs is known from load balancers only "
+            f"({hidden})"
+        )
+        guest = replace(guest, problems={plural: one for plural, one in guest.problems.items() if one is not hidden})
     for resource in (SERVICES.plural, NODES.plural):
         if resource in guest.problems:
             raise with_note(guest.problems[resource], harvester)

@@ -59,7 +59,7 @@ def explain_node(call: Call, target: Target) -> int:
 
 async def _from_clusters(call: Call, name: str) -> NodeReport:
     async with open_clusters(call.settings, call.environment) as clusters:
-        inventory = await read_inventory(clusters)
+        inventory = await read_inventory(clusters, services=False)
         node = inventory.node(name)
         if node is None:
             raise CCMError(f"there is no Node {name} in this cluster")

@@ -199,6 +199,9 @@ def _said(plan: ServicePlan, situation: Situation) -> _Said:
             return _Said(State.READY)
         case Wait(reason=reason) | Refused(reason=reason):
             state = State.READY if is_served(service) and isinstance(outcome, Wait) else State.PENDING
+            if reason == WaitReason.NOT_PROCESSED and situation.match.lb is None:
+                # It is what is waited for once the load balancer has been created.
+                reason = WaitReason.QUEUED
             return _Said(state, message=f"waits for {WaitReason(reason).meaning}")
         case Done() | Retry():
             return _Said(State.PENDING, message=f"waits for {WaitReason.QUEUED.meaning}")

@@ -128,3 +128,23 @@ def test_a_refused_token_of_the_guest_comes_with_its_remedy(run: Runner, away: A
     assert f"{away.guest.url} {WHOSE} {away.directory / 'kubeconfig'}, which expired on" in result.err
     assert "Get a new kubeconfig of this cluster" in result.err
     assert EXPIRED not in result.err
+
+
+def test_who_may_not_list_is_told_what_needs_less(run: Runner, away: Away) -> None:
+    away.guest.refusals["GET /api/v1/services"] = 403, "services is forbidden"
+    result = run("status", *away.flags)
+    assert (result.code, result.out) == (1, "")
+    assert "error: guest cluster: services is forbidden\n" in result.err
+    assert "explain svc/NAME -n NAMESPACE needs no more than get on Services" in result.err
+    node = run("explain", "node/w1", *away.flags)
+    assert "Virtual machine:\n  - vms/w1, found by name" in node.out
+    assert "Services may not be listed" in node.out
+
+
+def test_who_has_no_cloud_config_is_told_where_none_is_needed(run: Runner, away: Away) -> None:
+    result = run("status", away.flags[-1])
+    assert (result.code, result.out) == (2, "")
+    assert "error: --cloud-config is required" in result.err
+    assert "kubectl -n kube-system exec deploy/harvester-cloud-provider -- harvester-ccm" in result.err
+    other = run("status", "--nonsense", *away.flags)
+    assert "hint" not in other.err

@@ -177,6 +177,11 @@ def test_an_address_that_is_shared() -> None:
     assert (line.kind, line.shares, line.pool, line.load_balancer) == ("shared", "shop/web", "", "")
 
 
+def test_a_load_balancer_that_is_not_there_yet_is_not_waited_for() -> None:
+    line = service_in(seen(services=(service(),)))
+    assert (line.state, line.message) == (State.PENDING, "waits for its turn to be looked at")
+
+
 def test_a_vm_load_balancer_is_announced_by_harvester() -> None:
     balancer = allocated(spec={"workloadType": "vm", "ipam": "pool"})
     assert service_in(seen(services=(served(),), load_balancers=(balancer,))).announced_by == "Harvester"
