@@ -18,8 +18,8 @@ from harvester_ccm.names import UNINITIALIZED_TAINT, ZONE, NodeReason
 
 VMS: Final = tuple(Machine(f"node-{number}", zone=f"rack-{number}", region="home") for number in (1, 2, 3))
 ADDRESSES: Final = ("192.0.2.1", "192.0.2.2", "192.0.2.3")
-INITIALISED_SECONDS: Final = 10.0
-TOLD_SECONDS: Final = 15.0
+INITIALISED_SECONDS: Final = 60.0
+TOLD_SECONDS: Final = 60.0
 
 
 class _Event(msgspec.Struct):

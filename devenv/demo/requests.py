@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-ANSWER_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 30.0
 """How long an address may take to answer after it was announced."""
 TRY_SECONDS: Final = 0.5
 PAUSE_SECONDS: Final = 0.05

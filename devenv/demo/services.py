@@ -13,8 +13,8 @@ from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import IP_POOL, IPAM, Reason
 
-SERVED_SECONDS: Final = 15.0
-TOLD_SECONDS: Final = 10.0
+SERVED_SECONDS: Final = 60.0
+TOLD_SECONDS: Final = 60.0
 GUEST_SERVICES: Final = SERVICES.path("default")
 HARVESTER_BALANCERS: Final = LOAD_BALANCERS.path("default")
 MISSING_POOL: Final = "dmz"
