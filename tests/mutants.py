@@ -1487,7 +1487,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a load balancer that Harvester did not show is none",
-        "commands/explain_service.py",
+        "commands/service_report.py",
         "if not situation.harvester_known:\n            return [",
         "if False:\n            return [",
         "commands/test_explain_service.py",

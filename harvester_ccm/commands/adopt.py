@@ -14,10 +14,11 @@ from typing import Final
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import FORCE, NAMESPACE, OUTPUT, YES, Call, Manual, expect_arguments
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_inventory
-from harvester_ccm.commands.explain_service import ServiceView, named_service, view_of
+from harvester_ccm.commands.explain_service import named_service
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rehearsal import differences
 from harvester_ccm.commands.render import Document
+from harvester_ccm.commands.service_view import ServiceView, view_of
 from harvester_ccm.commands.targets import SERVICE, Target, kind_of, read_target
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity

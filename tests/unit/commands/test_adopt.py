@@ -7,8 +7,8 @@ import pytest
 
 from harvester_ccm.commands.adopt import Adoption, propose
 from harvester_ccm.commands.cleanup import judge_leftovers
-from harvester_ccm.commands.explain_service import ServiceView
 from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.service_view import ServiceView
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, VirtualMachine

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from harvester_ccm.commands.explain_service import ServiceReport, ServiceView, report_from_guest, report_service
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.one_service import NOT_ASKED
+from harvester_ccm.commands.service_report import ServiceReport, report_from_guest, report_service
+from harvester_ccm.commands.service_view import ServiceView
 from harvester_ccm.errors import ConnectionRefused
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.cluster import ClusterIdentity

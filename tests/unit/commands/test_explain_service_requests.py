@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.commands.explain_service import ServiceView, report_service
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rehearsal import AFTER_WRITE, AT_WRITE
+from harvester_ccm.commands.service_report import report_service
+from harvester_ccm.commands.service_view import ServiceView
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, USER_IGNORE
 from harvester_ccm.model.core import NODES, SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from harvester_ccm.commands.explain_service import ServiceView
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of
+from harvester_ccm.commands.service_view import ServiceView
 from harvester_ccm.controllers.service import ServiceCaches
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.flags import build_settings, parse_command_line

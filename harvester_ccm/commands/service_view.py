@@ -1,0 +1,69 @@
+"""How a command looks at Services: with the eyes of the running program after a start, at a point in time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from harvester_ccm.commands.call import (
+    WAITED,
+    Call,
+)
+from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.rehearsal import AT_WRITE
+from harvester_ccm.config import SERVICE_CONTROLLER
+from harvester_ccm.model.cluster import ClusterIdentity
+from harvester_ccm.model.core import Service
+from harvester_ccm.plan.service.selection import is_served
+from harvester_ccm.plan.service.situation import Situation, observe
+
+
+@dataclass(frozen=True)
+class ServiceView:
+    """What the flags say, and the point in time."""
+
+    cluster: ClusterIdentity
+    serving: bool
+    """Whether the service controller is on."""
+    waited: float | None
+    """Seconds in the present phase; None: to be told from the objects' times and ``now``."""
+    now: datetime | None
+    """None: no time is known, and ``waited`` None counts as 0."""
+
+    def observe(self, service: Service, inventory: Inventory) -> Situation:
+        """Return what the running program would know about the Service."""
+        situation = observe(inventory.service_store(self.cluster), service, self.cluster)
+        return replace(situation, waited=self._waited(situation))
+
+    def recall(self, situation: Situation) -> Situation:
+        """Return the situation as after a start: what the program remembers of the Service is not known here."""
+        served = is_served(situation.service)
+        return replace(situation, waited=self._waited(situation), found_served=served, wall_time=AT_WRITE)
+
+    def left_alone(self, situation: Situation) -> str:
+        """Return why nothing is done about the Service; empty when it is served or being let go."""
+        return situation.scope.because if self.serving else f"{SERVICE_CONTROLLER} is switched off by --controllers"
+
+    def _waited(self, situation: Situation) -> float:
+        """Return the seconds since the Service entered its phase: it left, its load balancer came to be, or it did."""
+        if self.waited is not None or self.now is None:
+            return self.waited or 0.0
+        meta, lb = situation.service.metadata, situation.match.lb
+        began = meta.creation_timestamp
+        if situation.scope.leaving:
+            began = meta.deletion_timestamp
+        elif lb is not None:
+            began = lb.metadata.deletion_timestamp or lb.metadata.creation_timestamp
+        try:
+            return max((self.now - datetime.fromisoformat(began or "")).total_seconds(), 0.0)
+        except (ValueError, TypeError):
+            # Absent, or not a time of the API.
+            return 0.0
+
+
+def view_of(call: Call, inventory: Inventory, namespace: str, *, now: datetime | None) -> ServiceView:
+    """Return the view that the flags give; ``namespace`` is that of Harvester."""
+    settings = call.settings
+    cluster = ClusterIdentity.of(settings, namespace, inventory.cluster_uid)
+    waited = call.flags.read(WAITED.name, float) if WAITED.name in call.flags.explicit else None
+    return ServiceView(cluster, SERVICE_CONTROLLER in settings.controllers, waited, now)
