@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, harvester_namespace
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_inventory
-from harvester_ccm.commands.explain_node import NodeReport, report_live, report_node, with_stand_ins
+from harvester_ccm.commands.explain_node import NodeReport, report_live, report_node
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Document, hanging
 from harvester_ccm.commands.service_report import ServiceReport, report_service
 from harvester_ccm.commands.service_view import view_of
+from harvester_ccm.commands.stand_ins import with_stand_ins
 from harvester_ccm.commands.status_lists import known_from
 from harvester_ccm.commands.status_view import counted
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, expect_arguments, harvester_namespace, refuse
 from harvester_ccm.commands.clusters import open_clusters, read_inventory
-from harvester_ccm.commands.explain_node import with_stand_ins
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Document
+from harvester_ccm.commands.stand_ins import with_stand_ins
 from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
 from harvester_ccm.plan.node.device_mapping import MappingPlan, mapping_text, plan_nad_mapping

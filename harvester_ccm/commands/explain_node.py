@@ -18,17 +18,16 @@ from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.rehearsal import after_write, event_document, is_warning, request_text, warnings_of
 from harvester_ccm.commands.render import Document
+from harvester_ccm.commands.stand_ins import with_stand_ins
 from harvester_ccm.commands.targets import Target
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
-from harvester_ccm.model.core import NODES, Node, parse_provider_id
+from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import (
     GUEST_OS_INFO,
     VIRTUAL_MACHINES,
-    VirtualMachine,
     VirtualMachineInstance,
 )
-from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.plan.node.addresses import AddressVerdict, plan_addresses
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
 from harvester_ccm.plan.node.existence import LiveGet, power, vm_existence
@@ -108,26 +107,6 @@ def _from_files(call: Call, files: tuple[str, ...], name: str) -> NodeReport:
     missing = () if contents.taken else _missing(call, contents.inventory)
     inventory = with_stand_ins(contents.inventory).assuming(choice, *missing)
     return report_node(node, inventory.node_store(call.settings, contents.namespace), call.settings, live_get=None)
-
-
-def with_stand_ins(inventory: Inventory) -> Inventory:
-    """Return the inventory with a VM for every VMI that has none; it gets the UID that its Node names."""
-    present = {one.metadata.name for one in inventory.vms}
-    missing = [one for one in inventory.vmis if one.metadata.name not in present]
-    if not missing:
-        return inventory
-    names = ", ".join(one.metadata.name for one in missing)
-    made = tuple(_stand_in(one, inventory) for one in missing)
-    sentence = f"a VM of the same name for VirtualMachineInstance {names}; its UID is not known"
-    return replace(inventory, vms=(*inventory.vms, *made)).assuming(sentence)
-
-
-def _stand_in(vmi: VirtualMachineInstance, inventory: Inventory) -> VirtualMachine:
-    meta = vmi.metadata
-    node = inventory.node(meta.name)
-    uid = parse_provider_id(node.spec.provider_id) if node else None
-    uid = uid or f"uid-of-vm-{meta.name}"
-    return VirtualMachine(metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, uid=uid, labels=meta.labels))
 
 
 def _chosen(name: str, inventory: Inventory) -> tuple[Node, str]:

@@ -26,12 +26,12 @@ from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.one_service import read_for, read_without_harvester
 from harvester_ccm.commands.service_report import ServiceReport, report_from_guest, report_service
 from harvester_ccm.commands.service_view import view_of
+from harvester_ccm.commands.stand_ins import with_vms_of_nodes
 from harvester_ccm.commands.targets import Target
 from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
-from harvester_ccm.model.core import ENDPOINT_SLICES, Service, parse_provider_id
-from harvester_ccm.model.harvester import VIRTUAL_MACHINES, VirtualMachine
-from harvester_ccm.model.meta import ObjectMeta
+from harvester_ccm.model.core import ENDPOINT_SLICES, Service
+from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.plan.service.selection import primary_reference
@@ -103,21 +103,12 @@ def named_service(inventory: Inventory, target: Target, namespace: str) -> Servi
 def _from_files(call: Call, files: tuple[str, ...], target: Target) -> ServiceReport:
     contents = read_files(files, namespace=harvester_namespace(call))
     service, choice = _chosen(target, contents.inventory)
-    inventory = _with_vms(contents.inventory, contents.namespace, service)
+    inventory = contents.inventory
+    if read_request(service).wants_vm or any(one.spec.workload_type == "vm" for one in inventory.load_balancers):
+        inventory = with_vms_of_nodes(inventory, contents.namespace)
     view = view_of(call, inventory, contents.namespace, now=contents.taken)
     missing = () if contents.taken else _missing(call, inventory, service)
     return report_service(service, inventory.assuming(choice, *missing), view)
-
-
-def _with_vms(inventory: Inventory, namespace: str, service: Service) -> Inventory:
-    """Return the inventory with a VM for every Node, where the VMs matter and none is in the files."""
-    by_vm = read_request(service).wants_vm or any(one.spec.workload_type == "vm" for one in inventory.load_balancers)
-    if inventory.vms or not inventory.nodes or not by_vm:
-        return inventory
-    named = {one.metadata.name: parse_provider_id(one.spec.provider_id) for one in inventory.nodes}
-    metas = (ObjectMeta(name=name, namespace=namespace, uid=uid or f"uid-of-vm-{name}") for name, uid in named.items())
-    made = tuple(VirtualMachine(metadata=meta) for meta in metas)
-    return replace(inventory, vms=made).assuming("each Node is the VM of its name: no VM is in the files")
 
 
 def _chosen(target: Target, inventory: Inventory) -> tuple[Service, str]:

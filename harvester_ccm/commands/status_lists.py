@@ -9,10 +9,10 @@ from typing import Final
 
 from harvester_ccm.commands.call import Call, harvester_namespace
 from harvester_ccm.commands.clusters import Asked, Clusters, ask, read_inventory
-from harvester_ccm.commands.explain_node import with_stand_ins
 from harvester_ccm.commands.files import read_files
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.service_view import view_of
+from harvester_ccm.commands.stand_ins import with_stand_ins
 from harvester_ccm.config import LeaderElectionSettings
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
