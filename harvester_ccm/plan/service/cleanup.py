@@ -72,7 +72,7 @@ def plan_cleanup(situation: Situation) -> ServicePlan:
     withdrawn = withdrawal(service) if announced_by_us else ()
     booking = wait_for_booking(situation, own)
     if booking is not None:
-        return ServicePlan((*withdrawn, *booking.steps), booking.outcome)
+        return booking.after(*withdrawn)
     steps: tuple[Step, ...] = (
         *withdrawn,
         *deletion(own),

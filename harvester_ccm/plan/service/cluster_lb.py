@@ -71,13 +71,10 @@ def _plan_pending(situation: Situation, load_balancer: LoadBalancer) -> ServiceP
     service = situation.service
     annotations = hold_or_leave_requested(service) if _is_due(situation) else hold_and_withdraw(service)
     change = load_balancer_change(load_balancer, service, situation.cluster)
-    waiting = wait_for_address(situation)
-    steps: tuple[Step, ...] = (
+    return wait_for_address(situation).after(
         *change_service(service, without_address(situation, annotations)),
         *keep_or_remake(situation, load_balancer, change),
-        *waiting.steps,
     )
-    return ServicePlan(steps, waiting.outcome)
 
 
 def without_address(situation: Situation, annotations: Annotations) -> ServiceChange:

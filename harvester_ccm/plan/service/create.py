@@ -200,7 +200,7 @@ def plan_replacement(situation: Situation, load_balancer: LoadBalancer, wanted: 
     withdrawn = withdrawal(service)
     booking = wait_for_booking(situation, (load_balancer,))
     if booking is not None:
-        return ServicePlan((*recorded, *withdrawn, *booking.steps), booking.outcome)
+        return booking.after(*recorded, *withdrawn)
     if _announced_by_secondaries(situation, load_balancer):
         # They withdraw as soon as they see that this Service has.
         return ServicePlan((*recorded, *withdrawn), Wait(WaitReason.SECONDARIES, 5.0))

@@ -95,10 +95,9 @@ def _plan_known(situation: Situation) -> ServicePlan:
         return plan_secondary(situation, _plan_own(situation) if served else None)
     if was_secondary(service) and allocated_addresses(situation.match.own).isdisjoint(service.addresses):
         return plan_leaving(service)
-    plan = _plan_own(situation)
     # A label alone does not make a secondary of one that is served with an address of its own.
     unlabelled = change_service(service, ServiceChange(labels={PRIMARY_SERVICE_LABEL: None}))
-    return ServicePlan((*unlabelled, *plan.steps), plan.outcome)
+    return _plan_own(situation).after(*unlabelled)
 
 
 def _plan_unavailable(situation: Situation) -> ServicePlan:
@@ -197,7 +196,7 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
         booking = wait_for_booking(situation, (current,)) or ServicePlan(
             deletion((current,)), Wait(WaitReason.OLD_LOAD_BALANCER)
         )
-        return ServicePlan((*hold(service), *booking.steps), booking.outcome)
+        return booking.after(*hold(service))
     if not current.capabilities.has_cluster_type or wanted in {None, current.spec.workload_type}:
         refusal = unsupported(service, vm=vm)
     else:
@@ -216,7 +215,7 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
         ignored_settings(service, current.capabilities, vm=vm),
         *refused_changes(service, request, current),
     )
-    return ServicePlan((*emit(*told), *plan.steps), plan.outcome)
+    return plan.after(*emit(*told))
 
 
 def _is_to_be_given_back(situation: Situation, load_balancer: LoadBalancer) -> bool:

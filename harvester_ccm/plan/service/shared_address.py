@@ -91,8 +91,7 @@ def plan_secondary(situation: Situation, keep: ServicePlan | None) -> ServicePla
     service, primary, own = situation.service, situation.primary, situation.match.own
     sharing = _share_now(situation)
     if primary is None or not sharing.address:
-        rest = keep or _plan_without_address(situation, sharing)
-        return ServicePlan((*emit(sharing.refusal), *rest.steps), rest.outcome)
+        return (keep or _plan_without_address(situation, sharing)).after(*emit(sharing.refusal))
     users = users_of_address(situation, own)
     if users:
         text = (
@@ -108,7 +107,7 @@ def plan_secondary(situation: Situation, keep: ServicePlan | None) -> ServicePla
     withdrawn = withdrawal(service) if own and changes else ()
     booking = wait_for_booking(situation, own)
     if booking is not None:
-        return ServicePlan((*events, *withdrawn, *booking.steps), booking.outcome)
+        return booking.after(*events, *withdrawn)
     ensured = None if service.addresses == (sharing.address,) else _ensured(service, primary, sharing.address)
     steps = (*withdrawn, *deletion(own), *_attached(service, primary, sharing.address), *emit(ensured))
     plan, found = ServicePlan((*events, *steps), Done()), Announcement.of(primary)

@@ -129,6 +129,10 @@ class ServicePlan:
         """Whether it asks Harvester for a load balancer."""
         return any(isinstance(step, CreateLoadBalancer) for step in self.steps)
 
+    def after(self, *steps: Step) -> ServicePlan:
+        """Return the plan with these steps before its own."""
+        return ServicePlan((*steps, *self.steps), self.outcome)
+
 
 def change_service(service: Service, change: ServiceChange) -> tuple[ChangeService, ...]:
     """Return the step for a change, or nothing if the Service is that way already."""
@@ -173,7 +177,7 @@ def announced_again(plan: ServicePlan, situation: Situation, address: str) -> Se
     otherwise = ServicePlan((*emit(news), note), Wait(WaitReason.ENDPOINTS, next_in))
     if situation.refused is not None and not found.touch_refused:
         # Only the note of it is missing.
-        return ServicePlan((*plan.steps, *otherwise.steps), otherwise.outcome)
+        return otherwise.after(*plan.steps)
     # Whatever becomes of the note: somebody may put it back for ever.
     touch = () if situation.touched else (TouchEndpoints(otherwise),)
     done = ChangeService(ServiceChange(annotations=kube_vip.TOUCHED))

@@ -68,9 +68,8 @@ def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
     told = emit(_strangers(situation))
     kept: tuple[Step, ...] = (*told, *hand_to_harvester(service), *keep_or_remake(situation, load_balancer, change))
     if not address:
-        waiting = wait_for_address(situation)
         prepared = change_service(service, without_address(situation, {}))
-        return ServicePlan((*kept, *prepared, *waiting.steps), waiting.outcome)
+        return wait_for_address(situation).after(*kept, *prepared)
     health, check_in = _health(situation, load_balancer)
     served = ServiceChange(annotations={MOVING: None}, ingress=virtual_ip_ingress(address, service))
     steps: tuple[Step, ...] = (
