@@ -201,22 +201,21 @@ def owner_of(
         if uid is None and made_under is None and not marked:
             return Ownership(Owner.UNKNOWN, _unproven(load_balancer, service, cluster))
         return Ownership(Owner.OTHER_NAME, f"{_other_name(label, cluster)}: {_remedies(label, meta.name, service)}")
-    proof = ""
     if strange and made_under is None and uid is None:
         return Ownership(Owner.UNKNOWN, STRANGE)
-    if label is not None and marked:
-        proof = "its owner mark is this cluster's"
-    elif label is not None and uid is not None:
-        proof = f"annotation {uid} is this Service's UID"
-    elif made_under == cluster.name:
-        proof = "its name is made from this cluster, this Service and its UID"
-    elif made_under is not None:
-        proof = f"its name is made from this Service, its UID and {made_under!r}, a former name of this cluster"
-    elif not mark and label not in (None, "", DEFAULT_CLUSTER_NAME) and shows_address(service, load_balancer):
-        proof = f"the Service shows its address, and label {LB_CLUSTER} is {label!r}, a name of this cluster's own"
-    return (
-        Ownership(Owner.OURS, proof) if proof else Ownership(Owner.UNKNOWN, _unproven(load_balancer, service, cluster))
+    former = f"its name is made from this Service, its UID and {made_under!r}, a former name of this cluster"
+    shown = not mark and label not in (None, "", DEFAULT_CLUSTER_NAME) and shows_address(service, load_balancer)
+    proofs = (
+        (label is not None and marked, "its owner mark is this cluster's"),
+        (label is not None and uid is not None, f"annotation {uid} is this Service's UID"),
+        (made_under == cluster.name, "its name is made from this cluster, this Service and its UID"),
+        (made_under is not None, former),
+        (shown, f"the Service shows its address, and label {LB_CLUSTER} is {label!r}, a name of this cluster's own"),
     )
+    proof = next((text for holds, text in proofs if holds), None)
+    if proof is None:
+        return Ownership(Owner.UNKNOWN, _unproven(load_balancer, service, cluster))
+    return Ownership(Owner.OURS, proof)
 
 
 def _made_under(load_balancer: LoadBalancer, service: Service, names: Iterable[str]) -> str | None:
