@@ -880,6 +880,13 @@ MUTANTS: Final = (
         "controllers/test_runner.py",
     ),
     Mutant(
+        "all Services are looked at before Harvester has answered, and once more then",
+        "controllers/service.py",
+        "answered = balancers.synced or balancers.problem is not None",
+        "answered = True",
+        "test_many.py",
+    ),
+    Mutant(
         "those of a sweep that come first wait for what is left of an earlier one",
         "controllers/runner.py",
         "self._swept.move_to_end(key, last=False)",

@@ -591,10 +591,14 @@ class ServiceController:
                 self._load_balancer_changed(None, load_balancer)
 
     def _enqueue_all(self, *_change: object) -> None:
-        """Wake all, those first that wait for an address."""
-        services = self._services.all()
+        """Wake all, those first that wait for an address.
+
+        Nothing can be said of the others before Harvester has answered, or not, and that wakes all once more.
+        """
+        services, balancers = self._services.all(), self._load_balancers
         waiting = [one.metadata.key for one in services if one.spec.type == "LoadBalancer" and not one.addresses]
-        self.runner.sweep((one.metadata.key for one in services), first=waiting)
+        answered = balancers.synced or balancers.problem is not None
+        self.runner.sweep((one.metadata.key for one in services) if answered else waiting, first=waiting)
 
 
 def _lets_go(plan: ServicePlan, brakes: Brakes) -> bool:
