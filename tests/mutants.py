@@ -1252,6 +1252,20 @@ MUTANTS: Final = (
         "controllers/test_node.py",
     ),
     Mutant(
+        "conflicts without end lead to no list",
+        "controllers/runner.py",
+        "            for catch_up in self.on_behind:\n                catch_up()\n",
+        "",
+        "test_lost_changes.py",
+    ),
+    Mutant(
+        "each conflict leads to a list",
+        "kube/informer.py",
+        "if asyncio.get_running_loop().time() - self._listed_at >= CATCH_UP_SECONDS:",
+        "if True:",
+        "test_lost_changes.py",
+    ),
+    Mutant(
         "a full pool of a Harvester that does not name it is not closed",
         "plan/service/pending.py",
         'full = load_balancer.spec.ip_pool if _is_exhausted(message) else ""',

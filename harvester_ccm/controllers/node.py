@@ -86,6 +86,7 @@ class NodeController:
         self._on_unmatched = on_unmatched or (lambda _name, _unmatched: None)
         self._memories = Memories(_Memory)
         self.runner = Runner("node", self.reconcile, workers=settings.concurrent_syncs)
+        self.runner.on_behind = (vms.nodes.catch_up,)
         vms.on_wake(self.runner.enqueue)
         virtual_addresses.on_change(self._virtual_ips_changed)
         virtual_addresses.on_state(vms.wake_all)

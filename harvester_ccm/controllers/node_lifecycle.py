@@ -79,6 +79,7 @@ class NodeLifecycleController:
         """Loop times of the last deletions and of those under way; in the memory of every Node."""
         self._memories = Memories(lambda: _Memory(deletions=self._deletions))
         self.runner = Runner("node lifecycle", self.reconcile, workers=settings.concurrent_syncs)
+        self.runner.on_behind = (vms.nodes.catch_up,)
         vms.on_wake(self.runner.enqueue)
 
     async def run(self) -> None:

@@ -103,6 +103,7 @@ class OrphanCollector:
         self.deleted = 0
         """Load balancers deleted so far."""
         self.runner = Runner("orphans", self.reconcile, workers=WORKERS, serial=self._one_by_one)
+        self.runner.on_behind = (load_balancers.catch_up,)
         services.on_change(self._service_changed)
         load_balancers.on_change(self._load_balancer_changed)
 

@@ -126,6 +126,8 @@ class Runner:
         self._workers = workers
         self.observer = QueueObserver()
         """To be told what happens; set it before there is work."""
+        self.on_behind: tuple[Callable[[], None], ...] = ()
+        """Called when a key meets conflicts again and again, as caches that are behind have it do."""
         self._line: deque[str | _Turn] = deque()
         self._is_worth_a_look = is_worth_a_look
         self._swept: OrderedDict[str, None] = OrderedDict()
@@ -343,6 +345,8 @@ class Runner:
             self.observer.failed(key, error)
             self.enqueue_after(key, CONFLICT_RETRY)
         else:
+            for catch_up in self.on_behind:
+                catch_up()
             self._failed(key, error)
 
     def _failed(self, key: str, error: Exception) -> None:

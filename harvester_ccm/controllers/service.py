@@ -183,6 +183,7 @@ class ServiceController:
             serial=self._shared_address,
             is_worth_a_look=self._is_worth_a_look,
         )
+        self.runner.on_behind = (self._services.catch_up, self._load_balancers.catch_up)
         self._turns = Turns(self.runner.enqueue)
         self._stalled = Stalled(self.runner.enqueue)
         self._pool_lines = PoolLines(self._call)

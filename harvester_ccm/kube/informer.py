@@ -52,6 +52,8 @@ RECONNECT_SECONDS: Final = 0.2
 """Pause between a watch that ended and the next one."""
 WORKED_SECONDS: Final = 0.5
 """A watch that was accepted and lasted so long has worked, as has one that gave a line before."""
+CATCH_UP_SECONDS: Final = 60.0
+"""A collection that was listed so short a time ago is not listed because of conflicts."""
 RELIST_MINUTES: Final = (30.0, 60.0)
 """A collection is listed anew after a random time in this range, whatever its watches say."""
 PAUSE_GROWTH: Final = 1.08
@@ -146,6 +148,7 @@ class Informer(Generic[ObjectT]):
         """How often a watch was ended or lost since the start."""
         self.last_contact = float("-inf")
         """Loop time of the last sign of life of the server."""
+        self._listed_at = float("-inf")
         self.relisted_at = float("-inf")
         """Loop time of the last list, but for the first, that told of changes."""
 
@@ -206,6 +209,14 @@ class Informer(Generic[ObjectT]):
         if self._following is not None and not self._following.expired():
             self._following.reschedule(asyncio.get_running_loop().time())
 
+    def catch_up(self) -> None:
+        """Have the collection listed, unless it was a moment ago: writes meet other versions than are known here.
+
+        A change that a watch has left out would be missing until the next list otherwise.
+        """
+        if asyncio.get_running_loop().time() - self._listed_at >= CATCH_UP_SECONDS:
+            self.list_again()
+
     async def run(self) -> None:
         """Keep the store up to date until cancelled."""
         while True:
@@ -236,6 +247,7 @@ class Informer(Generic[ObjectT]):
             if not await self._chose_otherwise(error):
                 raise
             page = await self._read_page()
+        self._listed_at = asyncio.get_running_loop().time()
         self.unread = page.unread
         self._replace_all(page.items, page.resource_version, newest)
         self._set_problem(None)
