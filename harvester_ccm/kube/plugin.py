@@ -20,6 +20,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Final, cast
 
+import msgspec
+
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.tokens import Section, TokenSource, checked_token
 
@@ -108,13 +110,15 @@ class ExecToken(TokenSource):
         if self._plugin.get("interactiveMode") == "Always":
             raise self._failure("it wants a terminal (interactiveMode is Always), and there is none")
         try:
-            answer = json.loads(await self._output(api_version))
-        except ValueError:
+            answer = msgspec.json.decode(await self._output(api_version))
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             raise self._failure("it printed no JSON document") from None
         if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
             raise self._failure("it printed no ExecCredential")
         if answer.get("apiVersion") != api_version:
-            raise self._failure(f"it printed apiVersion {answer.get('apiVersion')!r}, expected {api_version!r}")
+            raise self._failure(
+                f"it printed apiVersion {str(answer.get('apiVersion'))[:40]!r}, expected {api_version!r}"
+            )
         status = answer.get("status")
         return cast("Section", status) if isinstance(status, dict) else {}
 

@@ -164,8 +164,12 @@ async def test_plugin_is_asked_again_a_little_before_its_token_expires(
     [
         ("echo secret; echo secret >&2; exit 3", "it ended with exit code 3"),
         ("echo secret", "it printed no JSON document"),
+        ("head -c 5000 /dev/zero | tr '\\0' '['", "it printed no JSON document"),
+        # Half of a character, which no certificate and no header can carry.
+        (printing({"clientCertificateData": "\ud800", "clientKeyData": "x"}), "it printed no JSON document"),
         ("echo '[]'", "it printed no ExecCredential"),
         (printing({"token": "a"}, "other/v1"), f"it printed apiVersion 'other/v1', expected '{API_VERSION}'"),
+        (printing({"token": "a"}, "x" * 9_000), f"it printed apiVersion '{'x' * 40}', expected '{API_VERSION}'"),
         (printing({"clientCertificateData": "secret"}), "it printed half of a client certificate and its key"),
         (printing("secret"), "it printed neither a token nor a client certificate"),
     ],
