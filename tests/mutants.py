@@ -500,7 +500,7 @@ MUTANTS: Final = (
     Mutant(
         "kube-vip is only withdrawn where it has to be held, too",
         "plan/service/kube_vip.py",
-        'if found.address is not None or found.wished else {KUBE_VIP_IGNORE: "true"}',
+        'if shown else {KUBE_VIP_IGNORE: "true"}',
         'if True else {KUBE_VIP_IGNORE: "true"}',
         "plan/service/test_cluster_lb.py plan/service/test_shared_address.py",
     ),
