@@ -346,11 +346,11 @@ async def test_dhcp_leases_marks_and_reports(shop: Shop) -> None:
 
 @pytest.mark.apiserver
 async def test_lease_that_nobody_gives_holds_up_the_others(guest_admin: ApiClient, namespace: str) -> None:
-    async with KubeVip(guest_admin, KubeVipOptions(dhcp_patience=0.3)) as vip:
+    async with KubeVip(guest_admin, KubeVipOptions(dhcp_patience=3)) as vip:
         shop = Shop(guest_admin, namespace, vip)
         await shop.create(service({ADDRESS: "0.0.0.0"}, name="slow"))
-        await shop.create(service({ADDRESS: A}))
         await wait_for(lambda: vip.waiting_for == shop.key("slow"))
+        await shop.create(service({ADDRESS: A}))
         assert not shop.holders()
         await wait_for(lambda: shop.holders() == {"web"})
     assert await shop.address("slow") == []
