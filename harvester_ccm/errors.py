@@ -153,17 +153,19 @@ class RefusedCredential:
 def renewal(cluster: str, account: str = "") -> str:
     """Return how a credential is renewed; ``account`` is the ``namespace/name`` of its ServiceAccount, if known.
 
-    >>> renewal("harvester", "default/demo")[:74]
-    'Make a new one (generate_addon.sh --rotate demo default, run against Harve'
+    The command leaves a token alone that is good: it may be the running program's, and what was refused an old copy.
+
+    >>> renewal("harvester", "default/demo")[:72]
+    'Get a new one (generate_addon.sh demo default, run against Harvester; on'
     """
     if cluster == "harvester":
-        namespace, _, name = account.partition("/")
-        command = " ".join(filter(None, ("generate_addon.sh --rotate", name, namespace)))
+        namespace, _, name = (account or "<namespace>/<account>").partition("/")
         return (
-            f"Make a new one ({command}, run against Harvester) and put it in the place of the old one: in Secret "
+            f"Get a new one (generate_addon.sh {name} {namespace}, run against Harvester; only where that one is "
+            "refused too, with --rotate, which ends the token of all who use it). A command takes it with "
+            "--cloud-config. The running program finds it without a restart where the old one was: in Secret "
             "kube-system/cloud-config, in the file on the nodes, or, where Rancher brings that file, in the Secret of "
-            "Rancher's cluster that cloud-provider-config names. No restart is needed, and addresses that are there "
-            "keep working"
+            "Rancher's cluster that cloud-provider-config names. Addresses that are there keep working"
         )
     return (
         'Get a new kubeconfig of this cluster (Rancher: "Download KubeConfig"; else /etc/rancher/rke2/rke2.yaml, '

@@ -78,6 +78,13 @@ MUTANTS: Final = (
         "commands/test_away.py",
     ),
     Mutant(
+        "whoever pastes the remedy ends the token of the running program",
+        "errors.py",
+        "(generate_addon.sh {name} {namespace}",
+        "(generate_addon.sh --rotate {name} {namespace}",
+        "test_errors.py",
+    ),
+    Mutant(
         "a load balancer that is not there yet is waited for",
         "status/report.py",
         "if reason == WaitReason.NOT_PROCESSED and situation.match.lb is None:",

@@ -200,19 +200,19 @@ SHOWN = RefusedCredential("harvester", "https://h:6443", "/cc", True, "default/d
         (
             SHOWN,
             "https://h:6443 does not accept the token of ServiceAccount default/demo in /cc, which ended: Unauthorized",
-            "(generate_addon.sh --rotate demo default, run against Harvester)",
+            "(generate_addon.sh demo default, run against Harvester;",
         ),
         (
             RefusedCredential("harvester", "https://h:6443", "/etc/cc"),
             "https://h:6443 does not accept the token in /etc/cc: Unauthorized",
-            "(generate_addon.sh --rotate, run against Harvester)",
+            "(generate_addon.sh <account> <namespace>, run against Harvester;",
         ),
         (
             RefusedCredential("guest", "https://g:6443", "/root/.kube/config", is_token=False),
             "https://g:6443 does not accept the credential in /root/.kube/config: Unauthorized",
             "Get a new kubeconfig of this cluster",
         ),
-        (None, "Unauthorized", "(generate_addon.sh --rotate, run against Harvester)"),
+        (None, "Unauthorized", "(generate_addon.sh <account> <namespace>, run against Harvester;"),
     ],
 )
 def test_a_refused_credential_is_named_and_how_to_renew_it(

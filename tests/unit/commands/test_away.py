@@ -15,7 +15,7 @@ from tests.worlds.offline import json_web_token
 
 EXPIRED = json_web_token({"sub": "system:serviceaccount:vms:demo", "exp": 1700000000})
 WHOSE = "does not accept the token of ServiceAccount vms/demo in"
-REMEDY = "generate_addon.sh --rotate demo vms, run against Harvester"
+REMEDY = "generate_addon.sh demo vms, run against Harvester"
 
 
 class Away:

@@ -48,7 +48,7 @@ def test_told_again_when_it_comes_back() -> None:
             "forbids to list VirtualMachines in namespace prod: virtualmachines is forbidden. Bind the ClusterRole",
             id="403",
         ),
-        pytest.param(answered(401, "Unauthorized"), "HARVESTER_UNAVAILABLE", "(generate_addon.sh --rotate", id="401"),
+        pytest.param(answered(401, "Unauthorized"), "HARVESTER_UNAVAILABLE", "(generate_addon.sh <account>", id="401"),
         pytest.param(
             CredentialError("no token"), "HARVESTER_UNAVAILABLE", "without the credential", id="no credential"
         ),

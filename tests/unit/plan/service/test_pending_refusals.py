@@ -130,7 +130,7 @@ FAILURES: dict[str, tuple[CCMError, bool, str]] = {
     "nobody listens": (ConnectionRefused("refused"), False, "address and port of the server in the cloud-config"),
     "another certificate": (NotTrusted("issuer"), False, "or the cloud-config is old: make it again with generate_"),
     "credential": (CredentialError("token file gone"), False, "cannot be reached: token file gone"),
-    "credential refused": (Unauthorized(answer(401)), True, "generate_addon.sh --rotate"),
+    "credential refused": (Unauthorized(answer(401)), True, "generate_addon.sh <account>"),
     "right missing": (Forbidden(answer(403, "may not create")), True, "may not create. Bind the ClusterRole"),
     "namespace missing": (NotFound(answer(404, 'namespaces "vms" not found')), False, "namespace of the cloud-config"),
     "type missing": (
