@@ -16,7 +16,7 @@ from harvester_ccm.commands.stand_ins import with_stand_ins
 from harvester_ccm.config import LeaderElectionSettings
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.tokens import fixed_end
+from harvester_ccm.kube.tokens import fixed_account, fixed_end
 from harvester_ccm.model.core import LEASES, Lease
 from harvester_ccm.model.harvester import INSTANCES, IP_POOLS, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.redaction import inert
@@ -119,7 +119,8 @@ def _lease_problems(lease: Lease | None, now: datetime) -> Iterator[str]:
 
 
 def _server(client: ApiClient, error: CCMError | None) -> Server:
-    return server_line(client.cluster, client.credentials.server, error, fixed_end(client.credentials.token))
+    server, token = client.credentials.server, client.credentials.token
+    return server_line(client.cluster, server, error, fixed_end(token), fixed_account(token))
 
 
 def _harvester_error(inventory: Inventory) -> CCMError | None:

@@ -101,6 +101,11 @@ def fixed_end(source: TokenSource) -> datetime | None:
     return token_end(source.get()) if isinstance(source, FixedToken) else None
 
 
+def fixed_account(source: TokenSource) -> str:
+    """Return whose token it says it is that nobody renews, as ``token_account``; empty for one that is renewed."""
+    return token_account(source.get()) if isinstance(source, FixedToken) else ""
+
+
 def token_end(token: str | None) -> datetime | None:
     """Return when a token expires; None for one that is no JSON web token or does not say.
 

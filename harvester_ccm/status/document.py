@@ -138,6 +138,8 @@ class Server(Part, frozen=True, kw_only=True):
     """Why it cannot be read at the moment."""
     token_expires: str = ""
     """Empty for a token that does not say, or is renewed by itself."""
+    account: str = ""
+    """``namespace/name`` of the ServiceAccount whose token it is; empty for the same tokens."""
 
 
 class Leader(Part, frozen=True, kw_only=True):

@@ -273,13 +273,16 @@ def listed_suspicion(services: Lister[Service], load_balancers: Lister[LoadBalan
     return Suspicion(age=math.inf, caches_current=current, services=services.all())
 
 
-def server_line(cluster: str, url: str, problem: CCMError | None, token_end: datetime | None) -> Server:
-    """Return how an API server is; ``problem`` says why it cannot be read."""
+def server_line(
+    cluster: str, url: str, problem: CCMError | None, token_end: datetime | None, account: str = ""
+) -> Server:
+    """Return how an API server is; ``problem`` says why it cannot be read, ``account`` whose token ends then."""
     return Server(
         cluster=cluster,
         url=inert(url),
         problem=inert(str(problem)) if problem is not None else "",
         token_expires=time_text(token_end) if token_end is not None else "",
+        account=account,
     )
 
 
@@ -292,10 +295,11 @@ def problems_of_servers(harvester: CCMError | None, servers: Iterable[Server], n
         if not server.token_expires or server.cluster == refused:
             continue
         end, day = datetime.fromisoformat(server.token_expires), server.token_expires[:10]
+        remedy = renewal(server.cluster, server.account)
         if end <= now:
-            yield f"The token for {server.cluster} expired on {day}. {renewal(server.cluster)}"
+            yield f"The token for {server.cluster} expired on {day}. {remedy}"
         elif end - now < SOON:
-            yield f"The token for {server.cluster} ends on {day}, until then it works. {renewal(server.cluster)}"
+            yield f"The token for {server.cluster} ends on {day}, until then it works. {remedy}"
 
 
 def time_text(time: datetime) -> str:

@@ -17,7 +17,7 @@ from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, Forbidden, NotServed
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.lease import LeaderElector
-from harvester_ccm.kube.tokens import fixed_end
+from harvester_ccm.kube.tokens import fixed_account, fixed_end
 from harvester_ccm.model.harvester import IP_POOLS
 from harvester_ccm.redaction import inert
 from harvester_ccm.status.document import Leader, Pool, Program, Server, Status, encode
@@ -156,8 +156,8 @@ class _Pools:
 
 
 def _server(client: ApiClient, caches: Sequence[Cache]) -> Server:
-    credentials = client.credentials
-    return server_line(client.cluster, credentials.server, _first_problem(caches), fixed_end(credentials.token))
+    server, token = client.credentials.server, client.credentials.token
+    return server_line(client.cluster, server, _first_problem(caches), fixed_end(token), fixed_account(token))
 
 
 def _first_problem(caches: Sequence[Cache]) -> CCMError | None:

@@ -77,6 +77,13 @@ def test_explain_without_a_name_says_it_once_and_who_waits(run: Runner, away: Aw
     assert len(document["services"]) == 2
 
 
+def test_status_names_the_account_of_a_token_that_ends(run: Runner, away: Away) -> None:
+    away.expired("cloud-config")
+    away.harvester.refusal = None
+    said = " ".join(run("status", *away.flags).out.split())
+    assert said.count("The token for harvester expired on 2023-11-14.") == said.count(REMEDY) == 1
+
+
 @pytest.mark.parametrize("name", ["web", "served"])
 def test_explain_a_service_says_it_once(run: Runner, away: Away, name: str) -> None:
     away.expired("cloud-config")

@@ -202,8 +202,8 @@ def test_the_kind_is_the_wish_while_no_load_balancer_is_known(annotations: dict[
     ],
 )
 def test_a_token_that_ends_soon_or_has_ended(expires: str, says: str | None) -> None:
-    server = Server(cluster="harvester", url="https://h", token_expires=expires)
-    said = [f"{says}{renewal('harvester')}"] if says else []
+    server = Server(cluster="harvester", url="https://h", token_expires=expires, account="default/demo")
+    said = [f"{says}{renewal('harvester', 'default/demo')}"] if says else []
     assert list(problems_of_servers(None, [server], NOW)) == said
 
 

@@ -182,7 +182,7 @@ async def test_a_process_that_waits_for_the_lease_says_that_it_does_not_lead() -
 
 async def test_a_token_that_ends_is_told_and_not_shown() -> None:
     settings = build_settings(parse_command_line(["--cloud-config=/missing", "--cluster-name=demo"]), {})
-    token = json_web_token({"exp": 1})
+    token = json_web_token({"exp": 1, "sub": "system:serviceaccount:default:demo"})
     application = Application(
         settings,
         offline_client("guest"),
@@ -192,5 +192,5 @@ async def test_a_token_that_ends_is_told_and_not_shown() -> None:
         telemetry=Telemetry("1"),
     )
     answer = (await application.status.answer()).decode()
-    assert "The token for harvester expired on 1970-01-01" in answer
+    assert "The token for harvester expired on 1970-01-01. Get a new one (generate_addon.sh demo default, " in answer
     assert token not in answer
