@@ -85,6 +85,27 @@ MUTANTS: Final = (
         "test_errors.py",
     ),
     Mutant(
+        "a command for a cluster that is gone sends people to its pod",
+        "commands/call.py",
+        'if not flags.text("cloud-config") and not manual.rights:',
+        'if not flags.text("cloud-config"):',
+        "commands/test_away.py",
+    ),
+    Mutant(
+        "a right on Services is named whatever is missing",
+        "commands/call.py",
+        'if error.answer.request.partition("?")[0].endswith("/services"):',
+        "if True:",
+        "commands/test_away.py",
+    ),
+    Mutant(
+        "beside a refused credential nothing else is told",
+        "commands/call.py",
+        '_report([f"{error}. {error.remedy}", *notes])',
+        '_report([f"{error}. {error.remedy}"])',
+        "commands/test_away.py",
+    ),
+    Mutant(
         "a load balancer that is not there yet is waited for",
         "status/report.py",
         "if reason == WaitReason.NOT_PROCESSED and situation.match.lb is None:",

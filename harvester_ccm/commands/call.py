@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -89,10 +89,8 @@ IN_THE_POD: Final = (
     f"{PROGRAM} ..., and none but those of kubectl to explain one Service: {PROGRAM} explain svc/NAME -n NAMESPACE"
 )
 WHAT_TO_DO: Final = f"{PROGRAM} preflight checks both clusters and says what to do"
-MISSING_RIGHTS: Final = (
-    f"{PROGRAM} preflight names all rights that are missing; {PROGRAM} explain svc/NAME -n NAMESPACE needs no more "
-    "than get on Services in that namespace"
-)
+MISSING_RIGHTS: Final = f"{PROGRAM} preflight names all rights that are missing"
+NEEDS_LESS: Final = f"{PROGRAM} explain svc/NAME -n NAMESPACE needs no more than get on Services in that namespace"
 _OF_CLUSTER: Final = {"guest": "guest cluster: ", "harvester": "Harvester: "}
 """What stands in front of an error, so that nobody looks at the wrong one of two API servers."""
 
@@ -136,6 +134,8 @@ class Manual:
     """The flags with those of a recorded case, which then is all there is; None where a command line names none."""
     scripted: Callable[[FlagValues], bool] = lambda _flags: False
     """Whether the answer is for scripts where --output does not say."""
+    rights: str = ""
+    """What a command that asks Harvester alone has to do there. Neither the program's pod nor preflight are for it."""
 
 
 def perform(invocation: Invocation, manual: Manual) -> int:
@@ -148,7 +148,7 @@ def perform(invocation: Invocation, manual: Manual) -> int:
         form = _form(flags, manual)
         beside = find_program(invocation.environment, invocation.proc)
         flags = manual.replayed(flags) or with_defaults(flags, beside)
-        settings = _settings(flags, invocation.environment, offline=manual.offline(flags))
+        settings = _settings(flags, invocation.environment, manual)
         _quiet(settings.logging, invocation.environment)
         output = Output(sys.stdout, form=form, paint=_paint(form, invocation.environment))
         code = manual.action(Call(flags.arguments, flags, settings, invocation.environment, output, beside))
@@ -160,15 +160,15 @@ def perform(invocation: Invocation, manual: Manual) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Exception as error:
-        _report_failure(_alone(error))
+        _report_failure(_alone(error), manual)
         return EXIT_PROBLEMS
 
 
-def _settings(flags: FlagValues, environment: Mapping[str, str], *, offline: bool) -> Settings:
+def _settings(flags: FlagValues, environment: Mapping[str, str], manual: Manual) -> Settings:
     try:
-        return build_settings(flags, environment, offline=offline)
+        return build_settings(flags, environment, offline=manual.offline(flags))
     except ConfigurationError as error:
-        if not flags.text("cloud-config"):
+        if not flags.text("cloud-config") and not manual.rights:
             error.add_note(IN_THE_POD)
         raise
 
@@ -180,14 +180,14 @@ def _alone(error: Exception) -> Exception:
     return error
 
 
-def _report_failure(error: Exception) -> None:
+def _report_failure(error: Exception, manual: Manual) -> None:
+    notes = getattr(error, "__notes__", ())
     match error:
         case Unauthorized():
-            _report([f"{error}. {error.remedy}"])
+            _report([f"{error}. {error.remedy}", *notes])
         case CCMError():
-            _report([f"{_OF_CLUSTER.get(error.cluster, '')}{error}", *getattr(error, "__notes__", ())])
-            if error.cluster:
-                _hint(MISSING_RIGHTS if isinstance(error, Forbidden) else WHAT_TO_DO)
+            _report([f"{_OF_CLUSTER.get(error.cluster, '')}{error}", *notes])
+            _hint(*_hints(error, manual))
         case BrokenPipeError():
             raise error
         case _:
@@ -196,6 +196,19 @@ def _report_failure(error: Exception) -> None:
             if not structlog.is_configured():
                 configure_logging(LoggingSettings(LogFormat.TEXT, verbosity=0))
             log.error("stopped by an unexpected error", exc_info=error)
+
+
+def _hints(error: CCMError, manual: Manual) -> Iterator[str]:
+    """Yield what helps against an error of a server."""
+    match error:
+        case Forbidden() if manual.rights:
+            yield f"the credential has to {manual.rights}"
+        case Forbidden(cluster="guest") if error.answer.request.partition("?")[0].endswith("/services"):
+            yield f"{MISSING_RIGHTS}; {NEEDS_LESS}"
+        case Forbidden():
+            yield MISSING_RIGHTS
+        case _ if error.cluster and not manual.rights:
+            yield WHAT_TO_DO
 
 
 def refuse(problem: str) -> ConfigurationError:

@@ -49,6 +49,7 @@ LOOK_SECONDS: Final = 0.5
 ANSWER_SECONDS: Final = 10.0
 """Time that Harvester gets to say whether it is booking an address for one that it has refused one before."""
 
+RIGHTS: Final = "get, list, update and delete load balancers and list VMs"
 _STILL_BOOKING: Final = (
     "Harvester has not finished booking its address, which a deletion now would lose; try again in a moment, and check "
     "that harvester-load-balancer runs in namespace harvester-system"
@@ -250,15 +251,15 @@ MANUAL: Final = Manual(
         ("What did cluster demo leave?", "cleanup --cluster=demo --cloud-config=harvester.yaml"),
         ("Delete it.", "cleanup --cluster=demo --cloud-config=harvester.yaml --yes"),
     ),
-    meaning="""
+    meaning=f"""
         Lists the load balancers that a guest cluster left in Harvester, and with --yes deletes them, so that their
         addresses can be used again. For clusters that no longer exist: the running program deletes its own.
-        --cloud-config is any kubeconfig for Harvester that may get, list, update and delete load balancers and list
-        VMs.
+        --cloud-config is any kubeconfig for Harvester that may {RIGHTS}.
 
         Exit codes: 0 listed, deleted, or none found, 1 doubts or a failure left some in place, 2 the command line
         cannot be used.
     """,
     own=(CLUSTER, CLUSTER_UID, HARVESTER_NAMESPACE, OLDER_NAMESPACE, YES, FORCE, OUTPUT),
     action=_clean_up,
+    rights=RIGHTS,
 )

@@ -128,10 +128,15 @@ def test_where_both_are_away_both_are_told(run: Runner, away: Away, words: str) 
     assert "preflight" in hint
 
 
-def test_a_refused_token_of_the_guest_comes_with_its_remedy(run: Runner, away: Away) -> None:
+@pytest.mark.parametrize("words", ["status", "explain svc/web -n shop", "explain node/w1"])
+def test_a_refused_token_of_the_guest_is_told_with_its_remedy_and_what_else_is_away(
+    run: Runner, away: Away, words: str
+) -> None:
     away.expired("kubeconfig")
-    result = run("status", *away.flags)
+    away.unreachable("cloud-config")
+    result = run(*words.split(), *away.flags)
     assert (result.code, result.out) == (1, "")
+    assert "error: Harvester: http://127.0.0.1:9: " in result.err
     assert f"{away.guest.url} {WHOSE} {away.directory / 'kubeconfig'}, which expired on" in result.err
     assert "Get a new kubeconfig of this cluster" in result.err
     assert EXPIRED not in result.err
@@ -146,6 +151,26 @@ def test_who_may_not_list_is_told_what_needs_less(run: Runner, away: Away) -> No
     node = run("explain", "node/w1", *away.flags)
     assert "Virtual machine:\n  - vms/w1, found by name" in node.out
     assert "Services may not be listed" in node.out
+    away.guest.refusals["GET /api/v1/nodes"] = 403, "nodes is forbidden"
+    node = run("explain", "node/w1", *away.flags)
+    assert "error: guest cluster: nodes is forbidden\n" in node.err
+    assert "hint: harvester-ccm preflight names all rights that are missing\n" in node.err
+
+
+def test_who_tidies_up_after_a_cluster_is_told_what_that_needs(run: Runner, away: Away) -> None:
+    words = "cleanup", "--cluster=gone", *away.flags[1:]
+    away.harvester.refusal = 503, "starting"
+    assert "hint: " not in run(*words).err
+    away.harvester.refusal = 403, "loadbalancers is forbidden"
+    result = run(*words)
+    assert (result.code, result.out) == (1, "")
+    hint = "the credential has to get, list, update and delete load balancers and list VMs"
+    assert result.err.endswith(f"error: Harvester: loadbalancers is forbidden\nharvester-ccm: hint: {hint}\n")
+    away.expired("cloud-config")
+    assert "A command takes it with --cloud-config. The running program finds it" in run(*words).err
+    result = run("cleanup", "--cluster=gone")
+    assert "error: --cloud-config is required" in result.err
+    assert "hint: " not in result.err
 
 
 def test_who_has_no_cloud_config_is_told_where_none_is_needed(run: Runner, away: Away) -> None:
