@@ -1247,8 +1247,29 @@ MUTANTS: Final = (
     Mutant(
         "a copy makes a load balancer while the original's is moved",
         "plan/service/decision.py",
-        'if noted and noted.cluster not in {"", *situation.cluster.names} else None',
-        "if False else None",
+        "noted = move_elsewhere(situation) if service.addresses else None",
+        "noted = move_elsewhere(situation) if False else None",
+        "plan/service/test_create_replacement.py",
+    ),
+    Mutant(
+        "the note of a move that names no load balancer of the Service stops it for ever",
+        "plan/service/create.py",
+        "proven = noted.name == made or is_name_of(noted.name, service)",
+        "proven = True",
+        "plan/service/test_create_replacement.py",
+    ),
+    Mutant(
+        "the note of a move stops a Service that nobody has served",
+        "plan/service/create.py",
+        "noted if proven and meta.has_finalizer(SERVICE_FINALIZER) else None",
+        "noted if proven else None",
+        "plan/service/test_create_replacement.py",
+    ),
+    Mutant(
+        "the note of a move brings a stranger's text into a command",
+        "plan/service/create.py",
+        "return noted if all(map(_OBJECT_NAME.fullmatch, names)) else None",
+        "return noted",
         "plan/service/test_create_replacement.py",
     ),
     Mutant(

@@ -6,6 +6,7 @@ no load balancer is kept in an annotation of the Service, so that a restart in t
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Final, cast
 
@@ -15,12 +16,12 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.meta import read_note
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
-from harvester_ccm.names import LB_TOUCH, MOVING, REQUESTED_ADDRESS, Reason
+from harvester_ccm.names import LB_TOUCH, MOVING, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cleanup import wait_for_booking, withdrawal
 from harvester_ccm.plan.service.ignored import ignored_settings
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, hold_or_leave_requested
 from harvester_ccm.plan.service.load_balancer import Document, Former, former_of, new_load_balancer
-from harvester_ccm.plan.service.ownership import is_name_of
+from harvester_ccm.plan.service.ownership import is_name_of, load_balancer_name
 from harvester_ccm.plan.service.pace import TURN_PATIENCE, WAITS_FOR_TURN
 from harvester_ccm.plan.service.pending import CONTROLLER_PATIENCE
 from harvester_ccm.plan.service.request import Request, unsupported
@@ -46,6 +47,7 @@ REPLACEMENT_PAUSE: Final = 5.0
 """Seconds between the end of the old load balancer and the new one: Harvester collects the old one's parts then."""
 COLLECTED_AFTER: Final = 60.0
 """Seconds after which all parts of a VM load balancer that is gone are certainly collected."""
+_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balancer")
 
 
@@ -244,8 +246,28 @@ def read_replaced(situation: Situation) -> Former | None:
 
 
 def noted_move(service: Service) -> Former | None:
-    """Return the note of a move on a Service, whoever wrote it; None for none, and for one that cannot be read."""
+    """Return the note of a move on a Service, whoever wrote it; None for none, and for one that cannot be read.
+
+    Its names are told in commands to be copied: what no object can be called is not read.
+    """
     try:
-        return read_note(service.metadata.annotation(MOVING) or "", Former)
+        noted = read_note(service.metadata.annotation(MOVING) or "", Former)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
+    names = (noted.name, noted.cluster) if noted.cluster else (noted.name,)
+    return noted if all(map(_OBJECT_NAME.fullmatch, names)) else None
+
+
+def move_elsewhere(situation: Situation) -> Former | None:
+    """Return the note of a move that a cluster of another name has begun for this very Service, or None.
+
+    Whoever may edit the Service may write one: a copy has the finalizer of the original, and the name of the load
+    balancer is made from that one's name and the Service's UID.
+    """
+    service, noted = situation.service, noted_move(situation.service)
+    if noted is None or noted.cluster in {"", *situation.cluster.names}:
+        return None
+    meta = service.metadata
+    made = load_balancer_name(noted.cluster, meta.namespace, meta.name, meta.uid)
+    proven = noted.name == made or is_name_of(noted.name, service)
+    return noted if proven and meta.has_finalizer(SERVICE_FINALIZER) else None

