@@ -624,6 +624,20 @@ MUTANTS: Final = (
         "plan/service/test_cluster_lb_dhcp.py",
     ),
     Mutant(
+        "a lease is withdrawn that kube-vip would not get again",
+        "plan/service/cluster_lb.py",
+        "(TouchEndpoints(left),) if anew_in == 0 and not situation.touched else ()",
+        "()",
+        "plan/service/test_cluster_lb_dhcp.py",
+    ),
+    Mutant(
+        "whether kube-vip may be told to get a lease anew is tried without a pause",
+        "plan/service/cluster_lb.py",
+        "    if situation.refused is not None:",
+        "    if False:",
+        "plan/service/test_cluster_lb_dhcp.py",
+    ),
+    Mutant(
         "a lease is withdrawn that kube-vip is just writing into the status",
         "plan/service/cluster_lb.py",
         "DHCP_PATIENCE - situation.noted_for, 0.0)",
@@ -633,8 +647,8 @@ MUTANTS: Final = (
     Mutant(
         "kube-vip is told every half minute to ask anew while the DHCP server is away",
         "plan/service/cluster_lb.py",
-        "max(DHCP_PATIENCE, situation.noted_for / 2)",
-        "max(DHCP_PATIENCE, 0.0)",
+        "pause = _pause_after(situation.noted_for / 2)",
+        "pause = _pause_after(0.0)",
         "plan/service/test_cluster_lb_dhcp.py",
     ),
     Mutant(

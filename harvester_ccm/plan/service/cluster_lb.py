@@ -35,6 +35,7 @@ from harvester_ccm.plan.service.steps import (
     ServiceChange,
     ServicePlan,
     Step,
+    TouchEndpoints,
     announced_again,
     change_load_balancer,
     change_service,
@@ -189,15 +190,22 @@ def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=ingress)
     change = load_balancer_change(load_balancer, service, situation.cluster, address=lease)
     difference = not_as_requested(service, situation.request, load_balancer, lease or "")
+    # What is withdrawn comes back by a touch alone, so whether one is granted is tried before.
+    left = ServicePlan(
+        emit(lease_unshown(service, refused=True)), Wait(WaitReason.DHCP, _pause_after(situation.waited))
+    )
     steps: tuple[Step, ...] = (
         *emit(device_note(service, DHCP_ADDRESS, device), difference),
+        *((TouchEndpoints(left),) if anew_in == 0 and not situation.touched else ()),
         *change_service(service, wanted),
         *change_load_balancer(load_balancer, change),
     )
     if lease is None:
         if situation.waited < DHCP_PATIENCE:
             return ServicePlan(steps, Wait(WaitReason.DHCP, DHCP_PATIENCE - situation.waited))
-        note = NO_DHCP_ANSWER if anew_in is None else lease_unshown(service)
+        if anew_in is None:
+            return ServicePlan((*steps, *emit(NO_DHCP_ANSWER)), Wait(WaitReason.DHCP))
+        note = lease_unshown(service, refused=situation.refused is not None and anew_in > 0)
         # What comes after it was withdrawn is the next look's, which that write calls for.
         return ServicePlan((*steps, *emit(note)), Wait(WaitReason.DHCP, anew_in or None))
     news = _lease_event(load_balancer.address, lease) if change.address is not None else None
@@ -213,8 +221,14 @@ def _asked_anew_in(situation: Situation) -> float | None:
     found = Announcement.of(situation.service)
     if not unshown_lease(situation.service) or found.again or found.ignored:
         return None
-    pause = min(max(DHCP_PATIENCE, situation.noted_for / 2), LONGEST_LEASE_PAUSE)
+    if situation.refused is not None:
+        return max(situation.refused + _pause_after(situation.refused) - situation.waited, 0.0)
+    pause = _pause_after(situation.noted_for / 2)
     return max(pause - situation.waited, DHCP_PATIENCE - situation.noted_for, 0.0)
+
+
+def _pause_after(seconds: float) -> float:
+    return min(max(DHCP_PATIENCE, seconds), LONGEST_LEASE_PAUSE)
 
 
 def _lease_event(before: str, lease: str) -> EventMessage:

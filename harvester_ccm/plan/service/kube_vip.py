@@ -275,13 +275,22 @@ def lost_lease(service: Service, recorded: str) -> str:
     return recorded if goes_on else ""
 
 
-def lease_unshown(service: Service) -> EventMessage:
-    """Return what to tell of a lease that kube-vip has noted and the Service does not show."""
+def lease_unshown(service: Service, *, refused: bool = False) -> EventMessage:
+    """Return what to tell of a lease that kube-vip has noted and the Service does not show.
+
+    ``refused``: whether no EndpointSlice may be touched; then it is not told to let go of what it would not get again.
+    """
     lease, node = unshown_lease(service), Announcement.of(service).node
+    done = (
+        "This program does not have kube-vip get one anew, because it is not permitted to touch EndpointSlices (chart: "
+        "rbac.endpointSlices). Grant that, or restart kube-vip: kubectl --namespace kube-system rollout restart "
+        "daemonset kube-vip"
+        if refused
+        else "kube-vip is told to let go of it and to get one anew, which may be another address"
+    )
     text = (
         f"kube-vip on node {node} has noted lease {lease}, and the Service does not show it: its status was emptied "
-        "before the lease was recorded, or the DHCP server does not answer kube-vip again. kube-vip is told to let go "
-        "of it and to get one anew, which may be another address"
+        f"before the lease was recorded, or the DHCP server does not answer kube-vip again. {done}"
     )
     return EventMessage("Warning", Reason.ADDRESS_PENDING, text)
 

@@ -17,6 +17,7 @@ from harvester_ccm.kube_vip_names import (
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import IPAM, REQUESTED_ADDRESS, Reason
 from harvester_ccm.plan.service.situation import ServiceStates
+from harvester_ccm.plan.service.steps import ServicePlan, TouchEndpoints
 from tests.unit.plan.service.plans import OURS, outline, plan, said, situation_of
 from tests.worlds.builders import LB_NAME, marked, service
 
@@ -151,13 +152,25 @@ def test_course_of_a_lease(asked: Any, found: Any, waited: float, steps: list[ob
 
 
 UNSHOWN = service(annotations={**ASKING, **NOTED}, ours=True)
-ANEW: dict[str, tuple[Any, dict[str, float], list[object], object]] = {
+ANEW: dict[str, tuple[Any, dict[str, Any], list[object], object]] = {
     "just noted": (UNSHOWN, {"waited": 90.0, "noted_for": 0.1}, ["Warning AddressPending"], Wait("dhcp", 29.9)),
     "due": (
         UNSHOWN,
         {"waited": 30.0, "noted_for": 30.0},
+        ["touch endpoints", {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}, "Warning AddressPending"],
+        Wait("dhcp"),
+    ),
+    "touched, and not written yet": (
+        UNSHOWN,
+        {"waited": 31.0, "noted_for": 31.0, "touched": True},
         [{"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}, "Warning AddressPending"],
         Wait("dhcp"),
+    ),
+    "the touch was refused": (
+        UNSHOWN,
+        {"waited": 31.0, "noted_for": 31.0, "refused": 30.0},
+        ["Warning AddressPending"],
+        Wait("dhcp", 29.0),
     ),
     "asked anew": (UNSHOWN, {"waited": 5.0, "noted_for": 40.0}, [], Wait("dhcp", 25.0)),
     "asked anew in vain": (
@@ -169,7 +182,7 @@ ANEW: dict[str, tuple[Any, dict[str, float], list[object], object]] = {
     "not more often than once an hour": (
         UNSHOWN,
         {"waited": 3600.0, "noted_for": 90000.0},
-        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}, "Warning AddressPending"],
+        ["touch endpoints", {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}, "Warning AddressPending"],
         Wait("dhcp"),
     ),
     "kube-vip was told to ignore it": (
@@ -189,10 +202,21 @@ ANEW: dict[str, tuple[Any, dict[str, float], list[object], object]] = {
 
 @pytest.mark.parametrize(("asked", "passed", "steps", "outcome"), ANEW.values(), ids=ANEW.keys())
 def test_a_lease_that_nobody_shows_is_got_anew(
-    asked: Any, passed: dict[str, float], steps: list[object], outcome: object
+    asked: Any, passed: dict[str, Any], steps: list[object], outcome: object
 ) -> None:
     """Its status was emptied before anybody had recorded it, and kube-vip does not say that it still has it."""
     assert outline(asked, balancer(), **passed) == (steps, outcome)
+
+
+def test_a_lease_is_not_withdrawn_where_kube_vip_would_not_get_it_again() -> None:
+    steps = plan(UNSHOWN, balancer(), waited=40.0, noted_for=40.0).steps
+    (touch,) = (one for one in steps if isinstance(one, TouchEndpoints))
+    assert steps[0] == touch
+    text = said(touch.otherwise, Reason.ADDRESS_PENDING)
+    assert "rbac.endpointSlices" in text
+    assert "is told to let go" not in text
+    assert touch.otherwise == ServicePlan(touch.otherwise.steps, Wait("dhcp", 40.0))
+    assert text == said(plan(UNSHOWN, balancer(), waited=41.0, noted_for=41.0, refused=40.0), Reason.ADDRESS_PENDING)
 
 
 def test_a_lease_counts_as_unshown_since_the_address_was_there_last() -> None:
