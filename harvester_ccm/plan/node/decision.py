@@ -103,7 +103,7 @@ class NodeView:
     waited: Mapping[IPAddress, float] = field(default_factory=dict)
     """Seconds for which the plans before this one awaited each address."""
     shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """InternalIPs of the Node that other Nodes have, too, with their names."""
+    """InternalIPs of the Node that other Nodes have, too, with their names; of Nodes that are Ready and have a VM."""
 
 
 @dataclass(frozen=True)
@@ -154,14 +154,26 @@ def observe(
     waited: Mapping[IPAddress, float] = MappingProxyType({}),
 ) -> NodeView:
     """Return what is known about a Node."""
-    shared = _shared(store, node)
-    return NodeView(node, match_vm(store, node), settings, virtual_ips, unreadable(store), waited, shared)
+    match = match_vm(store, node)
+    shared = _shared(store, node) if match.vm is not None else {}
+    return NodeView(node, match, settings, virtual_ips, unreadable(store), waited, shared)
 
 
 def _shared(store: NodeStore, node: Node) -> dict[str, tuple[str, ...]]:
-    having = {address: store.nodes.by_index(BY_INTERNAL_IP, address) for address in internal_ips(node)}
-    names = {address: {one.metadata.name for one in nodes} - {node.metadata.name} for address, nodes in having.items()}
-    return {address: tuple(sorted(others)) for address, others in names.items() if others}
+    """Return the InternalIPs of a Node that other Nodes in use have, with their names.
+
+    A VM with a fixed address that replaces another one has it while the Node of that one is still there.
+    """
+    found = {address: store.nodes.by_index(BY_INTERNAL_IP, address) for address in internal_ips(node)}
+    names = {
+        address: sorted(
+            one.metadata.name
+            for one in nodes
+            if one.metadata.name != node.metadata.name and one.ready == "True" and match_vm(store, one).vm is not None
+        )
+        for address, nodes in found.items()
+    }
+    return {address: tuple(others) for address, others in names.items() if others}
 
 
 def plan_node(view: NodeView) -> NodePlan:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from harvester_ccm.errors import CCMError, CredentialError, Forbidden, NotServed, Unauthorized, Unreachable
 from harvester_ccm.model.harvester import VirtualMachineInstance
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.outcome import EventMessage, some_of
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, UNINITIALIZED_TAINT, NodeReason
 from harvester_ccm.netip import IPAddress, IPNetwork
 from harvester_ccm.plan.node.interfaces import DroppedAddress, Nic
@@ -205,13 +205,12 @@ def claimed(address: IPAddress, holder: str) -> EventMessage:
 
 def shared_internal_ip(address: str, others: Sequence[str]) -> EventMessage:
     """Return the note for an InternalIP that other Nodes have as well."""
-    names = ", ".join(f"Node {other}" for other in others)
     return warning(
         NodeReason.ADDRESS_CLAIMED,
-        f"{address} is the InternalIP of this Node and of {names}, so what is sent to one of them may reach another. "
-        "Give each VM an address of its own: look for static addresses, and for machine IDs that were cloned, by "
-        "which DHCP servers tell machines apart. The Node of a machine that is gone can be deleted",
-        subject=f"{address} {names}",
+        f"{address} is the InternalIP of other Nodes, too, so what is sent to one of them may reach another. Give each "
+        "VM an address of its own: look for static addresses, and for machine IDs that were cloned, by which DHCP "
+        f"servers tell machines apart. The others: {some_of(others)}",
+        subject=address,
     )
 
 
