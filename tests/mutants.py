@@ -1097,6 +1097,13 @@ MUTANTS: Final = (
         "telemetry/test_server.py",
     ),
     Mutant(
+        "a directory in the place of a credential is left open",
+        "kube/credential_files.py",
+        'open(path, "rb", buffering=0, opener=_open_at_once)',
+        'open(_open_at_once(str(path), 0), "rb", buffering=0)',
+        "kube/test_broken_credentials.py",
+    ),
+    Mutant(
         "a device is read as a credential",
         "kube/credential_files.py",
         "if not stat.S_ISREG(mode):",

@@ -35,8 +35,7 @@ def read_text(path: Path, *, piped: bool = False) -> str:
 def read_bytes(path: Path, *, piped: bool = False) -> bytes:
     """Return what is in a file. Raises CredentialError as ``read_text`` does; waits for nothing but a pipe."""
     try:
-        # Without a writer the open of a pipe would wait.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb", buffering=0) as stream:
+        with open(path, "rb", buffering=0, opener=_open_at_once) as stream:
             mode = os.fstat(stream.fileno()).st_mode
             if stat.S_ISFIFO(mode) and piped:
                 return _read_pipe(stream.fileno(), path)
@@ -57,6 +56,11 @@ def read_bytes(path: Path, *, piped: bool = False) -> bytes:
         # Names of files come out of files, too: they may be too long, or hold a zero.
         reason = (isinstance(error, OSError) and error.strerror) or error.__class__.__name__
         raise CredentialError(f"{path}: cannot be read: {reason}") from error
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # Without a writer the open of a pipe would wait.
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _read_pipe(pipe: int, path: Path) -> bytes:

@@ -272,6 +272,16 @@ async def test_what_is_no_file_is_not_waited_for(
         load_kubeconfig(path)
 
 
+@pytest.mark.parametrize("put", [put for put, _ in PLACES.values()], ids=PLACES)
+def test_what_cannot_be_read_is_closed(put: Callable[[Path], object], tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    put(path)
+    before = os.listdir("/proc/self/fd")
+    for _ in range(50):
+        credential_files.contents(path)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
 def test_kubeconfig_may_come_through_a_pipe(tmp_path: Path) -> None:
     output, into = os.pipe()
     os.write(into, yaml.safe_dump(GOOD).encode())
