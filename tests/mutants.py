@@ -1001,8 +1001,15 @@ MUTANTS: Final = (
     Mutant(
         "a watch that worked and was cut counts as a failure",
         "kube/informer.py",
-        "return self.spoke or lasted",
+        "return self.spoke or self.has_lasted(seconds)",
         "return False",
+        "kube/test_informer.py",
+    ),
+    Mutant(
+        "a watch that lasted and was ended by an error counts as a failure",
+        "kube/informer.py",
+        "if watch.has_lasted(self._timing.poll[0]):",
+        "if False:",
         "kube/test_informer.py",
     ),
     Mutant(

@@ -59,7 +59,10 @@ RELIST_MINUTES: Final = (30.0, 60.0)
 PAUSE_GROWTH: Final = 1.08
 """Factor from one pause to the next: it grows by less than a tenth of the time that the server has been away."""
 POLL_SECONDS: Final = (10.0, 60.0)
-"""First and longest pause between two lists where watching is forbidden."""
+"""First and longest pause between two lists where watching is forbidden.
+
+A watch that lasted as long as the first was no failure, whatever ended it.
+"""
 REFUSALS: Final = 3
 """So many refused watches in a row lead to a new list: the server may not know the version any more."""
 
@@ -135,7 +138,7 @@ class Informer(Generic[ObjectT]):
         self._seen = 0
         self._timing = timing
         self._failures = 0
-        """Failures in a row; none any more once a watch has worked."""
+        """Failures in a row; none any more once a watch has worked, or lasted whatever ended it."""
         self._following: asyncio.Timeout | None = None
         """Runs out when the collection is to be listed again; there while it is followed."""
         self._poll_seconds = 0.0
@@ -336,12 +339,17 @@ class Informer(Generic[ObjectT]):
 
     async def _watch(self, watch: _Watch) -> None:
         """Apply the changes of one watch."""
-        async with aclosing(self._open_watch(watch.version)) as events:
-            async for event in events:
-                watch.gave(event.resource_version)
-                self._poll_seconds = 0.0
-                self._set_problem(None)
-                self._apply(event)
+        try:
+            async with aclosing(self._open_watch(watch.version)) as events:
+                async for event in events:
+                    watch.gave(event.resource_version)
+                    self._poll_seconds = 0.0
+                    self._set_problem(None)
+                    self._apply(event)
+        finally:
+            # Whatever ended it: lists so far apart cost no more than where watching is forbidden.
+            if watch.has_lasted(self._timing.poll[0]):
+                self._failures = 0
 
     def _open_watch(self, version: str) -> AsyncGenerator[WatchEvent[ObjectT], None]:
         seconds = int(random.uniform(*self._timing.watch))
@@ -466,10 +474,13 @@ class _Watch:
         elif self.accepted_at is None:
             self.accepted_at = asyncio.get_running_loop().time()
 
+    def has_lasted(self, seconds: float) -> bool:
+        """Return whether that was so long, from its acceptance on."""
+        return self.accepted_at is not None and asyncio.get_running_loop().time() - self.accepted_at >= seconds
+
     def has_worked(self, seconds: float) -> bool:
         """Return whether it gave a line, or lasted so long."""
-        lasted = self.accepted_at is not None and asyncio.get_running_loop().time() - self.accepted_at >= seconds
-        return self.spoke or lasted
+        return self.spoke or self.has_lasted(seconds)
 
 
 def _is_over(problem: CCMError | None) -> bool:

@@ -100,6 +100,23 @@ async def test_watch_that_worked_and_then_says_what_is_no_change_is_followed_by_
 
 
 @jumping_time
+@pytest.mark.parametrize("said", [refused(500, "InternalError", "etcd is away"), refused(410, "Expired", "too old")])
+async def test_watches_that_last_are_no_failures_in_a_row_whatever_ends_them(said: CCMError) -> None:
+    server = MemoryServer()
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+    late = []
+    async with running(informer.run()):
+        await informer.wait_synced()
+        for number in range(60):
+            await asyncio.sleep(240)
+            server.break_watches(said)
+            await asyncio.sleep(0.01)
+            late.append(await seconds_until_seen(server, informer, f"web-{number}"))
+    assert max(late) <= 2
+    assert lists(server) >= 60
+
+
+@jumping_time
 async def test_watches_that_always_say_what_is_no_change_are_asked_for_slower_and_slower() -> None:
     server = MemoryServer()
     informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
