@@ -917,8 +917,8 @@ MUTANTS: Final = (
     Mutant(
         "a sweep goes before what something happened to",
         "controllers/runner.py",
-        "            self._swept.update(dict.fromkeys(key for key in keys if key not in self._pending))\n",
-        "            for key in keys:\n                self.enqueue(key)\n",
+        "            self._swept.update(dict.fromkeys([*early, *asked]))\n",
+        "            for key in asked:\n                self.enqueue(key)\n            early.clear()\n",
         "controllers/test_runner.py",
     ),
     Mutant(
@@ -933,6 +933,27 @@ MUTANTS: Final = (
         "controllers/runner.py",
         "self._swept.move_to_end(key, last=False)",
         "pass",
+        "controllers/test_runner.py",
+    ),
+    Mutant(
+        "those of a sweep that come first pass the others at every sweep",
+        "controllers/runner.py",
+        "self._ahead.update(ahead)",
+        "pass",
+        "controllers/test_runner.py",
+    ),
+    Mutant(
+        "those of a sweep that come first pass the others once for ever",
+        "controllers/runner.py",
+        "self._ahead.clear()",
+        "pass",
+        "controllers/test_runner.py",
+    ),
+    Mutant(
+        "those of a sweep that come first and were worked on go behind its others",
+        "controllers/runner.py",
+        "[*early, *asked]",
+        "[*asked]",
         "controllers/test_runner.py",
     ),
     Mutant(

@@ -132,6 +132,8 @@ class Runner:
         self._is_worth_a_look = is_worth_a_look
         self._swept: OrderedDict[str, None] = OrderedDict()
         """Keys of the sweep that are not in line yet."""
+        self._ahead: set[str] = set()
+        """Keys that have passed others since nothing was left of the sweeps before."""
         self._since_swept = 0
         """So many keys were taken since one of the sweep was."""
         self._waiting: dict[str, deque[str]] = {}
@@ -176,13 +178,20 @@ class Runner:
     def sweep(self, keys: Iterable[str], *, first: Sequence[str] = ()) -> None:
         """Have keys worked on although nothing has happened to them: those to which something has go before.
 
-        Those of them that are ``first`` go before the others, also of an earlier sweep.
+        Those of them that are ``first`` go before the others. They also pass what is left of earlier sweeps, but each
+        only once until nothing is left: a key that was worked on meanwhile goes behind what is left, so that sweeps may
+        follow each other without end and every key gets its turn.
         """
         if not self._stopping:
-            self._swept.update(dict.fromkeys(key for key in keys if key not in self._pending))
-            for key in reversed(first):
-                if key in self._swept:
-                    self._swept.move_to_end(key, last=False)
+            if not self._swept:
+                self._ahead.clear()
+            asked = dict.fromkeys(key for key in keys if key not in self._pending)
+            early = [key for key in first if key in asked]
+            self._swept.update(dict.fromkeys([*early, *asked]))
+            ahead = [key for key in early if key not in self._ahead]
+            for key in reversed(ahead):
+                self._swept.move_to_end(key, last=False)
+            self._ahead.update(ahead)
             for _ in range(min(len(self._swept), self._workers)):
                 self._call_worker()
 

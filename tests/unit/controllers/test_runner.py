@@ -537,6 +537,50 @@ async def test_those_of_a_sweep_that_come_first_wait_for_nothing_of_an_earlier_o
 
 
 @jumping_time
+async def test_one_that_comes_first_passes_those_of_an_earlier_sweep_once() -> None:
+    looks: list[str] = []
+
+    async def look(key: str) -> Outcome:
+        looks.append(key)
+        await asyncio.sleep(1)
+        return DONE
+
+    runner = Runner("test", look, workers=1)
+    async with running(runner.run()):
+        runner.sweep(["a", "b", "c"], first=["c"])
+        await asyncio.sleep(0.5)
+        runner.sweep(["a", "b", "c", "d"], first=["c", "d"])
+        await asyncio.sleep(1)
+        runner.sweep(["new", "a", "b", "c", "d"], first=["c", "d"])
+        await asyncio.sleep(10)
+        assert looks == ["c", "d", "a", "b", "c", "d", "new"]
+        # Nothing was left, so it may pass again.
+        runner.sweep(["a", "b"])
+        runner.sweep(["a", "b", "c"], first=["c"])
+        await asyncio.sleep(10)
+    assert looks[7:] == ["c", "a", "b"]
+
+
+@jumping_time
+async def test_sweeps_without_end_leave_nothing_out() -> None:
+    served, waiting = [f"served-{number}" for number in range(400)], [f"waiting-{number}" for number in range(600)]
+    looks: list[str] = []
+
+    async def look(key: str) -> Outcome:
+        await asyncio.sleep(0.1)
+        looks.append(key)
+        return DONE
+
+    runner = Runner("test", look, workers=1)
+    async with running(runner.run()):
+        for _ in range(60):
+            runner.sweep([*served, *waiting], first=waiting)
+            await asyncio.sleep(10)
+    assert looks[:600] == waiting
+    assert set(looks) == {*served, *waiting}
+
+
+@jumping_time
 async def test_a_sweep_gets_its_share_of_a_line_that_never_ends() -> None:
     work = Work(workers=1)
     work.runner.sweep(["old-1", "old-2"])
