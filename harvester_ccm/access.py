@@ -8,21 +8,38 @@ from functools import partial
 from harvester_ccm.config import GuestSettings, HarvesterSettings, Settings
 from harvester_ccm.errors import ConfigurationError, CredentialError
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credential_files import PIPE_SECONDS, RELOAD_PIPE_SECONDS
 from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
 from harvester_ccm.kube.reload import CredentialReloader
 
 
-def harvester_credentials(settings: HarvesterSettings, environment: Mapping[str, str]) -> Credentials:
-    """Return the credentials of --cloud-config. Raises CredentialError."""
+def harvester_credentials(
+    settings: HarvesterSettings, environment: Mapping[str, str], *, pipe_seconds: float = PIPE_SECONDS
+) -> Credentials:
+    """Return the credentials of --cloud-config. Raises CredentialError.
+
+    ``pipe_seconds``: so long a kubeconfig may take that comes through a pipe.
+    """
     if settings.cloud_config is None:
         raise CredentialError("--cloud-config is not set; expected the path of a kubeconfig for Harvester")
-    return load_kubeconfig(settings.cloud_config, environment, context=settings.context)
+    return load_kubeconfig(settings.cloud_config, environment, context=settings.context, pipe_seconds=pipe_seconds)
 
 
-def guest_credentials(settings: GuestSettings, environment: Mapping[str, str]) -> Credentials:
-    """Return the credentials for the guest: --kubeconfig, KUBECONFIG or the pod's. Raises CredentialError."""
+def guest_credentials(
+    settings: GuestSettings, environment: Mapping[str, str], *, pipe_seconds: float = PIPE_SECONDS
+) -> Credentials:
+    """Return the credentials for the guest: --kubeconfig, KUBECONFIG or the pod's. Raises CredentialError.
+
+    ``pipe_seconds``: as above.
+    """
     if settings.kubeconfigs:
-        return load_kubeconfig(settings.kubeconfigs, environment, master=settings.master, context=settings.context)
+        return load_kubeconfig(
+            settings.kubeconfigs,
+            environment,
+            master=settings.master,
+            context=settings.context,
+            pipe_seconds=pipe_seconds,
+        )
     return load_in_cluster(environment, master=settings.master)
 
 
@@ -52,10 +69,10 @@ def credential_reloaders(
     settings: Settings, environment: Mapping[str, str], *, guest: ApiClient, harvester: ApiClient
 ) -> list[CredentialReloader]:
     """Return what keeps the credentials of the two clients as their files have them."""
+    harvester_again = partial(harvester_credentials, settings.harvester, environment, pipe_seconds=RELOAD_PIPE_SECONDS)
+    guest_again = partial(guest_credentials, settings.guest, environment, pipe_seconds=RELOAD_PIPE_SECONDS)
     return [
         # Load balancers and VMs are looked for in one namespace; of the guest's, no use is made.
-        CredentialReloader(
-            harvester, partial(harvester_credentials, settings.harvester, environment), fixed_namespace=True
-        ),
-        CredentialReloader(guest, partial(guest_credentials, settings.guest, environment)),
+        CredentialReloader(harvester, harvester_again, fixed_namespace=True),
+        CredentialReloader(guest, guest_again),
     ]

@@ -1132,6 +1132,13 @@ MUTANTS: Final = (
         "kube/test_broken_credentials.py",
     ),
     Mutant(
+        "a running program waits for a pipe as long as at its start",
+        "access.py",
+        "harvester_credentials, settings.harvester, environment, pipe_seconds=RELOAD_PIPE_SECONDS",
+        "harvester_credentials, settings.harvester, environment",
+        "kube/test_broken_credentials.py",
+    ),
+    Mutant(
         "a device is read as a credential",
         "kube/credential_files.py",
         "if not stat.S_ISREG(mode):",

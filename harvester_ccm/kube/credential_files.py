@@ -17,28 +17,30 @@ Fingerprint = tuple[int, int, int, int]
 
 FILE_LIMIT: Final = 4 * 1024 * 1024
 """Largest file that is read, in bytes; a Secret holds 1 MiB."""
-PIPE_SECONDS: Final = 5.0
-"""Time limit for what comes through a pipe."""
+PIPE_SECONDS: Final = 30.0
+"""Time limit for what comes through a pipe at the start of a command or the program: it may have to be decrypted."""
+RELOAD_PIPE_SECONDS: Final = 5.0
+"""The same while the program runs, whose end waits for it."""
 
 
-def read_text(path: Path, *, piped: bool = False) -> str:
+def read_text(path: Path, *, pipe_seconds: float = 0.0) -> str:
     """Return the text of a file. Raises CredentialError with a sentence that says why it cannot be read.
 
-    ``piped``: whether it may come through a pipe, as from a shell's ``<(…)``.
+    ``pipe_seconds``: so long it may take through a pipe, as from a shell's ``<(…)``; 0 for none.
     """
     try:
-        return read_bytes(path, piped=piped).decode("utf-8")
+        return read_bytes(path, pipe_seconds=pipe_seconds).decode("utf-8")
     except UnicodeDecodeError:
         raise CredentialError(f"{path}: is no text; expected UTF-8") from None
 
 
-def read_bytes(path: Path, *, piped: bool = False) -> bytes:
+def read_bytes(path: Path, *, pipe_seconds: float = 0.0) -> bytes:
     """Return what is in a file. Raises CredentialError as ``read_text`` does; waits for nothing but a pipe."""
     try:
         with open(path, "rb", buffering=0, opener=_open_at_once) as stream:
             mode = os.fstat(stream.fileno()).st_mode
-            if stat.S_ISFIFO(mode) and piped:
-                return _read_pipe(stream.fileno(), path)
+            if stat.S_ISFIFO(mode) and pipe_seconds:
+                return _read_pipe(stream.fileno(), path, pipe_seconds)
             if not stat.S_ISREG(mode):
                 raise CredentialError(f"{path}: is {_kind(mode)}, not a file")
             return _within_limit(stream.read(FILE_LIMIT + 1), path)
@@ -63,9 +65,9 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
-def _read_pipe(pipe: int, path: Path) -> bytes:
+def _read_pipe(pipe: int, path: Path, seconds: float) -> bytes:
     """Return what comes through a pipe up to its end."""
-    content, deadline = bytearray(), time.monotonic() + PIPE_SECONDS
+    content, deadline = bytearray(), time.monotonic() + seconds
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     while poll.poll(max(deadline - time.monotonic(), 0.0) * 1000):
@@ -73,7 +75,7 @@ def _read_pipe(pipe: int, path: Path) -> bytes:
         if not piece:
             return bytes(content)
         content += _within_limit(piece, path, len(content))
-    raise CredentialError(f"{path}: is a pipe that does not end within {PIPE_SECONDS:g} s")
+    raise CredentialError(f"{path}: is a pipe that does not end within {seconds:g} s")
 
 
 def _within_limit(piece: bytes, path: Path, before: int = 0) -> bytes:

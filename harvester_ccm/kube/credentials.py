@@ -19,7 +19,7 @@ from typing import Final, cast
 from urllib.parse import unquote, urlsplit
 
 from harvester_ccm.errors import CredentialError
-from harvester_ccm.kube.credential_files import load_certificate, read_text, readable_by_all
+from harvester_ccm.kube.credential_files import PIPE_SECONDS, load_certificate, read_text, readable_by_all
 from harvester_ccm.kube.kubeconfig import Entry, read_kubeconfig
 from harvester_ccm.kube.plugin import ExecToken
 from harvester_ccm.kube.proxy import proxy_for
@@ -82,13 +82,15 @@ def load_kubeconfig(
     *,
     master: str = "",
     context: str = "",
+    pipe_seconds: float = PIPE_SECONDS,
 ) -> Credentials:
     """Return the credentials of a context of one file or several, the current one unless told. Raises CredentialError.
 
     ``environment`` names the proxy where the file does not. ``master`` is the URL of a server in place of the file's.
+    ``pipe_seconds``: so long a file may take that comes through a pipe.
     """
     listed = (paths,) if isinstance(paths, Path) else tuple(paths)
-    named = read_kubeconfig(listed, context)
+    named = read_kubeconfig(listed, context, pipe_seconds=pipe_seconds)
     cluster, user = named.cluster, named.user
     _refuse_unsupported(user, cluster)
     server = (master or cluster.text("server")).rstrip("/")

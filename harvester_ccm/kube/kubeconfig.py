@@ -19,7 +19,7 @@ from typing import Final, cast
 import yaml
 
 from harvester_ccm.errors import CredentialError
-from harvester_ccm.kube.credential_files import is_missing_or_empty, read_text
+from harvester_ccm.kube.credential_files import PIPE_SECONDS, is_missing_or_empty, read_text
 from harvester_ccm.kube.tokens import Section
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -62,10 +62,13 @@ class NamedContext:
     """Without content when the context names no user."""
 
 
-def read_kubeconfig(paths: Sequence[Path], context: str = "") -> NamedContext:
-    """Return what a context names, the current one unless told. Raises CredentialError."""
+def read_kubeconfig(paths: Sequence[Path], context: str = "", *, pipe_seconds: float = PIPE_SECONDS) -> NamedContext:
+    """Return what a context names, the current one unless told. Raises CredentialError.
+
+    ``pipe_seconds``: so long a file may take that comes through a pipe.
+    """
     present = [path for path in paths if not is_missing_or_empty(path)] or paths[:1]
-    documents = [(path, _read_document(path)) for path in present]
+    documents = [(path, _read_document(path, pipe_seconds)) for path in present]
     where = os.pathsep.join(map(str, present))
     wanted = context or next(filter(None, (str(one.get("current-context") or "").strip() for _, one in documents)), "")
     if not wanted:
@@ -100,8 +103,8 @@ def _entry(where: str, documents: Sequence[tuple[Path, Section]], kind: str, nam
     raise CredentialError(f"{where}: {kind.removesuffix('s')} {name!r} is not in {files}: {listed}")
 
 
-def _read_document(path: Path) -> Section:
-    text = read_text(path, piped=True)
+def _read_document(path: Path, pipe_seconds: float) -> Section:
+    text = read_text(path, pipe_seconds=pipe_seconds)
     if not text.strip():
         raise CredentialError(f"{path}: the file is empty; expected a kubeconfig")
     try:

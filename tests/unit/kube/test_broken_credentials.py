@@ -10,7 +10,8 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -18,6 +19,8 @@ from cryptography.hazmat.primitives import serialization
 from structlog.testing import capture_logs
 
 from devenv.pki import Authority
+from harvester_ccm import access
+from harvester_ccm.config import GuestSettings, HarvesterSettings, Settings
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube import credential_files
 from harvester_ccm.kube.client import ApiClient
@@ -245,15 +248,14 @@ async def test_what_is_no_file_is_not_waited_for(
     which: str,
     pair: dict[str, str],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if which != "kubeconfig" and "YAML" in expected:
         expected = {"token": "no single word of ASCII", "ca.crt": "is not a PEM certificate"}[which]
-    monkeypatch.setattr(credential_files, "PIPE_SECONDS", 0.05)
     path, document = tmp_path / "kubeconfig", copy.deepcopy(GOOD)
     path.write_text(yaml.safe_dump(document))
-    async with ApiClient(load_kubeconfig(path), cluster="harvester") as client:
-        reloader = CredentialReloader(client, partial(load_kubeconfig, path))
+    load = partial(load_kubeconfig, path, pipe_seconds=0.05)
+    async with ApiClient(load(), cluster="harvester") as client:
+        reloader = CredentialReloader(client, load)
         in_use = client.credentials
         document["users"][0]["user"] = {"tokenFile": "token"}
         document["clusters"][0]["cluster"]["certificate-authority"] = "ca.crt"
@@ -269,7 +271,28 @@ async def test_what_is_no_file_is_not_waited_for(
     (line,) = (one for one in logs if one["log_level"] == "warning")
     assert expected in line["error"]
     with pytest.raises(CredentialError, match=re.escape(expected)):
-        load_kubeconfig(path)
+        load()
+
+
+async def test_pipe_is_not_waited_for_so_long_while_the_program_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "RELOAD_PIPE_SECONDS", 0.05)
+    one, other = tmp_path / "harvester", tmp_path / "guest"
+    for path in (one, other):
+        path.write_text(yaml.safe_dump(GOOD))
+    harvester, guest = HarvesterSettings(one, "demo"), GuestSettings((other,), "")
+    settings = cast("Settings", SimpleNamespace(harvester=harvester, guest=guest))
+    async with (
+        ApiClient(access.harvester_credentials(harvester, {}), cluster="harvester") as first,
+        ApiClient(access.guest_credentials(guest, {}), cluster="guest") as second,
+    ):
+        for reloader in access.credential_reloaders(settings, {}, guest=second, harvester=first):
+            (path,) = reloader._client.credentials.files
+            path.unlink()
+            os.mkfifo(path)
+            await reloader.look()
+            assert str(reloader.problem) == f"{path}: is a pipe that does not end within 0.05 s"
 
 
 @pytest.mark.parametrize("put", [put for put, _ in PLACES.values()], ids=PLACES)
