@@ -519,8 +519,11 @@ def test_notes_know_every_value() -> None:
 def test_cluster_gets_no_other_name_than_the_one_that_was_meant(name: str) -> None:
     """Charts before 0.1.12 read the name there, and examples still show it; without one a cluster is ``kubernetes``."""
     with pytest.raises(
-        DevenvError, match=r"clusterName is no value .* write global\.cattle\.clusterName=prod\. A cluster"
+        DevenvError,
+        match=r"keeps that name with global\.cattle\.clusterName=kubernetes\. "
+        r".* write global\.cattle\.clusterName=prod\. .* formerClusterNames=\{kubernetes\}",
     ):
         render(f"{name}=prod")
     assert "--cluster-name=stage" in arguments(render(f"{name}=prod", "global.cattle.clusterName=stage"))
     assert "--cluster-name=stage" in arguments(render(f"{name}=prod", "extraArgs={--cluster-name=stage}"))
+    assert not any("cluster-name" in word for word in arguments(render(f"{name}=kubernetes"))), "it has that name"
