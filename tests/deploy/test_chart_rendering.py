@@ -466,6 +466,8 @@ def notes_of(chart: Path, *settings: str) -> str:
         pytest.param("image.registry=reg.example.org", "image.registry", id="in a map"),
         pytest.param("metrics.serviceMonitor.enable=true", "metrics.serviceMonitor.enable", id="two maps down"),
         pytest.param("kube-vip.image.pullpolicy=Always", "kube-vip.image.pullpolicy", id="of kube-vip"),
+        pytest.param("kube-vip.serviceAccount.name=q", "kube-vip.serviceAccount.name", id="of kube-vip's own chart"),
+        pytest.param("metrics.enabled=false", "metrics.enabled", id="no is not nothing"),
     ],
 )
 def test_value_without_effect_is_told(chart_that_shows_notes: Path, setting: str, told: str) -> None:
@@ -483,10 +485,13 @@ def test_value_without_effect_is_told(chart_that_shows_notes: Path, setting: str
         "probes.liveness.initialDelaySeconds=5",
         "metrics.serviceMonitor.labels.release=prometheus",
         "global.cattle.windows.enabled=true",
+        "clusterName=",
+        "kube-vip.fullnameOverride=",
+        "kube-vip.serviceAccount.create=true,kube-vip.serviceAccount.name=",
     ],
 )
 def test_value_of_others_is_not_told(chart_that_shows_notes: Path, setting: str) -> None:
-    """RKE2 and Rancher add keys, and some maps hold whatever somebody needs."""
+    """RKE2 and Rancher add keys, some maps hold whatever somebody needs, and published charts had more defaults."""
     assert "WARNING" not in notes_of(chart_that_shows_notes, "global.cattle.clusterName=prod", setting)
 
 
@@ -512,6 +517,7 @@ def test_notes_know_every_value() -> None:
     listed = re.search(r'define "hccm.knownValues" -}}(.*?){{- end', text, re.DOTALL)
     assert listed is not None
     expected = {*paths(values), *paths(of_kube_vip, "kube-vip."), "kube-vip.global"}
+    expected |= {"kube-vip.serviceAccount", "kube-vip.serviceAccount.create"}
     assert set(listed[1].split()) == expected
 
 
