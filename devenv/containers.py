@@ -14,7 +14,7 @@ import subprocess
 import tarfile
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -28,6 +28,10 @@ ENGINES: Final = ("docker", "podman", "buildah")
 RUNTIMES: Final = ("runc", "crun")
 MOUNTED: Final = "/etc/kubernetes"
 """Where files are seen in a container."""
+KILLS: Final = 100
+"""How often a runtime is asked to kill a container before the runtime itself is killed."""
+KILL_SECONDS: Final = 0.1
+"""How long each is waited for."""
 
 
 @dataclass(frozen=True)
@@ -180,10 +184,12 @@ class UnpackedImage:
 
     def output(self, *words: str) -> str:
         container = self._prepared(Order(words, user=0), namespaces=("pid", "mount", "ipc", "network"))
-        container.start()
-        code = container.wait()
-        text = container.log()
-        container.remove()
+        try:
+            container.start()
+            code = container.wait()
+            text = container.log()
+        finally:
+            container.remove()
         if code != 0:
             raise DevenvError(f"{words[0]} failed: {text}")
         return text.strip()
@@ -259,16 +265,28 @@ class RuntimeContainer:
         try:
             return self.wait(seconds)
         except subprocess.TimeoutExpired:
-            self._signal("KILL")
-            return self.wait()
+            return self._killed()
 
     def log(self) -> str:
         return log_tail(self._log, 1000) if self._log.exists() else ""
 
     def remove(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self.stop(0.0)
-        shutil.rmtree(self._bundle, ignore_errors=True)
+        try:
+            if self._process is not None and self._process.poll() is None:
+                self._killed()
+        finally:
+            shutil.rmtree(self._bundle, ignore_errors=True)
+
+    def _killed(self) -> int:
+        assert self._process is not None
+        # Right after the order to start, the runtime knows of no container yet.
+        for _ in range(KILLS):
+            self._signal("KILL")
+            with suppress(subprocess.TimeoutExpired):
+                return self.wait(KILL_SECONDS)
+        self._process.kill()
+        return self.wait()
 
     def _signal(self, name: str) -> None:
-        subprocess.run([*self._command, "kill", self._name, name], check=True, capture_output=True)
+        # Refused where the container has ended, or is yet to be made: how its process ends tells more.
+        subprocess.run([*self._command, "kill", self._name, name], check=False, capture_output=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from devenv import containers
 from devenv.containers import MEMORY, MOUNTED, Order, UnpackedImage, runtime_description
 from devenv.image import group_of, sizes_by_group
 from devenv.process import DevenvError
@@ -14,11 +15,14 @@ from devenv.restclient import wait_until
 RUNTIME = """#!/bin/sh
 # --root DIRECTORY run --bundle DIRECTORY NAME, or --root DIRECTORY kill NAME SIGNAL
 case $3 in
-  run) echo $$ > "$5/pid"
+  run) [ -e "$5/../stuck" ] && exec sleep 60
+       [ -e "$5/../late" ] && sleep 0.5
+       echo $$ > "$5/pid"
        sed -n 's/.*"args": \\["\\([^"]*\\)".*/ran \\1/p' "$5/config.json"
        [ -e "$5/../wait" ] && exec sleep 60
+       rm "$5/pid"
        [ ! -e "$5/../fails" ] ;;
-  kill) kill -s "$5" "$(cat "${2%/state}/pid")" ;;
+  kill) pid=$(cat "${2%/state}/pid") && kill -s "$5" "$pid" ;;
 esac
 """
 
@@ -70,6 +74,32 @@ def test_a_container_is_ended_and_removed(image: UnpackedImage, tmp_path: Path) 
     container = image.prepare(Order(("harvester-ccm",), 0))
     container.start()
     wait_until(lambda: "ran" in container.log(), seconds=60, what="the program")
+    container.remove()
+    assert bundles(tmp_path) == []
+
+
+@pytest.mark.parametrize("when", ["late", "stuck"])
+def test_a_container_that_is_not_there_yet_is_removed(
+    image: UnpackedImage, tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runtime refuses to kill what it has not made."""
+    (tmp_path / "wait").touch()
+    (tmp_path / when).touch()
+    if when == "stuck":
+        monkeypatch.setattr(containers, "KILLS", 2)
+    container = image.prepare(Order(("harvester-ccm",), 0))
+    container.start()
+    container.remove()
+    assert bundles(tmp_path) == []
+
+
+def test_a_container_that_ended_by_itself_is_told_with_its_code_and_log(image: UnpackedImage, tmp_path: Path) -> None:
+    (tmp_path / "fails").touch()
+    container = image.prepare(Order(("harvester-ccm",), 0))
+    container.start()
+    wait_until(lambda: "ran" in container.log() and not any(tmp_path.glob("*/pid")), seconds=60, what="its end")
+    assert container.stop(60) == 1
+    assert "ran harvester-ccm" in container.log()
     container.remove()
     assert bundles(tmp_path) == []
 
