@@ -38,10 +38,10 @@ KINDS: dict[str, dict[str, Any]] = {
 """What the demo creates: addresses from the pool and by DHCP, TCP and UDP, one port and two."""
 NAMES = list(KINDS)
 POOLED = [name for name, kind in KINDS.items() if "annotations" not in kind]
-LONGEST_LIFE = 2.0
+LONGEST_LIFE = 10.0
 """Seconds after its start after which a run is killed even if it has written less than it was to."""
-AT_REST = 0.5
-"""Seconds without a request after which it is killed, too: it has nothing to do any more."""
+AT_REST = 2.0
+"""Seconds without a request after which it is killed, too: it has nothing to do any more, at any load."""
 MOST_WRITES = 8
 SHORT_LEASE = {
     "leader-elect-lease-duration": "3s",
