@@ -132,8 +132,17 @@ class HarvesterControllers:
         """Load balancers whose own booking the controller has released, as the real one does on a stale cache."""
         self.booked_since: dict[str, float] = {}
         """Load balancers that an address was booked for, and when the attempt began by which it was last."""
+        self.forgotten: set[tuple[str, str]] = set()
+        """Addresses that the controller has booked on a copy older than its own last write, so that it could not record
+        them, before or after it recorded another one; each with its load balancer. The real one does so, too."""
         self._began: dict[str, float] = {}
         """When the last attempt on each load balancer began."""
+        self._overtaken: set[str] = set()
+        """Load balancers whose attempt began on such a copy."""
+        self._unrecorded: set[tuple[str, str]] = set()
+        """What was booked by such attempts."""
+        self._own: dict[str, int] = {}
+        """The version of each load balancer that the controller has written last."""
         self._caches = {name_of(one): _Cache(one) for one in (LOAD_BALANCERS, POOLS)}
         balancers, pools = self._caches.values()
         lb_rules = LoadBalancerController(balancers, pools, _NoBackends(), now=now)
@@ -148,6 +157,7 @@ class HarvesterControllers:
         self.running = False
         self._run += 1
         self._under_way.clear()
+        self._own.clear()
         for queue in self._queues.values():
             for attempt in queue.busy.values():
                 attempt.close()
@@ -187,8 +197,15 @@ class HarvesterControllers:
                 queue.dirty.discard(key)
                 queue.busy[key] = queue.reconcile(key)
                 if queue is self._queues[name_of(LOAD_BALANCERS)]:
-                    self._began[key] = self._loop.time()
+                    self._begin(key)
                 self._step(queue, key, None)
+
+    def _begin(self, key: str) -> None:
+        """Note when an attempt on a load balancer begins, and on what."""
+        self._began[key] = self._loop.time()
+        copy = self._caches[name_of(LOAD_BALANCERS)].get(key)
+        is_old = copy is not None and int(copy["metadata"]["resourceVersion"]) < self._own.get(key, 0)
+        (self._overtaken.add if is_old else self._overtaken.discard)(key)
 
     def _step(self, queue: _Queue, key: str, answer: Document | CCMError | None) -> None:
         """Let an attempt go on to its next write."""
@@ -209,26 +226,42 @@ class HarvesterControllers:
         if run != self._run:
             return
         answer: Document | CCMError
-        self._note_bookings(write)
+        before = self._bookings(write)
+        self._note_release(write, before)
         try:
             answer = self._server.replace(write.resource, key_of(write.document), write.document)
         except CCMError as error:
             answer = error
+        else:
+            self._note_bookings(write, answer, before)
         self._loop.call_later(self._dice.uniform(*WRITE_SECONDS), self._answer, run, queue, key, answer)
 
-    def _note_bookings(self, write: _Write) -> None:
-        """Note for whom an address is booked, and whose booking is dropped although nobody deletes it."""
-        if write.resource is not POOLS:
-            return
-        stored = self._server.of(POOLS).get(key_of(write.document)) or {}
-        before = (stored.get("status") or {}).get("allocated") or {}
-        after = write.document["status"].get("allocated") or {}
-        for owner in set(after.values()) - set(before.values()):
-            self.booked_since[owner] = self._began[owner]
+    def _bookings(self, write: _Write) -> Document:
+        """Return what is booked in the pool that is written; nothing for a write of something else."""
+        stored = self._server.of(POOLS).get(key_of(write.document)) if write.resource is POOLS else None
+        return ((stored or {}).get("status") or {}).get("allocated") or {}
+
+    def _note_release(self, write: _Write, before: Document) -> None:
+        """Note whose booking is dropped although nobody deletes it."""
+        after = (write.document["status"].get("allocated") or {}) if write.resource is POOLS else before
         for owner in set(before.values()) - set(after.values()):
             balancer = self._server.of(LOAD_BALANCERS).get(owner)
             if balancer is not None and not balancer["metadata"].get("deletionTimestamp"):
                 self.let_go.add(owner)
+
+    def _note_bookings(self, write: _Write, written: Document, before: Document) -> None:
+        """Note for whom an address was booked, and what of that is forgotten for another address."""
+        if write.resource is LOAD_BALANCERS:
+            self._own[key_of(written)] = int(written["metadata"]["resourceVersion"])
+        for address, owner in self._bookings(write).items():
+            if before.get(address) != owner:
+                self.booked_since[owner] = self._began[owner]
+                self._unrecorded |= {(address, owner)} if owner in self._overtaken else set()
+        for address, owner in self._unrecorded:
+            balancer = self._server.of(LOAD_BALANCERS).get(owner)
+            recorded = ((balancer or {}).get("status") or {}).get("allocatedAddress", {}).get("ip")
+            if recorded and recorded != address:
+                self.forgotten.add((address, owner))
 
     def _answer(self, run: int, queue: _Queue, key: str, answer: Document | CCMError) -> None:
         if run == self._run:

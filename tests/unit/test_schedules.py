@@ -13,9 +13,9 @@ import pytest
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.plan.service.cleanup import before_deletion
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange
-from tests.simulation.acts import Act, Story
+from tests.simulation.acts import LATE, Act, Story
 from tests.simulation.known import KNOWN, ONE_PORT
-from tests.simulation.oracles import UNSEEN
+from tests.simulation.oracles import FORGOTTEN, UNSEEN
 from tests.simulation.schedule import Schedule
 from tests.simulation.soak import play
 from tests.simulation.story import story_of
@@ -38,9 +38,9 @@ def test_what_ended_wrong_once_does_not_again(name: str) -> None:
     assert Schedule(KNOWN[name]).run().wrong == ""
 
 
-def _closed_pool(seed: str, *acts: Act) -> Story:
+def _closed_pool(seed: str, *acts: Act, size: int = 1) -> Story:
     one = {"name": "a", "ports": ONE_PORT, "annotations": {}}
-    return Story(seed, 1, 0, (Act(0.0, "open_pool", {"to_everybody": False}), Act(0.0, "create", one), *acts))
+    return Story(seed, size, 0, (Act(0.0, "open_pool", {"to_everybody": False}), Act(0.0, "create", one), *acts))
 
 
 def test_a_booking_that_nobody_could_see_may_stay() -> None:
@@ -49,6 +49,14 @@ def test_a_booking_that_nobody_could_see_may_stay() -> None:
     result = Schedule(_closed_pool("63723 2", Act(1.5, "delete", {"name": "a"}), opened)).run()
     assert result.wrong == ""
     assert result.met[UNSEEN] == 1
+
+
+def test_a_booking_that_harvester_forgets_for_another_one_may_stay() -> None:
+    """A pool that fits better is made while Harvester looks once more on a copy from before its first booking."""
+    acts = (Act(1.5, "open_pool", {"to_everybody": True}), Act(0.65, "make_pool", {"name": LATE}))
+    result = Schedule(_closed_pool("3001 1", *acts, size=2)).run()
+    assert result.wrong == ""
+    assert result.met[FORGOTTEN] == 1
 
 
 def test_a_booking_that_asking_again_would_have_shown_may_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
