@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
-from harvester_ccm.names import IPAM, WORKLOAD_TYPE
+from harvester_ccm.names import HEALTH_CHECK_PORT, IPAM, WORKLOAD_TYPE
 from tests.simulation.acts import Act, Story
 
 ONE_PORT: Final[list[dict[str, Any]]] = [{"name": "main", "port": 80, "protocol": "TCP", "nodePort": 30000}]
@@ -157,6 +157,18 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(3.737, "create", {**_create(ONE_PORT), "name": "d"}),
             Act(35.466, "open_pool", {"to_everybody": True}),
             Act(0.334, "delete_balancer", {"name": "a"}),
+        ),
+    ),
+    # It was expected to make one again, whose address the copy has by then: either would lose it for the other.
+    "one is deleted by hand, and a copy is first to ask for its address": Story(
+        "9293",
+        pool=1,
+        nodes=0,
+        acts=(
+            Act(0.0, "create", _create(TWO_PORTS, {HEALTH_CHECK_PORT: "80"})),
+            Act(38.493, "clone", {"cluster": "drill"}),
+            Act(90.0, "wait", {}),
+            Act(0.004, "delete_balancer", {"name": "a"}),
         ),
     ),
     # What the watch had not told of stayed in the cache after the backup: that was taken for an older list.

@@ -41,11 +41,12 @@ class AtRest:
     def _is_of_another_name(self, service: Document) -> bool:
         """Return whether a Service shows the address of a load balancer of the other copy, which leaves it as it is.
 
-        The original does where either side has gone back, so that Harvester has nothing of what it shows, and the copy
-        was first to ask again.
+        The original does where Harvester has nothing of what it shows, and the copy was first to ask again: either side
+        has gone back, or somebody deleted the load balancer.
         """
-        met = self._world.met
-        if self._guest is self._world.original and not (met["harvester restored"] or met["guest restored"]):
+        met, name = self._world.met, service["metadata"]["name"]
+        lost = bool(met["harvester restored"] or met["guest restored"]) or name in self._guest.deleted_by_hand
+        if self._guest is self._world.original and not lost:
             return False
         others = [one for one in self._world.balancers() if cluster_of(one) != self._guest.cluster]
         return not {served(one) for one in others}.isdisjoint(shown(service))
