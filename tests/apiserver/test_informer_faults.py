@@ -191,6 +191,8 @@ async def test_server_that_cannot_be_used_at_the_start_is_a_problem_until_it_can
 
             await follower.saw(("cm", None, {"a": "1"}))
             assert follower.informer.problem is None
+            # That is told once the whole list is.
+            await wait_for(lambda: "synced" in follower.states)
 
     assert follower.states == [problem.__name__, "", "synced"]
     assert [entry["event"] for entry in logs if entry["log_level"] != "debug"] == [
