@@ -1352,7 +1352,7 @@ MUTANTS: Final = (
     Mutant(
         "the note of a move brings a stranger's text into a command",
         "plan/service/create.py",
-        "return noted if all(map(_OBJECT_NAME.fullmatch, names)) else None",
+        "return noted if all(map(OBJECT_NAME.fullmatch, names)) else None",
         "return noted",
         "plan/service/test_create_replacement.py",
     ),

@@ -5,16 +5,13 @@ No name is refused, because clusters with a bad one are in use; what cannot work
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from harvester_ccm.flags.values import go_quote
+from harvester_ccm.model.meta import DNS_LABEL, DNS_SUBDOMAIN, LABEL_VALUE
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME
 
 _TRIMMED: Final = " \t\n\r\"'`"
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def read_cluster_name(value: str) -> tuple[str, tuple[str, ...]]:
@@ -43,11 +40,11 @@ def _fault(name: str) -> str | None:
             "namespace cannot be told apart, IP pools for a named cluster do not match, and Harvester does not clean "
             "up after the cluster. Set a name of its own (chart: global.cattle.clusterName) before the first Service"
         )
-    if _LABEL.fullmatch(name):
+    if DNS_LABEL.fullmatch(name):
         return None
     rule = "at most 63 lower-case letters, digits and '-', with a letter or digit at both ends"
     # The name stands in front of "-<namespace>-<service>-<hash>" after an "a" that makes its first character a letter.
-    if not _LABEL_VALUE.fullmatch(name) or not _OBJECT_NAME.fullmatch(f"a{name}-x"):
+    if not LABEL_VALUE.fullmatch(name) or not DNS_SUBDOMAIN.fullmatch(f"a{name}-x"):
         return (
             f"--cluster-name {go_quote(name)} is not a DNS label ({rule}): Harvester will refuse every load "
             "balancer, because its name and labels are built from it; set a name of that form"

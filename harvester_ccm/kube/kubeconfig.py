@@ -10,19 +10,17 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, cast
+from typing import cast
 
 import yaml
 
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.credential_files import PIPE_SECONDS, is_missing_or_empty, read_text
 from harvester_ccm.kube.tokens import Section
-
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+from harvester_ccm.model.meta import DNS_LABEL
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def read_kubeconfig(paths: Sequence[Path], context: str = "", *, pipe_seconds: f
         raise CredentialError(f"{where}: no current-context is set; name the context to use in it")
     found = _entry(where, documents, "contexts", wanted)
     user, namespace = found.text("user"), found.text("namespace")
-    if namespace and not _NAMESPACE.fullmatch(namespace):
+    if namespace and not DNS_LABEL.fullmatch(namespace):
         raise CredentialError(f"{found} has namespace {namespace!r}, which is no name of a namespace")
     return NamedContext(
         namespace=namespace,

@@ -6,16 +6,25 @@ ones, because one odd object must not hide the others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from sys import intern
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import force_setattr
 
 T = TypeVar("T")
+
+DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+"""RFC 1123: what a namespace is called."""
+DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""RFC 1123: what most objects and hosts are called, however long."""
+OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""The letters and the length of such a name; looser about dots."""
+LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):

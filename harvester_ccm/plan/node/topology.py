@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -22,7 +21,7 @@ import msgspec
 
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
-from harvester_ccm.model.meta import read_note
+from harvester_ccm.model.meta import LABEL_VALUE, read_note
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     INSTANCE_TYPE,
@@ -38,7 +37,6 @@ from harvester_ccm.plan.node.events import warning
 from harvester_ccm.plan.node.patch import MetadataChange, MetadataPlan, record_change, uninitialized_taints
 from harvester_ccm.plan.node.vms import agent_connected, migrating, phase
 
-_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _BETA_KEYS: Final[Mapping[str, str]] = {ZONE: ZONE_BETA, REGION: REGION_BETA}
 _RECORD_KEYS: Final[Mapping[str, str]] = {ZONE: "zone", REGION: "region"}
 
@@ -52,7 +50,7 @@ def plan_topology(node: Node, vmi: VirtualMachineInstance | None, *, follow: boo
     followed = vmi if vmi and (tainted or (follow and not migrating(vmi))) else None
     for key in (ZONE, REGION):
         value = (followed.metadata.annotation(key) if followed else None) or ""
-        if value and _LABEL_VALUE.fullmatch(value):
+        if value and LABEL_VALUE.fullmatch(value):
             labels |= {key: value, _BETA_KEYS[key]: value}
             record[_RECORD_KEYS[key]] = value
             continue

@@ -7,7 +7,6 @@ VM is a Node's is decided in ``match``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -18,14 +17,13 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import InstanceSpec, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.model.lister import Lister
+from harvester_ccm.model.meta import DNS_SUBDOMAIN, OBJECT_NAME
 from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR
 from harvester_ccm.netip import plain_address
 
 BY_INTERNAL_IP: Final = "internal IP"
 """Index of Nodes by ``internal_ips``."""
 
-_HOSTNAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _UUIDS_OF_NAMES: Final = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 """Space in which KubeVirt before 1.4 makes firmware UUIDs from the names of VMs."""
 _UNSET_HOSTNAMES: Final = frozenset({"localhost", "localhost.localdomain", "localhost.localdomain6"})
@@ -198,7 +196,7 @@ def recorded_vm(node: Node) -> tuple[str, str]:
     """
     record = node.metadata.annotation(MACHINE_RECORD) or node.metadata.annotation(GO_MACHINE_RECORD) or ""
     namespace, _, name = record.rpartition("/")
-    usable = _OBJECT_NAME.fullmatch(name) and (not namespace or _OBJECT_NAME.fullmatch(namespace))
+    usable = OBJECT_NAME.fullmatch(name) and (not namespace or OBJECT_NAME.fullmatch(namespace))
     return (namespace, name) if usable else ("", "")
 
 
@@ -257,7 +255,7 @@ def usable_hostname(hostname: str) -> str:
     ('w1.example.com', '', '')
     """
     name = hostname.strip().lower().removesuffix(".")
-    return name if _HOSTNAME.fullmatch(name) and name not in _UNSET_HOSTNAMES else ""
+    return name if DNS_SUBDOMAIN.fullmatch(name) and name not in _UNSET_HOSTNAMES else ""
 
 
 def own_vmis(index: VMIndex) -> tuple[VirtualMachineInstance, ...]:

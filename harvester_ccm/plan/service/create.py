@@ -6,7 +6,6 @@ no load balancer is kept in an annotation of the Service, so that a restart in t
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Final, cast
 
@@ -14,7 +13,7 @@ import msgspec
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.meta import read_note
+from harvester_ccm.model.meta import OBJECT_NAME, read_note
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import LB_TOUCH, MOVING, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cleanup import wait_for_booking, withdrawal
@@ -47,7 +46,6 @@ REPLACEMENT_PAUSE: Final = 5.0
 """Seconds between the end of the old load balancer and the new one: Harvester collects the old one's parts then."""
 COLLECTED_AFTER: Final = 60.0
 """Seconds after which all parts of a VM load balancer that is gone are certainly collected."""
-_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balancer")
 
 
@@ -255,7 +253,7 @@ def noted_move(service: Service) -> Former | None:
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
     names = (noted.name, noted.cluster) if noted.cluster else (noted.name,)
-    return noted if all(map(_OBJECT_NAME.fullmatch, names)) else None
+    return noted if all(map(OBJECT_NAME.fullmatch, names)) else None
 
 
 def move_elsewhere(situation: Situation) -> Former | None:
