@@ -407,8 +407,8 @@ MUTANTS: Final = (
     Mutant(
         "a load balancer is deleted whichever it is by now",
         "controllers/lb_api.py",
-        "uid=uid, version=version, check=check)",
-        "check=check)",
+        "uid=uid, version=version, is_right=is_right",
+        "is_right=is_right",
         SERVICE_TESTS,
     ),
     Mutant(
@@ -1436,8 +1436,8 @@ MUTANTS: Final = (
     Mutant(
         "a Node is deleted whose VM has come back while its deletion waited for the Lease",
         "controllers/node_lifecycle.py",
-        "if current is None or self._plan(current, memory, live_get).request != request:",
-        "if current is None:",
+        "return node is not None and self._plan(node, memory, live_get).request == request",
+        "return node is not None",
         "controllers/test_node_lifecycle.py",
     ),
     Mutant(

@@ -134,9 +134,7 @@ class BalancerWrites:
         except NotFound as error:
             raise Conflict(error.answer) from error
         if resource != LOAD_BALANCERS and changed_document(written, change) != written.document():
-            raise _conflict(
-                "PUT", name, f"Harvester did not take a change of it in {resource.version}; is it being upgraded?"
-            )
+            raise _conflict(name, f"Harvester did not take a change of it in {resource.version}; is it being upgraded?")
         self._observe(written)
         return written
 
@@ -146,14 +144,11 @@ class BalancerWrites:
         ``is_right`` says, when the request has waited for the Lease, whether it still should leave. Raises Conflict
         where it should not, and when it is another load balancer or has changed: what it was decided on is past.
         """
-
-        def check() -> None:
-            if not is_right():
-                raise _conflict("DELETE", name, "it is to stay by what is known now; not deleted")
-
         resource, namespace = self._cache.resource, self._namespace
         try:
-            await self._harvester.delete(resource, name, namespace=namespace, uid=uid, version=version, check=check)
+            await self._harvester.delete(
+                resource, name, namespace=namespace, uid=uid, version=version, is_right=is_right
+            )
         except NotFound:
             return False
         return True
@@ -161,11 +156,9 @@ class BalancerWrites:
     async def _check(self, version: str, name: str) -> None:
         """Raise Conflict unless load balancers may be written in this version."""
         if load_balancers_in(version) != self._cache.resource:
-            raise _conflict("PUT", name, f"load balancers are read in {self._cache.resource.version} by now")
+            raise _conflict(name, f"load balancers are read in {self._cache.resource.version} by now")
         if self._cache.resource != LOAD_BALANCERS and await self._serves_newest(name):
-            raise _conflict(
-                "PUT", name, "Harvester was upgraded; load balancers are read in its newer version in a moment"
-            )
+            raise _conflict(name, "Harvester was upgraded; load balancers are read in its newer version in a moment")
 
     async def _serves_newest(self, name: str) -> bool:
         """Return whether Harvester serves the newest version now; what it says of its versions comes a moment later."""
@@ -183,5 +176,5 @@ class BalancerWrites:
             self._cache.observe(written)
 
 
-def _conflict(verb: str, name: str, message: str) -> Conflict:
-    return Conflict(Answer(409, "Conflict", f"load balancer {name}: {message}", f"{verb} {name}"))
+def _conflict(name: str, message: str) -> Conflict:
+    return Conflict(Answer(409, "Conflict", f"load balancer {name}: {message}", f"PUT {name}"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import structlog
@@ -18,11 +19,10 @@ from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import Answer, CCMError, Conflict, Forbidden, NotFound
+from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
 from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
-from harvester_ccm.kube.fence import Check
 from harvester_ccm.model.core import NODES, Node, parse_provider_id
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.model.meta import Object
@@ -135,14 +135,7 @@ class NodeLifecycleController:
     async def _act(self, node: Node, plan: LifecyclePlan, memory: _Memory, live_get: LiveGet | None) -> Outcome:
         memory.absences = plan.absences
         if plan.request is not None and plan.done is not None:
-            request = plan.request
-
-            def check() -> None:
-                current = self._nodes.get(request.name)
-                if current is None or self._plan(current, memory, live_get).request != request:
-                    raise _changed(request)
-
-            return await self._delete(node, request, plan.done, memory, check)
+            return await self._delete(node, plan.request, plan.done, memory, live_get)
         hold = await self._write_taints(node, plan.request, memory) if plan.request is not None else None
         self._emit_new(node, plan.note, memory)
         if plan.note is not None:
@@ -169,8 +162,13 @@ class NodeLifecycleController:
         log.info("node taints changed", node=node.metadata.name, ready=node.ready, taints=taints)
         return None
 
+    def _is_still_planned(self, request: NodeRequest, memory: _Memory, live_get: LiveGet | None) -> bool:
+        """Return whether a Node would be deleted by what is known now: its deletion may have waited long."""
+        node = self._nodes.get(request.name)
+        return node is not None and self._plan(node, memory, live_get).request == request
+
     async def _delete(
-        self, node: Node, request: NodeRequest, done: EventMessage, memory: _Memory, check: Check
+        self, node: Node, request: NodeRequest, done: EventMessage, memory: _Memory, live_get: LiveGet | None
     ) -> Outcome:
         now = _now()
         if now < memory.deletion_due:
@@ -179,7 +177,8 @@ class NodeLifecycleController:
         self._deletions[request.name] = now
         try:
             uid, version = str(request.body["uid"]), str(request.body["resourceVersion"])
-            await self._guest.delete(NODES, request.name, uid=uid, version=version, check=check)
+            is_right = partial(self._is_still_planned, request, memory, live_get)
+            await self._guest.delete(NODES, request.name, uid=uid, version=version, is_right=is_right)
         except CCMError as error:
             if isinstance(error, Conflict | Forbidden):
                 # Certainly not done; after anything else it may be.
@@ -203,11 +202,6 @@ class NodeLifecycleController:
             if later:
                 memory.emitted -= {one.key}
                 self.runner.enqueue_after(node.metadata.name, later)
-
-
-def _changed(request: NodeRequest) -> Conflict:
-    message = f"node {request.name}: it is to stay by what is known now; not deleted"
-    return Conflict(Answer(409, "Conflict", message, f"{request.method} {request.name}"))
 
 
 def _now() -> float:

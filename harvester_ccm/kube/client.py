@@ -30,8 +30,10 @@ import msgspec
 import structlog
 
 from harvester_ccm.errors import (
+    Answer,
     AnswerTooLarge,
     ApiError,
+    Conflict,
     RefusedCredential,
     Unauthorized,
     UnexpectedAnswer,
@@ -52,7 +54,7 @@ from harvester_ccm.kube.collection import (
     watch_lines,
 )
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.fence import Check, WriteFence
+from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.server_clock import GAIN_SECONDS, MEMORY_SECONDS, ServerClock
 from harvester_ccm.kube.session import Session, connection_fault, describe_connection_error
 from harvester_ccm.kube.tokens import token_account, why_refused
@@ -236,16 +238,24 @@ class ApiClient:
         namespace: str | None = None,
         uid: str = "",
         version: str = "",
-        check: Check | None = None,
+        is_right: Callable[[], bool] | None = None,
     ) -> None:
-        """Delete an object. Raises NotFound if it is gone, and what ``check`` raises after a wait for the Lease.
+        """Delete an object. Raises NotFound if it is gone.
 
-        With ``uid`` only that very object is deleted, and with ``version`` only as it was then (Conflict otherwise).
+        With ``uid`` only that very object is deleted, and with ``version`` only as it was then. ``is_right`` says, when
+        the request has waited for the Lease, whether it still should leave. Raises Conflict otherwise: what it was
+        decided on is past.
         """
         preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions} if preconditions else None
         path, data = resource.path(namespace, name), None if body is None else msgspec.json.encode(body)
         exchange = partial(self._exchange, "DELETE", path, params=None, data=data, content_type="")
+
+        def check() -> None:
+            if is_right is not None and not is_right():
+                message = f"{resource.kind} {name}: it is to stay by what is known now; not deleted"
+                raise Conflict(Answer(409, "Conflict", message, f"DELETE {path}"))
+
         await self._fence.send(exchange, f"DELETE {path}", check=check)
 
     async def watch(
