@@ -7,6 +7,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# Images of containers often forbid compiled files; each of the hundreds of processes that tests start would compile all
+# that it loads again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
