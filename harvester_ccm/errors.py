@@ -8,6 +8,7 @@ logged and shown in Events.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -200,7 +201,7 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """Raised on 403: the credential is accepted, the action is not granted."""
+    """Raised on 403: the credential is accepted, the action is not granted to it."""
 
 
 class NotFound(ApiError):
@@ -240,10 +241,11 @@ class ServerError(ApiError):
 
 
 class AdmissionDenied(ApiError):
-    """Raised when an admission webhook refused the object.
+    """Raised when the object was refused by an admission webhook, or by a rule of the API server's own.
 
     Harvester's webhook answers refusals with HTTP 500 and the words ``denied the request``; trying again without a
-    change is useless. A webhook that could not be called says ``failed calling webhook`` and is a ServerError.
+    change is useless. A webhook that could not be called says ``failed calling webhook`` and is a ServerError. A quota,
+    or a namespace that is being deleted, answers 403 as a missing right does, which always names its user.
     """
 
 
@@ -256,6 +258,7 @@ def gist(message: str) -> str:
     return " ".join(word for word in message.split() if not any(one.isdigit() for one in word))
 
 
+_BY_A_RULE = re.compile(r'" is forbidden: (?!User ")')
 _BY_STATUS: dict[int, type[ApiError]] = {
     401: Unauthorized,
     403: Forbidden,
@@ -269,7 +272,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 def error_from_answer(answer: Answer) -> ApiError:
     """Return the error whose class says what the answer means."""
-    if "denied the request" in answer.message and "admission webhook" in answer.message:
+    if _was_not_admitted(answer):
         return AdmissionDenied(answer)
     if answer.status == 409 and answer.reason == "AlreadyExists":
         return AlreadyExists(answer)
@@ -280,6 +283,11 @@ def error_from_answer(answer: Answer) -> ApiError:
     if answer.status >= 500:
         return Throttled(answer) if answer.retry_after is not None else ServerError(answer)
     return _BY_STATUS.get(answer.status, BadRequest)(answer)
+
+
+def _was_not_admitted(answer: Answer) -> bool:
+    by_webhook = "denied the request" in answer.message and "admission webhook" in answer.message
+    return by_webhook or (answer.status == 403 and _BY_A_RULE.search(answer.message) is not None)
 
 
 def error_from_response(*, status: int, body: bytes, request: str, retry_after: str | None = None) -> ApiError:

@@ -55,6 +55,13 @@ OWNERSHIP_TESTS: Final = "plan/service/test_ownership.py"
 PACE_TESTS: Final = "plan/service/test_pace.py test_pace.py"
 
 MUTANTS: Final = (
+    Mutant(
+        "a quota is taken for a right that is missing",
+        "errors.py",
+        "_BY_A_RULE.search(answer.message)",
+        "_BY_A_RULE.match(answer.message)",
+        "test_errors.py",
+    ),
     # A credential that is not accepted, and a server that is away.
     Mutant(
         "a VM that could not be looked for is none",

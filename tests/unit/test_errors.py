@@ -117,6 +117,30 @@ def test_refusal_of_a_webhook_is_told_from_a_webhook_that_does_not_work(message:
 
 
 @pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        pytest.param(
+            'loadbalancers is forbidden: User "system:serviceaccount:vms:demo" cannot create resource "loadbalancers" '
+            'in API group "loadbalancer.harvesterhci.io" in the namespace "vms"',
+            Forbidden,
+            id="no right",
+        ),
+        pytest.param('services "web" is forbidden: User "u" cannot patch resource', Forbidden, id="no right on it"),
+        pytest.param('forbidden: User "system:anonymous" cannot get path "/apis"', Forbidden, id="no right on a path"),
+        pytest.param('loadbalancers "web" is forbidden: exceeded quota: team', AdmissionDenied, id="quota"),
+        pytest.param(
+            'loadbalancers "web" is forbidden: unable to create new content in namespace vms because it is being '
+            "terminated",
+            AdmissionDenied,
+            id="namespace that goes",
+        ),
+    ],
+)
+def test_refusal_by_a_rule_is_told_from_a_right_that_is_missing(message: str, expected: type[ApiError]) -> None:
+    assert type(error(403, reason="Forbidden", message=message)) is expected
+
+
+@pytest.mark.parametrize(
     ("header", "seconds", "expected"),
     [
         ("7", None, 7),

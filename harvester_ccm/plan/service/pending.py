@@ -339,6 +339,14 @@ _REMEDIES: Final[tuple[tuple[str, str], ...]] = (
         ),
     ),
     (
+        r"exceeded quota",
+        (
+            "A quota in Harvester is used up: raise the ResourceQuota that it names, in the namespace of the VMs, or "
+            "delete load balancers there that nobody needs."
+        ),
+    ),
+    (r"it is being terminated", "In Harvester the namespace of the VMs is being deleted, so it takes nothing new."),
+    (
         r"needs to have at least one listener",
         "This version of Harvester wants listeners on every load balancer; update Harvester to 1.5 or later.",
     ),
@@ -374,7 +382,7 @@ _REMEDIES: Final[tuple[tuple[str, str], ...]] = (
     ),
     (r"Unsupported value", "A value is not one that Harvester knows."),
     (
-        r"get namespace \S+ failed|list vmis with",
+        r"get namespace \S+ failed|list vmis with|not yet ready to handle request|status unknown for quota",
         "Harvester could not look up what it needs to decide; this is tried again.",
     ),
 )

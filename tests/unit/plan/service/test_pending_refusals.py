@@ -116,6 +116,38 @@ def test_refusals_of_the_schema_come_with_a_remedy(text: str, remedy: str) -> No
     assert failure_event(error, 1) == told(error)
 
 
+RULES = {
+    "quota": (
+        (
+            'loadbalancers.loadbalancer.harvesterhci.io "x" is forbidden: exceeded quota: team, requested: '
+            "count/loadbalancers.loadbalancer.harvesterhci.io=1, used: 5, limited: 5"
+        ),
+        "raise the ResourceQuota that it names, in the namespace of the VMs, or delete load balancers",
+    ),
+    "namespace that goes": (
+        (
+            'loadbalancers.loadbalancer.harvesterhci.io "x" is forbidden: unable to create new content in namespace '
+            "vms because it is being terminated"
+        ),
+        "the namespace of the VMs is being deleted",
+    ),
+    "server that starts": (
+        'loadbalancers.loadbalancer.harvesterhci.io "x" is forbidden: not yet ready to handle request',
+        "this is tried again",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "remedy"), RULES.values(), ids=RULES.keys())
+def test_a_rule_of_the_namespace_is_no_missing_right(text: str, remedy: str) -> None:
+    note = told(refused(text, 403, "Forbidden"))
+    assert note.reason == Reason.SYNC_FAILED
+    assert note.message.startswith("Harvester refused the load balancer. ")
+    assert remedy in note.message
+    assert "ClusterRole" not in note.message
+    assert note.message.endswith(f"Harvester says: {text}")
+
+
 CALLING = 'Internal error occurred: failed calling webhook "validator.harvester-system": connection refused'
 FAILURES: dict[str, tuple[CCMError, bool, str]] = {
     "the webhook is away": (
