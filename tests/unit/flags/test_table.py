@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from harvester_ccm.flags import FLAGS, Group, UsageError, help_text, parse_comma
 from harvester_ccm.flags.definition import FlagValue, FlagValues
 from harvester_ccm.flags.parser import wants_full_help
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "flags.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "reference" / "flags.md"
+MIGRATION = DOCS / "migration.md"
 
 ANY_ADDRESS = "0.0.0.0"
 # Names and defaults of the framework's flags at 0.33.7 and 0.36, and of the Go provider's own.
@@ -108,11 +111,11 @@ GO_DEFAULTS: dict[str, FlagValue] = {
     "webhook-tls-sni-cert-key": (),
     "webhooks": (),
 }
+OTHER_DEFAULTS: dict[str, FlagValue] = {"concurrent-node-syncs": 32, "concurrent-service-syncs": 16}
+"""Flags of the Go provider that are something else here where nobody sets them."""
 OWN_DEFAULTS: dict[str, FlagValue] = {
     "accept-new-harvester": False,
     "cloud-config-context": "",
-    "concurrent-node-syncs": 32,
-    "concurrent-service-syncs": 16,
     "context": "",
     "former-cluster-name": (),
     "load-balancer-class-only": False,
@@ -122,6 +125,7 @@ OWN_DEFAULTS: dict[str, FlagValue] = {
     "orphan-lbs": "delete",
     "orphan-lbs-period": 600.0,
 }
+"""Flags that the Go provider does not have: it does not start with one of them."""
 
 
 def given(*words: str) -> dict[str, FlagValue]:
@@ -137,8 +141,19 @@ def problems(*words: str) -> tuple[str, ...]:
 
 def test_every_flag_of_the_go_provider_is_there_with_its_default() -> None:
     line = parse_command_line([])
-    assert dict(line.values) == {**GO_DEFAULTS, **OWN_DEFAULTS}
+    own = {name: value for name, value in line.values.items() if name not in GO_DEFAULTS | OTHER_DEFAULTS}
+    assert own == OWN_DEFAULTS, "a flag of our own goes into OWN_DEFAULTS, with its default"
+    assert dict(line.values) == {**GO_DEFAULTS, **OTHER_DEFAULTS, **OWN_DEFAULTS}
     assert (line.explicit, line.ignored) == (frozenset(), ())
+
+
+def test_who_goes_back_is_told_each_flag_that_the_go_provider_does_not_take() -> None:
+    listed = re.search(r"^Only here: (.+?)\n\n", MIGRATION.read_text(), re.MULTILINE | re.DOTALL)
+    assert listed is not None
+    # Old releases of the Go provider lack the last one.
+    expected = {f"--{name}" for name in OWN_DEFAULTS} | {"--show-full-help-on-error"}
+    told = "docs/migration.md, 'Only here', lists the flags that have to go before a roll-back"
+    assert set(re.findall(r"`(--[a-z-]+)`", listed[1])) == expected, told
 
 
 def test_names_are_unique() -> None:
