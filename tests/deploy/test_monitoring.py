@@ -206,4 +206,5 @@ def test_every_metric_of_our_own_is_on_the_dashboard_or_alerted_on() -> None:
     ours = {metric.name for metric in CATALOGUE if metric.name.startswith("harvester_ccm_")}
 
     # Whether a cache was filled is part of readiness.
-    assert ours - shown == {"harvester_ccm_cache_synced"}
+    told = "a metric of our own has a panel in files/dashboard.json of the chart, or an alert in files/rules.yaml"
+    assert ours - shown == {"harvester_ccm_cache_synced"}, told

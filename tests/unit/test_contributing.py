@@ -16,7 +16,9 @@ def test_recipes_name_what_exists() -> None:
     assert len(named) > 15
     assert {name for name in named if not (ROOT / name).exists()} == set()
     recipes = page.split("\n## How to add ")[1:]
-    assert [recipe.partition("\n")[0] for recipe in recipes] == ["an annotation", "a rule", "an Event", "a flag"]
+    assert [recipe.partition("\n")[0] for recipe in recipes] == [
+        *("an annotation", "a rule", "an Event", "a flag", "a metric"),
+    ]
     assert all(len(re.findall(r"^\d\. ", recipe, re.MULTILINE)) == 5 for recipe in recipes)
 
 

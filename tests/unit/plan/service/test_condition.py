@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+
 import pytest
 
 from harvester_ccm.model.core import ServiceCondition
@@ -43,6 +46,24 @@ LACKING = frozenset(
     }
 )
 """What is waited for by a Service that has no load balancer, or has it no longer."""
+REFUSALS = {Reason.INVALID_ANNOTATION, Reason.FOREIGN_LOAD_BALANCER}
+BESIDE = frozenset(
+    {
+        Reason.ADDRESS_CHANGED,
+        Reason.ADDRESS_NOT_AS_REQUESTED,
+        Reason.ANNOTATION_RESTORED,
+        Reason.CONTESTED,
+        Reason.DEVICE_CHANGED,
+        Reason.IGNORED,
+        Reason.IMMUTABLE,
+        Reason.MADE_TOO_OFTEN,
+        Reason.NODES_WITHOUT_VM,
+        Reason.NOT_ANNOUNCED,
+        Reason.RECREATING,
+        Reason.STILL_ANNOUNCED,
+    }
+)
+"""Warnings to a Service that does not wait because of them, or that are not of a plan."""
 UNRELATED = sorted(set(Reason) - {Reason.BACKENDS_UNHEALTHY})
 
 
@@ -59,8 +80,17 @@ def said(outcome: Outcome, *told: Reason) -> ServiceCondition | None:
 
 
 def test_every_reason_to_wait_is_with_a_load_balancer_or_for_the_lack_of_one() -> None:
-    assert set(WaitReason) == SERVED | LACKING
+    told = "a reason to wait goes into SERVED of plan/service/condition.py, or into LACKING here"
+    assert set(WaitReason) == SERVED | LACKING, told
     assert not SERVED & LACKING
+
+
+def test_every_warning_is_why_a_service_waits_or_is_told_beside() -> None:
+    """Otherwise the Event says why and ``status`` and ``kubectl wait`` do not."""
+    warnings = {Reason(one) for one in re.findall(r'= "(\w+)"\n +"""Warning: ', inspect.getsource(Reason))}
+    told = "why a Service waits goes into CAUSES of plan/service/condition.py, every other Warning into BESIDE here"
+    assert warnings == CAUSES | REFUSALS | BESIDE, told
+    assert not BESIDE & (CAUSES | REFUSALS)
 
 
 @pytest.mark.parametrize("outcome", [Done(), *(Wait(reason, 1.0) for reason in sorted(SERVED))], ids=str)
@@ -82,9 +112,6 @@ def test_it_says_what_is_lacking_and_nothing_that_is_told_beside(reason: WaitRea
             assert found is not None
             assert (found.status, found.message) == ("False", f"text of {cause}")
             assert found.reason == "".join(word.capitalize() for word in reason.split("_"))
-
-
-REFUSALS = {Reason.INVALID_ANNOTATION, Reason.FOREIGN_LOAD_BALANCER}
 
 
 @pytest.mark.parametrize("reason", sorted(REFUSALS))

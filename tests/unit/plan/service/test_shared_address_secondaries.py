@@ -11,9 +11,11 @@ from harvester_ccm.kube_vip_names import ANNOUNCE_AGAIN, KUBE_VIP_ADDRESSES, KUB
 from harvester_ccm.model.core import ServiceCondition
 from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
+    CATALOGUE,
     IPAM,
     LOAD_BALANCER_READY,
     NETWORK,
+    PREFIX,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     REQUESTED_ADDRESS,
@@ -324,6 +326,20 @@ IGNORED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
 def test_what_a_secondary_cannot_have_is_told(annotations: dict[str, str], spec: dict[str, Any], text: str) -> None:
     asked = sharing(annotations, spec=spec)
     assert text in said(plan(asked, primary=served()), Reason.IGNORED)
+
+
+WISHES = {
+    one.name
+    for one in CATALOGUE
+    if (one.on, one.kind, one.direction) == ("Service", "annotation", "read") and one.name.startswith(PREFIX)
+}
+"""Annotations by which users say what they want of a load balancer."""
+
+
+@pytest.mark.parametrize("key", sorted(WISHES - {NETWORK, PRIMARY_SERVICE}))
+def test_no_annotation_is_without_effect_in_silence(key: str) -> None:
+    told = said(plan(sharing({key: "no"}), primary=served()), Reason.IGNORED)
+    assert key in told, f"{key} does nothing where an address is shared: plan/service/ignored.py says so"
 
 
 UNSAID: dict[str, dict[str, str]] = {
