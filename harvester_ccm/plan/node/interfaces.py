@@ -15,11 +15,12 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import NODE_NETWORK_RECORD, PROVIDED_NODE_IP
-from harvester_ccm.netip import IPAddress, IPNetwork, plain_address
+from harvester_ccm.netip import REMEMBERED, IPAddress, IPNetwork, plain_address
 from harvester_ccm.plan.node.vms import full_network
 
 _BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
@@ -191,6 +192,7 @@ def read_addresses(
     return tuple(usable), tuple(dropped)
 
 
+@lru_cache(REMEMBERED)
 def _unusable(address: IPAddress) -> DropReason | None:
     reasons = (
         (address.is_unspecified, DropReason.UNSPECIFIED),

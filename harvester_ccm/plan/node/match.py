@@ -174,9 +174,11 @@ def _is_right_namespace(node: Node, match: Match, index: VMIndex) -> bool:
         return False
     recorded = recorded_vm(node) == (index.cluster.namespace, vm.name)
     known = node.metadata.annotation(REPLACEMENT_RECORD) == vm.uid
+    if recorded or known:
+        return True
     same_uuid = match.by is MatchedBy.SYSTEM_UUID and not vm.uuid_is_made_from_name
     left = _vms_of_nodes(index)
-    return recorded or known or same_uuid or 2 * left > len(index.claims) or (left > 0 and _has_internal_ip(vm, node))
+    return same_uuid or 2 * left > len(index.claims) or (left > 0 and _has_internal_ip(vm, node))
 
 
 def _has_internal_ip(vm: VM, node: Node) -> bool:
