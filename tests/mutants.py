@@ -1512,13 +1512,6 @@ MUTANTS: Final = (
         "kube/test_brakes.py",
     ),
     Mutant(
-        "what is made and deleted without end goes on at the pace of the first ones",
-        "kube/brakes.py",
-        "WriteGroup.REMAKING: (REMADE_AT_ONCE, UNDONE_PAUSE),",
-        "WriteGroup.REMAKING: (REMADE_AT_ONCE, MADE_PAUSE),",
-        "kube/test_brakes.py",
-    ),
-    Mutant(
         "a Service in a fight is not let go",
         "kube/brakes.py",
         "if last or not holds:",

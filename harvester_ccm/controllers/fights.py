@@ -10,7 +10,8 @@ import msgspec
 
 from harvester_ccm.kube.brakes import (
     LISTS,
-    MAKING,
+    MADE_AT_ONCE,
+    MADE_PAUSE,
     MAPS,
     UNDONE_PAUSE,
     Fields,
@@ -66,13 +67,13 @@ _OF_NODES: Final[Mapping[WriteGroup, _Words]] = {
 
 def service_event(hold: Hold, writers: Sequence[str]) -> EventMessage:
     """Return what to tell of a write for a Service that is held back."""
-    if hold.group not in MAKING:
+    if hold.group is not WriteGroup.MAKING:
         return EventMessage("Warning", Reason.CONTESTED, _text(hold, _OF_SERVICES[hold.group], writers))
-    at_once, pause = MAKING[hold.group]
     text = (
-        f"Load balancers of this Service were created and deleted {at_once} times in a row, so each further time waits "
-        f"for {pause:.0f} s. Look for what changes the type, the class or the workload type of the Service again and "
-        "again, for a copy of this cluster under the same name, and in Harvester for whoever deletes load balancers"
+        f"Load balancers of this Service were created and deleted {MADE_AT_ONCE} times in a row, so each further time "
+        f"waits for {MADE_PAUSE:.0f} s. Look for what changes the type, the class or the workload type of the Service "
+        "again and again, for a copy of this cluster under the same name, and in Harvester for whoever deletes load "
+        "balancers"
     )
     return EventMessage("Warning", Reason.MADE_TOO_OFTEN, text)
 

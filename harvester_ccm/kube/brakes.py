@@ -28,12 +28,11 @@ GONE_AT_ONCE: Final = 2
 """So many objects that were undone as a whole are created again at once: each takes several writes."""
 UNDONE_PAUSE: Final = 120.0
 """Seconds until one more is."""
-MADE_AT_ONCE: Final = 5
-"""So many objects are created and deleted for one object of a user without a pause."""
-MADE_PAUSE: Final = 12.0
-"""Seconds until one more is."""
-REMADE_AT_ONCE: Final = 20
-"""So many are at that pace; from then on one more is every ``UNDONE_PAUSE`` seconds."""
+MADE_AT_ONCE: Final = 8
+"""So many objects are created and deleted for one object of a user without a pause: four changes of its mind."""
+MADE_PAUSE: Final = 60.0
+"""Seconds until one more is. Up to four writes come with each, and two clusters that both believe in an object, and
+each make another one of it, go on for ever."""
 
 Document = Mapping[str, Any]
 Path = tuple[str, ...]
@@ -95,16 +94,12 @@ class WriteGroup(Enum):
     """An object that is gone without a deletion of ours was undone."""
     MAKING = "making"
     """Creations and deletions, undone or not."""
-    REMAKING = "remaking"
-    """The same, where they do not end: two clusters may believe in one object, and each makes another one of it."""
 
 
-MAKING: Final = {
+_ALLOWANCES: Final = {
+    WriteGroup.EXISTENCE: (GONE_AT_ONCE, UNDONE_PAUSE),
     WriteGroup.MAKING: (MADE_AT_ONCE, MADE_PAUSE),
-    WriteGroup.REMAKING: (REMADE_AT_ONCE, UNDONE_PAUSE),
 }
-"""The groups in which every write counts, with how many are sent at once and the seconds until one more is."""
-_ALLOWANCES: Final = {WriteGroup.EXISTENCE: (GONE_AT_ONCE, UNDONE_PAUSE), **MAKING}
 
 
 @dataclass(frozen=True)
@@ -147,7 +142,7 @@ class _Brake:
     __slots__ = ("allowance", "counts_all", "fields", "said", "told")
 
     def __init__(self, group: WriteGroup) -> None:
-        self.counts_all = group in MAKING
+        self.counts_all = group is WriteGroup.MAKING
         self.allowance = Allowance(*_ALLOWANCES.get(group, (UNDONE_AT_ONCE, UNDONE_PAUSE)))
         self.told = False
         self.said: EventMessage | None = None
@@ -270,7 +265,7 @@ def _written(method: str, name: str, body: Document, before: Fields) -> Iterator
             yield WriteGroup.OBJECT, written_fields(body, before, whole=True)
         case _:
             yield WriteGroup.EXISTENCE, {(name,): "there" if method == "POST" else None}
-            yield from ((group, {}) for group in MAKING)
+            yield WriteGroup.MAKING, {}
 
 
 def _group_of(part: str) -> WriteGroup:

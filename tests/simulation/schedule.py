@@ -26,7 +26,7 @@ SETTLED_WITHIN: Final = 2400.0
 """Seconds after the last fault within which all has to be as it is asked for."""
 QUIET: Final = 700.0
 """Seconds for which nothing may be written then."""
-TWINS_WRITE: Final = 6
+TWINS_WRITE: Final = 4
 """Writes a minute for a Service that the brakes allow each of two clusters which are one by name and mark."""
 LOOK_SECONDS: Final = 5.0
 START: Final = 15.0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.kube.brakes import UNDONE_AT_ONCE, UNDONE_PAUSE
+from harvester_ccm.kube.brakes import MADE_AT_ONCE, MADE_PAUSE, UNDONE_AT_ONCE, UNDONE_PAUSE
 from harvester_ccm.kube.informer import RELIST_MINUTES
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.names import SERVICE_FINALIZER, WORKLOAD_TYPE, NodeReason, Reason
@@ -140,10 +140,9 @@ async def test_load_balancers_made_and_deleted_without_end_wait_and_it_is_told_o
             arena.guest.change(SERVICES, SERVICE, {"spec": {"type": kind}})
             await asyncio.sleep(1)
         made = [one for one in arena.harvester.calls[before:] if one.verb in {"POST", "DELETE"}]
-        # Five at once, one each 12 s up to the twentieth, and one each 120 s after that.
-        assert len(made) <= 20 + 300 / 120
+        assert len(made) <= MADE_AT_ONCE + 300 / MADE_PAUSE
         # What the user changes is followed each time: the announcement ends with the change, whatever waits.
-        assert len([one for one in arena.guest.calls if one.verb == "PATCH"]) <= 300 + 3 * (5 + 300 / 12)
+        assert len([one for one in arena.guest.calls if one.verb == "PATCH"]) <= 1.3 * 300
         assert [count for count, _ in arena.told("web", Reason.MADE_TOO_OFTEN)] == [1]
         arena.guest.change(SERVICES, SERVICE, {"spec": {"type": "LoadBalancer"}})
         await asyncio.sleep(3 * MINUTE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, Final
 
 import pytest
@@ -11,7 +10,6 @@ from harvester_ccm.kube.brakes import (
     GONE_AT_ONCE,
     MADE_AT_ONCE,
     MADE_PAUSE,
-    REMADE_AT_ONCE,
     UNDONE_AT_ONCE,
     UNDONE_PAUSE,
     Brakes,
@@ -128,16 +126,6 @@ def test_what_is_made_and_deleted_by_our_own_wish_has_an_allowance() -> None:
     assert sent.count(True) == MADE_AT_ONCE
     (hold,) = brakes.release("DELETE", "x", {}, {}, 2.0).holds
     assert hold == Hold(WriteGroup.MAKING, MADE_PAUSE - 2, {})
-
-
-def test_what_is_made_and_deleted_without_end_waits_as_long_as_any_fight() -> None:
-    brakes = Brakes()
-    sent: list[int] = []
-    for second in range(1200):
-        if send(brakes, float(second), {}, {}, {}, "DELETE" if len(sent) % 2 else "POST"):
-            sent.append(second)
-    assert sent[REMADE_AT_ONCE - 1] < 300
-    assert all(later - earlier >= UNDONE_PAUSE for earlier, later in pairwise(sent[REMADE_AT_ONCE + 3 :]))
 
 
 def test_of_another_object_of_the_name_nothing_is_known() -> None:
