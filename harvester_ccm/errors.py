@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -259,6 +259,9 @@ def gist(message: str) -> str:
 
 
 _BY_A_RULE = re.compile(r'" is forbidden: (?!User ")')
+UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What decoding JSON raises where it is none, is nested too deep, or something else than was expected."""
+
 _BY_STATUS: dict[int, type[ApiError]] = {
     401: Unauthorized,
     403: Forbidden,
@@ -312,7 +315,7 @@ def error_from_response(*, status: int, body: bytes, request: str, retry_after: 
 def _read_status(body: bytes) -> tuple[str, str, float | None, str]:
     try:
         document = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except UNREADABLE:
         text = body[:MAX_MESSAGE].decode("utf-8", "replace").strip()
         # A page says nothing, and a JSON document that was cut short may hold anything.
         return "", "" if text.startswith(("<", "{", "[")) else text, None, ""

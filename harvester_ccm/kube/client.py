@@ -30,6 +30,7 @@ import msgspec
 import structlog
 
 from harvester_ccm.errors import (
+    UNREADABLE,
     Answer,
     AnswerTooLarge,
     ApiError,
@@ -79,9 +80,6 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
 Observer = Callable[[str, str, str, int, float], None]
 """Called with (cluster, verb, path, status, seconds) after every request; status 0 means no answer."""
-
-_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding raises where something else stands than was expected."""
 
 _PROCESS: Final = secrets.token_hex(5)
 _numbers = itertools.count(1)
@@ -431,7 +429,7 @@ class ApiClient:
     def _read(self, decode: Callable[[bytes], V], body: bytes, request: str) -> V:
         try:
             return nested(decode, body)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             raise UnexpectedAnswer(
                 f"{self._credentials.server}: the answer is not what a Kubernetes API server sends ({request}); "
                 "check the server address and what stands in between"
@@ -440,7 +438,7 @@ class ApiClient:
     def _decode(self, resource: Resource[T], raw: msgspec.Raw) -> T | Unread:
         try:
             return nested(resource.decode, bytes(raw))
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             # One object in a shape nobody expects must not hide the others.
             meta = self._read(decode_version, bytes(raw), f"GET {resource.path()}").metadata
             name = f"{meta.namespace}/{meta.name}".strip("/")

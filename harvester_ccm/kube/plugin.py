@@ -22,7 +22,7 @@ from typing import Final, cast
 
 import msgspec
 
-from harvester_ccm.errors import CredentialError
+from harvester_ccm.errors import UNREADABLE, CredentialError
 from harvester_ccm.kube.tokens import Section, TokenSource, checked_token
 
 PLUGIN_SECONDS: Final = 20.0
@@ -111,7 +111,7 @@ class ExecToken(TokenSource):
             raise self._failure("it wants a terminal (interactiveMode is Always), and there is none")
         try:
             answer = msgspec.json.decode(await self._output(api_version))
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        except UNREADABLE:
             raise self._failure("it printed no JSON document") from None
         if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
             raise self._failure("it printed no ExecCredential")

@@ -1,10 +1,10 @@
 """Who is let in to the HTTPS server: sockets are counted before anything is spent on them.
 
-A TLS connection costs a quarter of a MiB from its first moment. So an accepted socket costs nothing but its descriptor
-until it has said something, and of those that are silent, and of those that are shaking hands, only so many are kept:
-when there are more, one is ended: the oldest of the caller that has most, so that a flood from elsewhere does not touch
-the kubelet's probe. Whether it has said something is looked up then: under a flood the loop may
-not have come to it.
+A TLS connection costs memory and a handshake from its first moment. So an accepted socket costs nothing but its
+descriptor until it has said something, and of those that are silent, and of those that are shaking hands, only so many
+are kept: when there are more, one is ended: the oldest of the caller that has most, so that a flood from elsewhere does
+not touch the kubelet's probe. Whether it has said something is looked up then: under a flood the loop may not have come
+to it.
 """
 
 from __future__ import annotations
