@@ -8,7 +8,6 @@ made anew only when it is asked for after a change.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from harvester_ccm.kube.informer import Informer
@@ -22,7 +21,6 @@ from harvester_ccm.plan.node.vms import (
     BY_INTERNAL_IP,
     VM,
     VMIndex,
-    claims_of,
     internal_ips,
     is_indexed,
     is_own,
@@ -31,6 +29,7 @@ from harvester_ccm.plan.node.vms import (
     node_identities,
     uid_identity,
     vm_identities,
+    with_claims,
     with_vms,
 )
 
@@ -70,7 +69,8 @@ class VMCache:
         self._index: VMIndex | None = None
         self._changed: set[str] = set()
         """Names of the VMs that the index does not have as they are now."""
-        self._claims_changed = False
+        self._claimed: set[str] = set()
+        """UIDs of the VMs of which the index does not know the Nodes as they are now."""
         self._on_wake: list[NodeWake] = []
         self._on_networks: list[Callable[[], None]] = []
         nodes.on_change(self._node_changed)
@@ -95,10 +95,11 @@ class VMCache:
         else:
             if self._changed:
                 index = with_vms(index, {name: self._present(name) for name in self._changed})
-            if self._claims_changed:
-                index = replace(index, claims=claims_of(self.nodes.all()))
-        self._index, self._claims_changed = index, False
+            if self._claimed:
+                index = with_claims(index, {uid: self._claimants(uid) for uid in self._claimed})
+        self._index = index
         self._changed.clear()
+        self._claimed.clear()
         return index
 
     def matches(self) -> NodeMatches:
@@ -133,8 +134,9 @@ class VMCache:
             return
         before, after = (parse_provider_id(one.spec.provider_id) if one else None for one in (old, new))
         if before != after:
-            self._claims_changed = True
-            vms = [vm for uid in (before, after) if uid is not None for vm in self.vms.by_index(UID, uid)]
+            uids = [uid for uid in (before, after) if uid is not None]
+            self._claimed.update(uids)
+            vms = [vm for uid in uids for vm in self.vms.by_index(UID, uid)]
             present = (self._joined(vm, self.vmis.get(vm.metadata.key)) for vm in vms)
             self._wake_nodes(frozenset().union(*map(vm_identities, present)))
             self._tell_of_networks()
@@ -178,8 +180,12 @@ class VMCache:
     def _report(self, vm: VM | None) -> DeviceReport | None:
         if vm is None or vm.vmi is None or vm.vmi.metadata.deleting:
             return None
-        claimed = bool(self.nodes.by_index(IDENTITY, uid_identity(vm.uid)))
+        claimed = bool(self._claimants(vm.uid))
         return device_report(vm.vmi) if is_own(vm, claimed=claimed) else None
+
+    def _claimants(self, uid: str) -> tuple[Node, ...]:
+        """Return the Nodes with the provider ID of this VM."""
+        return self.nodes.by_index(IDENTITY, uid_identity(uid))
 
     def _wake_nodes(self, identities: Iterable[str]) -> None:
         """Have the Nodes with these identities looked at."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from operator import itemgetter
 from typing import Final, Protocol
 from uuid import UUID, uuid5
 
@@ -183,9 +184,15 @@ def _regroup(
 
 
 def claims_of(nodes: Iterable[Node]) -> dict[str, str]:
-    """Return VM UID to Node name for the Nodes that carry a provider ID of ours."""
+    """Return VM UID to Node name for the Nodes that carry a provider ID of ours; of several Nodes the first by name."""
     pairs = ((parse_provider_id(node.spec.provider_id), node.metadata.name) for node in nodes)
-    return {uid: name for uid, name in pairs if uid is not None}
+    return {uid: name for uid, name in sorted(pairs, key=itemgetter(1), reverse=True) if uid is not None}
+
+
+def with_claims(index: VMIndex, changes: Mapping[str, Iterable[Node]]) -> VMIndex:
+    """Return the index with the Nodes that carry these VM UIDs as they are now."""
+    claims = {uid: name for uid, name in index.claims.items() if uid not in changes}
+    return replace(index, claims=claims | claims_of(node for nodes in changes.values() for node in nodes))
 
 
 def recorded_vm(node: Node) -> tuple[str, str]:

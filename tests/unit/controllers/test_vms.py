@@ -131,12 +131,12 @@ def test_join_that_is_kept_up_to_date_is_the_one_made_anew(seed: int) -> None:
 
 
 def _happens(scene: NodeWorld, dice: random.Random) -> None:
-    """Let anything happen to one VM or one Node."""
+    """Let anything happen to one VM or one Node; some kubelets name the VM themselves, be it another Node's."""
     vm = Machine(f"w{dice.randrange(4)}", cluster=dice.choice(["demo", "other", ""]))
     key = f"{NAMESPACE}/{vm.name}"
     there = key in scene.harvester_server.objects.get(VM, {})
     runs = key in scene.harvester_server.objects.get(VMI, {})
-    match dice.randrange(7):
+    match dice.randrange(8):
         case 0 if not there:
             scene.boot(vm, "10.0.0.1")
         case 1 if there and not runs:
@@ -153,6 +153,10 @@ def _happens(scene: NodeWorld, dice: random.Random) -> None:
             scene.join(vm.name, system_uuid=vm.system_uuid)
         case 6 if vm.name in scene.names():
             scene.guest_server.remove(NODE, vm.name)
+        case 7 if there:
+            other, uid = f"x{dice.randrange(2)}", scene.harvester_server.of(VM)[key]["metadata"]["uid"]
+            scene.join(other)
+            scene.guest_server.change(NODE, other, {"spec": {"providerID": f"harvester://{uid}"}})
         case _:
             pass
 

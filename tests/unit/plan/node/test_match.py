@@ -280,6 +280,12 @@ def test_claims_are_of_our_provider_ids_only() -> None:
     assert claims_of(nodes) == {"1": "a"}
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_several_nodes_that_claim_a_vm_the_first_by_name_counts(order: int) -> None:
+    nodes = [node(name, provider_id="harvester://1") for name in ("a", "b", "c")]
+    assert claims_of(nodes[::order]) == {"1": "a"}
+
+
 SYSTEM, SWAPPED, STRANGER = (
     "00112233-4455-6677-8899-aabbccddeeff",
     "33221100-5544-7766-8899-aabbccddeeff",
