@@ -1385,6 +1385,20 @@ MUTANTS: Final = (
         "controllers/test_births.py",
     ),
     Mutant(
+        "a Node that is gone keeps its claim to a VM",
+        "plan/node/vms.py",
+        "claims = {uid: name for uid, name in index.claims.items() if uid not in changes}",
+        "claims = dict(index.claims)",
+        "controllers/test_vms.py",
+    ),
+    Mutant(
+        "what changes shortly after work that goes through everything is never looked at",
+        "controllers/gathering.py",
+        "if self.due is None:",
+        "if self.due is None and asyncio.get_running_loop().time() - self._last >= GATHER_SECONDS:",
+        "controllers/test_gathering.py",
+    ),
+    Mutant(
         "a Node does not learn that another one has got its InternalIP",
         "controllers/vms.py",
         "for name in sharing | {one.metadata.name for one in (old, new) if one is not None}:",

@@ -1,6 +1,6 @@
 """The ConfigMap ``kube-system/harvester-nad-mapping``: which device of the nodes is in which Harvester network.
 
-Kept by one key in one queue: any number of changes of VMs in a row leads to one look. What it says is decided in
+Kept by one key in one queue: any number of changes of VMs within a moment leads to one look. What it says is decided in
 ``plan.node.device_mapping``. Charts before 0.2.13 do not grant ConfigMaps; that is said once, and the rest goes on
 without.
 """
@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from harvester_ccm.controllers.gathering import Gathering
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AlreadyExists, Conflict, Forbidden, NotFound
@@ -48,7 +49,7 @@ class NetworkMapping:
         self._forbidden_until: float | None = None
         """Loop time before which nothing is written; None while nothing was refused."""
         self.runner = Runner("network mapping", self.reconcile, workers=1)
-        vms.on_networks(self._wake)
+        vms.on_networks(Gathering(self._wake).ask)
         config_maps.on_change(lambda _old, _new: self._wake())
         config_maps.on_state(self._wake)
 

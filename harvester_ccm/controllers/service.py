@@ -20,6 +20,7 @@ import structlog
 
 from harvester_ccm.controllers.births import Births
 from harvester_ccm.controllers.fights import service_event
+from harvester_ccm.controllers.gathering import Gathering
 from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.revivals import PoolLines, Stalled
 from harvester_ccm.controllers.runner import Memories, Runner
@@ -169,8 +170,8 @@ class ServiceController:
         self._recorder = recorder
         self._cluster = cluster
         self._states = ServiceStates()
-        self._refresh: asyncio.Handle | None = None
-        """The reading of the backends that is due."""
+        self.backends = Gathering(self._refresh_backends)
+        """Reads which nodes get traffic."""
         self._brakes = Memories(Brakes)
         self.not_recognised = ""
         """Why no load balancer is created: Harvester shows nothing of this cluster. Empty while it does."""
@@ -574,11 +575,9 @@ class ServiceController:
 
     def _node_changed(self, _name: str) -> None:
         """Read the backends once for all Nodes and VMs that change together."""
-        if self._refresh is None:
-            self._refresh = asyncio.get_running_loop().call_soon(self._refresh_backends)
+        self.backends.ask()
 
     def _refresh_backends(self) -> None:
-        self._refresh = None
         first, changed = self._caches.refresh_backends()
         if first:
             self._enqueue_all()

@@ -66,13 +66,20 @@ class Harvester(MemoryServer):
 class Program:
     """The program of one guest cluster."""
 
-    def __init__(self, guest: MemoryServer, harvester: MemoryServer, name: str, *words: str) -> None:
-        """``words`` are further flags."""
+    def __init__(
+        self,
+        guest: MemoryServer,
+        harvester: MemoryServer,
+        name: str,
+        *words: str,
+        namespace: str = CLUSTER.namespace,
+    ) -> None:
+        """``words`` are further flags; ``namespace`` is that of the cloud-config."""
         self.guest = guest
         self.client = MemoryClient(guest, cluster="guest")
         self.telemetry = Telemetry("test")
         self.reloaders: list[CredentialReloader] = []
-        self._harvester = MemoryClient(harvester, cluster="harvester", namespace=CLUSTER.namespace)
+        self._harvester = MemoryClient(harvester, cluster="harvester", namespace=namespace)
         self._flags = (*FLAGS, f"--cluster-name={name}", *words)
         self.exit_code: int | None = None
         """What it ended with."""

@@ -26,6 +26,7 @@ from harvester_ccm.names import LB_CONTROLLER_FINALIZER
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
 from tests.worlds.builders import CLASS_ONLY, CLUSTER
 from tests.worlds.memory_server import Call, MemoryClient, MemoryServer
+from tests.worlds.waiting import wait_for
 
 
 class Recorder(EventRecorder):
@@ -132,6 +133,7 @@ class ServiceControllerWorld:
         """Return when the caches have caught up and the queue has handed out what that woke."""
         await self.guest.delivered()
         await self.harvester.delivered()
+        await wait_for(lambda: self.controller.backends.due is None, what="the reading of the backends")
         # Its one worker gives the others a turn after each key.
         for _ in range(self.controller.runner.depth + 1):
             await asyncio.sleep(0)

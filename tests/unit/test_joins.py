@@ -1,0 +1,57 @@
+"""What it costs the whole program that many Nodes join at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from harvester_ccm.controllers import device_mapping
+from harvester_ccm.controllers.gathering import GATHER_SECONDS
+from harvester_ccm.controllers.service import ServiceCaches
+from harvester_ccm.plan.node.device_mapping import plan_nad_mapping
+from tests.worlds.clock import jumping_time
+from tests.worlds.node_world import NAMESPACE, NodeWorld, initialised, machine
+from tests.worlds.program_world import Harvester, Program, guest_server
+
+NODES = 60
+
+
+@pytest.mark.parametrize("mark", ["demo", ""], ids=["marked", "unmarked"])
+def test_no_node_has_all_the_others_looked_at_once_more(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: dict[str, int] = {}
+
+    def counted(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def look(*args: Any, **known: Any) -> Any:
+            looks[name] = looks.get(name, 0) + 1
+            return work(*args, **known)
+
+        return look
+
+    monkeypatch.setattr(device_mapping, "plan_nad_mapping", counted("networks", plan_nad_mapping))
+    monkeypatch.setattr(ServiceCaches, "refresh_backends", counted("backends", ServiceCaches.refresh_backends))
+
+    @jumping_time
+    async def run() -> None:
+        world, dice = NodeWorld(), Random(1)
+        world.guest_server, world.harvester_server = guest, harvester = guest_server(), Harvester()
+        guest.delay = lambda _call: dice.uniform(0, 0.2)
+        vms = [machine(f"w{number}", cluster=mark) for number in range(NODES)]
+        for vm in vms:
+            world.boot(vm)
+            world.join(vm.name, system_uuid=vm.system_uuid)
+        async with Program(guest, harvester, "demo", "--controllers=*", namespace=NAMESPACE).live():
+            await asyncio.sleep(60)
+            looks.clear()
+            for number, vm in enumerate(vms):
+                world.report(vm, f"10.0.0.{number}")
+            took = await initialised(world, [vm.name for vm in vms])
+            await asyncio.sleep(1)
+        most = 2 + (took + 1) / GATHER_SECONDS
+        assert looks.keys() == {"networks", "backends"}
+        assert max(looks.values()) <= most
+
+    run()
