@@ -16,7 +16,7 @@ import structlog
 from devenv.apiserver import ControlPlane, start_clusters
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json, RestClient
-from tests.scheduling import Scheduling, rank
+from tests.scheduling import SERVERLESS, Scheduling, file_of, rank
 from tests.worlds.loopback import own_loopback_is_granted, take_own_loopback
 
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=25, derandomize=True, database=None)
@@ -26,6 +26,11 @@ MOST_WORKERS = 4
 """Workers that ``-n auto`` starts at most; each has two control planes of its own, about 1 GB."""
 GARBAGE_PERCENT = "400"
 """Garbage that programs in Go let lie: with so much, kube-apiserver takes a third less processor time to get ready."""
+
+_AT_THE_END = pytest.StashKey[frozenset[str]]()
+"""The tests without servers after which none comes that needs them."""
+_running: list[ControlPlane] = []
+"""What the session has started."""
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -44,7 +49,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Let the garbage collector pass over all that was collected and stays: that was half of what it cost."""
+    """Find the tests at the end, and let the garbage collector pass over all that stays: that was half of its cost."""
+    last = itertools.takewhile(lambda item: file_of(item.nodeid).startswith(SERVERLESS), reversed(session.items))
+    session.config.stash[_AT_THE_END] = frozenset(item.nodeid for item in last)
     gc.collect()
     gc.freeze()
 
@@ -60,6 +67,13 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("thorough" if config.option.thorough else "quick")
     if hasattr(config, "workerinput"):
         take_own_loopback()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Stop the servers of the session when only tests are left that need none: at rest they are busy, too."""
+    if item.nodeid in item.config.stash[_AT_THE_END]:
+        while _running:
+            _running.pop().stop()
 
 
 @pytest.fixture(scope="session")
@@ -94,6 +108,7 @@ class Clusters(NamedTuple):
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
     """Both control planes, with types and rights as in real clusters."""
     both = Clusters(*start_clusters(tmp_path_factory.mktemp("clusters"), guest_additions=True))
+    _running.extend(both)
     yield both
     for plane in both:
         plane.stop()

@@ -37,7 +37,9 @@ LONGEST: Final = (
 SINGLY: Final = ("tests/unit/test_schedules.py",)
 """Their tests start nothing that others could share: each is a unit, so that no worker is left alone with all of them
 when there is nothing else to do any more."""
-ROOMS: Final = ("tests/e2e/", "tests/devenv/", "tests/apiserver/", "tests/deploy/", "tests/unit/")
+SERVERLESS: Final = "tests/unit/"
+"""Nothing in here asks for the servers of the session."""
+ROOMS: Final = ("tests/e2e/", "tests/devenv/", "tests/apiserver/", "tests/deploy/", SERVERLESS)
 """What is left, from that which takes long to that which takes no time."""
 
 

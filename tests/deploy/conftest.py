@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 DEVENV = HERE.parents[1] / "devenv"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A cluster that records who was refused what, with the kinds of the Prometheus operator."""
     with ControlPlane.start("guest", tmp_path_factory.mktemp("guest"), audit=True) as plane:
@@ -21,7 +21,7 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield plane
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def harvester(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A cluster with Harvester's kinds and role, and a controller manager that fills token Secrets."""
     directory = tmp_path_factory.mktemp("harvester")

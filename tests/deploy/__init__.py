@@ -1,0 +1,1 @@
+"""Tests of what is installed: chart, manifests, scripts, packages and documents."""
