@@ -205,6 +205,20 @@ MUTANTS: Final = (
         PACE_TESTS,
     ),
     Mutant(
+        "what Harvester tries again at once is an answer",
+        "plan/service/pace.py",
+        "load_balancer.ready is not None and not is_tried_again(load_balancer)",
+        "load_balancer.ready is not None",
+        PACE_TESTS,
+    ),
+    Mutant(
+        "one that Harvester tries again for ever holds up the others as long as one that it does not look at",
+        "controllers/turns.py",
+        "call_later(RETRY_PATIENCE, self._answered, name)",
+        "call_later(ANSWER_PATIENCE, self._answered, name)",
+        PACE_TESTS,
+    ),
+    Mutant(
         "an answer calls nobody",
         "controllers/turns.py",
         "self.pace = after_answer(self.pace, asked.at, asyncio.get_running_loop().time())\n        self._call_next()",

@@ -12,7 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.plan.service.pace import ANSWER_PATIENCE, Pace, after_answer, is_answered, next_turns
+from harvester_ccm.plan.service.pace import (
+    ANSWER_PATIENCE,
+    RETRY_PATIENCE,
+    Pace,
+    after_answer,
+    is_answered,
+    is_tried_again,
+    next_turns,
+)
 
 
 @dataclass(frozen=True)
@@ -21,6 +29,7 @@ class _Asked:
 
     at: float
     given_up: asyncio.TimerHandle
+    tried_again: bool = False
 
 
 class Turns:
@@ -61,8 +70,15 @@ class Turns:
 
     def saw(self, name: str, found: LoadBalancer | None) -> None:
         """Take note of how a load balancer is; None when it is gone."""
-        if name in self._asked and (found is None or is_answered(found)):
+        asked = self._asked.get(name)
+        if asked is None:
+            return
+        if found is None or is_answered(found):
             self._answered(name)
+        elif is_tried_again(found) and not asked.tried_again:
+            asked.given_up.cancel()
+            timer = asyncio.get_running_loop().call_later(RETRY_PATIENCE, self._answered, name)
+            self._asked[name] = _Asked(asked.at, timer, tried_again=True)
 
     def looked_at(self, key: str) -> None:
         """Take note that the look at a Service is over: its turn is, and who did not ask for one waits for none."""

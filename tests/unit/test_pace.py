@@ -12,7 +12,7 @@ import pytest
 
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
-from harvester_ccm.plan.service.pace import ANSWER_PATIENCE, TURN_PATIENCE, WAITS_FOR_TURN
+from harvester_ccm.plan.service.pace import ANSWER_PATIENCE, RETRY_PATIENCE, TURN_PATIENCE, WAITS_FOR_TURN
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Document, MemoryServer, Where, name_of, refused
 from tests.worlds.program_world import Program, guest_server
@@ -21,6 +21,7 @@ from tests.worlds.waiting import wait_for
 NO_POOL = "no matched IPPool with requirement &{Network: Project: Namespace:vms Cluster:demo}"
 
 
+RESERVING = "fail to get ip from pool lan, error: fail to reserve 10.0.0.1 into lan"
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.9"
 AWAY = 'failed calling webhook "validator": connection refused'
 
@@ -112,6 +113,22 @@ class PooledHarvester(PacedHarvester):
             refused_before, self.message = self.free <= 0, EXHAUSTED
             super()._answer_for(document)
             self.free -= not refused_before
+
+
+class ContendedHarvester(PacedHarvester):
+    """Has two workers: while one books an address the other one fails to, says so and tries again."""
+
+    def __init__(self) -> None:
+        super().__init__(0.4)
+        self.told: list[str] = []
+        """Names of load balancers for which an address could not be booked at the first try."""
+
+    def _answer_for(self, document: Document) -> None:
+        super()._answer_for(document)
+        for name in list(self.unanswered)[:1]:
+            condition = {"type": "Ready", "status": "False", "message": RESERVING}
+            self.told.append(name)
+            self.change(LOAD_BALANCERS, f"vms/{name}", {"status": {"conditions": [condition]}})
 
 
 def address_of(document: Document) -> str:
@@ -211,6 +228,30 @@ async def test_one_that_is_refused_or_cannot_be_created_holds_up_nobody() -> Non
         assert scene.harvester.answered[0] == "web-000"
         scene.harvester.fault = None
         await scene.served("web-001", within=70)
+
+
+@jumping_time
+async def test_one_that_harvester_tries_again_by_itself_keeps_its_turn() -> None:
+    harvester = ContendedHarvester()
+    async with Scene(0.4, harvester) as scene:
+        stranger = awaiting("another", "web-000")
+        del stranger["status"]
+        harvester.create(LOAD_BALANCERS, stranger)
+        scene.program.create(*names(20))
+        await scene.served(*names(20))
+    # The stranger's was in the way of the first. Had that been taken for an answer, each next one would meet another.
+    assert len(harvester.told) == 1
+    assert harvester.most == 2
+    assert harvester.answered[1:] == names(20)
+
+
+@jumping_time
+async def test_one_that_harvester_tries_again_for_ever_holds_the_others_up_for_a_moment() -> None:
+    async with Scene(0.4) as scene:
+        scene.harvester.message = RESERVING
+        scene.harvester.refuses = lambda service: service in names(4)[:2]
+        scene.program.create(*names(4))
+        await scene.served(*names(4)[2:], within=2 * RETRY_PATIENCE + 3)
 
 
 @pytest.mark.parametrize("going", ["delete", "type"])

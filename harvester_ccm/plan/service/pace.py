@@ -18,8 +18,9 @@ from itertools import islice
 from typing import Final
 
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.outcome import EventMessage, WaitReason
 from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.pending import pending_cause
 
 PROMPT_SECONDS: Final = 0.1
 """An answer that takes longer is late."""
@@ -33,6 +34,8 @@ MOST: Final = 64
 """More at once make no Harvester faster."""
 ANSWER_PATIENCE: Final = 10.0
 """Seconds after which a load balancer without an answer holds up no other one any longer."""
+RETRY_PATIENCE: Final = 3.0
+"""Seconds that Harvester gets for one that it tries again by itself: several tries, as each may meet another writer."""
 TURN_PATIENCE: Final = 60.0
 """Seconds that a Service waits for its turn before we tell; Harvester gives more than a hundred addresses in them."""
 
@@ -80,5 +83,14 @@ def next_turns(waiting: Iterable[str], busy: int, pace: Pace) -> tuple[str, ...]
 
 def is_answered(load_balancer: LoadBalancer) -> bool:
     """Return whether Harvester has done what it can for a load balancer for now: given an address, or said why not."""
-    given = load_balancer.allocated_ip or load_balancer.address
-    return bool(given) or load_balancer.ready is not None or load_balancer.metadata.deleting
+    given = load_balancer.allocated_ip or load_balancer.address or load_balancer.metadata.deleting
+    return bool(given) or (load_balancer.ready is not None and not is_tried_again(load_balancer))
+
+
+def is_tried_again(load_balancer: LoadBalancer) -> bool:
+    """Return whether Harvester says that it met another writer, or itself, and tries again at once.
+
+    One that is asked for meanwhile would be the next to be met, and so on: a pool is written by one at a time. Under
+    load Harvester then gives back what it has just booked for a load balancer that goes on with that address.
+    """
+    return load_balancer.ready is not None and pending_cause(load_balancer).reason is WaitReason.ALLOCATING

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from harvester_ccm.plan.service.pace import (
     Pace,
     after_answer,
     is_answered,
+    is_tried_again,
     next_turns,
 )
 from tests.worlds.builders import allocated, marked
@@ -112,3 +114,18 @@ def test_an_address_and_a_condition_are_answers() -> None:
     assert is_answered(marked(ip="0.0.0.0"))
     assert is_answered(marked(message="no matched IPPool with requirement &{}"))
     assert is_answered(marked(deleting=True))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "fail to get ip from pool lan, error: fail to reserve 10.0.0.1 into lan",
+        "fail to get ip from pool lan, error: 10.0.0.1 has been allocated to vms/a, duplicate allocation",
+        'Operation cannot be fulfilled on ippools "lan": the object has been modified',
+    ],
+)
+def test_what_harvester_tries_again_at_once_is_no_answer(message: str) -> None:
+    assert not is_answered(marked(message=message))
+    assert is_tried_again(marked(message=message))
+    assert not is_tried_again(marked())
+    assert is_answered(allocated())
