@@ -236,10 +236,12 @@ def choose_address(pool: Pool, owner: str) -> str:
 
 def _check_remembered(pool: Pool, address: str, owner: str) -> None:
     entry = pool.range_of(address)
-    if entry is None or (pool.allocated or {}).get(address, owner) != owner:
-        raise PoolProblem(f"requested IP address {address} is not available in range set {pool.text()}")
+    if entry is None:
+        raise PoolProblem(f"{address} not in range set {pool.text()}")
     if entry.gateway is not None and str(entry.gateway) == address:
         raise PoolProblem(f"requested ip {address} is subnet's gateway")
+    if (pool.allocated or {}).get(address, owner) != owner:
+        raise PoolProblem(f"requested IP address {address} is not available in range set {pool.text()}")
 
 
 def _round(pool: Pool) -> Iterator[Address]:
