@@ -165,11 +165,26 @@ def _refused_address(load_balancer: LoadBalancer, message: str) -> PendingCause:
         pool = load_balancer.spec.ip_pool
         missing = f"Harvester has no ready IP pool {pool!r}" if pool else _CHOSEN_POOL_IS_GONE
         return PendingCause(WaitReason.NO_SUCH_POOL, _pending(f"{missing}. Create it, or name another one", message))
-    return PendingCause(WaitReason.OTHER, _pending("Harvester cannot give this Service an address", message))
+    text = _moved_away(load_balancer) if "not in range set" in message else _NO_ADDRESS
+    return PendingCause(WaitReason.OTHER, _pending(text, message))
 
 
 def _pending(text: str, harvester_says: str) -> EventMessage:
     return EventMessage("Warning", Reason.ADDRESS_PENDING, f"{text}. Harvester says: {harvester_says}")
+
+
+_NO_ADDRESS: Final = "Harvester cannot give this Service an address"
+
+
+def _moved_away(load_balancer: LoadBalancer) -> str:
+    """Return what it means that Harvester remembers an address by the name of a load balancer and cannot give it."""
+    pool = pool_of_last_attempt(load_balancer)
+    name = f" {pool!r}" if pool else ""
+    return (
+        f"IP pool{name} does not have the address any more that a load balancer of this name had there, and Harvester "
+        "gives it no other one. Put it back into a range of the pool, or delete the Service and create it anew: its "
+        "load balancer has another name then"
+    )
 
 
 def _no_pool(message: str) -> str:

@@ -223,6 +223,16 @@ CAUSES: dict[str, tuple[str, str, list[str]]] = {
     ),
     "no such pool": ("fail to get allocator lab", "no_such_pool", ["'lab'", "Create it"]),
     "no such pool, Harvester 1.2": ("x: could not get the allocator lab", "no_such_pool", ["'lab'"]),
+    "an address of before that its pool has no more": (
+        "fail to get ip from pool lan, error: 10.0.0.9 not in range set 10.0.0.1-10.0.0.2",
+        "other",
+        ["IP pool 'lan' does not have the address any more", "Put it back into a range", "create it anew"],
+    ),
+    "the same, before Harvester 1.7": (
+        "10.0.0.9 not in range set 10.0.0.1-10.0.0.2",
+        "other",
+        ["IP pool does not have the address any more"],
+    ),
     "other": ("fail to get ip from pool lan, error: requested ip 10.0.0.1 is subnet's gateway", "other", ["gateway"]),
 }
 
