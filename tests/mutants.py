@@ -1,4 +1,4 @@
-"""Faults that the unit tests have to notice: each one is put into a copy of the program and must fail its tests.
+"""Faults that the unit tests have to notice: each one is put into the program and must fail its tests.
 
     python -m tests.mutants          # all of them
     python -m tests.mutants fence    # those with this word in their name
@@ -6,26 +6,38 @@
 Ends with 1 when one survives, when its text is not found exactly once any more, or when its tests fail without it.
 A fault stands here because it would do harm (an address announced twice, a leak, a Node deleted) and because it was
 survived once, or would be easy to make.
+
+The tests are collected once, in one process. It forks for every fault, and the fork gives the functions of one module
+the code that the changed text has, and runs the tests that must notice. So a fault has to be within a function.
 """
 
 from __future__ import annotations
 
+import gc
+import inspect
 import os
+import resource
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Final
 
+import pytest
+
 ROOT: Final = Path(__file__).parent.parent
-COPIED: Final = ("harvester_ccm", "devenv", "tests", "benchmarks", "pyproject.toml")
 PRODUCT: Final = "harvester_ccm"
-TEST_SECONDS: Final = 120.0
-PASSED, FAILED, TIMED_OUT = 0, 1, -1
+TEST_SECONDS: Final = 120
+"""Processor time that the tests of a mutant get."""
+VERDICTS: Final = {
+    int(pytest.ExitCode.OK): "survived",
+    int(pytest.ExitCode.TESTS_FAILED): "killed",
+    -signal.SIGKILL: "endless",
+}
 
 
 @dataclass(frozen=True)
@@ -36,15 +48,20 @@ class Mutant:
     file: str
     """In ``harvester_ccm``."""
     old: str
-    """Text that stands in the file exactly once."""
+    """Text that stands in the file exactly once, in a function."""
     new: str
     tests: str
     """Files in ``tests/unit`` that must notice it, separated by spaces."""
 
     @property
-    def paths(self) -> list[str]:
+    def path(self) -> Path:
+        """The file that it is in."""
+        return ROOT / PRODUCT / self.file
+
+    @property
+    def paths(self) -> tuple[str, ...]:
         """The tests as paths in the project."""
-        return [f"tests/unit/{test}" for test in self.tests.split()]
+        return tuple(f"tests/unit/{test}" for test in self.tests.split())
 
 
 SERVICE_TESTS: Final = "controllers/test_service.py"
@@ -129,8 +146,8 @@ MUTANTS: Final = (
     Mutant(
         "what a token says of its account stands in a command whatever it is",
         "kube/tokens.py",
-        '([a-z0-9][a-z0-9.-]{0,252})"',
-        '(.*)"',
+        "_SERVICE_ACCOUNT.fullmatch(",
+        're.fullmatch("system:serviceaccount:([^:]*):(.*)", ',
         "kube/test_tokens.py",
     ),
     Mutant(
@@ -1740,8 +1757,8 @@ MUTANTS: Final = (
     Mutant(
         "the webhook is asked by a request that makes the load balancer",
         "commands/admission.py",
-        'DRY_RUN: Final = {"dryRun": "All"}',
-        "DRY_RUN: Final[dict[str, str]] = {}",
+        "params=DRY_RUN",
+        "params={}",
         "commands/test_admission.py",
     ),
 )
@@ -1751,70 +1768,150 @@ def main(words: Sequence[str]) -> int:
     """Try the mutants with any of the words in their names, or all; return the exit status."""
     chosen = [one for one in MUTANTS if not words or any(word in one.name for word in words)]
     wrong = [problem for one in chosen if (problem := misplaced(one))]
-    with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
-        broken = failing_without(chosen, Path(directory) / "unchanged")
-        wrong += [f"fails without any fault: {test}" for test in broken]
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            places = (Path(directory) / str(number) for number in range(len(chosen)))
-            for one, verdict in zip(chosen, pool.map(verdict_on, chosen, places), strict=True):
-                sys.stdout.write(f"{verdict:<10} {one.name}\n")
-                sys.stdout.flush()
-                if verdict != "killed":
-                    wrong.append(f"{verdict}: {one.name} ({one.file}; {', '.join(one.paths)})")
+    if not wrong:
+        with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
+            wrong = _tried(chosen, Path(directory))
     sys.stdout.write("\n".join(["", *wrong, f"{len(chosen)} faults, {len(wrong)} problems"]) + "\n")
     return 1 if wrong or not chosen else 0
 
 
+def _tried(mutants: Sequence[Mutant], directory: Path) -> list[str]:
+    """Return the problems of these mutants; in a fork, which runs tests, it does not return."""
+    trial = Trial(mutants, directory)
+    paths = sorted({path for one in mutants for path in one.paths})
+    status = pytest.main(["-q", "-x", "--capture=sys", "-p", "no:cacheprovider", *paths], plugins=[trial])
+    if trial.is_fork:
+        os._exit(status)
+    return trial.problems if trial.begun else ["the tests cannot be collected"]
+
+
 def misplaced(mutant: Mutant) -> str:
     """Return what is wrong with the text that a mutant replaces; empty when it is found once."""
-    file = ROOT / PRODUCT / mutant.file
-    count = file.read_text().count(mutant.old) if file.exists() else 0
+    count = mutant.path.read_text().count(mutant.old) if mutant.path.exists() else 0
     return "" if count == 1 else f"text found {count} times in {mutant.file}: {mutant.name}"
 
 
-def failing_without(mutants: Sequence[Mutant], place: Path) -> list[str]:
-    """Return the tests of the mutants that fail in the program as it is."""
-    copy_to(place)
-    paths = sorted({path for one in mutants for path in one.paths})
-    return [] if run_tests(paths, place) == PASSED else [path for path in paths if run_tests([path], place) != PASSED]
+@dataclass
+class Trial:
+    """Takes the place of pytest's loop over the tests: for each mutant they run in a fork."""
+
+    mutants: Sequence[Mutant]
+    directory: Path
+    """For what the forks write."""
+    is_fork: bool = False
+    begun: bool = False
+    problems: list[str] = field(default_factory=list)
+    _running: dict[int, tuple[Mutant | None, Path]] = field(default_factory=dict)
+    """By process, what is tried there, and where it writes; None: the tests themselves, without any fault."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Fork and wait; in a fork leave the tests to pytest."""
+        if session.testsfailed:
+            return None
+        self.begun = True
+        functions = _functions_of_the_program()
+        everything = session.items[:]
+        if self._forked(None):
+            return None
+        for mutant in self.mutants:
+            codes = _new_codes(mutant)
+            if codes is None:
+                self.problems.append(f"not within a function: {mutant.name} ({mutant.file})")
+            elif self._forked(mutant):
+                session.items[:] = [one for one in everything if one.nodeid.startswith(mutant.paths)]
+                for function in functions.get(str(mutant.path), ()):
+                    function.__code__ = codes.get(_place_of(function.__code__), function.__code__)
+                return None
+        self._wait(0)
+        return True
+
+    def _forked(self, mutant: Mutant | None) -> bool:
+        """Return whether this is the fork, once there is a processor for it."""
+        self._wait((os.cpu_count() or 1) - 1)
+        place = self.directory / str(self.mutants.index(mutant) if mutant else "unchanged")
+        place.mkdir()
+        process = os.fork()
+        if process:
+            self._running[process] = mutant, place
+            return False
+        self.is_fork = True
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(place)
+        output = os.open(place / "output", os.O_CREAT | os.O_WRONLY)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        if mutant:
+            resource.setrlimit(resource.RLIMIT_CPU, (TEST_SECONDS, TEST_SECONDS))
+        return True
+
+    def _wait(self, most: int) -> None:
+        """Return when no more than so many forks run."""
+        while len(self._running) > most:
+            process, status = os.wait()
+            self._judge(*self._running.pop(process), os.waitstatus_to_exitcode(status))
+
+    def _judge(self, mutant: Mutant | None, place: Path, status: int) -> None:
+        """Say what came of a mutant: ``killed`` when its tests failed, ``survived`` when they did not.
+
+        ``endless`` when they do not end: no test has said anything.
+        """
+        verdict = VERDICTS.get(status, "broken")
+        if mutant is not None:
+            os.write(1, f"{verdict:<10} {mutant.name}\n".encode())
+            if verdict != "killed":
+                self.problems.append(f"{verdict}: {mutant.name} ({mutant.file}; {', '.join(mutant.paths)})")
+        elif verdict != "survived":
+            self.problems.append(f"fails without any fault:\n{(place / 'output').read_text()}")
+        shutil.rmtree(place)
 
 
-def verdict_on(mutant: Mutant, place: Path) -> str:
-    """Return ``killed`` when its tests fail with the mutant, else ``survived``.
-
-    ``broken`` when they do not run. ``timed out`` when they do not end: no test has said anything, and it may be for
-    the machine.
-    """
-    if misplaced(mutant):
-        return "missing"
-    copy_to(place)
-    file = place / PRODUCT / mutant.file
-    file.write_text(file.read_text().replace(mutant.old, mutant.new))
-    status = run_tests(mutant.paths, place)
-    shutil.rmtree(place)
-    return {PASSED: "survived", FAILED: "killed", TIMED_OUT: "timed out"}.get(status, "broken")
+_Place = tuple[str, int]
+"""Qualified name of a function, and its first line."""
 
 
-def copy_to(place: Path) -> None:
-    """Copy what unit tests need."""
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, place / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, place / name)
+def _functions_of_the_program() -> dict[str, list[FunctionType]]:
+    """Return what is defined in each file of the program, however it is wrapped."""
+    product, files = str(ROOT / PRODUCT), dict[str, list[FunctionType]]()
+    # Where pytest's set-up has put it aside, the collector does not show it.
+    gc.unfreeze()
+    for one in gc.get_objects():
+        if isinstance(one, FunctionType) and one.__code__.co_filename.startswith(product):
+            files.setdefault(one.__code__.co_filename, []).append(one)
+    gc.freeze()
+    return files
 
 
-def run_tests(paths: Sequence[str], place: Path) -> int:
-    """Return pytest's exit status for tests in a copy, ``TIMED_OUT`` when they do not end."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *paths]
-    environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        return subprocess.run(
-            command, cwd=place, env=environment, capture_output=True, check=False, timeout=TEST_SECONDS
-        ).returncode
-    except subprocess.TimeoutExpired:
-        return TIMED_OUT
+def _new_codes(mutant: Mutant) -> dict[_Place, CodeType] | None:
+    """Return what the functions of a file become, by where they stand; None when something else changes."""
+    text = mutant.path.read_text()
+    old, new = (compile(one, mutant.path, "exec") for one in (text, text.replace(mutant.old, mutant.new)))
+    if [_outside(one) for one in _bodies(old)] != [_outside(one) for one in _bodies(new)]:
+        return None
+    pairs = zip(_functions(old), _functions(new), strict=True)
+    return {_place_of(one): other for one, other in pairs}
+
+
+def _place_of(code: CodeType) -> _Place:
+    return code.co_qualname, code.co_firstlineno
+
+
+def _bodies(code: CodeType) -> Iterator[CodeType]:
+    """Yield what is run once, when a module is loaded: it and the classes in it."""
+    yield code
+    for one in code.co_consts:
+        if isinstance(one, CodeType) and not one.co_flags & inspect.CO_OPTIMIZED:
+            yield from _bodies(one)
+
+
+def _outside(body: CodeType) -> tuple[object, ...]:
+    """Return what a body is but for the functions in it."""
+    return body.co_code, body.co_names, [one for one in body.co_consts if not isinstance(one, CodeType)]
+
+
+def _functions(code: CodeType) -> Iterator[CodeType]:
+    """Yield the functions of a module and of the classes in it."""
+    for body in _bodies(code):
+        yield from (one for one in body.co_consts if isinstance(one, CodeType) and one.co_flags & inspect.CO_OPTIMIZED)
 
 
 if __name__ == "__main__":

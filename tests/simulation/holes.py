@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.mutants import COPIED, PRODUCT, ROOT
+from tests.mutants import PRODUCT, ROOT
 
+COPIED: Final = ("harvester_ccm", "devenv", "tests", "benchmarks", "pyproject.toml")
 SEEDS: Final = 10_000
 """So many schedules are played at most for one hole."""
 

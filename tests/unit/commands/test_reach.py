@@ -17,7 +17,7 @@ from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.status.document import Status
 
-OURS = Path(f"/proc/{os.getpid()}")
+OURS = Path("/proc/self")
 
 
 class Untouched(TokenSource):
