@@ -15,6 +15,8 @@ from harvester_ccm.names import (
     LB_CLUSTER,
     LB_OWNER,
     LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    LB_SERVICE_UUID,
     SERVICE_FINALIZER,
 )
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange
@@ -29,6 +31,7 @@ from harvester_ccm.plan.service.orphans import (
     deletion_turn,
     plan_orphan,
 )
+from harvester_ccm.plan.service.ownership import STRANGE
 from tests.worlds.builders import ADDRESS, CLASS_ONLY, CLUSTER, allocated, load_balancer, marked, service
 
 CERTAIN = Suspicion(age=ORPHAN_GRACE)
@@ -91,7 +94,14 @@ NOT_LEFT_OVER: dict[str, tuple[Any, Any, ClusterIdentity]] = {
     "another cluster's, of our old name": (unmarked("another"), None, CLUSTER),
     "no mark, and a name that everybody has": (unmarked(DEFAULT_CLUSTER_NAME), None, UNNAMED),
     "nobody's": (load_balancer(ip="10.0.0.1"), None, CLUSTER),
+    "made for no Service": (load_balancer(labels={LB_CLUSTER: CLUSTER.name}, ip="10.0.0.1"), None, CLUSTER),
     "no name of a Service": (allocated(labels={LB_SERVICE_NAME: ""}), None, CLUSTER),
+    "no namespace of a Service": (allocated(labels={LB_SERVICE_NAMESPACE: ""}), None, CLUSTER),
+    "a mark, and only the UID of a Service": (
+        allocated(labels={LB_SERVICE_NAME: "", LB_SERVICE_NAMESPACE: ""}, annotations={LB_SERVICE_UUID: "gone"}),
+        None,
+        CLUSTER,
+    ),
     "marked, and we do not know our own mark": (allocated(), None, UNKNOWN_UID),
 }
 
@@ -109,6 +119,12 @@ def test_without_mark_it_is_reported_and_never_deleted() -> None:
     plan = plan_orphan(unmarked(), None, CLUSTER, CERTAIN)
     assert (plan.suspicious, plan.delete, plan.report, plan.look_again) == (True, False, True, None)
     assert "no owner mark" in plan.because
+
+
+@pytest.mark.parametrize("suspicion", [CERTAIN, SEEN_GONE], ids=["found", "seen to go"])
+def test_what_somebody_else_has_made_is_reported_and_never_deleted(suspicion: Suspicion) -> None:
+    plan = plan_orphan(allocated(), None, CLUSTER, replace(suspicion, strange=True))
+    assert plan == OrphanPlan(suspicious=True, because=STRANGE, report=True)
 
 
 SHOWS_IT = (service("other", uid="other", address=ADDRESS),)
@@ -246,3 +262,8 @@ def test_nothing_is_ours_while_we_do_not_know_our_own_mark() -> None:
 )
 def test_policy_decides_about_one_that_was_found(found: Any, policy: OrphanPolicy, expected: OrphanPlan) -> None:
     assert plan_orphan(found, None, CLUSTER, CERTAIN, policy) == expected
+
+
+def test_where_the_policy_is_off_nothing_is_reported_of_a_service_that_was_seen_to_go() -> None:
+    plan = plan_orphan(allocated(), None, CLUSTER, replace(SEEN_GONE, age=ORPHAN_GRACE), OrphanPolicy.OFF)
+    assert (plan.delete, plan.report) == (True, False)
