@@ -156,12 +156,11 @@ class OrphanCollector:
         return Done()
 
     def _is_left_over(self, load_balancer: LoadBalancer, suspect: _Suspect) -> bool:
-        """Return whether a load balancer that is being deleted is still as it was, and nobody's.
+        """Return whether a load balancer that is being deleted is still nobody's.
 
-        A Service of its name may have come, and taken it over, while the request waited for the Lease.
+        A Service of its name may have come while the request waited for the Lease. That it is still as it was is for
+        the server to say.
         """
-        if self._load_balancers.get(load_balancer.metadata.key) != load_balancer:
-            return False
         # Its own turn is taken by now.
         return self._plan(load_balancer, service_of(load_balancer, self._services), suspect, has_turn=True).delete
 
