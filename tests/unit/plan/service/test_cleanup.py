@@ -378,6 +378,12 @@ def test_an_address_that_others_share_is_kept(asked: Any, users: tuple[Any, ...]
         assert outcome == Done()
 
 
+def test_a_secondary_that_announces_nothing_holds_no_load_balancer_without_an_address() -> None:
+    withdrawn = user(address=None, annotations={PRIMARY_SERVICE: "shop/web", KUBE_VIP_ADDRESSES: ""})
+    found = marked(closed="lan", message="")
+    assert outline(pending(), found, own_secondaries=(withdrawn,), secondaries_of_primary=(withdrawn,))[1] == Done()
+
+
 def test_one_of_several_secondaries_can_be_deleted() -> None:
     asked = user(deleting=True, labels={PRIMARY_SERVICE_LABEL: "shop.web"})
     sibling = served("third", uid="third", annotations={PRIMARY_SERVICE: "shop/web"})

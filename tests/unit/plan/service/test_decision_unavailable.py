@@ -41,8 +41,10 @@ def test_nothing_is_done_while_harvester_is_unknown(
 
 @pytest.mark.parametrize("problem", [problem for problem, *_ in HARVESTER_AWAY.values()], ids=HARVESTER_AWAY.keys())
 def test_who_is_served_is_not_told_that_harvester_is_away(problem: Any) -> None:
-    steps, outcome = outline(served(), harvester_known=False, harvester_problem=problem, waited=60.0)
-    assert (steps, outcome) == ([], Wait("harvester_unavailable"))
+    portless = served(status={"ingress": [{"ip": ADDRESS}]}, address=None)
+    for asked in (served(), portless):
+        steps, outcome = outline(asked, harvester_known=False, harvester_problem=problem, waited=60.0)
+        assert (steps, outcome) == ([], Wait("harvester_unavailable"))
 
 
 def test_a_new_service_does_not_stall_kube_vip_while_harvester_is_away() -> None:

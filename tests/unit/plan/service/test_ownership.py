@@ -59,6 +59,11 @@ OWNERS = {
     "our mark, another cluster name": (marked(name="x", labels={LB_CLUSTER: "y"}), CLUSTER, Owner.OTHER_NAME),
     "our mark, our name, another cluster name": (marked(labels={LB_CLUSTER: "y"}), CLUSTER, Owner.OTHER_NAME),
     "our mark, a former cluster name": (marked(name="x", labels={LB_CLUSTER: "old"}), RENAMED, Owner.OURS),
+    "our mark, another cluster name, made for an earlier Service": (
+        marked(name="x", labels={LB_CLUSTER: "y"}, annotations={LB_SERVICE_UID: "earlier"}),
+        CLUSTER,
+        Owner.OTHER_NAME,
+    ),
     "our mark, no cluster name": (load_balancer("x", annotations=MARKS), CLUSTER, Owner.UNKNOWN),
     "a mark, our own UID unknown, another cluster name": (
         marked(name="x", labels={LB_CLUSTER: "y"}),
@@ -103,6 +108,7 @@ SHOWN = {
     "another cluster's": (bare("old-shop-web-00000000", "old"), CLUSTER, Owner.UNKNOWN),
     "default cluster name": (bare("kubernetes-shop-web-00000000", "kubernetes"), DEFAULT, Owner.UNKNOWN),
     "another cluster's mark": (bare("demo-shop-web-00000000", **{LB_OWNER: "other"}), CLUSTER, Owner.FOREIGN),
+    "a mark, our own UID unknown": (bare("demo-shop-web-00000000", **{LB_OWNER: "x"}), NAMELESS, Owner.UNKNOWN),
 }
 
 
@@ -162,6 +168,7 @@ def test_one_that_somebody_else_made_is_ours_if_it_was_made_for_a_uid_of_ours(ui
     owner = Owner.OURS if uid == UID else Owner.UNKNOWN
     assert owner_of(found, service(), CLUSTER, strange=True).owner is owner
     assert owner_of(found, service(), CLUSTER).owner is Owner.OURS
+    assert owner_of(bare(LB_NAME), service(), CLUSTER, strange=True).owner is Owner.OURS, "the name has the UID"
 
 
 @pytest.mark.parametrize(("asked", "found", "steps"), ADOPTIONS.values(), ids=ADOPTIONS.keys())
@@ -236,8 +243,9 @@ def test_a_load_balancer_of_a_cluster_of_our_name_is_left_alone_and_told() -> No
     assert "--cluster-name" in text
 
 
-def test_a_foreign_one_in_the_place_of_ours_is_not_fought_over() -> None:
-    foreign = allocated(annotations={LB_OWNER: "other"})
+@pytest.mark.parametrize("cluster", ["demo", "prod"])
+def test_a_foreign_one_in_the_place_of_ours_is_not_fought_over(cluster: str) -> None:
+    foreign = allocated(labels={LB_CLUSTER: cluster}, annotations={LB_OWNER: "other"})
     asked = service(annotations={KUBE_VIP_ADDRESSES: ""}, ours=True)
     assert outline(asked, foreign) == (["Warning ForeignLoadBalancer"], Refused("foreign_load_balancer"))
 

@@ -17,6 +17,7 @@ SHIPPED = {
     "plain": (("demo", "default", "nginx", UID), "demo-default-nginx-27a92c93"),
     "cluster starts with a digit": (("8080-lab", "default", "nginx", UID), "a8080-lab-default-nginx-1526ee57"),
     "no cluster name": (("", "default", "nginx", UID), "a-default-nginx-a028be36"),
+    "cluster name too long for a label": (("b" * 64, "default", "nginx", UID), f"a{'b' * 54}d9032966"),
     "cluster name Harvester refuses": (("My.Cluster", "default", "nginx", UID), "aMy.Cluster-default-nginx-7235c6f3"),
     "ingress of RKE2 with the default cluster name": (
         ("kubernetes", "kube-system", "rke2-ingress-nginx-controller", "0d9e8f7a-6b5c-4d3e-8f2a-1b0c9d8e7f6a"),
