@@ -11,7 +11,7 @@ from harvester_ccm.errors import Forbidden, NotFound
 from harvester_ccm.model.core import ENDPOINT_SLICES, EndpointSlice
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import VM_NAME
-from harvester_ccm.plan.service.load_balancer import NO_BACKEND
+from harvester_ccm.plan.service.backends import NO_BACKEND
 from harvester_ccm.plan.service.pending import backend_note
 
 STAND_IN: Final = "dummy"

@@ -39,8 +39,9 @@ from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import BY_INTERNAL_IP, VMIndex, internal_ips, join
+from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.pending import harvester_unavailable
-from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends, ListedStore
+from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, ListedStore
 from harvester_ccm.plan.service.virtual_ips import virtual_ips
 
 _NEEDED: Final = {

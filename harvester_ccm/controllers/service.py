@@ -38,6 +38,7 @@ from harvester_ccm.model.harvester import Capabilities, LoadBalancer, capabiliti
 from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
+from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.condition import not_ready, with_condition
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import plan_service
@@ -56,7 +57,6 @@ from harvester_ccm.plan.service.selection import (
 from harvester_ccm.plan.service.situation import (
     BY_ADDRESS,
     BY_PRIMARY,
-    Backends,
     ServiceState,
     ServiceStates,
     Situation,

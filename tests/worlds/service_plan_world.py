@@ -18,12 +18,13 @@ from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import DHCP_ADDRESS, LB_CONTROLLER_FINALIZER
+from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.selection import primary_reference
-from harvester_ccm.plan.service.situation import Backends, ServiceStates, Situation, observe
+from harvester_ccm.plan.service.situation import ServiceStates, Situation, observe
 from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
     ChangeService,

@@ -1,9 +1,5 @@
 """The LoadBalancer object of a Service, field by field, and the changes that an existing one needs.
 
-In a VM load balancer every Service port is mapped to its node port on every VM of the cluster that may get traffic.
-Harvester finds the VMs by their labels; before 1.2 it was given addresses. What is written of both is a matter of its
-``Capabilities``.
-
 Written once, at creation: ``ipam`` and the pool selection annotations (Harvester's webhook overwrites namespace and
 project at every write, so comparing them later would write for ever). Fixed once there is an address: the pool and the
 network. Kept up to date: labels, the cluster annotation, the management network, the ownership marks,
@@ -13,16 +9,15 @@ else is left as it was read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
 
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import Node, Service, is_of_other_provider
-from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, HealthCheck, Listener, LoadBalancer
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer
 from harvester_ccm.names import (
     DESCRIPTION,
-    EXCLUDE_NODE_LABEL,
     IP_POOL,
     LB_ASKED_AGAIN,
     LB_CLUSTER,
@@ -41,17 +36,11 @@ from harvester_ccm.names import (
     NETWORK,
     POOL_NAMESPACE,
     PROJECT,
-    VM_NAME,
 )
-from harvester_ccm.netip import ipv4_text
 from harvester_ccm.plan.service.request import normal_network
 
 Document = dict[str, object]
 
-NO_BACKEND: Final = "no-node-of-this-cluster"
-"""Stands for an empty backend list: Harvester keeps the old backends when the list itself is empty."""
-AUTOSCALER_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
-"""Put on nodes that the cluster autoscaler is about to remove."""
 _POOL_CHOICE: Final = frozenset(
     {LB_MANAGEMENT_NETWORK, LB_SELECT_CLUSTER, LB_SELECT_NAMESPACE, LB_SELECT_NETWORK, LB_SELECT_PROJECT}
 )
@@ -260,125 +249,3 @@ def _kept_annotations(service: Service, cluster: ClusterIdentity) -> dict[str, s
     if cluster.uid:
         kept[LB_OWNER] = cluster.uid
     return kept
-
-
-def takes_traffic(node: Node) -> bool:
-    """Return whether load balancers may send traffic to the node.
-
-    The exclusion label counts with any value that is not a written-out false; readiness, roles and cordons do not
-    matter (they are what health checks and endpoints are for).
-    """
-    if node.metadata.deleting:
-        return False
-    if any(taint.key == AUTOSCALER_TAINT for taint in node.spec.taints):
-        return False
-    excluded = node.metadata.label(EXCLUDE_NODE_LABEL)
-    return excluded is None or excluded in {"0", "f", "F", "false", "FALSE", "False"}
-
-
-def why_no_backend(nodes: Collection[Node]) -> str:
-    """Return why none of these nodes gets traffic, in a sentence; it holds only when none does.
-
-    >>> why_no_backend([])
-    'This cluster has no Node yet, so nobody can get traffic'
-    """
-    if not nodes:
-        return "This cluster has no Node yet, so nobody can get traffic"
-    going = sum(1 for node in nodes if node.metadata.deleting)
-    excluded = sum(1 for node in nodes if not node.metadata.deleting and not takes_traffic(node))
-    unknown = len(nodes) - going - excluded
-    counts = (
-        (excluded, f"are excluded (label {EXCLUDE_NODE_LABEL}, or taint {AUTOSCALER_TAINT})"),
-        (going, "are being deleted"),
-        (unknown, "have no VM that is known for certain"),
-    )
-    why = ", ".join(f"{count} {words}" for count, words in counts if count)
-    return f"None of the {len(nodes)} Nodes of this cluster gets traffic: {why}"
-
-
-def backend_names(nodes: Iterable[Node], vm_names: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the VMs behind the nodes that take traffic, sorted.
-
-    ``vm_names`` are of the nodes whose VM is known: a VM that merely has a node's name may be another cluster's.
-    """
-    names = (vm_names.get(node.metadata.name) for node in nodes if takes_traffic(node))
-    return tuple(sorted({name for name in names if name is not None}))
-
-
-def backend_addresses(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Return the IPv4 InternalIPs of the nodes that take traffic, in the order of their names.
-
-    Harvester before 1.2 puts them into an EndpointSlice of IPv4 addresses, which takes no other ones. Nodes of another
-    provider do not count.
-    """
-    ours = (node for node in nodes if takes_traffic(node) and not is_of_other_provider(node.spec.provider_id))
-    chosen = sorted(ours, key=lambda node: node.metadata.name)
-    internal = (entry.address for node in chosen for entry in node.status.addresses if entry.type == "InternalIP")
-    return tuple(dict.fromkeys(address for address in internal if ipv4_text(address)))
-
-
-def listeners(service: Service, secondaries: Iterable[Service]) -> tuple[Listener, ...]:
-    """Return one listener per port of the Service and of the Services that share its address.
-
-    Ports without a node port (not yet allocated) are left out. Names are unique DNS labels.
-    """
-    made: dict[tuple[str, int], Listener] = {}
-    used: set[str] = set()
-    for owner in (service, *secondaries):
-        for port in owner.spec.ports:
-            if not port.node_port or (port.protocol, port.port) in made:
-                continue
-            wish = port.name if port.name and owner is service else f"{port.protocol.lower()}-{port.port}"
-            name = _unused(wish, used)
-            used.add(name)
-            listener = Listener(name=name, port=port.port, protocol=port.protocol, backend_port=port.node_port)
-            made[port.protocol, port.port] = listener
-    return tuple(made.values())
-
-
-def _unused(wish: str, used: set[str]) -> str:
-    name, number = wish, 2
-    while name in used:
-        name, number = f"{wish[:58]}-{number}", number + 1
-    return name
-
-
-def selector(backends: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Return the label selector for these VMs; never an empty list."""
-    return {VM_NAME: backends or (NO_BACKEND,)}
-
-
-def vm_spec(
-    front: tuple[Listener, ...],
-    *,
-    names: tuple[str, ...],
-    addresses: tuple[str, ...],
-    check: HealthCheck | None,
-) -> Document:
-    """Return the fields of ``spec`` that follow the Service and the nodes.
-
-    ``names`` are those of the nodes' VMs, ``addresses`` those of the nodes.
-    """
-    return {
-        "listeners": _listener_documents(front),
-        "backendServerSelector": {key: list(values) for key, values in selector(names).items()},
-        "backendServers": list(addresses),
-        "healthCheck": None if check is None else health_check_document(check),
-    }
-
-
-def _listener_documents(front: tuple[Listener, ...]) -> list[Document]:
-    return [
-        {"name": one.name, "port": one.port, "protocol": one.protocol, "backendPort": one.backend_port} for one in front
-    ]
-
-
-def health_check_document(check: HealthCheck) -> Document:
-    """Return ``spec.healthCheck``."""
-    return {
-        "port": check.port,
-        "successThreshold": check.success_threshold,
-        "failureThreshold": check.failure_threshold,
-        "periodSeconds": check.period_seconds,
-        "timeoutSeconds": check.timeout_seconds,
-    }

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import ConfigMap, Node, Service
 from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer, VirtualMachine
 from harvester_ccm.model.lister import Listed, Lister
-from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     DHCP_ADDRESS,
@@ -26,15 +25,11 @@ from harvester_ccm.names import (
     NAD_MAPPING_NAMESPACE,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.plan.service.kube_vip import Announcement
-from harvester_ccm.plan.service.load_balancer import (
-    Former,
-    backend_addresses,
-    backend_names,
-    former_of,
-    takes_traffic,
-    why_no_backend,
+from harvester_ccm.plan.service.backends import (
+    Backends,
 )
+from harvester_ccm.plan.service.kube_vip import Announcement
+from harvester_ccm.plan.service.load_balancer import Former, former_of
 from harvester_ccm.plan.service.ownership import (
     LoadBalancerMatch,
     allocated_addresses,
@@ -64,44 +59,6 @@ BY_SERVICE: Final = "service"
 """Index of load balancers by the key of the Service that their labels name, and by the UID of an earlier provider."""
 BY_ADDRESS: Final = "address"
 """Index of load balancers by the address that Harvester has allocated, and of Services by those in their status."""
-
-
-@dataclass(frozen=True)
-class Backends:
-    """The nodes that may get traffic from a VM load balancer."""
-
-    names: tuple[str, ...] = ()
-    """Of their VMs."""
-    strangers: tuple[str, ...] = ()
-    """Names of nodes that get none because they are no VM that is known for certain."""
-    addresses: tuple[str, ...] = ()
-    """Of the nodes; followed only where load balancers do not select backends by label."""
-    known: bool = True
-    """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
-    none_because: str = ""
-    """Why no node may get traffic; says nothing where some may."""
-    networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
-    """VM network to the addresses that nodes report there; no change of them calls for a change of anything."""
-    attached: frozenset[str] | None = field(default=None, compare=False)
-    """The VM networks that the nodes are in; None where that is not known of all. No more than a word in an Event."""
-
-    @classmethod
-    def of(cls, nodes: Iterable[Node], matches: NodeMatches, capabilities: Capabilities) -> Self:
-        """Return the nodes that may get traffic, by what is known of their VMs."""
-        nodes = tuple(nodes)
-        strangers = sorted(n.metadata.name for n in nodes if takes_traffic(n) and n.metadata.name in matches.strangers)
-        names = backend_names(nodes, matches.vm_names)
-        addresses = () if capabilities.selects_backends_by_label else backend_addresses(nodes)
-        some = names if capabilities.selects_backends_by_label else addresses
-        return cls(
-            names=names,
-            strangers=tuple(strangers),
-            addresses=addresses,
-            known=matches.known,
-            none_because="" if some else why_no_backend(nodes),
-            networks=matches.networks,
-            attached=matches.attached,
-        )
 
 
 class ServiceStore(Protocol):
@@ -189,6 +146,8 @@ class Situation:
     """Whether the Service is ours, and in what way."""
     request: Request
     """What it asks for."""
+    backends: Backends
+    """The nodes that may get traffic."""
     load_balancers: tuple[LoadBalancer, ...] = ()
     """Those that carry the Service's labels, and the one that has its name."""
     holders: tuple[LoadBalancer, ...] = ()
@@ -201,8 +160,6 @@ class Situation:
     """The other Services that name the primary of this one, or this one itself where it names none."""
     own_secondaries: tuple[Service, ...] = ()
     """Services that name this very Service as their primary, or were last served as its secondaries."""
-    backends: Backends = Backends()
-    """The nodes that may get traffic."""
     capabilities: Capabilities = SINCE_1_2
     """What a new load balancer can do."""
     node_addresses: tuple[str, ...] = ()

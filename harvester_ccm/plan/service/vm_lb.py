@@ -1,23 +1,25 @@
-"""A VM load balancer that exists: Harvester announces and balances, we keep its listeners, backends and check right."""
+"""A VM load balancer: Harvester announces and balances, we keep its listeners, backends and check right.
+
+Every port of the Service is mapped to its node port on every VM of the cluster that may get traffic.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-from harvester_ccm.model.harvester import LoadBalancer
+import msgspec
+
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import Listener, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason, some_of
-from harvester_ccm.names import LB_TOUCH, MOVING, Reason
+from harvester_ccm.names import LB_TOUCH, MOVING, VM_NAME, Reason
+from harvester_ccm.plan.service.backends import NO_BACKEND
 from harvester_ccm.plan.service.cleanup import keep_or_remake
 from harvester_ccm.plan.service.cluster_lb import address_event, wait_for_address, without_address
 from harvester_ccm.plan.service.ignored import not_as_requested
 from harvester_ccm.plan.service.kube_vip import stripped, virtual_ip_ingress
-from harvester_ccm.plan.service.load_balancer import (
-    Document,
-    LoadBalancerChange,
-    listeners,
-    load_balancer_change,
-    vm_spec,
-)
+from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange, load_balancer_change
 from harvester_ccm.plan.service.pending import backend_note
 from harvester_ccm.plan.service.shared_address import approved
 from harvester_ccm.plan.service.situation import Situation
@@ -43,13 +45,14 @@ def wanted_spec(situation: Situation) -> Document:
     front = listeners(service, approved(service, situation.secondaries_of_primary, situation.cluster))
     if not front:
         return {}
-    spec = vm_spec(
-        front,
-        names=situation.backends.names,
-        addresses=situation.backends.addresses,
-        check=situation.request.health_check,
-    )
-    if not situation.backends.known:
+    backends, check = situation.backends, situation.request.health_check
+    spec: Document = {
+        "listeners": msgspec.to_builtins([*front]),
+        "backendServerSelector": {VM_NAME: [*backends.names] or [NO_BACKEND]},
+        "backendServers": [*backends.addresses],
+        "healthCheck": None if check is None else msgspec.to_builtins(check),
+    }
+    if not backends.known:
         del spec["backendServerSelector"]
     return spec
 
@@ -139,3 +142,29 @@ def _touch(
         return change, TOUCH_AFTER - waited
     annotations = {**change.annotations, LB_TOUCH: None}
     return LoadBalancerChange(change.labels, annotations, change.spec, change.address), None
+
+
+def listeners(service: Service, secondaries: Iterable[Service]) -> tuple[Listener, ...]:
+    """Return one listener per port of the Service and of the Services that share its address.
+
+    Ports without a node port (not yet allocated) are left out. Names are unique DNS labels.
+    """
+    made: dict[tuple[str, int], Listener] = {}
+    used: set[str] = set()
+    for owner in (service, *secondaries):
+        for port in owner.spec.ports:
+            if not port.node_port or (port.protocol, port.port) in made:
+                continue
+            wish = port.name if port.name and owner is service else f"{port.protocol.lower()}-{port.port}"
+            name = _unused(wish, used)
+            used.add(name)
+            listener = Listener(name=name, port=port.port, protocol=port.protocol, backend_port=port.node_port)
+            made[port.protocol, port.port] = listener
+    return tuple(made.values())
+
+
+def _unused(wish: str, used: set[str]) -> str:
+    name, number = wish, 2
+    while name in used:
+        name, number = f"{wish[:58]}-{number}", number + 1
+    return name

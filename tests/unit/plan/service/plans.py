@@ -10,10 +10,11 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Outcome, WaitReason
 from harvester_ccm.names import SERVICE_FINALIZER, Reason
+from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.ownership import match_load_balancer
 from harvester_ccm.plan.service.selection import scope_of
-from harvester_ccm.plan.service.situation import Backends, Situation, observe
+from harvester_ccm.plan.service.situation import Situation, observe
 from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
     ChangeService,

@@ -28,8 +28,9 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
+from harvester_ccm.plan.service.backends import backend_addresses
 from harvester_ccm.plan.service.cleanup import before_deletion
-from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, backend_addresses, changed_document
+from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, changed_document
 from harvester_ccm.plan.service.orphans import Orphan, orphan_state
 from harvester_ccm.plan.service.ownership import Owner, owner_of
 from harvester_ccm.plan.service.steps import CreateLoadBalancer, Step

@@ -13,9 +13,9 @@ from harvester_ccm.model.core import NODES, ConfigMap, Node
 from harvester_ccm.model.harvester import SINCE_1_2
 from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.meta import ObjectMeta
-from harvester_ccm.plan.service.load_balancer import backend_addresses, backend_names, listeners, takes_traffic
+from harvester_ccm.plan.service.backends import Backends, backend_addresses, backend_names, takes_traffic
 from harvester_ccm.plan.service.request import network_devices
-from harvester_ccm.plan.service.situation import Backends
+from harvester_ccm.plan.service.vm_lb import listeners
 from tests.worlds.builders import DELETED_AT, service
 
 EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"

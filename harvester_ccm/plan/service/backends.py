@@ -1,0 +1,114 @@
+"""The nodes that may get traffic from a VM load balancer, and why others get none.
+
+Harvester finds their VMs by label; before 1.2 it was given the addresses of the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from harvester_ccm.model.core import Node, is_of_other_provider
+from harvester_ccm.model.harvester import Capabilities
+from harvester_ccm.model.matches import NodeMatches
+from harvester_ccm.names import EXCLUDE_NODE_LABEL
+from harvester_ccm.netip import ipv4_text
+
+NO_BACKEND: Final = "no-node-of-this-cluster"
+"""Stands for an empty backend list: Harvester keeps the old backends when the list itself is empty."""
+AUTOSCALER_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
+"""Put on nodes that the cluster autoscaler is about to remove."""
+
+
+@dataclass(frozen=True)
+class Backends:
+    """The nodes that may get traffic from a VM load balancer."""
+
+    names: tuple[str, ...] = ()
+    """Of their VMs."""
+    strangers: tuple[str, ...] = ()
+    """Names of nodes that get none because they are no VM that is known for certain."""
+    addresses: tuple[str, ...] = ()
+    """Of the nodes; followed only where load balancers do not select backends by label."""
+    known: bool = True
+    """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
+    none_because: str = ""
+    """Why no node may get traffic; says nothing where some may."""
+    networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
+    """VM network to the addresses that nodes report there; no change of them calls for a change of anything."""
+    attached: frozenset[str] | None = field(default=None, compare=False)
+    """The VM networks that the nodes are in; None where that is not known of all. No more than a word in an Event."""
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node], matches: NodeMatches, capabilities: Capabilities) -> Self:
+        """Return the nodes that may get traffic, by what is known of their VMs."""
+        nodes = tuple(nodes)
+        strangers = sorted(n.metadata.name for n in nodes if takes_traffic(n) and n.metadata.name in matches.strangers)
+        names = backend_names(nodes, matches.vm_names)
+        addresses = () if capabilities.selects_backends_by_label else backend_addresses(nodes)
+        some = names if capabilities.selects_backends_by_label else addresses
+        return cls(
+            names=names,
+            strangers=tuple(strangers),
+            addresses=addresses,
+            known=matches.known,
+            none_because="" if some else why_no_backend(nodes),
+            networks=matches.networks,
+            attached=matches.attached,
+        )
+
+
+def takes_traffic(node: Node) -> bool:
+    """Return whether load balancers may send traffic to the node.
+
+    The exclusion label counts with any value that is not a written-out false; readiness, roles and cordons do not
+    matter (they are what health checks and endpoints are for).
+    """
+    if node.metadata.deleting:
+        return False
+    if any(taint.key == AUTOSCALER_TAINT for taint in node.spec.taints):
+        return False
+    excluded = node.metadata.label(EXCLUDE_NODE_LABEL)
+    return excluded is None or excluded in {"0", "f", "F", "false", "FALSE", "False"}
+
+
+def why_no_backend(nodes: Collection[Node]) -> str:
+    """Return why none of these nodes gets traffic, in a sentence; it holds only when none does.
+
+    >>> why_no_backend([])
+    'This cluster has no Node yet, so nobody can get traffic'
+    """
+    if not nodes:
+        return "This cluster has no Node yet, so nobody can get traffic"
+    going = sum(1 for node in nodes if node.metadata.deleting)
+    excluded = sum(1 for node in nodes if not node.metadata.deleting and not takes_traffic(node))
+    unknown = len(nodes) - going - excluded
+    counts = (
+        (excluded, f"are excluded (label {EXCLUDE_NODE_LABEL}, or taint {AUTOSCALER_TAINT})"),
+        (going, "are being deleted"),
+        (unknown, "have no VM that is known for certain"),
+    )
+    why = ", ".join(f"{count} {words}" for count, words in counts if count)
+    return f"None of the {len(nodes)} Nodes of this cluster gets traffic: {why}"
+
+
+def backend_names(nodes: Iterable[Node], vm_names: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the VMs behind the nodes that take traffic, sorted.
+
+    ``vm_names`` are of the nodes whose VM is known: a VM that merely has a node's name may be another cluster's.
+    """
+    names = (vm_names.get(node.metadata.name) for node in nodes if takes_traffic(node))
+    return tuple(sorted({name for name in names if name is not None}))
+
+
+def backend_addresses(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Return the IPv4 InternalIPs of the nodes that take traffic, in the order of their names.
+
+    Harvester before 1.2 puts them into an EndpointSlice of IPv4 addresses, which takes no other ones. Nodes of another
+    provider do not count.
+    """
+    ours = (node for node in nodes if takes_traffic(node) and not is_of_other_provider(node.spec.provider_id))
+    chosen = sorted(ours, key=lambda node: node.metadata.name)
+    internal = (entry.address for node in chosen for entry in node.status.addresses if entry.type == "InternalIP")
+    return tuple(dict.fromkeys(address for address in internal if ipv4_text(address)))
