@@ -17,7 +17,6 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
-from harvester_ccm.plan.service.condition import with_condition
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import LoadBalancerCandidate, Verdict, name_for
@@ -203,12 +202,12 @@ def report_service(service: Service, inventory: Inventory, view: ServiceView) ->
     """Return the explanation: the plan is the one that the running program would make."""
     situation = view.recall(view.observe(service, inventory))
     not_served, claimed = view.left_alone(situation), situation.match.lb
-    plan = ServicePlan() if not_served else with_condition(plan_service(situation), situation)
+    plan = ServicePlan() if not_served else plan_service(situation)
     first = rehearse(plan.steps, situation)
     steps = first.taken
     if first.looks_again:
         second = _look_again(situation, first, inventory, view)
-        plan = with_condition(plan_service(second), second)
+        plan = plan_service(second)
         more = rehearse(plan.steps, second, again=True).taken
         # What was told is not told again.
         steps = [*steps, *(one for one in more if "event" not in one or one not in steps)]

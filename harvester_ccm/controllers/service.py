@@ -39,9 +39,8 @@ from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service.backends import Backends
-from harvester_ccm.plan.service.condition import not_ready, with_condition
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
-from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.decision import not_ready, plan_service
 from harvester_ccm.plan.service.kube_vip import same_but_for_notes, slice_to_touch
 from harvester_ccm.plan.service.ownership import allocated_addresses, seems_ours, service_key
 from harvester_ccm.plan.service.pending import TELL_AFTER_FAILURES, failure_event, write_refused
@@ -269,7 +268,7 @@ class ServiceController:
         # Before there were pools Harvester gave no answer by which another one's turn could begin.
         if plan.creates and situation.capabilities.has_ip_pools and not self._turns.ask(key):
             plan = plan_service(replace(situation, has_turn=False))
-        return await self._take(with_condition(plan, situation), situation, state, again=again)
+        return await self._take(plan, situation, state, again=again)
 
     async def _looked_up(self, situation: Situation) -> Situation:
         """Return the situation with the load balancer of the Service's name, where the list of all is refused for good.

@@ -28,8 +28,7 @@ from harvester_ccm.plan.node.decision import NodePlan, NodeView, VirtualIPs, pla
 from harvester_ccm.plan.node.decision import observe as observe_node
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.node.vms import NodeStore
-from harvester_ccm.plan.service.condition import condition_after
-from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.decision import condition_after, plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.orphans import Suspicion, plan_orphan, service_of
 from harvester_ccm.plan.service.ownership import made_for, name_for

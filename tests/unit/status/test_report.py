@@ -13,7 +13,6 @@ from harvester_ccm.errors import Unreachable, renewal
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, LB_OWNER, LOAD_BALANCER_READY, NETWORK, PRIMARY_SERVICE
-from harvester_ccm.plan.service.condition import with_condition
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.situation import observe
@@ -103,8 +102,7 @@ def test_a_pending_service_says_what_its_event_and_its_condition_say(message: st
 
 
 def plan_of(one: Service, **contents: Any) -> Any:
-    situation = observe(Inventory(services=(one,), **contents).service_store(CLUSTER), one, CLUSTER)
-    return with_condition(plan_service(situation), situation)
+    return plan_service(observe(Inventory(services=(one,), **contents).service_store(CLUSTER), one, CLUSTER))
 
 
 def test_what_no_plan_can_know_is_taken_from_the_condition() -> None:

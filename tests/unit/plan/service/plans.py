@@ -21,6 +21,7 @@ from harvester_ccm.plan.service.steps import (
     CreateLoadBalancer,
     DeleteLoadBalancer,
     EmitEvent,
+    ServiceChange,
     ServicePlan,
     TouchEndpoints,
     service_patch,
@@ -53,11 +54,23 @@ def situation_of(
 
 
 def plan(service: Service, *load_balancers: LoadBalancer, **more: Any) -> ServicePlan:
-    """Return the plan for a Service in ``CLUSTER``; ``more`` are further fields of the situation."""
+    """Return the plan for a Service in ``CLUSTER``; ``more`` are further fields of the situation.
+
+    What the condition says of it is another matter, and left out.
+    """
     known: Document = {"backends": ("vm-1", "vm-2"), **more}
-    made = plan_service(situation_of(service, *load_balancers, **known))
+    made = without_condition(plan_service(situation_of(service, *load_balancers, **known)))
     assert isinstance(getattr(made.outcome, "reason", WaitReason.OTHER), WaitReason), made.outcome
     return made
+
+
+def without_condition(made: ServicePlan) -> ServicePlan:
+    """Return a plan that says nothing of the condition."""
+    unsaid = (
+        ChangeService(replace(step.change, condition=None)) if isinstance(step, ChangeService) else step
+        for step in made.steps
+    )
+    return replace(made, steps=tuple(step for step in unsaid if step != ChangeService(ServiceChange())))
 
 
 def outline(service: Service, *load_balancers: LoadBalancer, **more: Any) -> tuple[list[object], Outcome]:

@@ -10,7 +10,7 @@ import pytest
 from harvester_ccm.model.core import ServiceCondition
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Refused, Wait, WaitReason
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.condition import CAUSES, SERVED, with_condition
+from harvester_ccm.plan.service.decision import CAUSES, SERVED, with_condition
 from harvester_ccm.plan.service.steps import ChangeService, EmitEvent, ServicePlan
 from tests.unit.plan.service.plans import situation_of
 from tests.worlds.builders import ADDRESS, allocated, served
