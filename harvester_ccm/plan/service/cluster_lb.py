@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
+from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
-from harvester_ccm.names import DHCP_ADDRESS, MOVING, Reason
+from harvester_ccm.names import (
+    DHCP_ADDRESS,
+    IP_POOL,
+    LB_REQUESTED_NETWORK,
+    LB_SELECT_NAMESPACE,
+    LB_SELECT_NETWORK,
+    LB_SELECT_PROJECT,
+    MOVING,
+    POOL_NAMESPACE,
+    PROJECT,
+    Reason,
+)
+from harvester_ccm.netip import ipv4_text
 from harvester_ccm.plan.service.cleanup import keep_or_remake
-from harvester_ccm.plan.service.ignored import not_as_requested, out_of_reach
 from harvester_ccm.plan.service.kube_vip import (
     WITHDRAWN,
     Annotations,
@@ -30,6 +44,7 @@ from harvester_ccm.plan.service.kube_vip import (
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, network_of
 from harvester_ccm.plan.service.network_device import NO_DEVICE, Device, device_for
 from harvester_ccm.plan.service.pending import NO_DHCP_ANSWER, UNAVAILABLE_PATIENCE, harvester_unavailable
+from harvester_ccm.plan.service.request import Request, asked_in, normal_network
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     ServiceChange,
@@ -49,6 +64,8 @@ LONGEST_LEASE_PAUSE: Final = 3600.0
 """Longest pause in seconds before kube-vip is told once more to get such a lease anew."""
 NO_ADDRESS: Final = frozenset({"no_matching_pool", "no_such_pool", "pool_exhausted"})
 """Causes for which Harvester certainly has no address for a Service."""
+POINT_TO_POINT: Final = 31
+"""Length of the prefix from which on a subnet has no room for load balancers beside nodes."""
 
 
 def plan_cluster(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
@@ -238,3 +255,70 @@ def _lease_event(before: str, lease: str) -> EventMessage:
         )
         return EventMessage("Warning", Reason.ADDRESS_CHANGED, text)
     return EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {lease} from DHCP")
+
+
+def not_as_requested(
+    service: Service, request: Request, load_balancer: LoadBalancer, address: str
+) -> EventMessage | None:
+    """Return what to tell when the address, or how it was chosen, is not as asked for, or None."""
+    differences = []
+    if request.address and address and request.address != address:
+        where = "".join(f" ({place})" for place in asked_in(service, request.address)[:1])
+        text = (
+            f"address {request.address} was asked for{where} and {address} was given, because Harvester chooses the "
+            "address itself"
+        )
+        if load_balancer.capabilities.has_ip_pools:
+            text += (
+                f". To have {request.address}, make an IP pool with only that address, name the pool in annotation "
+                f"{IP_POOL}, delete this Service and create it anew"
+            )
+        differences.append(text)
+    pool, wanted = load_balancer.allocated_pool, load_balancer.spec.ip_pool
+    if pool and wanted and pool != wanted:
+        differences.append(f"IP pool {wanted} was asked for and the address comes from {pool}")
+    differences += _chosen_otherwise(service, request, load_balancer)
+    if not differences:
+        return None
+    return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, f"Not as requested: {'; '.join(differences)}")
+
+
+def out_of_reach(request: Request, load_balancer: LoadBalancer, nodes: tuple[str, ...]) -> EventMessage | None:
+    """Return what to tell of an address that fits no node in the network that was asked for, or None.
+
+    Harvester falls back to a global pool, whatever network that is for. ``nodes`` are the addresses of the nodes there;
+    where none is known nothing follows.
+    """
+    subnet, known = _subnet(load_balancer), [address for address in map(ipv4_text, nodes) if address]
+    if not request.network or subnet is None or not known or any(IPv4Address(one) in subnet for one in known):
+        return None
+    text = (
+        f"Address {load_balancer.allocated_ip} comes from IP pool {load_balancer.allocated_pool} ({subnet}), but no "
+        f"node has an address of that subnet in network {request.network}: it will probably not be reachable. Give the "
+        "network an IP pool of its own, delete the Service and create it anew"
+    )
+    return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, text)
+
+
+def _subnet(load_balancer: LoadBalancer) -> IPv4Network | None:
+    """Return the subnet of the pool of the address; None where that has no room for nodes, or does not say."""
+    allocated = load_balancer.status.allocated_address if load_balancer.status else None
+    try:
+        subnet = IPv4Network((allocated.ip, allocated.mask) if allocated else "", strict=False)
+    except ValueError:
+        return None
+    return subnet if subnet.prefixlen < POINT_TO_POINT else None
+
+
+def _chosen_otherwise(service: Service, request: Request, load_balancer: LoadBalancer) -> Iterator[str]:
+    """Yield the differences between what the pool was to be chosen by and what Harvester made of it."""
+    meta = load_balancer.metadata
+    asked = meta.annotation(LB_REQUESTED_NETWORK)
+    network = normal_network(asked) if asked is not None else request.network
+    chosen = meta.annotation(LB_SELECT_NETWORK) or ""
+    if network and chosen and normal_network(chosen) != network:
+        yield f"network {network} was asked for and Harvester chose {chosen} (versions before 1.9 do that)"
+    for key, used_by in ((PROJECT, LB_SELECT_PROJECT), (POOL_NAMESPACE, LB_SELECT_NAMESPACE)):
+        wish, used = service.metadata.annotation(key), meta.annotation(used_by)
+        if wish and used is not None and wish != used:
+            yield f"{key} {wish} was asked for and Harvester uses {used or 'none'}, that of the load balancer itself"

@@ -17,13 +17,12 @@ from harvester_ccm.model.meta import OBJECT_NAME, read_note
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import LB_TOUCH, MOVING, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cleanup import wait_for_booking, withdrawal
-from harvester_ccm.plan.service.ignored import ignored_settings
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, hold_or_leave_requested
 from harvester_ccm.plan.service.load_balancer import Document, Former, former_of, new_load_balancer
 from harvester_ccm.plan.service.ownership import is_name_of, load_balancer_name
 from harvester_ccm.plan.service.pace import TURN_PATIENCE, WAITS_FOR_TURN
 from harvester_ccm.plan.service.pending import CONTROLLER_PATIENCE
-from harvester_ccm.plan.service.request import Request, unsupported
+from harvester_ccm.plan.service.request import Request, ignored_settings, unsupported
 from harvester_ccm.plan.service.selection import Sight, is_served
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (

@@ -38,7 +38,6 @@ from harvester_ccm.plan.service.create import (
     plan_unrecognised,
     read_replaced,
 )
-from harvester_ccm.plan.service.ignored import asked_since_given, converted, ignored_settings, refused_changes
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import (
     adoption_note,
@@ -48,7 +47,13 @@ from harvester_ccm.plan.service.ownership import (
     shows_address,
 )
 from harvester_ccm.plan.service.pending import UNAVAILABLE_PATIENCE, harvester_unavailable
-from harvester_ccm.plan.service.request import unsupported
+from harvester_ccm.plan.service.request import (
+    asked_since_given,
+    converted,
+    ignored_settings,
+    refused_changes,
+    unsupported,
+)
 from harvester_ccm.plan.service.selection import Sight, is_served, primary_reference, was_secondary
 from harvester_ccm.plan.service.shared_address import plan_leaving, plan_secondary
 from harvester_ccm.plan.service.situation import Situation

@@ -27,7 +27,6 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.cleanup import deletion, users_of_address, wait_for_booking, withdrawal
-from harvester_ccm.plan.service.ignored import ignored_on_secondary
 from harvester_ccm.plan.service.kube_vip import (
     NO_OWN_DEVICE,
     WITHDRAWN,
@@ -37,7 +36,13 @@ from harvester_ccm.plan.service.kube_vip import (
     hold,
     virtual_ip_ingress,
 )
-from harvester_ccm.plan.service.request import invalid, normal_network, unknown_annotations, unsupported
+from harvester_ccm.plan.service.request import (
+    ignored_on_secondary,
+    invalid,
+    normal_network,
+    unknown_annotations,
+    unsupported,
+)
 from harvester_ccm.plan.service.selection import (
     keeps_unbooked,
     primary_label,

@@ -16,8 +16,7 @@ from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason, so
 from harvester_ccm.names import LB_TOUCH, MOVING, VM_NAME, Reason
 from harvester_ccm.plan.service.backends import NO_BACKEND
 from harvester_ccm.plan.service.cleanup import keep_or_remake
-from harvester_ccm.plan.service.cluster_lb import address_event, wait_for_address, without_address
-from harvester_ccm.plan.service.ignored import not_as_requested
+from harvester_ccm.plan.service.cluster_lb import address_event, not_as_requested, wait_for_address, without_address
 from harvester_ccm.plan.service.kube_vip import stripped, virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange, load_balancer_change
 from harvester_ccm.plan.service.pending import backend_note

@@ -22,8 +22,8 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.ignored import ignored_settings, not_as_requested, refused_changes
-from harvester_ccm.plan.service.request import read_request, unsupported
+from harvester_ccm.plan.service.cluster_lb import not_as_requested
+from harvester_ccm.plan.service.request import ignored_settings, read_request, refused_changes, unsupported
 from harvester_ccm.plan.service.steps import ChangeService, CreateLoadBalancer
 from tests.unit.plan.service.plans import plan, said, told
 from tests.unit.plan.service.sharing_services import asking, sharing
