@@ -423,7 +423,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a Service that was changed is not looked at with the answer",
-        "controllers/service.py",
+        "controllers/service_writes.py",
         "        self._services.observe(written)",
         "        pass",
         SERVICE_TESTS,
@@ -1566,8 +1566,8 @@ MUTANTS: Final = (
     Mutant(
         "a Service that may not be let go is written without end",
         "controllers/service.py",
-        "_lets_go(plan, brakes) and self.runner.failures(key) < TELL_AFTER_FAILURES",
-        "_lets_go(plan, brakes)",
+        "lets_go and self.runner.failures(key) < TELL_AFTER_FAILURES",
+        "lets_go",
         "test_fights.py",
     ),
     Mutant(

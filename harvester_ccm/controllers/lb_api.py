@@ -17,8 +17,10 @@ from typing import Final
 import structlog
 
 from harvester_ccm.errors import AlreadyExists, Answer, CCMError, Conflict, NotFound, NotServed
+from harvester_ccm.kube.brakes import Path
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer, Selection
+from harvester_ccm.kube.managed_fields import ask_writers
 from harvester_ccm.kube.versions import versions_serving
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer, choose_load_balancers, load_balancers_in
 from harvester_ccm.model.meta import Resource
@@ -95,10 +97,27 @@ def follow_load_balancers(
 class BalancerWrites:
     """Writes to the load balancers of one namespace, with the answers in the cache at once."""
 
-    def __init__(self, harvester: ApiClient, cache: Informer[LoadBalancer], namespace: str) -> None:
+    def __init__(
+        self,
+        harvester: ApiClient,
+        cache: Informer[LoadBalancer],
+        namespace: str,
+        *,
+        making: Callable[[str], None] = lambda _name: None,
+    ) -> None:
+        """``making`` is told the name of each load balancer that is about to be created."""
         self._harvester = harvester
         self._cache = cache
         self._namespace = namespace
+        self._making = making
+
+    def get(self, name: str) -> LoadBalancer | None:
+        """Return the load balancer of a name as it is known."""
+        return self._cache.get(f"{self._namespace}/{name}")
+
+    async def writers(self, load_balancer: LoadBalancer, path: Path) -> tuple[str, ...]:
+        """Return who writes a field of a load balancer."""
+        return await ask_writers(self._harvester, self._cache.resource, load_balancer.metadata, path)
 
     async def look(self, name: str) -> tuple[LoadBalancer, ...] | None:
         """Return the load balancer of a name, or that there is none; None where that cannot be known either."""
@@ -114,6 +133,7 @@ class BalancerWrites:
         """Create a load balancer. Raises Conflict when it exists: the cache is behind, and what exists decides."""
         resource = load_balancers_in(str(body["apiVersion"]))
         await self._check(str(body["apiVersion"]), name)
+        self._making(name)
         try:
             created = await self._harvester.create(resource, body, namespace=self._namespace)
         except AlreadyExists as error:

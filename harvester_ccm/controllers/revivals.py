@@ -24,14 +24,14 @@ class Stalled:
         self._stalled: dict[bool, set[str]] = {True: set(), False: set()}
         """By whether it was a deletion, which Harvester's webhook is not asked about."""
 
-    def failed(self, key: str, method: str, error: CCMError) -> None:
+    def failed(self, key: str, error: CCMError, *, deletes: bool) -> None:
         """Take note of a write of a Service that failed."""
         if isinstance(error, ServerError | Throttled | Unreachable):
-            self._stalled[method == "DELETE"].add(key)
+            self._stalled[deletes].add(key)
 
-    def worked(self, method: str) -> None:
+    def worked(self, *, deletes: bool) -> None:
         """Call those whose writes of this kind have failed, as one has worked."""
-        stalled, self._stalled[method == "DELETE"] = self._stalled[method == "DELETE"], set()
+        stalled, self._stalled[deletes] = self._stalled[deletes], set()
         for key in sorted(stalled):
             self._call(key)
 

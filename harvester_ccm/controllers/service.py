@@ -1,4 +1,4 @@
-"""The Service side: ``observe`` the caches, ask ``plan_service``, send what ``request_for`` makes of its steps.
+"""The Service side: ``observe`` the caches, ask ``plan_service``, take its steps in their order.
 
 Woken by every change of a Service, of a Service that shares its address, of a load balancer that carries its labels,
 and of the nodes behind a VM load balancer. Services that share an address are looked at one after the other, which is a
@@ -10,38 +10,35 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence, Set
-from contextlib import suppress
+from collections.abc import Callable, Set
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 import structlog
 
 from harvester_ccm.controllers.births import Births
-from harvester_ccm.controllers.fights import service_event
 from harvester_ccm.controllers.gathering import Gathering
 from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.revivals import PoolLines, Stalled
-from harvester_ccm.controllers.runner import Memories, Runner
+from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.controllers.service_writes import COMPONENT, ServiceWrites
 from harvester_ccm.controllers.turns import Turns
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden, Invalid, NotFound, ServerError
-from harvester_ccm.kube.brakes import Brakes, Hold, WriteGroup, soonest
+from harvester_ccm.errors import CCMError, Conflict, ServerError
+from harvester_ccm.kube.brakes import Hold
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, wall_time
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.managed_fields import ask_writers
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, ConfigMap, Service
+from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import Capabilities, LoadBalancer, capabilities_of
 from harvester_ccm.model.meta import Object
-from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import not_ready, plan_service
-from harvester_ccm.plan.service.kube_vip import same_but_for_notes, slice_to_touch
+from harvester_ccm.plan.service.kube_vip import same_but_for_notes
 from harvester_ccm.plan.service.ownership import allocated_addresses, seems_ours, service_key
 from harvester_ccm.plan.service.pending import TELL_AFTER_FAILURES, failure_event, write_refused
 from harvester_ccm.plan.service.selection import (
@@ -64,17 +61,13 @@ from harvester_ccm.plan.service.situation import (
     serving,
 )
 from harvester_ccm.plan.service.steps import (
-    ChangeLoadBalancer,
     ChangeService,
     CreateLoadBalancer,
     DeleteLoadBalancer,
     EmitEvent,
     ServicePlan,
-    ServiceRequest,
     TouchEndpoints,
     WriteStep,
-    request_for,
-    strategic,
 )
 from harvester_ccm.plan.service.unbooked import unbooked_note
 
@@ -82,8 +75,6 @@ SETTLED_SECONDS: Final = 5.0
 """So long after a list that told of changes the other collections of that server have been listed, too."""
 LIST_REFUSED: Final = 500
 """Status of a list that one object spoils. A server that is away or busy for a moment answers with others."""
-COMPONENT: Final = "service-controller"
-"""Source of our Events on Services; the name that users of every cloud provider know."""
 log = structlog.get_logger(__name__)
 
 
@@ -160,9 +151,10 @@ class ServiceController:
         cluster: ClusterIdentity,
         workers: int,
     ) -> None:
-        self._guest = guest
-        self._harvester = harvester
-        self._writes = BalancerWrites(harvester, caches.load_balancers, cluster.namespace)
+        self._balancers = BalancerWrites(
+            harvester, caches.load_balancers, cluster.namespace, making=caches.births.making
+        )
+        self._writes = ServiceWrites(guest, self._balancers, caches.services, recorder, is_right=self._is_still_planned)
         self._caches = caches
         self._services = caches.services
         self._load_balancers = caches.load_balancers
@@ -171,7 +163,6 @@ class ServiceController:
         self._states = ServiceStates()
         self.backends = Gathering(self._refresh_backends)
         """Reads which nodes get traffic."""
-        self._brakes = Memories(Brakes)
         self.not_recognised = ""
         """Why no load balancer is created: Harvester shows nothing of this cluster. Empty while it does."""
         self.clock: Callable[[], str] = wall_time
@@ -229,7 +220,7 @@ class ServiceController:
 
     def fights(self, item: Object) -> tuple[EventMessage, ...]:
         """Return what is told of somebody who undoes what is written for a Service; nothing of another object."""
-        brakes = self._brakes.find(item)
+        brakes = self._writes.brakes.find(item)
         return brakes.said(_now()) if brakes is not None else ()
 
     def recall(self, situation: Situation) -> Situation:
@@ -254,7 +245,7 @@ class ServiceController:
         service = self._services.get(key)
         if service is None:
             self._states.forget(key)
-            self._brakes.forget(key)
+            self._writes.brakes.forget(key)
             return Done()
         situation = await self._looked_up(observe(self._caches, service, self._cluster))
         if not (situation.scope.ours or situation.scope.note or service.condition(LOAD_BALANCER_READY)):
@@ -279,7 +270,7 @@ class ServiceController:
         refused = isinstance(problem, ServerError) and problem.answer.status == LIST_REFUSED
         if situation.harvester_known or not refused or not held:
             return situation
-        found = await self._writes.look(situation.match.expected_name)
+        found = await self._balancers.look(situation.match.expected_name)
         return situation if found is None else by_name(situation, found)
 
     def _look_at_harvester(self, *_change: object) -> None:
@@ -322,10 +313,11 @@ class ServiceController:
         ``again`` already. A step that has to wait is passed over, but no load balancer comes or goes before it. Where a
         touch is not granted, what the plan has for that takes the place of the rest.
         """
-        key, brakes = situation.service.metadata.key, self._brakes.of(situation.service)
+        key, brakes = situation.service.metadata.key, self._writes.brakes.of(situation.service)
         emitted: set[EventMessage] = set()
         holds: list[Hold] = []
-        is_older, last = False, _lets_go(plan, brakes) and self.runner.failures(key) < TELL_AFTER_FAILURES
+        lets_go = self._writes.lets_go(plan, situation.service)
+        is_older, last = False, lets_go and self.runner.failures(key) < TELL_AFTER_FAILURES
         steps, outcome = deque(plan.steps), plan.outcome
         while steps:
             step = steps.popleft()
@@ -351,143 +343,45 @@ class ServiceController:
             state.emitted &= emitted
         elif state.emitted - emitted:
             self.runner.enqueue_after(key, quiet_in)
-        return await self._waiting(situation, outcome, holds) if holds else outcome
+        return await self._writes.wait_for(holds, outcome, situation) if holds else outcome
 
     async def _send(
         self, step: WriteStep, situation: Situation, state: ServiceState, *, last: bool
     ) -> tuple[bool, tuple[Hold, ...]]:
-        """Send what a step comes to; return whether anything was, and what its brakes hold back.
+        """Send what a step comes to, and tell the user where that fails.
 
-        ``last``: whether the Service is let go with it.
+        Return whether anything was sent, and what holds the rest back. ``last``: whether the Service is let go with it.
         """
-        service = self._services.get(situation.service.metadata.key)
-        named = None if isinstance(step, ChangeService | TouchEndpoints) else step.name
-        seen = next((one for one in situation.load_balancers if one.metadata.name == named), None)
-        load_balancer = self._load_balancers.get(self._lb_key(named)) or seen
-        request = request_for(step, situation, service, load_balancer)
-        if request is None:
-            return False, ()
         if isinstance(step, TouchEndpoints):
-            state.touched = await self._touch_endpoints(request)
+            state.touched = await self._writes.touch(step, situation)
             state.refused = None if state.touched else _now() - state.since
             return True, ()
-        brakes = self._brakes.of(situation.service)
-        target = service if isinstance(step, ChangeService) else load_balancer
-        present, what = target.document() if target else {}, _named(request.name)
-        release = brakes.release(request.method, what, request.body, present, _now(), last=last and named is None)
-        if not release.empty:
-            answer = await self._write(replace(request, body=dict(release.body)), step, situation, state)
-            brakes.sent(release, answer.document() if answer else {}, _now())
-        return not release.empty, release.holds
-
-    def _lb_key(self, name: str | None) -> str:
-        return f"{self._cluster.namespace}/{name}"
-
-    async def _write(
-        self, request: ServiceRequest, step: WriteStep, situation: Situation, state: ServiceState
-    ) -> Service | LoadBalancer | None:
-        key = situation.service.metadata.key
         try:
-            if request.method == "PATCH":
-                return await self._patch_service(request)
-            written = await self._write_load_balancer(request, step, situation)
+            sent, held = await self._writes.send(step, situation, last=last)
         except Conflict:
             raise
         except CCMError as error:
-            if request.method != "PATCH":
-                self._stalled.failed(key, request.method, error)
-            failures, is_patch = self.runner.failures(key) + 1, request.method == "PATCH"
-            event = write_refused(error, failures) if is_patch else failure_event(error, failures, situation.service)
-            lost = unbooked_note(situation) if isinstance(step, CreateLoadBalancer) and event is not None else None
-            is_news = [self._emit(key, told, state) for told in (event, lost) if told is not None]
-            if event is not None and any(is_news):
-                await self._show(event, situation)
+            await self._failed(error, step, situation, state)
             raise
+        if sent and not isinstance(step, ChangeService):
+            self._stalled.worked(deletes=isinstance(step, DeleteLoadBalancer))
+        if sent and isinstance(step, CreateLoadBalancer):
+            self._turns.created(step.name, self._balancers.get(step.name))
+        return sent, held
+
+    async def _failed(self, error: CCMError, step: WriteStep, situation: Situation, state: ServiceState) -> None:
+        """Tell the user of a write that failed, as an Event and in the status."""
+        key = situation.service.metadata.key
+        failures = self.runner.failures(key) + 1
+        if isinstance(step, ChangeService):
+            event = write_refused(error, failures)
         else:
-            self._stalled.worked(request.method)
-            return written
-
-    async def _waiting(self, situation: Situation, outcome: Outcome, holds: Sequence[Hold]) -> Wait:
-        """Return when to look again; say once who keeps undoing what."""
-        service = situation.service
-        brakes = self._brakes.of(service)
-        for hold in (one for one in holds if not brakes.is_told(one)):
-            event = service_event(hold, await self._writers(situation, hold))
-            if not self._recorder.emit(SERVICES, service, event, component=COMPONENT):
-                brakes.set_told(hold, event)
-        due = outcome.at_most if isinstance(outcome, Wait) else None
-        return Wait(WaitReason.BRAKED, soonest((due, *(hold.seconds for hold in holds))))
-
-    async def _writers(self, situation: Situation, hold: Hold) -> tuple[str, ...]:
-        """Return who writes what is undone, where that can be known: not of what is gone."""
-        own = situation.match.lb
-        if hold.group is WriteGroup.OBJECT and own is not None:
-            return await ask_writers(self._harvester, self._load_balancers.resource, own.metadata, hold.path)
-        if hold.group in (WriteGroup.STATUS, WriteGroup.METADATA):
-            return await ask_writers(self._guest, SERVICES, situation.service.metadata, hold.path)
-        return ()
-
-    async def _show(self, event: EventMessage, situation: Situation) -> None:
-        """Say in the status what the user is told of a failure; that it fails too is no news."""
-        service = self._services.get(situation.service.metadata.key)
-        request = request_for(ChangeService(not_ready(situation, event)), situation, service, None)
-        if request is not None:
-            with suppress(CCMError):
-                await self._patch_service(request)
-
-    async def _patch_service(self, request: ServiceRequest) -> Service:
-        try:
-            written = await self._guest.strategic_patch(
-                SERVICES,
-                request.name,
-                strategic(request.body),
-                namespace=request.namespace,
-                subresource="status",
-            )
-        except NotFound as error:
-            # That it is gone is for the watch to say.
-            raise Conflict(error.answer) from error
-        except Invalid as error:
-            if "metadata.uid" in str(error):
-                raise Conflict(error.answer) from error
-            raise
-        self._services.observe(written)
-        return written
-
-    async def _touch_endpoints(self, request: ServiceRequest) -> bool:
-        """Patch an EndpointSlice of a Service, if one has endpoints; return False where that is not granted."""
-        namespace, selector = request.namespace, {"labelSelector": f"{SERVICE_LABEL}={request.name}"}
-        try:
-            found = await self._guest.list(ENDPOINT_SLICES, namespace=namespace, params=selector)
-            name = slice_to_touch(found.items)
-            if name:
-                await self._guest.merge_patch(ENDPOINT_SLICES, name, request.body, namespace=namespace)
-        except (AdmissionDenied, Forbidden, Invalid):
-            return False
-        except NotFound as error:
-            raise Conflict(error.answer) from error
-        log.info("endpoints touched for kube-vip", service=f"{namespace}/{request.name}", slice=name or None)
-        return True
-
-    async def _write_load_balancer(
-        self, request: ServiceRequest, step: WriteStep, situation: Situation
-    ) -> LoadBalancer | None:
-        key, name = situation.service.metadata.key, request.name
-        match step:
-            case CreateLoadBalancer():
-                self._caches.births.making(name)
-                await self._writes.create(name, request.body)
-                self._turns.created(self._lb_key(name), self._load_balancers.get(self._lb_key(name)))
-                log.info("load balancer created", service=key, lb=name)
-            case ChangeLoadBalancer(change=change):
-                written = await self._writes.replace(name, request.body, change)
-                log.info("load balancer updated", service=key, lb=name, address=written.address)
-                return written
-            case DeleteLoadBalancer(uid=uid, version=version):
-                is_right = partial(self._is_still_planned, step, situation)
-                deleted = await self._writes.delete(name, uid, version, is_right=is_right)
-                log.info("load balancer deleted" if deleted else "load balancer was gone already", service=key, lb=name)
-        return None
+            self._stalled.failed(key, error, deletes=isinstance(step, DeleteLoadBalancer))
+            event = failure_event(error, failures, situation.service)
+        lost = unbooked_note(situation) if isinstance(step, CreateLoadBalancer) and event is not None else None
+        is_news = [self._emit(key, told, state) for told in (event, lost) if told is not None]
+        if event is not None and any(is_news):
+            await self._writes.say(not_ready(situation, event), situation)
 
     def _is_still_planned(self, step: DeleteLoadBalancer, situation: Situation) -> bool:
         """Return whether a load balancer would be deleted by what is known now: its deletion may have waited long."""
@@ -556,7 +450,7 @@ class ServiceController:
         for item in (old, new):
             if item is not None:
                 self._states.saw(item, asyncio.get_running_loop().time())
-                self._turns.saw(item.metadata.key, new)
+                self._turns.saw(item.metadata.name, new)
         # Those of the first list wake nobody: all Services are swept when it is in.
         if self._load_balancers.synced:
             self._enqueue_concerned(old, new)
@@ -598,18 +492,6 @@ class ServiceController:
         waiting = [one.metadata.key for one in services if one.spec.type == "LoadBalancer" and not one.addresses]
         answered = balancers.synced or balancers.problem is not None
         self.runner.sweep((one.metadata.key for one in services) if answered else waiting, first=waiting)
-
-
-def _lets_go(plan: ServicePlan, brakes: Brakes) -> bool:
-    """Return whether the Service is let go with a plan of which no deletion has to wait."""
-    going = [step.name for step in plan.steps if isinstance(step, DeleteLoadBalancer)]
-    lets_go = any(isinstance(step, ChangeService) and step.change.finalizer is False for step in plan.steps)
-    return lets_go and not any(brakes.release("DELETE", _named(name), {}, {}, _now()).holds for name in going)
-
-
-def _named(load_balancer: str) -> str:
-    """Return what a load balancer is called where the brakes know of it."""
-    return f"load balancer {load_balancer}"
 
 
 def _now() -> float:

@@ -43,7 +43,7 @@ class Turns:
         self._looked: set[str] = set()
         """Those that asked for a turn while they are being looked at."""
         self._asked: dict[str, _Asked] = {}
-        """By ``namespace/name`` of the load balancer."""
+        """By the name of the load balancer."""
         self.pace = Pace()
 
     def ask(self, key: str) -> bool:

@@ -47,7 +47,7 @@ HOLES: Final = (
         (
             Edit("errors.py", "    404: NotServed,", "    404: NotFound,"),
             Edit(
-                "controllers/service.py",
+                "controllers/service_writes.py",
                 "            # That it is gone is for the watch to say.\n",
                 "            key = f'{request.namespace}/{request.name}'\n"
                 "            if self._services.get(key) is not None:\n"
