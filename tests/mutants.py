@@ -271,9 +271,16 @@ MUTANTS: Final = (
         PACE_TESTS,
     ),
     Mutant(
+        "who is prepared later goes later, however long it has waited",
+        "controllers/turns.py",
+        "insort(self._line, (since, key))",
+        "self._line.append((since, key))",
+        PACE_TESTS,
+    ),
+    Mutant(
         "one that goes while it waits stays in line",
         "controllers/turns.py",
-        "            self._waiting.pop(key, None)",
+        "            self._leave(key)",
         "            pass",
         PACE_TESTS,
     ),
@@ -1701,8 +1708,8 @@ MUTANTS: Final = (
     Mutant(
         "a status shows who stands in line as one that Harvester has to answer",
         "controllers/service.py",
-        "has_turn=not self._turns.waits(situation.service.metadata.key))",
-        "has_turn=True)",
+        "in_line=self._turns.waits(situation.service.metadata.key))",
+        "in_line=False)",
         "telemetry/test_status_page.py",
     ),
     Mutant(

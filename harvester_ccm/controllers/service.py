@@ -226,7 +226,7 @@ class ServiceController:
     def recall(self, situation: Situation) -> Situation:
         """Return what is known of a Service with what is remembered of it, for who only looks."""
         known = self._states.recall(situation, _now())
-        return replace(known, wall_time=self.clock(), has_turn=not self._turns.waits(situation.service.metadata.key))
+        return replace(known, wall_time=self.clock(), in_line=self._turns.waits(situation.service.metadata.key))
 
     async def reconcile(self, key: str) -> Outcome:
         """Bring one Service nearer to what it should be."""
@@ -255,11 +255,7 @@ class ServiceController:
         state = self._states.follow(situation, now)
         situation = state.complete(situation, now)
         situation = replace(situation, wall_time=self.clock(), is_called=is_called)
-        plan = plan_service(situation)
-        # Before there were pools Harvester gave no answer by which another one's turn could begin.
-        if plan.creates and situation.capabilities.has_ip_pools and not self._turns.ask(key):
-            plan = plan_service(replace(situation, has_turn=False))
-        return await self._take(plan, situation, state, again=again)
+        return await self._take(plan_service(situation), situation, state, again=again)
 
     async def _looked_up(self, situation: Situation) -> Situation:
         """Return the situation with the load balancer of the Service's name, where the list of all is refused for good.
@@ -311,7 +307,8 @@ class ServiceController:
         No load balancer is deleted by a plan that something else was written for since it was made: while that was
         under way others may have begun to use the address. Return None where that ends it, unless it was looked
         ``again`` already. A step that has to wait is passed over, but no load balancer comes or goes before it. Where a
-        touch is not granted, what the plan has for that takes the place of the rest.
+        touch is not granted, or a creation has to wait for its turn, what the plan has for that takes the place of the
+        rest.
         """
         key, brakes = situation.service.metadata.key, self._writes.brakes.of(situation.service)
         emitted: set[EventMessage] = set()
@@ -330,10 +327,10 @@ class ServiceController:
                 return None
             if isinstance(step, DeleteLoadBalancer | CreateLoadBalancer) and holds:
                 break
-            sent, held = await self._send(step, situation, state, last=last)
+            sent, held, otherwise = await self._send(step, situation, state, last=last)
             holds += held
-            if isinstance(step, TouchEndpoints) and not state.touched:
-                steps, outcome = deque(step.otherwise.steps), step.otherwise.outcome
+            if otherwise is not None:
+                steps, outcome = deque(otherwise.steps), otherwise.outcome
             if held and isinstance(step, DeleteLoadBalancer | CreateLoadBalancer):
                 # What comes after goes by that it was done: a Service is not let go while its load balancer stays.
                 break
@@ -347,15 +344,19 @@ class ServiceController:
 
     async def _send(
         self, step: WriteStep, situation: Situation, state: ServiceState, *, last: bool
-    ) -> tuple[bool, tuple[Hold, ...]]:
+    ) -> tuple[bool, tuple[Hold, ...], ServicePlan | None]:
         """Send what a step comes to, and tell the user where that fails.
 
-        Return whether anything was sent, and what holds the rest back. ``last``: whether the Service is let go with it.
+        Return whether anything was sent, what holds the rest of it back, and what takes the place of the steps that
+        follow. ``last``: whether the Service is let go with it.
         """
         if isinstance(step, TouchEndpoints):
             state.touched = await self._writes.touch(step, situation)
             state.refused = None if state.touched else _now() - state.since
-            return True, ()
+            return True, (), None if state.touched else step.otherwise
+        otherwise = step.otherwise if isinstance(step, CreateLoadBalancer) else None
+        if otherwise is not None and not self._turns.ask(situation.service.metadata.key, state.since):
+            return False, (), otherwise
         try:
             sent, held = await self._writes.send(step, situation, last=last)
         except Conflict:
@@ -367,7 +368,7 @@ class ServiceController:
             self._stalled.worked(deletes=isinstance(step, DeleteLoadBalancer))
         if sent and isinstance(step, CreateLoadBalancer):
             self._turns.created(step.name, self._balancers.get(step.name))
-        return sent, held
+        return sent, held, None
 
     async def _failed(self, error: CCMError, step: WriteStep, situation: Situation, state: ServiceState) -> None:
         """Tell the user of a write that failed, as an Event and in the status."""

@@ -8,6 +8,7 @@ does not answer for holds its place for a bounded time.
 from __future__ import annotations
 
 import asyncio
+from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -33,12 +34,15 @@ class _Asked:
 
 
 class Turns:
-    """Lets Services go on in the order in which they came."""
+    """Lets Services go on, first the one that has waited longest."""
 
     def __init__(self, call: Callable[[str], None]) -> None:
         """Build it; ``call`` has a Service looked at whose turn it is."""
         self._call = call
-        self._waiting: dict[str, None] = {}
+        self._since: dict[str, float] = {}
+        """Since when each of those in line waits."""
+        self._line: list[tuple[float, str]] = []
+        """The same, who waits longest first."""
         self._granted: set[str] = set()
         self._looked: set[str] = set()
         """Those that asked for a turn while they are being looked at."""
@@ -46,21 +50,23 @@ class Turns:
         """By the name of the load balancer."""
         self.pace = Pace()
 
-    def ask(self, key: str) -> bool:
-        """Return whether it is the turn of a Service; it is in line from the first time that it asks."""
+    def ask(self, key: str, since: float) -> bool:
+        """Return whether it is the turn of a Service, which has waited ``since`` that time; else it stands in line."""
         self._looked.add(key)
         if key in self._granted:
             return True
-        self._waiting.setdefault(key)
-        if key not in next_turns(self._waiting, self._busy, self.pace):
+        if key not in self._since:
+            self._since[key] = since
+            insort(self._line, (since, key))
+        if key not in self._next():
             return False
-        del self._waiting[key]
+        self._leave(key)
         self._granted.add(key)
         return True
 
     def waits(self, key: str) -> bool:
         """Return whether a Service stands in line."""
-        return key in self._waiting
+        return key in self._since
 
     def created(self, name: str, found: LoadBalancer | None) -> None:
         """Count a load balancer as asked for; ``found`` is how it is by now."""
@@ -85,7 +91,7 @@ class Turns:
         if key in self._looked:
             self._looked.discard(key)
         else:
-            self._waiting.pop(key, None)
+            self._leave(key)
         self._granted.discard(key)
         self._call_next()
 
@@ -99,6 +105,13 @@ class Turns:
         self.pace = after_answer(self.pace, asked.at, asyncio.get_running_loop().time())
         self._call_next()
 
+    def _next(self) -> tuple[str, ...]:
+        return next_turns((key for _, key in self._line), self._busy, self.pace)
+
+    def _leave(self, key: str) -> None:
+        if key in self._since:
+            self._line.remove((self._since.pop(key), key))
+
     def _call_next(self) -> None:
-        for key in next_turns(self._waiting, self._busy, self.pace):
+        for key in self._next():
             self._call(key)

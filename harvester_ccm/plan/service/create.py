@@ -73,9 +73,11 @@ def plan_creation(situation: Situation) -> ServicePlan:
     lost = replaced is None and (former is not None or (is_served(service) and not _shows_wish(service)))
     keeps = situation.kept and not lost
     recorded = change_service(service, ServiceChange(annotations=record_of(situation))) if situation.kept else ()
-    if not situation.has_turn:
-        return _waiting_for_turn(situation, (*recorded, *_prepared(service, vm=vm)))
-    create = _load_balancer(situation, spec, former, touched=second and vm)
+    # Before there were pools Harvester gave no answer by which another one's turn could begin.
+    waiting = _waiting_for_turn(situation) if can.has_ip_pools else None
+    if waiting is not None and situation.in_line:
+        return waiting.after(*recorded, *_prepared(service, vm=vm))
+    create = replace(_load_balancer(situation, spec, former, touched=second and vm), otherwise=waiting)
     steps: tuple[Step, ...] = (
         *emit(
             ignored_settings(service, can, vm=vm),
@@ -89,11 +91,11 @@ def plan_creation(situation: Situation) -> ServicePlan:
     return ServicePlan(steps, Wait(WaitReason.NOT_PROCESSED, CONTROLLER_PATIENCE))
 
 
-def _waiting_for_turn(situation: Situation, prepared: tuple[ChangeService, ...]) -> ServicePlan:
-    """Return the plan until Harvester has answered for others: all is done but for the creation."""
+def _waiting_for_turn(situation: Situation) -> ServicePlan:
+    """Return what takes the place of the creation until Harvester has answered for others."""
     if situation.waited < TURN_PATIENCE:
-        return ServicePlan(prepared, Wait(WaitReason.TURN, TURN_PATIENCE - situation.waited))
-    return ServicePlan((*prepared, *emit(WAITS_FOR_TURN)), Wait(WaitReason.TURN))
+        return ServicePlan((), Wait(WaitReason.TURN, TURN_PATIENCE - situation.waited))
+    return ServicePlan(emit(WAITS_FOR_TURN), Wait(WaitReason.TURN))
 
 
 def plan_unrecognised(situation: Situation) -> ServicePlan:

@@ -81,7 +81,15 @@ GONE_PATIENCE: Final = 30.0
 
 def plan_service(situation: Situation) -> ServicePlan:
     """Return what to do for the Service now, and what its condition says of that."""
-    return with_condition(_plan(situation), situation)
+    plan = with_condition(_plan(situation), situation)
+    return replace(plan, steps=tuple(_told_in_line(step, situation) for step in plan.steps))
+
+
+def _told_in_line(step: Step, situation: Situation) -> Step:
+    """Return a creation with what the condition says where it has waited for its turn for so long that this is told."""
+    if not isinstance(step, CreateLoadBalancer) or step.otherwise is None or not step.otherwise.steps:
+        return step
+    return replace(step, otherwise=with_condition(step.otherwise, situation))
 
 
 def _plan(situation: Situation) -> ServicePlan:

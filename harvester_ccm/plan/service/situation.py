@@ -199,8 +199,8 @@ class Situation:
     """Seconds for which kube-vip's note of an announcement has been on the Service while that showed no address."""
     is_called: bool = False
     """Whether the pool that has refused it an address may have one again."""
-    has_turn: bool = True
-    """Whether a load balancer may be created now; who has to wait for that asked the line first."""
+    in_line: bool = False
+    """Whether it waits for its turn to have a load balancer created, as far as who only looks is told."""
 
     @property
     def is_new(self) -> bool:

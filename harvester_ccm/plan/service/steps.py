@@ -56,10 +56,12 @@ class ChangeService:
 
 @dataclass(frozen=True)
 class CreateLoadBalancer:
-    """Create the object in Harvester."""
+    """Create the object in Harvester, when it is the turn of this Service."""
 
     name: str
     body: Document
+    otherwise: ServicePlan | None = None
+    """What to go on with instead of this and what follows, before that; None where nobody has to take turns."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class TouchEndpoints:
     """Patch an EndpointSlice of the Service in the guest; that has kube-vip look at the Service again."""
 
     otherwise: ServicePlan
-    """What to go on with instead of the steps that follow, and the answer then, where that is not granted."""
+    """What to go on with instead of the steps that follow, where that is not granted."""
 
 
 @dataclass(frozen=True)
@@ -123,11 +125,6 @@ class ServicePlan:
 
     steps: tuple[Step, ...] = ()
     outcome: Outcome = field(default_factory=Done)
-
-    @property
-    def creates(self) -> bool:
-        """Whether it asks Harvester for a load balancer."""
-        return any(isinstance(step, CreateLoadBalancer) for step in self.steps)
 
     def after(self, *steps: Step) -> ServicePlan:
         """Return the plan with these steps before its own."""

@@ -128,4 +128,4 @@ async def test_modules_from_the_watch_to_the_patch(asked: Any, balancers: list[A
         while not any(call.verb == "PATCH" for call in world.guest.calls):
             await world.settle()
     passed = sorted({module for module, _ in calls if not module.startswith(BESIDE)})
-    assert len(passed) <= 15, passed
+    assert len(passed) <= 12, passed
