@@ -80,7 +80,7 @@ def said(outcome: Outcome, *told: Reason) -> ServiceCondition | None:
 
 
 def test_every_reason_to_wait_is_with_a_load_balancer_or_for_the_lack_of_one() -> None:
-    told = "a reason to wait goes into SERVED of plan/service/condition.py, or into LACKING here"
+    told = "a reason to wait goes into SERVED of plan/service/decision.py, or into LACKING here"
     assert set(WaitReason) == SERVED | LACKING, told
     assert not SERVED & LACKING
 
@@ -88,7 +88,7 @@ def test_every_reason_to_wait_is_with_a_load_balancer_or_for_the_lack_of_one() -
 def test_every_warning_is_why_a_service_waits_or_is_told_beside() -> None:
     """Otherwise the Event says why and ``status`` and ``kubectl wait`` do not."""
     warnings = {Reason(one) for one in re.findall(r'= "(\w+)"\n +"""Warning: ', inspect.getsource(Reason))}
-    told = "why a Service waits goes into CAUSES of plan/service/condition.py, every other Warning into BESIDE here"
+    told = "why a Service waits goes into CAUSES of plan/service/decision.py, every other Warning into BESIDE here"
     assert warnings == CAUSES | REFUSALS | BESIDE, told
     assert not BESIDE & (CAUSES | REFUSALS)
 

@@ -339,7 +339,7 @@ WISHES = {
 @pytest.mark.parametrize("key", sorted(WISHES - {NETWORK, PRIMARY_SERVICE}))
 def test_no_annotation_is_without_effect_in_silence(key: str) -> None:
     told = said(plan(sharing({key: "no"}), primary=served()), Reason.IGNORED)
-    assert key in told, f"{key} does nothing where an address is shared: plan/service/ignored.py says so"
+    assert key in told, f"{key} does nothing where an address is shared: plan/service/request.py says so"
 
 
 UNSAID: dict[str, dict[str, str]] = {
