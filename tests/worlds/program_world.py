@@ -44,6 +44,8 @@ class Harvester(MemoryServer):
     def __init__(self) -> None:
         super().__init__(prompt=[LB_CONTROLLER_FINALIZER])
         self._given: dict[str, str] = {}
+        self.first = 1
+        """Number of the first address; one that has another has none of the same addresses."""
 
     def create(self, collection: Where, body: Document) -> Document:
         """Store a new object; a load balancer gets its address a moment later."""
@@ -55,7 +57,7 @@ class Harvester(MemoryServer):
 
     def _give_address(self, key: str) -> None:
         if key in self.of(LOAD_BALANCERS):
-            number = len(self._given) + 1
+            number = len(self._given) + self.first
             address = self._given.setdefault(key, f"10.0.{number // 250}.{1 + number % 250}")
             allocated = {"ip": address, "ipPool": "lan"}
             status = {"allocatedAddress": allocated, "conditions": [{"type": "Ready", "status": "True"}]}
