@@ -6,9 +6,11 @@ import asyncio
 import functools
 import selectors
 from collections.abc import Callable, Coroutine
-from typing import ParamSpec
+from contextvars import Context
+from typing import ParamSpec, TypeVarTuple
 
 P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 
 _STUCK_SECONDS = 1.0
 _ROUNDS_A_LOOK = 8
@@ -55,6 +57,13 @@ class JumpingLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Return the seconds since the loop was made."""
         return self._jumping.now
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call something at a time; what floating point has left of a pause that is over takes a moment, too."""
+        soon = self.time() + _TICK
+        return super().call_at(soon if self.time() < when < soon else when, callback, *args, context=context)
 
 
 def jumping_time(test: Callable[P, Coroutine[None, None, None]]) -> Callable[P, None]:
