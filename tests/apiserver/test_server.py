@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from harvester_ccm.telemetry import auth, served
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.conftest import bind
+from tests.worlds.loopback import free_port
 
 pytestmark = pytest.mark.apiserver
 
@@ -51,11 +51,6 @@ class Asking:
             return response.status, await response.text()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
 def token_in(kubeconfig: Path) -> str:
     return str(yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]["token"])
 
@@ -81,17 +76,17 @@ def scraper(guest: ControlPlane, token_of: Callable[[str], str]) -> str:
 
 
 async def serve(kubeconfig: Path) -> AsyncIterator[Asking]:
-    port = free_port()
-    settings = ServerSettings("127.0.0.1", port, None, None, "1.2", (), frozenset({"/healthz"}))
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     connector = aiohttp.TCPConnector(ssl=trusting)
-    async with (
-        ApiClient(load_kubeconfig(kubeconfig), cluster="guest") as client,
-        served(settings, client, telemetry=Telemetry("1.2.3"), health=HealthRegistry(), status=status),
-        aiohttp.ClientSession(connector=connector) as session,
-    ):
-        yield Asking(port, session)
+    with free_port() as port:
+        settings = ServerSettings("127.0.0.1", port, None, None, "1.2", (), frozenset({"/healthz"}))
+        async with (
+            ApiClient(load_kubeconfig(kubeconfig), cluster="guest") as client,
+            served(settings, client, telemetry=Telemetry("1.2.3"), health=HealthRegistry(), status=status),
+            aiohttp.ClientSession(connector=connector) as session,
+        ):
+            yield Asking(port, session)
 
 
 @pytest.fixture

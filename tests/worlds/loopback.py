@@ -13,6 +13,8 @@ import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 _CLONE_NEWNET: Final = 0x40000000
@@ -35,3 +37,19 @@ def take_own_loopback() -> None:
         return
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack(_INTERFACE_REQUEST, b"lo", _IFF_UP))
+
+
+@contextmanager
+def free_port() -> Iterator[int]:
+    """A TCP port of 127.0.0.1 that nobody else is given for the time of the block, for a server in this process.
+
+    It is bound, and not listened at. Whoever asks for it by its number may listen there on Linux; elsewhere only when
+    it is let go, so that somebody else can be quicker.
+    """
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        number: int = held.getsockname()[1]
+        if sys.platform != "linux":
+            held.close()
+        yield number

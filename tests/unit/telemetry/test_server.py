@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -25,6 +25,7 @@ from harvester_ccm.telemetry.door import HANDSHAKES, SILENT
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.server import ServerLimits, https_server
+from tests.worlds.loopback import free_port
 from tests.worlds.memory_server import MemoryClient, MemoryServer
 
 HOST = "ccm.example.org"
@@ -96,19 +97,18 @@ class RunningServer:
 
 
 @pytest.fixture
-def serving(tmp_path: Path) -> ServerSettings:
+def serving(tmp_path: Path) -> Iterator[ServerSettings]:
     pair = Authority("test", tmp_path).issue_server("serving", [HOST])
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    return ServerSettings(
-        bind_address="127.0.0.1",
-        port=port,
-        certificate=pair.certificate,
-        key=pair.key,
-        min_tls="1.2",
-        ciphers=tuple(SERVED.values()),
-        open_paths=frozenset({"/healthz", "/livez", "/readyz"}),
-    )
+    with free_port() as port:
+        yield ServerSettings(
+            bind_address="127.0.0.1",
+            port=port,
+            certificate=pair.certificate,
+            key=pair.key,
+            min_tls="1.2",
+            ciphers=tuple(SERVED.values()),
+            open_paths=frozenset({"/healthz", "/livez", "/readyz"}),
+        )
 
 
 @pytest.fixture
