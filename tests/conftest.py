@@ -43,8 +43,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Schedulin
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests: what takes long begins first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sort the tests: what takes long begins first. Without ``--thorough`` leave out what is for that alone."""
+    if not config.option.thorough:
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if not item.get_closest_marker("thorough")]
     items.sort(key=lambda item: rank(item.nodeid))
 
 

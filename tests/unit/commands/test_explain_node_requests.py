@@ -36,7 +36,9 @@ from tests.worlds.node_world import BALANCER, NAMESPACE, NODE, TAINT, VM, VMI, N
 
 T = TypeVar("T")
 
-SITUATIONS: Final = 200
+FEW: Final = 100
+MANY: Final = 200
+"""Situations."""
 DEFAULTS: Final = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]), {})
 AGENTS: Final = f"/apis/subresources.kubevirt.io/v1/namespaces/{NAMESPACE}/virtualmachineinstances"
 STATES: Final = ("Running", "Running", "Running", "Stopped", "Stopped", "Stopping", "Starting", "Paused", "")
@@ -218,7 +220,7 @@ def with_placeholder(body: Document, known: str) -> Document:
     return body if version == known else {**body, "metadata": {**body["metadata"], "resourceVersion": AFTER_WRITE}}
 
 
-def test_explain_shows_what_the_program_sends() -> None:
+def test_explain_shows_what_the_program_sends(*, thorough: bool) -> None:
     kinds: set[tuple[tuple[str, str | None], ...]] = set()
 
     @jumping_time
@@ -228,7 +230,7 @@ def test_explain_shows_what_the_program_sends() -> None:
         assert shown == await sent(world), f"situation {seed}"
         kinds.add(tuple((verb, subresource) for verb, subresource, _ in shown))
 
-    for seed in range(SITUATIONS):
+    for seed in range(MANY if thorough else FEW):
         compare(seed)
     status, patch, delete = ("PATCH", "status"), ("PATCH", None), ("DELETE", None)
     assert {(), (status,), (patch,), (status, patch), (delete,)} <= kinds, "the situations are too much alike"

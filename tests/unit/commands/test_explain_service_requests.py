@@ -156,7 +156,7 @@ def as_sent(call: Call, shown: Any) -> tuple[str, str, Any]:
     return (call.verb, call.path, body)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
 async def test_what_is_shown_is_sent(seed: int) -> None:
     dice = random.Random(seed)
     world = await world_of(dice)

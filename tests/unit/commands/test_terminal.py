@@ -57,6 +57,8 @@ PIPED = (
     "completion bash",
 )
 """Those that write much into a pipe."""
+ALWAYS_PIPED = ("status", "explain svc/web -n shop", "collect")
+"""A table, a report and bytes."""
 DRIVER = """
 import json, sys
 from harvester_ccm.cli import main
@@ -77,8 +79,15 @@ def flags(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         yield given
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-@pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}], ids=["colours", "none"])
+@pytest.mark.parametrize(
+    ("columns", "environment"),
+    [
+        pytest.param(80, {}, id="narrow, colours"),
+        pytest.param(120, {"NO_COLOR": "1"}, id="wide, none"),
+        pytest.param(80, {"NO_COLOR": "1"}, id="narrow, none", marks=pytest.mark.thorough),
+        pytest.param(120, {}, id="wide, colours", marks=pytest.mark.thorough),
+    ],
+)
 def test_every_command_on_a_terminal(flags: list[str], columns: int, environment: dict[str, str]) -> None:
     order = [sys.executable, "-c", DRIVER, json.dumps(flags), json.dumps(list(ORDERS))]
     kept = {key: value for key, value in os.environ.items() if key not in UNWANTED}
@@ -112,7 +121,9 @@ def test_no_command_is_left_out() -> None:
     assert {words.split()[0] for words in PIPED} == names
 
 
-@pytest.mark.parametrize("words", PIPED)
+@pytest.mark.parametrize(
+    "words", [one if one in ALWAYS_PIPED else pytest.param(one, marks=pytest.mark.thorough) for one in PIPED]
+)
 def test_whoever_reads_one_line_gets_no_traceback(flags: list[str], words: str) -> None:
     order = [sys.executable, "-m", "harvester_ccm", *words.split(), *flags]
     with subprocess.Popen(order, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:

@@ -314,7 +314,11 @@ def test_the_address_of_a_primary_that_was_a_secondary_is_not_shared() -> None:
     life.teardown()
 
 
+FEW = settings.get_profile("quick").max_examples
+MANY = 2 * settings.get_profile("thorough").max_examples
 TestServiceLife = ServiceLife.TestCase
 TestServiceLife.settings = settings(
-    max_examples=2 * settings().max_examples, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=FEW if settings().max_examples == FEW else MANY,
+    stateful_step_count=30,
+    suppress_health_check=[HealthCheck.too_slow],
 )
