@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 BALANCERS = "/loadbalancers"
-GOOD = [f"good-{number}" for number in range(90)]
+GOOD = [f"good-{number}" for number in range(30)]
 HOPELESS = [f"hopeless-{number}" for number in range(10)]
 
 

@@ -112,8 +112,8 @@ async def test_service_that_is_gone_before_it_has_the_finalizer_gets_no_load_bal
 
 
 @pytest.mark.parametrize("pace", [FAST], ids=["fast"])
-async def test_two_hundred_services(stage: Stage) -> None:
-    await live_and_leave(stage, (0.0, 0.005, 0.05, 0.5), 50, at_once=10)
+async def test_eighty_services(stage: Stage) -> None:
+    await live_and_leave(stage, (0.0, 0.005, 0.05, 0.5), 20, at_once=10)
 
 
 @pytest.mark.parametrize("pace", [slowed(20.0)], ids=["slower"])

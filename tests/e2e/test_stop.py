@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 COLLECTIONS = ("/services", "/nodes", "/configmaps", "/loadbalancers", "/virtualmachines", "/virtualmachineinstances")
-MANY = [f"web-{number}" for number in range(50)]
+MANY = [f"web-{number}" for number in range(30)]
 
 
 async def stopped(stage: Stage, run: CcmProcess) -> None:
