@@ -296,7 +296,7 @@ class Soak:
         backup = self._stage.directory / "backup"
         await asyncio.to_thread(plane.back_up, backup)
         try:
-            await self._serve("after a backup of Harvester, which restarts it", 3.0)
+            await self._serve("after a backup of Harvester", SERVED)
             await proxy.down()
             async with self._stage.harvester.stopped():
                 await asyncio.to_thread(plane.restore, backup)

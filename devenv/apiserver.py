@@ -10,12 +10,13 @@ etcd listens without TLS on 127.0.0.1, does not sync to disk and is thrown away 
 from __future__ import annotations
 
 import http.client
+import os
 import shutil
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -63,6 +64,7 @@ class ControlPlane:
         self.name = name
         self.directory = directory
         self.audit_log = directory / "audit.log"
+        self._data = directory / "etcd"
         self._audit = audit
         self._extra_args = tuple(extra_args)
         programs = ["etcd", "kube-apiserver", *(["kube-controller-manager"] if controller_manager else [])]
@@ -156,20 +158,23 @@ class ControlPlane:
             self.start_apiserver()
 
     def back_up(self, directory: Path) -> None:
-        """Copy the stored data to a directory that does not exist yet; both servers restart for it."""
-        with self._stores_at_rest() as data:
-            shutil.copytree(data, directory)
+        """Copy the stored data to a directory that does not exist yet; etcd halts meanwhile.
+
+        What it has acknowledged is in its files, as after a crash at that moment.
+        """
+        etcd = self._children["etcd"].pid
+        os.kill(etcd, signal.SIGSTOP)
+        try:
+            os.waitpid(etcd, os.WUNTRACED)
+            shutil.copytree(self._data, directory)
+        finally:
+            os.kill(etcd, signal.SIGCONT)
 
     def restore(self, directory: Path) -> None:
         """Go back to what ``back_up`` wrote there; both servers restart for it. The audit log goes on."""
-        with self._stores_at_rest() as data:
-            shutil.rmtree(data)
-            shutil.copytree(directory, data)
-
-    @contextmanager
-    def _stores_at_rest(self) -> Iterator[Path]:
         stop_together([self._children["kube-apiserver"], self._children["etcd"]], grace=0)
-        yield self.directory / "etcd"
+        shutil.rmtree(self._data)
+        shutil.copytree(directory, self._data)
         self._start_etcd()
         self.start_apiserver()
 
@@ -242,7 +247,7 @@ class ControlPlane:
 
     def _start_etcd(self) -> None:
         address = f"127.0.0.1:{self._etcd_port.number}"
-        flags = etcd_flags(self.directory / "etcd", port=self._etcd_port.number, peer_port=self._etcd_peer_port.number)
+        flags = etcd_flags(self._data, port=self._etcd_port.number, peer_port=self._etcd_peer_port.number)
 
         def healthy() -> bool:
             connection = http.client.HTTPConnection(address, timeout=1)
