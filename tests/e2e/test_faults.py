@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import TypeAlias
 
 import pytest
 
@@ -32,15 +33,19 @@ CONFLICT = Answer(409, "the object has been modified; please apply your changes 
 BUSY = Answer(429, "too many requests", "TooManyRequests", retry_after=1)
 BROKEN = Answer(500, "etcdserver: request timed out", "InternalError")
 
+Faults: TypeAlias = Mapping[str, tuple[Fault, int]]
+"""What happens to how many requests in a row, by a word for it; one run of the program meets one after the other."""
 FAULTS: tuple[Fault, ...] = (BROKEN, CONFLICT, BUSY, Drop(), Lose(), Cut())
 
 
-async def serve_all(stage: Stage) -> None:
-    """Create the Services, wait until they are served, and check that all is as it should be."""
-    for name in NAMES:
-        await stage.create_service(name, annotations={IPAM: "dhcp" if name == "wiki" else "pool"})
-    await stage.served(*NAMES, within=60)
-    await check(stage, NAMES)
+async def serve_all(stage: Stage, *, suffix: str = "") -> list[str]:
+    """Create the Services, wait until they are served, check that all is as it should be, and return their names."""
+    names = [f"{name}{suffix}" for name in NAMES]
+    for name in names:
+        await stage.create_service(name, annotations={IPAM: "dhcp" if name.startswith("wiki") else "pool"})
+    await stage.served(*names, within=60)
+    await check(stage, names)
+    return names
 
 
 async def check(stage: Stage, names: list[str]) -> None:
@@ -54,57 +59,49 @@ async def check(stage: Stage, names: list[str]) -> None:
         assert all(event.count == 1 for event in told), told
 
 
-async def remove_all(stage: Stage) -> None:
+async def remove_all(stage: Stage, names: list[str]) -> None:
     """Delete the Services and wait until nothing is left."""
-    for name in NAMES:
+    for name in names:
         await stage.delete_service(name)
-    await stage.gone(*NAMES, within=60)
+    await stage.gone(*names, within=60)
     await stage.nothing_left()
 
 
 @pytest.mark.parametrize(
-    ("method", "fault", "times"),
+    ("method", "faults"),
     [
-        pytest.param("POST", BROKEN, 4, id="creation-500"),
-        pytest.param("POST", BUSY, 3, id="creation-429"),
-        pytest.param("POST", Drop(), 4, id="creation-never-arrives"),
-        pytest.param("POST", Lose(), 3, id="creation-without-answer"),
-        pytest.param("POST", Cut(), 3, id="creation-with-half-an-answer"),
-        pytest.param("PUT", CONFLICT, 8, id="change-409"),
-        pytest.param("PUT", BROKEN, 4, id="change-500"),
-        pytest.param("PUT", Lose(), 3, id="change-without-answer"),
-        pytest.param("DELETE", BROKEN, 4, id="deletion-500"),
-        pytest.param("DELETE", BUSY, 3, id="deletion-429"),
-        pytest.param("DELETE", Lose(), 3, id="deletion-without-answer"),
+        pytest.param(
+            "POST",
+            {"500": (BROKEN, 4), "429": (BUSY, 3), "lost": (Drop(), 4), "no-answer": (Lose(), 3), "half": (Cut(), 3)},
+            id="creation",
+        ),
+        pytest.param("PUT", {"409": (CONFLICT, 8), "500": (BROKEN, 4), "no-answer": (Lose(), 3)}, id="change"),
+        pytest.param("DELETE", {"500": (BROKEN, 4), "429": (BUSY, 3), "no-answer": (Lose(), 3)}, id="deletion"),
     ],
 )
-async def test_harvester_fails_a_write(stage: Stage, method: str, fault: Fault, times: int) -> None:
-    rule = stage.harvester_proxy.inject(fault, method=method, path=BALANCERS, times=times)
+async def test_harvester_fails_a_write(stage: Stage, method: str, faults: Faults) -> None:
+    for kind, (fault, times) in faults.items():
+        rule = stage.harvester_proxy.inject(fault, method=method, path=BALANCERS, times=times)
 
-    await serve_all(stage)
-    await remove_all(stage)
+        names = await serve_all(stage, suffix=f"-{kind}")
+        await remove_all(stage, names)
 
-    assert rule.hits >= 3
+        assert rule.hits >= 3, kind
+        stage.harvester_proxy.heal(rule)
 
 
-@pytest.mark.parametrize(
-    ("fault", "times"),
-    [
-        pytest.param(BROKEN, 4, id="500"),
-        pytest.param(CONFLICT, 8, id="409"),
-        pytest.param(BUSY, 3, id="429"),
-        pytest.param(Lose(), 4, id="no-answer"),
-    ],
-)
-async def test_guest_fails_a_write(stage: Stage, fault: Fault, times: int) -> None:
-    rule = stage.guest_proxy.inject(fault, method="PATCH", path=SERVICES, times=times)
+async def test_guest_fails_a_write(stage: Stage) -> None:
+    faults: Faults = {"500": (BROKEN, 4), "409": (CONFLICT, 8), "429": (BUSY, 3), "no-answer": (Lose(), 4)}
+    for kind, (fault, times) in faults.items():
+        rule = stage.guest_proxy.inject(fault, method="PATCH", path=SERVICES, times=times)
 
-    await serve_all(stage)
-    assert rule.hits >= 3
-    rule.hits = 0
-    await remove_all(stage)
+        names = await serve_all(stage, suffix=f"-{kind}")
+        assert rule.hits >= 3, kind
+        rule.hits = 0
+        await remove_all(stage, names)
 
-    assert rule.hits >= 3
+        assert rule.hits >= 3, kind
+        stage.guest_proxy.heal(rule)
 
 
 async def test_pages_without_a_status_do_not_mean_that_a_service_is_gone(stage: Stage) -> None:
@@ -132,26 +129,27 @@ async def test_pages_without_a_status_do_not_mean_that_a_service_is_gone(stage: 
 async def test_page_in_answer_to_the_first_write_does_not_make_a_service_unseen(stage: Stage) -> None:
     rule = stage.guest_proxy.inject(PAGE, method="PATCH", path=SERVICES, times=len(NAMES))
 
-    await serve_all(stage)
-    await remove_all(stage)
+    names = await serve_all(stage)
+    await remove_all(stage, names)
 
     assert rule.hits == len(NAMES)
 
 
-@pytest.mark.parametrize("end", [FaultProxy.cut_watches, FaultProxy.end_watches, FaultProxy.expire_watches])
-async def test_watches_end_again_and_again(stage: Stage, end: Callable[[FaultProxy], int]) -> None:
-    ended = 0
-    for name in NAMES:
-        ended += end(stage.guest_proxy) + end(stage.harvester_proxy)
-        await stage.create_service(name)
-        ended += end(stage.guest_proxy) + end(stage.harvester_proxy)
+async def test_watches_end_again_and_again(stage: Stage) -> None:
+    for end in (FaultProxy.cut_watches, FaultProxy.end_watches, FaultProxy.expire_watches):
+        ended = 0
+        names = [f"{name}-{end.__name__.partition('_')[0]}" for name in NAMES]
+        for name in names:
+            ended += end(stage.guest_proxy) + end(stage.harvester_proxy)
+            await stage.create_service(name)
+            ended += end(stage.guest_proxy) + end(stage.harvester_proxy)
 
-    await stage.served(*NAMES, within=60)
-    await check(stage, NAMES)
-    ended += end(stage.guest_proxy) + end(stage.harvester_proxy)
-    await remove_all(stage)
+        await stage.served(*names, within=60)
+        await check(stage, names)
+        ended += end(stage.guest_proxy) + end(stage.harvester_proxy)
+        await remove_all(stage, names)
 
-    assert ended > len(NAMES)
+        assert ended > len(names), end
 
 
 async def test_watch_falls_silent_and_is_cut_later(stage: Stage) -> None:
@@ -169,7 +167,7 @@ async def test_watch_falls_silent_and_is_cut_later(stage: Stage) -> None:
 
     await stage.served(*NAMES, within=60)
     await check(stage, NAMES)
-    await remove_all(stage)
+    await remove_all(stage, NAMES)
 
 
 async def until_hit(rule: Rule) -> None:
