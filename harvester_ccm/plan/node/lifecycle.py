@@ -35,7 +35,7 @@ from typing import Final
 
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
-from harvester_ccm.model.core import Node, Taint, parse_provider_id
+from harvester_ccm.model.core import Node, Taint
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
 from harvester_ccm.plan.node.events import warning
@@ -201,8 +201,7 @@ def _taints_request(node: Node, taints: Iterable[Taint]) -> NodeRequest:
 
 def _absent(view: LifecycleView) -> LifecyclePlan:
     node, settings = view.node, view.settings
-    known = parse_provider_id(node.spec.provider_id) is not None
-    if not known or not any(condition.type == "Ready" for condition in node.status.conditions):
+    if not any(condition.type == "Ready" for condition in node.status.conditions):
         return LifecyclePlan(recheck_after=settings.confirmation_spacing)
     absences = _counted(view)
     if absences.count < max(settings.deletion_confirmations, 2):

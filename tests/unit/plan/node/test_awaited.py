@@ -121,6 +121,11 @@ def test_initialised_node(present: str, provided: str | None, ips: str, first: s
     assert [shown(plan.addresses) for plan in plans] == [first, first, last]
 
 
+def test_it_is_told_what_a_node_with_an_internal_ip_still_waits_for() -> None:
+    known, running = target("I 10.0.0.9, H w1", "10.0.0.9,fd00::9"), reporting("10.0.0.9, fd00::5")
+    assert [reasons(planned(known, running, seconds)) for seconds in (0.0, PATIENCE)] == [AWAITED, TRUSTED]
+
+
 @pytest.mark.parametrize(
     ("flag", "provided", "first", "last", "told"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +18,10 @@ from harvester_ccm.plan.node.existence import (
     ClusterCheck,
     Existence,
     LiveGet,
+    Power,
     VMExistence,
     check_cluster,
+    power,
     vm_existence,
 )
 from harvester_ccm.plan.node.lifecycle import (
@@ -36,7 +39,6 @@ from tests.worlds.node_objects import (
     DEFAULTS,
     FOREIGN,
     SHUTDOWN,
-    UNINITIALIZED,
     answered,
     index,
     instance,
@@ -105,6 +107,9 @@ def test_outcome(ready: str | None, sighting: VMExistence, outcome: str) -> None
         pytest.param("Stopping", "Running", (False, True), False, False, id="going down"),
         pytest.param("Stopping", "Succeeded", (False, True), False, True, id="is down"),
         pytest.param("Terminating", None, (False, False), False, True, id="deleted and down"),
+        pytest.param("CrashLoopBackOff", "Running", (False, True), False, False, id="keeps failing, and runs just now"),
+        pytest.param("Terminating", "Running", (True, True), True, True, id="runs, and is about to go down: stays"),
+        pytest.param("Starting", None, (False, False), False, False, id="starts, without an instance yet"),
         pytest.param("Starting", "Scheduling", (False, True), False, False, id="starts: not set"),
         pytest.param("Starting", "Scheduling", (False, True), True, True, id="starts: stays"),
         pytest.param("Running", "Running", (True, True), True, False, id="runs again, Node not ready yet"),
@@ -115,6 +120,8 @@ def test_outcome(ready: str | None, sighting: VMExistence, outcome: str) -> None
         pytest.param("Unknown", "Running", (False, True), True, True, id="host lost: stays"),
         pytest.param("Unknown", "Running", (False, True), False, False, id="host lost: not set"),
         pytest.param("", None, (False, False), False, True, id="no status text, nothing there"),
+        pytest.param("", None, (False, True), False, False, id="no status text, made, and not there"),
+        pytest.param("", "Running", (False, False), False, False, id="no status text, an instance runs"),
         pytest.param("", "Running", (True, True), True, False, id="no status text, ready"),
     ],
 )
@@ -130,6 +137,19 @@ def test_shutdown_taint_follows_the_power(
     wanted = [EXTRA, SHUTDOWN] if after else [EXTRA]
     patch = {"metadata": {"uid": "node-uid", "resourceVersion": "42"}, "spec": {"taints": wanted}}
     assert plan == LifecyclePlan(NodeRequest("PATCH", "w1", patch) if before != after else None)
+
+
+def test_nothing_is_concluded_from_a_vm_without_a_status() -> None:
+    assert power(VM(msgspec.structs.replace(vm(), status=None))) is Power.UNKNOWN
+
+
+@pytest.mark.parametrize(("sighting", "taints"), [(STOPPED, []), (RUNNING, [SHUTDOWN])], ids=["stopped", "runs"])
+def test_power_of_a_vm_that_only_has_the_name_changes_nothing(
+    sighting: VMExistence, taints: list[dict[str, str]]
+) -> None:
+    target = node(provider_id=OURS, ready="False", taints=taints)
+    assert plan_lifecycle(view(target, sighting)).request is not None
+    assert plan_lifecycle(view(target, replace(sighting, namesake=True))) == LifecyclePlan()
 
 
 @pytest.mark.parametrize("taint", [SHUTDOWN, {**SHUTDOWN, "value": "x"}], ids=["as we set it", "with a value"])
@@ -357,12 +377,6 @@ def test_no_evidence_lets_more_go_than_the_share(
     assert surely or not survey.missing_ready
 
 
-@pytest.mark.parametrize("provider_id", ["", "k3s://w1"])
-def test_node_whose_vm_was_never_known_is_not_deleted(provider_id: str) -> None:
-    target = node(provider_id=provider_id, taints=[UNINITIALIZED], ready="False")
-    assert plan_lifecycle(view(target)).request is None
-
-
 def test_node_that_is_being_deleted_is_left_alone() -> None:
     target = node(provider_id=OURS, ready="False", deleting=True)
     assert plan_lifecycle(view(target)) == LifecyclePlan()
@@ -384,6 +398,12 @@ def test_deletion_only_after_certain_absence_and_within_the_share(
         assert count >= 2
         assert missing <= max(1.0, share * 6 + 1e-6)
         assert plan.note is None
+
+
+@pytest.mark.parametrize("unprovable", [False, True])
+def test_only_an_absence_that_cannot_be_proven_is_told(unprovable: bool) -> None:
+    note = plan_lifecycle(view(sighting=replace(UNSURE, unprovable=unprovable))).note
+    assert (note.subject if note else "") == ("doubt" if unprovable else "")
 
 
 CERTAIN = vm_not_found()
@@ -502,7 +522,9 @@ def test_probe_is_asked_for_only_where_it_can_decide() -> None:
 def test_name_that_is_asked_for(recorded: str | None, remembered: str | None, name: str | None) -> None:
     annotations = {} if recorded is None else {RECORD: recorded}
     target = node("w1", provider_id="harvester://gone", ready="False", annotations=annotations)
-    store = ListedNodes(Inventory(nodes=(target,), vms=(vm("w2"),)), CLUSTER)
+    # Some Node has its VM here, so that one of another namespace is no sign of a wrong cloud-config.
+    nodes = (target, node("w2", provider_id="harvester://uid-w2"))
+    store = ListedNodes(Inventory(nodes=nodes, vms=(vm("w2"),)), CLUSTER)
     assert vm_existence(store, target, seen_name=remembered).vm_to_get == name
 
 

@@ -64,6 +64,7 @@ def test_node_of_another_provider_has_no_vm_whatever_it_shows(provider_id: str, 
         pytest.param("w1", {"vm-1": "w1"}, "vm-1", id="same"),
         pytest.param("w1", {"vm-1": "w1.example.com"}, "vm-1", id="guest says the full name"),
         pytest.param("w1.example.com", {"vm-1": "w1"}, "vm-1", id="node has the full name"),
+        pytest.param("w1.example.com", {"vm-1": "w1.example.com"}, "vm-1", id="the same full name"),
         pytest.param("w1.example.com", {"vm-1": "w1.example.org"}, None, id="two full names that differ"),
         pytest.param("w1", {"vm-1": "W1"}, "vm-1", id="letter case"),
         pytest.param("w1", {"vm-1": "w1", "vm-2": "w1.example.com"}, "vm-1", id="the equal one of two"),
@@ -102,6 +103,8 @@ def test_foreign_vm_with_our_host_name_does_not_take_the_node_over() -> None:
     match = find_vm(node(), machines)
     assert match.vm is not None
     assert match.vm.name == "vm-1"
+    alone = index([vm("theirs", labels=FOREIGN)], hostnames={"theirs": "w1"})
+    assert find_vm(node(), alone).vm is None
 
 
 def test_two_vms_with_one_host_name_are_both_named() -> None:
@@ -123,6 +126,13 @@ def test_copies_of_a_vm_with_one_system_uuid(names: Sequence[str], expected: str
     machines = index([vm(name, labels=OWN, firmware=FIRMWARE) for name in names])
     match = find_vm(node(system_uuid=FIRMWARE), machines)
     assert (match.vm.name if match.vm else None) == expected
+
+
+def test_of_copies_the_one_with_the_mark_of_this_cluster_counts() -> None:
+    machines = index([vm("vm-1", labels=OWN, firmware=FIRMWARE), vm("copy", firmware=FIRMWARE)])
+    match = find_vm(node(system_uuid=FIRMWARE), machines)
+    assert match.vm is not None
+    assert match.vm.name == "vm-1"
 
 
 def test_uuid_of_the_running_instance_counts_before_the_template() -> None:
