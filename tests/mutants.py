@@ -1031,7 +1031,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "an answer amid the first list is told of before it",
-        "kube/informer.py",
+        "kube/store.py",
         "            self._tell(len(self._untold))\n            self._put(item)",
         "            self._put(item)",
         "kube/test_informer.py",
@@ -1045,21 +1045,21 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a late answer brings back what is deleted",
-        "kube/informer.py",
+        "kube/store.py",
         "if _version(item) > self._seen:",
         "if True:",
         "kube/test_informer.py",
     ),
     Mutant(
         "a list that lacks what our own write told of is taken for an older one",
-        "kube/informer.py",
+        "kube/store.py",
         "return max(self._seen, *map(_version, self._objects.values()), 0)",
         "return self._seen",
         "kube/test_informer.py",
     ),
     Mutant(
         "an answer amid a list makes that one of an older server",
-        "kube/informer.py",
+        "kube/store.py",
         "rewound = listed < newest or",
         "rewound = listed < self._newest_known() or",
         "kube/test_informer.py",

@@ -1,27 +1,24 @@
 """A live copy of a collection: list, watch, and list again when the watch cannot go on.
 
-Guarantees: objects are delivered to the callbacks in the order of the server's versions; an older version never
-replaces a newer one; an object missing from a new list is delivered as deleted; a callback never sees a half-filled
-store: a list is taken in whole before anything is told (``synced`` is set then). A watch that is silent for longer
-than ``SILENCE`` is given up and the collection is listed. Where watching is forbidden the collection is listed again
-and again, slower and slower, and that is said once.
+Guarantees: objects are delivered to the callbacks in the order of the server's versions; a callback never sees a
+half-filled store: a list is taken in whole before anything is told (``synced`` is set then). A watch that is silent for
+longer than ``SILENCE`` is given up and the collection is listed. Where watching is forbidden the collection is listed
+again and again, slower and slower, and that is said once.
 
 A watch that worked and was cut is opened again at once and goes on where it was. An outage is another matter: a server
 that could not be reached, or failed by its own fault, may have been restored from a backup, accepts a version of its
-future and sends nothing. So the collection is listed after it, and now and then without any cause. A restored server
-is known by versions that went back; its list then replaces everything. So does a list in another version of the API.
+future and sends nothing. So the collection is listed after it, and now and then without any cause.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Generic
+from typing import Final
 
 import structlog
 
@@ -39,7 +36,7 @@ from harvester_ccm.errors import (
 from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import SLICE, ApiClient
 from harvester_ccm.kube.collection import Page, WatchEvent
-from harvester_ccm.kube.index import Index
+from harvester_ccm.kube.store import Store
 from harvester_ccm.model.meta import ObjectT, Resource
 
 SILENCE: Final = 150.0
@@ -66,14 +63,10 @@ A watch that lasted as long as the first was no failure, whatever ended it.
 REFUSALS: Final = 3
 """So many refused watches in a row lead to a new list: the server may not know the version any more."""
 
-Change = Callable[[ObjectT | None, ObjectT | None], None]
-"""Called with (old, new); old is None for a new object, new is None for a deleted one."""
 Choose = Callable[[CCMError | None], Awaitable[Resource[ObjectT]]]
 """Returns the version of the resource to read; called with the error when reading it as it is was refused, and with
 None before every list and after every watch. Must not raise."""
 
-_DIGITS: Final = 20
-"""Of the largest version."""
 _PAUSE: Final = partial(pause_after, growth=PAUSE_GROWTH)
 
 log = structlog.get_logger(__name__)
@@ -109,8 +102,8 @@ class Selection:
         return {"fieldSelector": self.field_selector} if self.field_selector else {}
 
 
-class Informer(Generic[ObjectT]):
-    """Cache of one collection with change callbacks and indexes."""
+class Informer(Store[ObjectT]):
+    """A store that follows one collection."""
 
     def __init__(
         self,
@@ -123,19 +116,13 @@ class Informer(Generic[ObjectT]):
         timing: InformerTiming = USUAL_TIMING,
     ) -> None:
         """``resource`` is the first choice; ``choose`` may name another version of it later."""
+        super().__init__(indexes)
         self._client = client
         self._first_choice = self._resource = resource
         self._choose = choose
         self._is_other_version = False
         self._selection = selection or Selection()
-        self._objects: dict[str, ObjectT] = {}
-        self._indexes = {name: Index(values_of) for name, values_of in (indexes or {}).items()}
-        self._callbacks: list[Change[ObjectT]] = []
-        self._untold: deque[tuple[ObjectT | None, ObjectT | None]] = deque()
-        """Changes in the store that the callbacks have not been told of."""
         self._state_callbacks: list[Callable[[], None]] = []
-        self._rewind_callbacks: list[Callable[[], None]] = []
-        self._seen = 0
         self._timing = timing
         self._failures = 0
         """Failures in a row; none any more once a watch has worked, or lasted whatever ended it."""
@@ -143,8 +130,6 @@ class Informer(Generic[ObjectT]):
         """Runs out when the collection is to be listed again; there while it is followed."""
         self._poll_seconds = 0.0
         self._synced = asyncio.Event()
-        self.unread: frozenset[str] = frozenset()
-        """Keys of objects that could not be decoded: that the store lacks them does not mean that they are gone."""
         self.problem: CCMError | None = None
         """Why the collection cannot be read at the moment; None while all is well."""
         self.restarts = 0
@@ -174,38 +159,9 @@ class Informer(Generic[ObjectT]):
         """Return when the store is filled for the first time."""
         await self._synced.wait()
 
-    def on_change(self, callback: Change[ObjectT]) -> None:
-        """Have every change delivered to ``callback``, which must not block or raise."""
-        self._callbacks.append(callback)
-
     def on_state(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called when ``synced`` or ``problem`` changes."""
         self._state_callbacks.append(callback)
-
-    def on_rewind(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called when the server went back to older data, before the changes are delivered."""
-        self._rewind_callbacks.append(callback)
-
-    def get(self, key: str) -> ObjectT | None:
-        """Return the object with this ``namespace/name`` or name."""
-        return self._objects.get(key)
-
-    def all(self) -> tuple[ObjectT, ...]:
-        """Return all objects."""
-        return tuple(self._objects.values())
-
-    def by_index(self, index: str, value: str) -> tuple[ObjectT, ...]:
-        """Return the objects for which the index function named ``value``."""
-        return tuple(self._objects[key] for key in self._indexes[index].keys(value))
-
-    def __len__(self) -> int:
-        return len(self._objects)
-
-    def observe(self, item: ObjectT) -> None:
-        """Take the answer to a write of ours into the store, so that nothing is decided on what it replaced."""
-        if _version(item) > self._seen:
-            self._tell(len(self._untold))
-            self._put(item)
 
     def list_again(self) -> None:
         """Have the collection listed now, instead of being followed from where it is."""
@@ -361,85 +317,16 @@ class Informer(Generic[ObjectT]):
 
     def _apply(self, event: WatchEvent[ObjectT]) -> None:
         self.last_contact = asyncio.get_running_loop().time()
-        self._seen = max(self._seen, _number(event.resource_version))
-        key = event.unread if event.object is None else event.object.metadata.key
-        if not key:
-            return
-        self.unread -= {key}
-        if event.type == "DELETED":
-            current = self._objects.get(key)
-            if current is not None and _version(current) <= _number(event.resource_version):
-                self._deliver(self._store(key, None))
-        elif event.object is None:
-            self.unread |= {key}
-        else:
-            self._put(event.object)
-
-    def _newest_known(self) -> int:
-        """Return the highest version that was seen: a list that is asked for now is not older, unless by a restore.
-
-        The watch may not have told of our own writes when it is lost.
-        """
-        return max(self._seen, *map(_version, self._objects.values()), 0)
+        super()._apply(event)
 
     def _replace_all(self, items: Collection[ObjectT], version: str, newest: int) -> None:
         """Take in a list; ``newest`` is the highest version that was seen when it was asked for."""
         self.last_contact = asyncio.get_running_loop().time()
-        listed = _number(version)
-        rewound = listed < newest or any(self._is_of_another_past(item, listed) for item in items)
-        if rewound:
+        if self._take_in(items, version, newest, anew=self._is_other_version):
             log.warning("server went back to older data", collection=self.name, version=version)
-            for callback in self._rewind_callbacks:
-                callback()
-        self._seen = listed
-        present = set()
-        for item in items:
-            key = item.metadata.key
-            present.add(key)
-            old = self._objects.get(key)
-            if old is None or _supersedes(item, old) or ((rewound or self._is_other_version) and item != old):
-                self._untold.append(self._store(key, item))
-        for key, old in list(self._objects.items()):
-            if key not in present and (rewound or _version(old) <= listed):
-                self._untold.append(self._store(key, None))
         if self.synced:
             self.relisted_at = self.last_contact if self._untold else self.relisted_at
             self._tell(len(self._untold))
-
-    def _is_of_another_past(self, item: ObjectT, listed: int) -> bool:
-        """Return whether a list of version ``listed`` contradicts what we saw before that version.
-
-        The versions of a restored server may have overtaken those of the past that it lost.
-        """
-        old = self._objects.get(item.metadata.key)
-        if old is None or self._is_other_version or not _version(item) <= _version(old) <= listed:
-            return False
-        return item != old
-
-    def _put(self, item: ObjectT) -> None:
-        old = self._objects.get(item.metadata.key)
-        if old is None or _supersedes(item, old):
-            self._deliver(self._store(item.metadata.key, item))
-
-    def _store(self, key: str, new: ObjectT | None) -> tuple[ObjectT | None, ObjectT | None]:
-        """Put an object into the store, or take it out; return the change that has to be delivered."""
-        old = self._objects.get(key)
-        for index in self._indexes.values():
-            index.change(key, old, new)
-        if new is not None:
-            self._objects[key] = new
-        else:
-            del self._objects[key]
-        return old, new
-
-    def _tell(self, most: int) -> None:
-        """Deliver so many of the changes that wait for it."""
-        for _ in range(min(most, len(self._untold))):
-            self._deliver(self._untold.popleft())
-
-    def _deliver(self, change: tuple[ObjectT | None, ObjectT | None]) -> None:
-        for callback in self._callbacks:
-            callback(*change)
 
     def _set_problem(self, problem: CCMError | None) -> None:
         before, self.problem = self.problem, problem
@@ -491,16 +378,3 @@ def _is_over(problem: CCMError | None) -> bool:
     return problem is None or (
         isinstance(problem, Unreachable) and not isinstance(problem, (WatchSilent, UnexpectedAnswer))
     )
-
-
-def _supersedes(new: ObjectT, old: ObjectT) -> bool:
-    return not _version(old) >= _version(new) > 0
-
-
-def _version(item: ObjectT) -> int:
-    return _number(item.metadata.resource_version)
-
-
-def _number(version: str) -> int:
-    # Versions of one server are comparable numbers (KEP-5504); with any others every event counts as new.
-    return int(version) if version.isdecimal() and len(version) <= _DIGITS else 0

@@ -89,7 +89,7 @@ HOLES: Final = (
     ),
     Hole(
         "a server that went back to older data is not noticed",
-        (Edit("kube/informer.py", "rewound = listed < newest or any(", "rewound = False and any("),),
+        (Edit("kube/store.py", "rewound = listed < newest or any(", "rewound = False and any("),),
     ),
 )
 
