@@ -259,7 +259,7 @@ MUTANTS: Final = (
     Mutant(
         "one that nobody here can call holds up those who wait for the same pool",
         "controllers/service.py",
-        "if service is None or serving(self._caches, service, self._cluster) != load_balancer:",
+        "if service is None or serving(self._caches, service, self.cluster) != load_balancer:",
         "if False:",
         PACE_TESTS,
     ),

@@ -94,6 +94,8 @@ class ServiceCaches:
         self.services = services
         self.load_balancers = load_balancers
         self.births = Births(load_balancers, (vms.vms, vms.vmis))
+        self.strange: Set[str] = self.births.strange
+        """UIDs of load balancers that somebody else made while this process led."""
         self.vms = vms
         self.config_maps = config_maps
         self.backends = Backends(known=False)
@@ -107,11 +109,6 @@ class ServiceCaches:
     def capabilities(self) -> Capabilities:
         """What a new load balancer can do, in the version of the API that is read."""
         return capabilities_of(self.load_balancers.resource.api_version)
-
-    @property
-    def strange(self) -> Set[str]:
-        """UIDs of load balancers that somebody else made while this process led."""
-        return self.births.strange
 
     def recognition(self, cluster: ClusterIdentity) -> Recognition:
         """Return what Harvester shows of this cluster; judged anew after a change of anything it depends on."""
@@ -159,7 +156,8 @@ class ServiceController:
         self._services = caches.services
         self._load_balancers = caches.load_balancers
         self._recorder = recorder
-        self._cluster = cluster
+        self.cluster = cluster
+        """This cluster, with its mark where that could be read."""
         self._states = ServiceStates()
         self.backends = Gathering(self._refresh_backends)
         """Reads which nodes get traffic."""
@@ -200,7 +198,7 @@ class ServiceController:
         """Work until cancelled."""
         await self._services.wait_synced()
         await self._caches.vms.nodes.wait_synced()
-        self._caches.births.lead(lambda load_balancer: seems_ours(load_balancer, self._cluster))
+        self._caches.births.lead(lambda load_balancer: seems_ours(load_balancer, self.cluster))
         services = self._services.all()
         self._states.start(services, asyncio.get_running_loop().time() - REPLACEMENT_PAUSE)
         log.info("service controller started", services=len(services))
@@ -210,13 +208,8 @@ class ServiceController:
 
     def learn_uid(self, uid: str) -> None:
         """Go on with the mark of this cluster, which could not be read at first."""
-        self._cluster = replace(self._cluster, uid=uid)
+        self.cluster = replace(self.cluster, uid=uid)
         self._enqueue_all()
-
-    @property
-    def cluster(self) -> ClusterIdentity:
-        """This cluster, with its mark where that could be read."""
-        return self._cluster
 
     def fights(self, item: Object) -> tuple[EventMessage, ...]:
         """Return what is told of somebody who undoes what is written for a Service; nothing of another object."""
@@ -247,7 +240,7 @@ class ServiceController:
             self._states.forget(key)
             self._writes.brakes.forget(key)
             return Done()
-        situation = await self._looked_up(observe(self._caches, service, self._cluster))
+        situation = await self._looked_up(observe(self._caches, service, self.cluster))
         if not (situation.scope.ours or situation.scope.note or service.condition(LOAD_BALANCER_READY)):
             return Done()
         if situation.match.lb is None:
@@ -271,7 +264,7 @@ class ServiceController:
 
     def _look_at_harvester(self, *_change: object) -> None:
         if self.not_recognised:
-            self._recognise(self._caches.recognition(self._cluster))
+            self._recognise(self._caches.recognition(self.cluster))
 
     def _recognise(self, found: Recognition) -> None:
         """Say once that Harvester shows nothing of this cluster, and wake all Services when it does again."""
@@ -292,11 +285,11 @@ class ServiceController:
     def _is_worth_a_look(self, key: str) -> bool:
         """Return whether a Service may be ours to which nothing has happened."""
         service = self._services.get(key)
-        return service is None or may_be_ours(service, self._cluster)
+        return service is None or may_be_ours(service, self.cluster)
 
     def _enqueue_if_ours(self, service: Service) -> None:
         """Wake a Service unless it is certainly not ours; whose its load balancers are is left to the reconcile."""
-        if may_be_ours(service, self._cluster):
+        if may_be_ours(service, self.cluster):
             self.runner.enqueue(service.metadata.key)
 
     async def _take(
@@ -389,7 +382,7 @@ class ServiceController:
         service = self._services.get(situation.service.metadata.key)
         if service is None:
             return False
-        now = observe(self._caches, service, self._cluster)
+        now = observe(self._caches, service, self.cluster)
         if not now.harvester_known and not situation.listed:
             now = by_name(now, situation.load_balancers)
         return step in plan_service(self.recall(now)).steps
@@ -440,7 +433,7 @@ class ServiceController:
         """Have a load balancer written once more; return False where it serves no Service of this cluster."""
         key = service_key(load_balancer)
         service = self._services.get(key)
-        if service is None or serving(self._caches, service, self._cluster) != load_balancer:
+        if service is None or serving(self._caches, service, self.cluster) != load_balancer:
             return False
         self._called.add(key)
         self.runner.enqueue(key)
