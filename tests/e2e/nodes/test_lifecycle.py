@@ -108,7 +108,7 @@ async def test_two_of_four_go_one_after_the_other(stage: Stage, cluster: Cluster
 
 
 async def test_deletion_that_is_not_granted(stage: Stage, cluster: Cluster, vms: list[Machine]) -> None:
-    text = 'nodes "w0" is forbidden: User cannot delete resource "nodes" in API group "" at the cluster scope'
+    text = 'nodes "w0" is forbidden: User "ccm" cannot delete resource "nodes" in API group "" at the cluster scope'
     stage.guest_proxy.inject(Answer(403, text, "Forbidden"), method="DELETE")
     await cluster.machines.delete(vms[0])
     await cluster.kubelets.report("w0", "Unknown")
