@@ -8,10 +8,11 @@ the group that a function needs, not the whole.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from harvester_ccm.netip import IPNetwork
 
@@ -45,8 +46,7 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-@dataclass(frozen=True)
-class HarvesterSettings:
+class HarvesterSettings(Struct, frozen=True):
     """The cluster that hosts our VMs, and our name in it."""
 
     cloud_config: Path | None
@@ -60,8 +60,7 @@ class HarvesterSettings:
     """Context of the kubeconfig; empty means its current one."""
 
 
-@dataclass(frozen=True)
-class GuestSettings:
+class GuestSettings(Struct, frozen=True):
     """The cluster that we run in."""
 
     kubeconfigs: tuple[Path, ...]
@@ -72,8 +71,7 @@ class GuestSettings:
     """Context of the kubeconfig; empty means its current one."""
 
 
-@dataclass(frozen=True)
-class ServiceSettings:
+class ServiceSettings(Struct, frozen=True):
     """Load balancers."""
 
     concurrent_syncs: int
@@ -87,8 +85,7 @@ class ServiceSettings:
     """Create load balancers in a Harvester that shows none of this cluster's load balancers and VMs."""
 
 
-@dataclass(frozen=True)
-class NodeSettings:
+class NodeSettings(Struct, frozen=True):
     """Node addresses and the life of nodes."""
 
     management_network: str | None
@@ -134,8 +131,7 @@ class NodeSettings:
         return 2 * self.monitor_period
 
 
-@dataclass(frozen=True)
-class LeaderElectionSettings:
+class LeaderElectionSettings(Struct, frozen=True):
     """The Lease that lets one process work at a time. Always holds: lease > renew deadline > 1.2 x retry > 0."""
 
     enabled: bool
@@ -149,8 +145,7 @@ class LeaderElectionSettings:
     namespace: str
 
 
-@dataclass(frozen=True)
-class ServerSettings:
+class ServerSettings(Struct, frozen=True):
     """The HTTPS server for health and metrics."""
 
     bind_address: str
@@ -167,8 +162,7 @@ class ServerSettings:
     """Paths that are answered without asking who is calling; a trailing ``*`` matches any rest."""
 
 
-@dataclass(frozen=True)
-class LoggingSettings:
+class LoggingSettings(Struct, frozen=True):
     """Log output."""
 
     format: LogFormat
@@ -176,8 +170,7 @@ class LoggingSettings:
     """klog level: 4 and above turn debug lines on."""
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """Everything that can be configured."""
 
     harvester: HarvesterSettings

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 MAX_MESSAGE = 1024
 """Longest server message that is kept, in characters."""
@@ -103,8 +104,7 @@ class WatchSilent(Unreachable):
     """Raised when a watch delivered nothing, not even a bookmark, for longer than a live one can be silent."""
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What an API server said when it refused a request."""
 
     status: int
@@ -130,8 +130,7 @@ class BadRequest(ApiError):
     """Raised on 400 and on client errors without a class of their own."""
 
 
-@dataclass(frozen=True)
-class RefusedCredential:
+class RefusedCredential(Struct, frozen=True):
     """What a server did not accept, as far as the credential itself says."""
 
     cluster: str

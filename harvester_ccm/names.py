@@ -7,9 +7,10 @@ clusters.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
+
+from msgspec import Struct
 
 PROGRAM: Final = "harvester-ccm"
 PROGRAM_NAMES: Final = (PROGRAM, "harvester-cloud-provider")
@@ -21,8 +22,7 @@ DEFAULT_CLUSTER_NAME: Final = "kubernetes"
 """What the flag --cluster-name is when nobody sets it; two clusters of this name cannot be told apart."""
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(Struct, frozen=True):
     """Catalogue entry of a key."""
 
     name: str

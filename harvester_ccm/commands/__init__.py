@@ -7,11 +7,12 @@ what the running program would do. Each is loaded only when it is called; the ru
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 EXIT_OK: Final = 0
 """All is right, or there is nothing to do."""
@@ -21,8 +22,7 @@ EXIT_USAGE: Final = 2
 """The command line or a file on it cannot be used; nothing was done."""
 
 
-@dataclass(frozen=True)
-class Invocation:
+class Invocation(Struct, frozen=True):
     """How the program was called."""
 
     program: str
@@ -34,8 +34,7 @@ class Invocation:
     """Where the processes are seen among which the running program may be."""
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(Struct, frozen=True):
     """A subcommand: the first argument, when it is this name."""
 
     name: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from harvester_ccm.commands.clusters import ask
 from harvester_ccm.errors import (
@@ -35,8 +36,7 @@ class AdmissionVerdict(StrEnum):
     UNKNOWN = "not known"
 
 
-@dataclass(frozen=True)
-class Admission:
+class Admission(Struct, frozen=True):
     """The answer."""
 
     verdict: AdmissionVerdict

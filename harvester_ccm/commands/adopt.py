@@ -8,8 +8,9 @@ the one that the running program makes for a load balancer of its own: labels, a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import FORCE, NAMESPACE, OUTPUT, YES, Call, Manual, expect_arguments
@@ -30,8 +31,7 @@ from harvester_ccm.plan.service.ownership import Verdict, service_key
 from harvester_ccm.plan.service.selection import primary_reference
 
 
-@dataclass(frozen=True)
-class Adoption:
+class Adoption(Struct, frozen=True):
     """What would be written, and what speaks against it."""
 
     service: Service

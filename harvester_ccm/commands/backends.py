@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Final
+
+from msgspec import Struct, structs
 
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.errors import Forbidden, NotFound
@@ -18,8 +19,7 @@ STAND_IN: Final = "dummy"
 """How the UID of the endpoint begins that Harvester puts in while no backend is ready; nobody has its address."""
 
 
-@dataclass(frozen=True)
-class Backend:
+class Backend(Struct, frozen=True):
     """One VM behind a load balancer."""
 
     address: str
@@ -42,8 +42,7 @@ class Backend:
         return "ready, answers the health check" if checked else "ready (its health is not checked)"
 
 
-@dataclass(frozen=True)
-class BackendReport:
+class BackendReport(Struct, frozen=True):
     """The VMs behind a load balancer."""
 
     selected: tuple[str, ...]
@@ -63,7 +62,7 @@ class BackendReport:
         return {
             "selected": list(self.selected),
             "healthChecked": self.checked,
-            "found": [asdict(one) for one in self.found],
+            "found": [structs.asdict(one) for one in self.found],
             "healthUnknown": self.unknown or None,
             "problem": self.problem or None,
         }

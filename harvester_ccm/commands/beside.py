@@ -8,9 +8,11 @@ namespace; that is looked for in pods only, because elsewhere several programs m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.commands import COMMANDS
 from harvester_ccm.flags import FLAGS, FlagValues, Group, UsageError, parse_command_line
@@ -35,8 +37,7 @@ WAYS: Final = frozenset({"cloud-config", "cloud-config-context", "kubeconfig", "
 """Flags that say how clusters are reached, which is another matter on another machine."""
 
 
-@dataclass(frozen=True)
-class RunningProgram:
+class RunningProgram(Struct, frozen=True):
     """A process of the program."""
 
     directory: Path

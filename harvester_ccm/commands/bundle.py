@@ -10,12 +10,13 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, cast
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from harvester_ccm.commands.beside import WAYS
 from harvester_ccm.commands.call import FILENAME, refuse
@@ -40,8 +41,7 @@ DEFAULTS: Final = Grammar(FLAGS).defaults
 """The values of all flags of the program where none is given."""
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """What is known besides the objects."""
 
     version: str
@@ -60,8 +60,7 @@ class Facts:
         return datetime.fromisoformat(self.taken)
 
 
-@dataclass(frozen=True)
-class Bundle:
+class Bundle(Struct, frozen=True):
     """What a bundle says."""
 
     objects: str

@@ -6,10 +6,10 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
+from msgspec import Struct
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE, Invocation
 from harvester_ccm.commands.beside import RunningProgram, find_program, with_defaults
@@ -97,8 +97,7 @@ _OF_CLUSTER: Final = {"guest": "guest cluster: ", "harvester": "Harvester: "}
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Struct, frozen=True):
     """A command line that was understood."""
 
     arguments: tuple[str, ...]
@@ -110,8 +109,7 @@ class Call:
     """The running program in whose container the command was called."""
 
 
-@dataclass(frozen=True)
-class Manual:
+class Manual(Struct, frozen=True):
     """What a command takes, does, and says of itself."""
 
     usages: tuple[str, ...]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Struct, field
 
 from harvester_ccm.commands.clusters import Asked, ask
 from harvester_ccm.commands.rights import GUEST, HARVESTER, who_am_i
@@ -51,8 +51,7 @@ class Result(StrEnum):
     """Could not be looked at, for the reason of a failure above."""
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Struct, frozen=True):
     """One check that was made."""
 
     where: str

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.commands.admission import AdmissionVerdict, ask_admission
 from harvester_ccm.commands.checks_connection import BOTH, Check, Result
@@ -44,8 +46,7 @@ NO_ANSWER: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Needed:
+class Needed(Struct, frozen=True):
     """An API that the program uses."""
 
     resource: Resource[Any]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from harvester_ccm.access import harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
@@ -58,8 +59,7 @@ _TAKEN_OVER: Final = "it was made anew or taken over by another cluster since it
 _KEEPS_CHANGING: Final = "somebody keeps changing it; try again in a moment"
 
 
-@dataclass(frozen=True)
-class Leftovers:
+class Leftovers(Struct, frozen=True):
     """What a cluster left behind."""
 
     cluster: str
@@ -71,8 +71,7 @@ class Leftovers:
     """Names of those that are not deleted at all, because Harvester is booking their addresses."""
 
 
-@dataclass
-class CleanupResult:
+class CleanupResult(Struct):
     """What became of them."""
 
     deleted: list[str] = field(default_factory=list)

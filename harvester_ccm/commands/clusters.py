@@ -6,8 +6,10 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.access import both_credentials, guest_credentials
 from harvester_ccm.commands.inventory import Inventory
@@ -48,8 +50,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(frozen=True)
-class Clusters:
+class Clusters(Struct, frozen=True):
     """The two API servers."""
 
     guest: ApiClient
@@ -81,8 +82,7 @@ Balancers = tuple[Resource[LoadBalancer], tuple[LoadBalancer, ...]]
 """The load balancers of a namespace in Harvester, after the version they were read in."""
 
 
-@dataclass(frozen=True)
-class Asked(Generic[T_co]):
+class Asked(Struct, Generic[T_co], frozen=True):
     """The answer to a question, or why there is none."""
 
     answer: T_co | None = None

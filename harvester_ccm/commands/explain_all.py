@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from msgspec import Struct
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, harvester_namespace
@@ -26,8 +27,7 @@ from harvester_ccm.status.document import NodeLine, ServiceLine
 from harvester_ccm.status.report import look
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """What is not fine, and what that can be said of."""
 
     services: Sequence[ServiceReport]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, expect_arguments, harvester_namespace, refuse
@@ -19,8 +20,7 @@ from harvester_ccm.plan.node.device_mapping import MappingPlan, mapping_text, pl
 from harvester_ccm.plan.node.vms import Membership, VMIndex, own_vmis
 
 
-@dataclass(frozen=True)
-class MappingReport:
+class MappingReport(Struct, frozen=True):
     """The mapping explained."""
 
     plan: MappingPlan

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import FILENAME, Call, harvester_namespace, refuse
@@ -137,8 +139,7 @@ _SWITCHED_OFF: Final = f"{NODE_CONTROLLER} is switched off by --controllers"
 _NOT_REMEMBERED: Final = "what the running program remembers of the Node's VM is not known here"
 
 
-@dataclass(frozen=True)
-class NodeReport:
+class NodeReport(Struct, frozen=True):
     """The explanation of one Node."""
 
     view: NodeView

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 import yaml
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.commands.bundle import Bundle, is_bundle, read_bundle
 from harvester_ccm.commands.call import refuse
@@ -35,8 +36,7 @@ _HARVESTER: Final = frozenset({"load_balancers", "vms", "vmis", "slices"})
 """Those that are in Harvester."""
 
 
-@dataclass(frozen=True)
-class FileContents:
+class FileContents(Struct, frozen=True):
     """What the files hold."""
 
     inventory: Inventory
@@ -47,8 +47,7 @@ class FileContents:
     are taken to have just come into their state."""
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """One object of a file."""
 
     document: Document

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, CredentialError, Unauthorized, Unreachable
@@ -66,8 +68,7 @@ COLLECTIONS: Final[Mapping[str, Resource[Any]]] = {
 """What the objects of an inventory are, by its field."""
 
 
-@dataclass(frozen=True)
-class Inventory:
+class Inventory(Struct, frozen=True, dict=True):
     """Objects of both clusters. Nothing in it is looked up later: what is not here is not known."""
 
     services: tuple[Service, ...] = ()
@@ -89,7 +90,10 @@ class Inventory:
     """Why a collection could not be read, by the plural of its resource."""
     assumptions: tuple[str, ...] = ()
     """What had to be supposed, in sentences."""
-    _stores: dict[ClusterIdentity, ListedStore] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @cached_property
+    def _stores(self) -> dict[ClusterIdentity, ListedStore]:
+        return {}
 
     def service(self, key: str) -> Service | None:
         """Return the Service with this ``namespace/name``."""
@@ -156,8 +160,7 @@ class Inventory:
         )
 
 
-@dataclass(frozen=True)
-class ListedNodes:
+class ListedNodes(Struct, frozen=True, dict=True):
     """Nodes and VMs of an inventory: the ``NodeStore`` of a command."""
 
     inventory: Inventory

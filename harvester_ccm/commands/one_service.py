@@ -7,8 +7,9 @@ and what is not known; nothing is concluded from what is missing.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from harvester_ccm.commands.clusters import (
     Clusters,

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final, cast
 
 import msgspec
+from msgspec import Struct, field
 
 from harvester_ccm.commands.render import Document
 from harvester_ccm.model.core import SERVICES, Service
@@ -36,8 +36,7 @@ AFTER_WRITE: Final = "(of the answer to the write before)"
 AT_WRITE: Final = "(the time of the write)"
 
 
-@dataclass
-class Rehearsal:
+class Rehearsal(Struct):
     """What the steps of one plan come to."""
 
     service: Service

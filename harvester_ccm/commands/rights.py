@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.commands.clusters import Asked, ask
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPolicy, Settings
@@ -57,8 +59,7 @@ def _parts_in_use(settings: Settings) -> frozenset[str]:
     return frozenset({*controllers, *(part for part, on in switched.items() if on)})
 
 
-@dataclass(frozen=True)
-class Right:
+class Right(Struct, frozen=True):
     """One verb on one kind of object."""
 
     verb: str
@@ -75,8 +76,7 @@ class Right:
         return self.verb != "create"
 
 
-@dataclass(frozen=True)
-class Collection:
+class Collection(Struct, frozen=True):
     """The rights on one kind of object."""
 
     group: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.admission import Admission
@@ -27,8 +29,7 @@ from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import ServicePlan
 
 
-@dataclass(frozen=True)
-class ServiceReport:
+class ServiceReport(Struct, frozen=True):
     """The explanation of one Service."""
 
     situation: Situation
@@ -161,7 +162,7 @@ class ServiceReport:
                 return {**done, "Then it waits for": _outcome(outcome)[1]}
 
 
-class GuestReport(ServiceReport):
+class GuestReport(ServiceReport, frozen=True):
     """What is known of a Service without asking Harvester: nothing is decided, and nothing told of Harvester."""
 
     @property

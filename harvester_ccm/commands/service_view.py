@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.commands.call import (
     WAITED,
@@ -18,8 +20,7 @@ from harvester_ccm.plan.service.selection import is_served
 from harvester_ccm.plan.service.situation import Situation, observe
 
 
-@dataclass(frozen=True)
-class ServiceView:
+class ServiceView(Struct, frozen=True):
     """What the flags say, and the point in time."""
 
     cluster: ClusterIdentity

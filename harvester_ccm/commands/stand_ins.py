@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.model.core import parse_provider_id

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
 
 from harvester_ccm.commands.render import GAP, hanging, table_row
 from harvester_ccm.model.outcome import some_of
@@ -22,8 +23,7 @@ _UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "
 _WORDS: Final = {State.WARNING: "works, with a warning", State.PENDING: "pending", State.LEAVING: "being let go"}
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column of a table."""
 
     title: str
@@ -85,8 +85,7 @@ def _is_away(server: Server) -> bool:
     return server.cluster == "harvester" and bool(server.problem)
 
 
-@dataclass(frozen=True)
-class _Fault:
+class _Fault(Struct, frozen=True):
     """Something that is wrong, and with how many objects."""
 
     title: str

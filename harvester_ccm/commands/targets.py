@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from harvester_ccm.commands.call import refuse
 
@@ -19,8 +20,7 @@ _KINDS: Final[Mapping[str, str]] = {
 """The names of kubectl for a kind."""
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Struct, frozen=True):
     """An object that was named on the command line."""
 
     kind: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from harvester_ccm.kube.brakes import (
     LISTS,
@@ -28,8 +28,7 @@ SHOWN_LENGTH: Final = 100
 """Of a value, in characters."""
 
 
-@dataclass(frozen=True)
-class _Words:
+class _Words(Struct, frozen=True):
     """What is written there, and what to do about somebody who undoes it."""
 
     what: str

@@ -11,10 +11,10 @@ Answers are handed on together, when no question is open any more: two VMs with 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from msgspec import Struct
 
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.vms import VMCache
@@ -36,8 +36,7 @@ LONGEST_WAIT: Final = 10.0
 log = structlog.get_logger(__name__)
 
 
-@dataclass
-class _Asked:
+class _Asked(Struct):
     times: int = 0
     last: float = 0.0
     """Loop time of the last question."""

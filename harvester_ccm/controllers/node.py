@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
+from msgspec import Struct, field
 
 from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.node_writes import NodeWrites
@@ -42,8 +42,7 @@ PASS_SPREAD: Final = 0.2
 log = structlog.get_logger(__name__)
 
 
-@dataclass
-class _Memory:
+class _Memory(Struct):
     """What is remembered of a Node between two looks; lost at a restart without harm."""
 
     since: dict[str, float] = field(default_factory=dict)

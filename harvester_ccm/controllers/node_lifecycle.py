@@ -9,11 +9,11 @@ decided on once more.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 import structlog
+from msgspec import field
 
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.node_writes import NodeWrites
@@ -44,7 +44,6 @@ HELD_PAUSE: Final = 60.0
 log = structlog.get_logger(__name__)
 
 
-@dataclass
 class _Memory(LifecycleMemory):
     """What is remembered of a Node between two looks."""
 

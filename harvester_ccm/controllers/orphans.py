@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Set
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 import structlog
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from harvester_ccm.config import OrphanPolicy, ServiceSettings
 from harvester_ccm.controllers.lb_api import BalancerWrites
@@ -50,8 +51,7 @@ WORKERS: Final = 4
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class _Gone:
+class _Gone(Struct, frozen=True):
     """A Service that was seen to go."""
 
     at: float
@@ -59,8 +59,7 @@ class _Gone:
     """UIDs of the load balancers that its clean-up has deleted, although the cache may still show them."""
 
 
-@dataclass
-class _Suspect:
+class _Suspect(Struct):
     """A load balancer that looks left over."""
 
     since: float = field(default_factory=lambda: asyncio.get_running_loop().time())

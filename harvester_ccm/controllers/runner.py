@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 import structlog
+from msgspec import Struct
 
 from harvester_ccm.errors import CCMError, Conflict, gist
 from harvester_ccm.kube.backoff import pause_after
@@ -90,15 +90,13 @@ class QueueObserver:
         """The work on the key failed and will be tried again."""
 
 
-@dataclass
-class _Failures:
+class _Failures(Struct):
     count: int = 0
     message: str = ""
     conflicts: int = 0
 
 
-@dataclass(frozen=True)
-class _Turn:
+class _Turn(Struct, frozen=True):
     """The place in line of a group: the first of its keys that wait is next."""
 
     group: str

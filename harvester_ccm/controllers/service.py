@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Set
-from dataclasses import replace
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from harvester_ccm.controllers.births import Births
 from harvester_ccm.controllers.gathering import Gathering
@@ -132,7 +132,7 @@ class ServiceCaches:
         before, found = self.backends, Backends.of(self.vms.nodes.all(), self.vms.matches(), self.capabilities)
         # What was known once holds until more is known.
         self.backends = found if found.known or not before.known else replace(before, addresses=found.addresses)
-        return not before.known and found.known, before != self.backends
+        return not before.known and found.known, before.chosen != self.backends.chosen
 
 
 class ServiceController:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from bisect import insort
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.plan.service.pace import (
@@ -24,8 +25,7 @@ from harvester_ccm.plan.service.pace import (
 )
 
 
-@dataclass(frozen=True)
-class _Asked:
+class _Asked(Struct, frozen=True):
     """A load balancer that Harvester has not answered for."""
 
     at: float

@@ -6,10 +6,11 @@ And what a command line comes to: the values of all flags (``FlagValues``), or a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct
 
 from harvester_ccm.errors import ConfigurationError
 
@@ -51,8 +52,7 @@ class Group(StrEnum):
     ACCEPTED = "Accepted without effect"
 
 
-@dataclass(frozen=True)
-class Flag:
+class Flag(Struct, frozen=True):
     """One flag of the command line."""
 
     name: str
@@ -72,8 +72,7 @@ class Flag:
         return self.kind not in (Kind.BOOL, Kind.VERSION)
 
 
-@dataclass(frozen=True)
-class FlagValues:
+class FlagValues(Struct, frozen=True):
     """What the words after the program's name say: values of all flags, defaults included, and arguments."""
 
     values: Mapping[str, FlagValue]

@@ -10,17 +10,17 @@ from __future__ import annotations
 import difflib
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
+
+from msgspec import Struct
 
 from harvester_ccm.flags.definition import Flag, FlagValue, FlagValues, Kind, UsageError
 from harvester_ccm.flags.table import FLAGS
 from harvester_ccm.flags.values import go_quote, parse_bool, parse_value
 
 
-@dataclass(frozen=True)
-class Grammar:
+class Grammar(Struct, frozen=True, dict=True):
     """What a command line may consist of."""
 
     flags: tuple[Flag, ...]

@@ -12,12 +12,12 @@ of that write once more. All here is pure: objects come in as documents, time as
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from harvester_ccm.kube.backoff import Allowance
 from harvester_ccm.model.outcome import EventMessage
@@ -102,8 +102,7 @@ _ALLOWANCES: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Hold:
+class Hold(Struct, frozen=True):
     """A write that has to wait."""
 
     group: WriteGroup
@@ -117,8 +116,7 @@ class Hold:
         return next(iter(self.undone), ())
 
 
-@dataclass(frozen=True)
-class Release:
+class Release(Struct, frozen=True):
     """What may be sent of a request now."""
 
     body: Document

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
 import aiohttp
 import msgspec
+from msgspec import Struct
 
 from harvester_ccm.errors import AnswerTooLarge, WatchSilent
 
@@ -19,8 +19,7 @@ READ_LIMIT: Final = 4 * 1024 * 1024
 """Largest watch event that is accepted, in bytes."""
 
 
-@dataclass(frozen=True)
-class Page(Generic[T]):
+class Page(Struct, Generic[T], frozen=True):
     """Result of a list: the objects that could be decoded, and the version to watch from."""
 
     items: tuple[T, ...]
@@ -29,8 +28,7 @@ class Page(Generic[T]):
     """Keys of the objects that could not."""
 
 
-@dataclass(frozen=True)
-class Pages:
+class Pages(Struct, frozen=True):
     """How much of a list is asked for at once: little first, and then by how large the objects are."""
 
     objects: int = 500
@@ -51,8 +49,7 @@ FEW_OBJECTS: Final = 40
 """A page that is larger than accepted is asked for again with so many: etcd holds objects of 1.5 MiB."""
 
 
-@dataclass(frozen=True)
-class WatchEvent(Generic[T]):
+class WatchEvent(Struct, Generic[T], frozen=True):
     """One line of a watch. ``BOOKMARK`` carries a version and no object."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
@@ -62,8 +59,7 @@ class WatchEvent(Generic[T]):
     """Key of the object when it could not be decoded; there is none then."""
 
 
-@dataclass(frozen=True)
-class Unread:
+class Unread(Struct, frozen=True):
     """An object that could not be decoded."""
 
     key: str

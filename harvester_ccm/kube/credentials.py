@@ -12,7 +12,7 @@ import base64
 import binascii
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field  # noqa: TID251  # a field must not be printed
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, cast

@@ -11,11 +11,11 @@ import asyncio
 import re
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 import structlog
+from msgspec import Struct
 
 from harvester_ccm.errors import CCMError, NotFound, ServerError, Throttled, Unreachable
 from harvester_ccm.kube.backoff import Allowance, backoff
@@ -41,8 +41,7 @@ REFILL_SECONDS: Final = 300.0
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectReference:
+class ObjectReference(Struct, frozen=True):
     """The object that an Event is about."""
 
     api_version: str
@@ -66,8 +65,7 @@ class ObjectReference:
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(Struct, frozen=True):
     reference: ObjectReference
     type: EventType
     reason: str

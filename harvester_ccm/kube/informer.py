@@ -16,11 +16,11 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import structlog
+from msgspec import Struct
 
 from harvester_ccm.errors import (
     ApiError,
@@ -72,8 +72,7 @@ _PAUSE: Final = partial(pause_after, growth=PAUSE_GROWTH)
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class InformerTiming:
+class InformerTiming(Struct, frozen=True):
     """How long an informer waits, in seconds."""
 
     silence: float = SILENCE
@@ -90,8 +89,7 @@ class InformerTiming:
 USUAL_TIMING: Final = InformerTiming()
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """Which part of a collection an informer holds."""
 
     namespace: str | None = None
@@ -345,8 +343,7 @@ class Informer(Store[ObjectT]):
             callback()
 
 
-@dataclass
-class _Watch:
+class _Watch(Struct):
     """One watch from its opening to its end."""
 
     version: str

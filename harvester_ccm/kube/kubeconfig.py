@@ -11,11 +11,12 @@ import base64
 import binascii
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field  # noqa: TID251  # a field must not be printed
 from pathlib import Path
 from typing import cast
 
 import yaml
+from msgspec import Struct
 
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.credential_files import PIPE_SECONDS, is_missing_or_empty, read_text
@@ -49,8 +50,7 @@ class Entry:
         return (value or "").strip()
 
 
-@dataclass(frozen=True)
-class NamedContext:
+class NamedContext(Struct, frozen=True):
     """What one context names."""
 
     namespace: str

@@ -13,12 +13,12 @@ import asyncio
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 import structlog
+from msgspec import Struct
 
 from harvester_ccm.errors import AlreadyExists, CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
@@ -42,8 +42,7 @@ class LeaseLost(CCMError):
     """Raised when the Lease could not be renewed in time or is held by somebody else."""
 
 
-@dataclass(frozen=True)
-class LeaseTimes:
+class LeaseTimes(Struct, frozen=True):
     """Durations in seconds; lease > renew deadline > 1.2 × retry period."""
 
     lease_duration: float = 15.0
@@ -51,8 +50,7 @@ class LeaseTimes:
     retry_period: float = 2.0
 
 
-@dataclass
-class _Observed:
+class _Observed(Struct):
     """The Lease as last seen."""
 
     lease: Lease

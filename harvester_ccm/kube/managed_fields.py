@@ -7,8 +7,9 @@ large as the object, and asked for only when somebody is to be told.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.client import ApiClient

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
+
+from msgspec import Struct
 
 from harvester_ccm.config import Settings
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME
 
 
-@dataclass(frozen=True)
-class ClusterIdentity:
+class ClusterIdentity(Struct, frozen=True):
     """This cluster as Harvester sees it."""
 
     name: str

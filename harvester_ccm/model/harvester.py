@@ -10,10 +10,11 @@ same view, and written by ``Capabilities.encode``. Everybody else asks what a lo
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.model.meta import Model, Object, ObjectMeta, Resource, decoder
 from harvester_ccm.names import LB_SERVICE_UID, LB_SERVICE_UUID
@@ -84,8 +85,7 @@ class HarvesterLoadBalancerStatus(Model, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] | None = None
 
 
-@dataclass(frozen=True)
-class Capabilities:
+class Capabilities(Struct, frozen=True):
     """What load balancers can do in one version of Harvester's API: what plans ask instead of the version."""
 
     api_version: str

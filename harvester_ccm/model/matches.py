@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True)
-class NodeMatches:
+class NodeMatches(Struct, frozen=True):
     """The VMs of all Nodes."""
 
     vm_names: Mapping[str, str] = field(default_factory=dict)

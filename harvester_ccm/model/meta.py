@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from sys import intern
 from typing import Final, Generic, TypeVar
 
 import msgspec
+from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 T = TypeVar("T")
@@ -111,8 +111,7 @@ class Object(Model, frozen=True, kw_only=True):
 ObjectT = TypeVar("ObjectT", bound=Object)
 
 
-@dataclass(frozen=True)
-class Resource(Generic[T]):
+class Resource(Struct, Generic[T], frozen=True):
     """A resource type of an API server and the view its objects are decoded to.
 
     ``decode`` raises msgspec.DecodeError on bytes that do not fit the view.

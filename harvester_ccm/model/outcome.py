@@ -6,9 +6,10 @@ There are four answers. A fifth way out is to raise an error: that is a retry wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal, Self
+
+from msgspec import Struct
 
 from harvester_ccm.names import NodeReason, Reason
 
@@ -86,8 +87,7 @@ class WaitReason(StrEnum):
     OTHER = "other", "Harvester to give an address; its message is in the Event"
 
 
-@dataclass(frozen=True, slots=True)
-class EventMessage:
+class EventMessage(Struct, frozen=True):
     """What an Event says. It is emitted when it begins to hold, and not again until it has stopped holding."""
 
     type: EventType
@@ -112,13 +112,11 @@ def some_of(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(Struct, frozen=True):
     """All is as it should be; look again when something changes."""
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """Something else must happen first; its event wakes us. Look again after ``at_most`` seconds in any case."""
 
     reason: str
@@ -126,15 +124,13 @@ class Wait:
     at_most: float | None = None
 
 
-@dataclass(frozen=True)
-class Retry:
+class Retry(Struct, frozen=True):
     """Try again after a fixed time in seconds; not a failure."""
 
     after: float
 
 
-@dataclass(frozen=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The user must change something; the object's next change wakes us."""
 
     reason: str

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPolicy, Settings
 from harvester_ccm.errors import CCMError, Unauthorized, renewal
@@ -54,8 +54,7 @@ SOON: Final = timedelta(days=14)
 BY_HARVESTER: Final = "Harvester"
 
 
-@dataclass(frozen=True)
-class Booked:
+class Booked(Struct, frozen=True):
     """An address that a load balancer of this cluster has in a pool."""
 
     load_balancer: str
@@ -65,8 +64,7 @@ class Booked:
 Line = ServiceLine | NodeLine | LeftOver | Booked
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(Struct, frozen=True):
     """What a status is made of."""
 
     services: ServiceStore
@@ -168,8 +166,7 @@ def _pool_of(situation: Situation) -> str:
     return booked or situation.request.ip_pool or ""
 
 
-@dataclass(frozen=True)
-class _Said:
+class _Said(Struct, frozen=True):
     """What a Service's condition says, or would if it had one."""
 
     state: State

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
+
+from msgspec import Struct
 
 from harvester_ccm.telemetry.health import CheckResult
 
 PLAIN: Final = "text/plain; charset=utf-8"
 
 
-@dataclass(frozen=True)
-class HttpAnswer:
+class HttpAnswer(Struct, frozen=True):
     """A whole HTTP answer."""
 
     status: HTTPStatus

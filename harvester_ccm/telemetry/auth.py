@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
 import structlog
+from msgspec import Struct
 
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.client import ApiClient
@@ -35,8 +35,7 @@ NOT_GRANTED: Final = (
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class _Decision:
+class _Decision(Struct, frozen=True):
     refusal: HttpAnswer | None
     until: float
 

@@ -6,9 +6,10 @@ that dashboards made for those show this program too. Names of our own start wit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 
 class MetricType(StrEnum):
@@ -29,8 +30,7 @@ class MetricGroup(StrEnum):
     PROCESS = "This process"
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """One metric."""
 
     name: str

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from harvester_ccm.errors import CCMError, CredentialError, Forbidden, Unauthorized
 from harvester_ccm.kube.informer import SILENCE
@@ -36,8 +37,7 @@ class Aspect(StrEnum):
     """Whether this process can do its work now."""
 
 
-@dataclass(frozen=True)
-class CheckResult:
+class CheckResult(Struct, frozen=True):
     """Outcome of one check."""
 
     name: str

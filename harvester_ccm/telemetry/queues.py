@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from msgspec import Struct
 from prometheus_client import Counter, Histogram
 
 from harvester_ccm.controllers.runner import QueueObserver
@@ -13,8 +13,7 @@ from harvester_ccm.controllers.runner import QueueObserver
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-@dataclass(frozen=True)
-class QueueMetrics:
+class QueueMetrics(Struct, frozen=True):
     """The metrics of queues that cannot be computed at scrape time."""
 
     adds: Counter

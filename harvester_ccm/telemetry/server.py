@@ -15,7 +15,6 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, Protocol
 
@@ -26,6 +25,7 @@ from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response, StreamResponse
 from aiohttp.web_server import Server
+from msgspec import Struct, field
 
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
@@ -59,8 +59,7 @@ class Reviewer(Protocol):
         """Return None if the caller with this ``Authorization`` header may get ``path``, else what to answer."""
 
 
-@dataclass(frozen=True)
-class ServerLimits:
+class ServerLimits(Struct, frozen=True):
     """How many connections are served, and for how long, in seconds."""
 
     connections: int = CONNECTIONS
@@ -116,8 +115,7 @@ class _Seldom:
         return True
 
 
-@dataclass(frozen=True)
-class _Site:
+class _Site(Struct, frozen=True):
     """What is served, and to whom."""
 
     health: HealthRegistry

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.config import NodeSettings

@@ -30,8 +30,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node, NodeAddress
@@ -59,8 +61,7 @@ from harvester_ccm.plan.node.patch import was_initialised
 _HiddenRanges = Mapping[DropReason, tuple[IPNetwork, ...]]
 
 
-@dataclass(frozen=True)
-class AddressVerdict:
+class AddressVerdict(Struct, frozen=True):
     """What becomes of one address."""
 
     address: str
@@ -72,8 +73,7 @@ class AddressVerdict:
     because: str
 
 
-@dataclass(frozen=True)
-class AddressPlan:
+class AddressPlan(Struct, frozen=True):
     """The addresses to publish."""
 
     addresses: tuple[NodeAddress, ...] = ()
@@ -125,8 +125,7 @@ def plan_addresses(
     return replace(plan, nic=nic, verdicts=_verdicts(vmi, nic, plan))
 
 
-@dataclass(frozen=True)
-class _Seen:
+class _Seen(Struct, frozen=True):
     """What addresses are chosen from."""
 
     node: Node
@@ -137,8 +136,7 @@ class _Seen:
     waited: Mapping[IPAddress, float]
 
 
-@dataclass(frozen=True)
-class _Report:
+class _Report(Struct, frozen=True):
     """What the VM reports, as far as that can be an address of the Node."""
 
     nic: Nic | None

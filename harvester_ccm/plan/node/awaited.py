@@ -8,14 +8,14 @@ else takes its place.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.interfaces import NetworkEvidence, read_addresses
 
 
-@dataclass(frozen=True)
-class Awaited:
+class Awaited(Struct, frozen=True):
     """Addresses that are not reported."""
 
     pending: tuple[IPAddress, ...]

@@ -17,9 +17,11 @@ plan says what it waits for. Differences from the Go framework, which removes th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import CCMError, Forbidden, NotServed
@@ -76,8 +78,7 @@ _RECORDED_BY: Final[Mapping[str, str]] = {
 _TOLD_WITH_THE_INITIALISATION: Final = frozenset({NodeReason.PROVIDED_IP_TRUSTED})
 
 
-@dataclass(frozen=True)
-class VirtualIPs:
+class VirtualIPs(Struct, frozen=True):
     """The addresses of load balancers: they appear on the VMs' interfaces and are no node addresses."""
 
     addresses: Mapping[IPAddress, str] = field(default_factory=dict)
@@ -90,8 +91,7 @@ class VirtualIPs:
     """Why it cannot be read at the moment."""
 
 
-@dataclass(frozen=True)
-class NodeView:
+class NodeView(Struct, frozen=True):
     """All that the decision depends on."""
 
     node: Node
@@ -106,8 +106,7 @@ class NodeView:
     """InternalIPs of the Node that other Nodes have, too, with their names; of Nodes that are Ready and have a VM."""
 
 
-@dataclass(frozen=True)
-class NodePlan:
+class NodePlan(Struct, frozen=True):
     """What to write, in this order, and what to say."""
 
     patches: tuple[NodePatch, ...] = ()

@@ -13,9 +13,10 @@ controllers and Rancher read it. When all VMs report their devices the value is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from harvester_ccm.model.core import ConfigMap, published_devices
 from harvester_ccm.model.harvester import VirtualMachineInstance
@@ -26,8 +27,7 @@ Devices = Mapping[str, str]
 """Network name to device name."""
 
 
-@dataclass(frozen=True)
-class MappingPlan:
+class MappingPlan(Struct, frozen=True):
     """What the ConfigMap must say."""
 
     mapping: Devices
@@ -42,8 +42,7 @@ class MappingPlan:
     """Networks that are not in the mapping, each with the reason."""
 
 
-@dataclass(frozen=True)
-class DeviceReport:
+class DeviceReport(Struct, frozen=True):
     """What a running VM says about its networks: all that the mapping depends on."""
 
     vmi_uid: str

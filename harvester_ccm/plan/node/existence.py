@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.model.core import Node, parse_provider_id
@@ -48,8 +49,7 @@ class Power(Enum):
     """Changing, or not told: conclude nothing."""
 
 
-@dataclass(frozen=True)
-class LiveGet:
+class LiveGet(Struct, frozen=True):
     """Answer to a live GET of a VM by name. Exactly one of ``vm`` and ``error`` is set."""
 
     name: str
@@ -57,8 +57,7 @@ class LiveGet:
     error: CCMError | None = None
 
 
-@dataclass(frozen=True)
-class VMExistence:
+class VMExistence(Struct, frozen=True):
     """What is certain about a Node's VM."""
 
     existence: Existence
@@ -76,8 +75,7 @@ class VMExistence:
     """Name of the VM that Harvester has to be asked for now; None: no answer would decide anything."""
 
 
-@dataclass(frozen=True)
-class ClusterCheck:
+class ClusterCheck(Struct, frozen=True):
     """How many Nodes have their VM: the measure for whether our view of Harvester can be right."""
 
     managed: int = 0

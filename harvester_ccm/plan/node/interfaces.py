@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import NODE_NETWORK_RECORD, PROVIDED_NODE_IP
@@ -41,8 +43,7 @@ class DropReason(StrEnum):
     ADDITIONAL = "named by the annotation for additional internal IPs"
 
 
-@dataclass(frozen=True)
-class DroppedAddress:
+class DroppedAddress(Struct, frozen=True):
     """An address as it was reported, and why it is not published."""
 
     address: str
@@ -51,8 +52,7 @@ class DroppedAddress:
     """The Service or load balancer that has it."""
 
 
-@dataclass(frozen=True)
-class NetworkEvidence:
+class NetworkEvidence(Struct, frozen=True):
     """What tells in which network a Node's addresses are, strongest first."""
 
     asked: str | None = None
@@ -67,8 +67,7 @@ class NetworkEvidence:
     """``--node-ip-cidr``: where InternalIPs are to be."""
 
 
-@dataclass(frozen=True)
-class Nic:
+class Nic(Struct, frozen=True):
     """The interface whose addresses are the Node's."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from harvester_ccm.names import PROVIDED_NODE_IP
 from harvester_ccm.netip import IPAddress, IPNetwork
@@ -13,8 +14,7 @@ _FAMILIES: Final = (4, 6)
 _KEPT: Final = "is the InternalIP already, and the VM reports no other that may replace it"
 
 
-@dataclass(frozen=True)
-class Candidates:
+class Candidates(Struct, frozen=True):
     """Addresses of a VM, each list in order and without repetitions."""
 
     reported: tuple[IPAddress, ...]
@@ -27,8 +27,7 @@ class Candidates:
     """Name of the interface that is reported on."""
 
 
-@dataclass(frozen=True)
-class InternalIPRules:
+class InternalIPRules(Struct, frozen=True):
     """What decides between candidates."""
 
     provided: tuple[IPAddress, ...] = ()
@@ -43,8 +42,7 @@ class InternalIPRules:
     """Families whose provided address is waited for: no other becomes their InternalIP."""
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The chosen addresses."""
 
     reasons: Mapping[IPAddress, str]

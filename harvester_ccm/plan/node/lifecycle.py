@@ -30,8 +30,10 @@ is not certain the taint stays as it is, also where only its name or its guest's
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
@@ -62,8 +64,7 @@ REFUSED_PAUSE: Final = 600.0
 """Seconds until a deletion that is not granted is tried again."""
 
 
-@dataclass(frozen=True)
-class AbsenceCount:
+class AbsenceCount(Struct, frozen=True):
     """How often the VM of a Node was certainly gone. Kept by the caller between two plans, by Node name."""
 
     node_uid: str
@@ -75,8 +76,7 @@ class AbsenceCount:
     """Monotonic seconds of the last one that counted."""
 
 
-@dataclass
-class LifecycleMemory:
+class LifecycleMemory(Struct):
     """What a process remembers of a Node; lost at a restart, which delays a deletion or has it held."""
 
     vm_name: str | None = None
@@ -90,8 +90,7 @@ class LifecycleMemory:
     old ones may be left in."""
 
 
-@dataclass(frozen=True)
-class LifecycleView:
+class LifecycleView(Struct, frozen=True):
     """All that the decision depends on."""
 
     node: Node
@@ -103,8 +102,7 @@ class LifecycleView:
     memory: LifecycleMemory
 
 
-@dataclass(frozen=True)
-class LifecyclePlan:
+class LifecyclePlan(Struct, frozen=True):
     """What to do."""
 
     request: NodeRequest | None = None

@@ -20,10 +20,11 @@ the Go provider, which knows host name and name only and keeps the host names in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 from uuid import UUID
+
+from msgspec import Struct
 
 from harvester_ccm.errors import Forbidden
 from harvester_ccm.model.core import Node, is_of_other_provider, parse_provider_id
@@ -47,8 +48,7 @@ class MatchedBy(StrEnum):
     NAME = "name"
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(Struct, frozen=True):
     """The VM of a Node, or why there is none."""
 
     vm: VM | None = None

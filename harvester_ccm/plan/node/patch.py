@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
+from msgspec import Struct
 
 from harvester_ccm.model.core import Node, NodeAddress, Taint, parse_provider_id
 from harvester_ccm.model.outcome import EventMessage
@@ -22,8 +22,7 @@ from harvester_ccm.names import MACHINE_RECORD, NODE_NETWORK_RECORD, REPLACEMENT
 _RECORDS: Final = (MACHINE_RECORD, NODE_NETWORK_RECORD, REPLACEMENT_RECORD)
 
 
-@dataclass(frozen=True)
-class NodePatch:
+class NodePatch(Struct, frozen=True):
     """Body of a merge patch of a Node, and the subresource it goes to (None: the Node itself)."""
 
     body: Mapping[str, Mapping[str, object]]
@@ -34,8 +33,7 @@ class NodePatch:
     """Whether the uninitialized taints go with it. ``patch_request`` adds that, bound to the Node's version then."""
 
 
-@dataclass(frozen=True)
-class NodeRequest:
+class NodeRequest(Struct, frozen=True):
     """A write as it is sent."""
 
     method: Literal["PATCH", "DELETE"]
@@ -54,16 +52,14 @@ def patch_request(node: Node, patch: NodePatch) -> NodeRequest | None:
     return NodeRequest("PATCH", node.metadata.name, body, patch.subresource) if body else None
 
 
-@dataclass(frozen=True)
-class MetadataChange:
+class MetadataChange(Struct, frozen=True):
     """Labels and annotations that must differ from now; None removes a key."""
 
     labels: Mapping[str, str | None]
     annotations: Mapping[str, str | None]
 
 
-@dataclass(frozen=True)
-class MetadataPlan:
+class MetadataPlan(Struct, frozen=True):
     """What to change on the Node, only what differs, and what is odd."""
 
     change: MetadataChange

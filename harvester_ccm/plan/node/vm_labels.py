@@ -12,10 +12,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
+from msgspec import Struct, field
 
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.meta import read_note
@@ -33,8 +33,7 @@ LONGEST_VALUE: Final = 1024
 _KINDS: Final = ("labels", "annotations")
 
 
-@dataclass
-class _Outcome:
+class _Outcome(Struct):
     """What becomes of one kind of keys."""
 
     changes: dict[str, str | None] = field(default_factory=dict)

@@ -8,11 +8,13 @@ VM is a Node's is decided in ``match``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from operator import itemgetter
 from typing import Final, Protocol
 from uuid import UUID, uuid5
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node, parse_provider_id
@@ -42,8 +44,7 @@ class Membership(IntEnum):
     """The label names another cluster."""
 
 
-@dataclass(frozen=True)
-class VM:
+class VM(Struct, frozen=True):
     """A VM with what belongs to it."""
 
     object: VirtualMachine
@@ -89,8 +90,7 @@ class VM:
         return next((labels[VM_CLUSTER] for labels in sources if labels and labels.get(VM_CLUSTER)), "")
 
 
-@dataclass(frozen=True)
-class VMIndex:
+class VMIndex(Struct, frozen=True):
     """All VMs of the namespace, findable by every identity a Node may show."""
 
     cluster: ClusterIdentity

@@ -6,8 +6,9 @@ Harvester finds their VMs by label; before 1.2 it was given the addresses of the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, Self
+
+from msgspec import Struct, field
 
 from harvester_ccm.model.core import Node, is_of_other_provider
 from harvester_ccm.model.harvester import Capabilities
@@ -21,8 +22,7 @@ AUTOSCALER_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
 """Put on nodes that the cluster autoscaler is about to remove."""
 
 
-@dataclass(frozen=True)
-class Backends:
+class Backends(Struct, frozen=True):
     """The nodes that may get traffic from a VM load balancer."""
 
     names: tuple[str, ...] = ()
@@ -35,10 +35,15 @@ class Backends:
     """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
     none_because: str = ""
     """Why no node may get traffic; says nothing where some may."""
-    networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
+    networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """VM network to the addresses that nodes report there; no change of them calls for a change of anything."""
-    attached: frozenset[str] | None = field(default=None, compare=False)
+    attached: frozenset[str] | None = None
     """The VM networks that the nodes are in; None where that is not known of all. No more than a word in an Event."""
+
+    @property
+    def chosen(self) -> tuple[object, ...]:
+        """What calls for a change of load balancers when it differs."""
+        return self.names, self.strangers, self.addresses, self.known, self.none_because
 
     @classmethod
     def of(cls, nodes: Iterable[Node], matches: NodeMatches, capabilities: Capabilities) -> Self:

@@ -6,10 +6,10 @@ no load balancer is kept in an annotation of the Service, so that a restart in t
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer

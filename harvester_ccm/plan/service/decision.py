@@ -14,8 +14,9 @@ what the Events say, and is written only when that changes.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.model.harvester import LoadBalancer

@@ -15,10 +15,10 @@ Each verb returns annotations to write; None removes the key.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from harvester_ccm.kube_vip_names import (
     ANNOUNCE_AGAIN,
@@ -61,8 +61,7 @@ _NOT_NOTES: Final = frozenset({KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INT
 RESTART: Final = "Restart it, for example by: kubectl --namespace kube-system rollout restart daemonset kube-vip"
 
 
-@dataclass(frozen=True)
-class Announcement:
+class Announcement(Struct, frozen=True):
     """What kube-vip finds on a Service, and where it announces it.
 
     What it is told to announce and whether it looks at the Service at all are two annotations, each with its own

@@ -10,8 +10,9 @@ else is left as it was read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, cast
+
+from msgspec import Struct, field
 
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
@@ -47,8 +48,7 @@ _POOL_CHOICE: Final = frozenset(
 """Annotations by which Harvester chooses a pool."""
 
 
-@dataclass(frozen=True)
-class LoadBalancerChange:
+class LoadBalancerChange(Struct, frozen=True):
     """Fields of an existing LoadBalancer that must be written; None in a map removes the key."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -68,8 +68,7 @@ class LoadBalancerChange:
         return self == LoadBalancerChange()
 
 
-@dataclass(frozen=True, slots=True)
-class Former:
+class Former(Struct, frozen=True):
     """What is known of a load balancer that is gone, for the one that takes its place and is to get its address."""
 
     name: str

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, NETWORK
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(Struct, frozen=True):
     """The device for a network, or why there is none."""
 
     name: str = ""

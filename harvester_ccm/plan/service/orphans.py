@@ -9,9 +9,10 @@ brake for all of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct, field
 
 from harvester_ccm.config import OrphanPolicy
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -57,8 +58,7 @@ class Orphan(Enum):
     """Carries our cluster name and no mark; reported, never deleted."""
 
 
-@dataclass(frozen=True)
-class Suspicion:
+class Suspicion(Struct, frozen=True):
     """What is known besides the load balancer and the Service of its name."""
 
     age: float
@@ -75,8 +75,7 @@ class Suspicion:
     """Seconds until one more may be deleted, as of ``deletion_turn``."""
 
 
-@dataclass(frozen=True)
-class OrphanPlan:
+class OrphanPlan(Struct, frozen=True):
     """What to do with a load balancer."""
 
     suspicious: bool = False

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
@@ -57,8 +58,7 @@ class Owner(Enum):
     """Nothing proves it either way; it is not touched."""
 
 
-@dataclass(frozen=True)
-class Ownership:
+class Ownership(Struct, frozen=True):
     """Who owns a load balancer, and the evidence."""
 
     owner: Owner
@@ -82,8 +82,7 @@ class Verdict(StrEnum):
     """Nothing proves whose it is; left alone."""
 
 
-@dataclass(frozen=True)
-class LoadBalancerCandidate:
+class LoadBalancerCandidate(Struct, frozen=True):
     """A load balancer that carries the Service's labels or name."""
 
     load_balancer: LoadBalancer
@@ -96,8 +95,7 @@ class LoadBalancerCandidate:
         return self.load_balancer.metadata.name
 
 
-@dataclass(frozen=True)
-class LoadBalancerMatch:
+class LoadBalancerMatch(Struct, frozen=True):
     """The load balancer of a Service, and the others that carry its labels or name."""
 
     expected_name: str

@@ -13,9 +13,10 @@ each. From then on each prompt answer allows one more, and a late one halves wha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct
 
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, WaitReason
@@ -48,8 +49,7 @@ WAITS_FOR_TURN: Final = EventMessage(
 )
 
 
-@dataclass(frozen=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """What Harvester's answers so far allow. Times are of one clock."""
 
     limit: int = 1

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from harvester_ccm.errors import (
     AdmissionDenied,
@@ -36,8 +37,7 @@ CONTENTION_PATIENCE: Final = 180.0
 """Seconds for which Harvester may meet other writers of its objects before we tell: each try of it may meet another."""
 
 
-@dataclass(frozen=True)
-class PendingCause:
+class PendingCause(Struct, frozen=True):
     """Why a load balancer has no address yet."""
 
     reason: WaitReason

@@ -10,9 +10,10 @@ from __future__ import annotations
 import difflib
 import heapq
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from harvester_ccm.model.core import ConfigMap, Service, ServicePort, published_devices
 from harvester_ccm.model.harvester import Capabilities, HealthCheck, LoadBalancer
@@ -58,8 +59,7 @@ HEALTH_CHECK_DEFAULTS: Final = {
 """Defaults of the documented annotations; always written out, because Harvester's own differ (2, 2, 1 s, 1 s)."""
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Struct, frozen=True):
     """The wishes of one Service."""
 
     ipam: Ipam | None

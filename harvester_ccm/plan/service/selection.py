@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from harvester_ccm.errors import Forbidden
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -57,8 +58,7 @@ class Duty(Enum):
     NOTHING = "nothing"
 
 
-@dataclass(frozen=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """Whether a Service is ours, and in what way."""
 
     duty: Duty
@@ -249,8 +249,7 @@ class Sight(Enum):
     """Nothing of it."""
 
 
-@dataclass(frozen=True)
-class Recognition:
+class Recognition(Struct, frozen=True):
     """What Harvester shows of this cluster, and whom to tell."""
 
     sight: Sight = Sight.OURS

@@ -9,8 +9,10 @@ this address come first, then the older ones.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
@@ -65,8 +67,7 @@ Port = tuple[str, int]
 """Protocol and number."""
 
 
-@dataclass(frozen=True)
-class Sharing:
+class Sharing(Struct, frozen=True):
     """Whether a secondary may use its primary's address."""
 
     address: str = ""
@@ -79,8 +80,7 @@ class Sharing:
     """Whether the Service may have an address of this kind at all."""
 
 
-@dataclass(frozen=True)
-class Clash:
+class Clash(Struct, frozen=True):
     """A port that a Service wants is taken."""
 
     because: str

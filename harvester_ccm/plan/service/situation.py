@@ -8,9 +8,11 @@ what is remembered of a Service from one look to the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -112,8 +114,7 @@ LOAD_BALANCER_INDEXES: Final[Mapping[str, Callable[[LoadBalancer], Iterable[str]
 }
 
 
-@dataclass(frozen=True)
-class ListedStore:
+class ListedStore(Struct, frozen=True, dict=True):
     """A ``ServiceStore`` of complete lists."""
 
     services: Listed[Service]
@@ -124,7 +125,10 @@ class ListedStore:
     nodes: Listed[Node] = field(default_factory=lambda: Listed(()))
     machines: Listed[VirtualMachine] = field(default_factory=lambda: Listed(()))
     strange: Set[str] = frozenset()
-    _recognised: dict[ClusterIdentity, Recognition] = field(default_factory=dict, init=False, compare=False)
+
+    @cached_property
+    def _recognised(self) -> dict[ClusterIdentity, Recognition]:
+        return {}
 
     def recognition(self, cluster: ClusterIdentity) -> Recognition:
         """Return what Harvester shows of this cluster; judged once, because the lists stay as they are."""
@@ -134,8 +138,7 @@ class ListedStore:
         return self._recognised[cluster]
 
 
-@dataclass(frozen=True)
-class Situation:
+class Situation(Struct, frozen=True, dict=True):
     """All that is known about one Service and what it depends on."""
 
     service: Service
@@ -344,8 +347,7 @@ def _holders(store: ServiceStore, service: Service, own: tuple[LoadBalancer, ...
     return tuple(one for one in found if one not in own)
 
 
-@dataclass(slots=True)
-class ServiceState:
+class ServiceState(Struct):
     """What is remembered of one Service between two looks; lost at a restart without harm. Times are of one clock."""
 
     uid: str

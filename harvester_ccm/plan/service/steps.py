@@ -8,10 +8,10 @@ rule grants.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
 import msgspec
+from msgspec import Struct, field
 
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES, EndpointSlice, Ingress, Service, ServiceCondition
 from harvester_ccm.model.harvester import LoadBalancer, load_balancers_in
@@ -30,8 +30,7 @@ LONGEST_TOUCH_RETRY: Final = 3600.0
 """The longest such pause in seconds; about as often all collections are listed anew."""
 
 
-@dataclass(frozen=True)
-class ServiceChange:
+class ServiceChange(Struct, frozen=True):
     """What should be different. None in a map means: remove the key."""
 
     annotations: Mapping[str, str | None] = field(default_factory=dict)
@@ -47,15 +46,13 @@ class ServiceChange:
 REMOVED: Final = ServiceCondition(type=LOAD_BALANCER_READY)
 
 
-@dataclass(frozen=True)
-class ChangeService:
+class ChangeService(Struct, frozen=True):
     """Patch the Service in the guest."""
 
     change: ServiceChange
 
 
-@dataclass(frozen=True)
-class CreateLoadBalancer:
+class CreateLoadBalancer(Struct, frozen=True):
     """Create the object in Harvester, when it is the turn of this Service."""
 
     name: str
@@ -64,16 +61,14 @@ class CreateLoadBalancer:
     """What to go on with instead of this and what follows, before that; None where nobody has to take turns."""
 
 
-@dataclass(frozen=True)
-class ChangeLoadBalancer:
+class ChangeLoadBalancer(Struct, frozen=True):
     """Write the changed object in Harvester."""
 
     name: str
     change: LoadBalancerChange
 
 
-@dataclass(frozen=True)
-class DeleteLoadBalancer:
+class DeleteLoadBalancer(Struct, frozen=True):
     """Delete that very object in Harvester, unless it has changed since; not found is success."""
 
     name: str
@@ -87,16 +82,14 @@ class DeleteLoadBalancer:
         return cls(meta.name, meta.uid, meta.resource_version)
 
 
-@dataclass(frozen=True)
-class TouchEndpoints:
+class TouchEndpoints(Struct, frozen=True):
     """Patch an EndpointSlice of the Service in the guest; that has kube-vip look at the Service again."""
 
     otherwise: ServicePlan
     """What to go on with instead of the steps that follow, where that is not granted."""
 
 
-@dataclass(frozen=True)
-class EmitEvent:
+class EmitEvent(Struct, frozen=True):
     """Write an Event on the Service, unless the plan before emitted the same."""
 
     event: EventMessage
@@ -106,8 +99,7 @@ WriteStep = ChangeService | CreateLoadBalancer | ChangeLoadBalancer | DeleteLoad
 Step = WriteStep | EmitEvent
 
 
-@dataclass(frozen=True)
-class ServiceRequest:
+class ServiceRequest(Struct, frozen=True):
     """A write as it is sent."""
 
     method: Literal["PATCH", "POST", "PUT", "DELETE"]
@@ -119,8 +111,7 @@ class ServiceRequest:
     """A merge patch (of a Service's status subresource), an object, or the preconditions of a deletion."""
 
 
-@dataclass(frozen=True)
-class ServicePlan:
+class ServicePlan(Struct, frozen=True):
     """Steps in order, and the answer once all of them worked."""
 
     steps: tuple[Step, ...] = ()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harvester_ccm.commands.checks_connection import Result
 from harvester_ccm.commands.checks_content import (

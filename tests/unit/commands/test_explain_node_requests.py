@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from devenv.harvester.machines import Machine, instance_document, machine_document
 from harvester_ccm.commands.clusters import Clusters, read_inventory
@@ -104,7 +105,8 @@ def add_vm(world: NodeWorld, dice: Dice, vm: Machine) -> str:
     document["status"] = {"printableStatus": state, "ready": up, "created": up or dice.maybe()}
     uid: str = world.harvester_server.put(VM, document)["metadata"]["uid"]
     if up or dice.maybe(0.3):
-        running = instance_document(replace(vm, zone=dice.one("", "z1"), region=dice.one("", "r1")), "10.0.0.1")
+        placed = dataclasses.replace(vm, zone=dice.one("", "z1"), region=dice.one("", "r1"))
+        running = instance_document(placed, "10.0.0.1")
         running["status"]["phase"] = dice.one("Running", "Running", "Running", "Scheduling", "Failed")
         running["status"]["interfaces"] = [{"name": "default", "ipAddresses": dice.some(REPORTS)}]
         world.harvester_server.put(VMI, running)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from harvester_ccm.config import (
     GuestSettings,

@@ -6,12 +6,12 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harvester_ccm.errors import AnswerTooLarge, CCMError, UnexpectedAnswer, Unreachable
 from harvester_ccm.kube.client import SLICE

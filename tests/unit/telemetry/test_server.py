@@ -7,11 +7,12 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from devenv.pki import Authority

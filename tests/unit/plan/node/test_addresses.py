@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.harvester import VirtualMachineInstance

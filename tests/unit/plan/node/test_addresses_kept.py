@@ -5,9 +5,8 @@ Here nothing is waited for any more; ``test_awaited`` has what comes before.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.netip import plain_address

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node

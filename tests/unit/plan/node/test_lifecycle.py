@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.errors import CCMError, Unreachable
@@ -409,7 +409,7 @@ def test_only_an_absence_that_cannot_be_proven_is_told(unprovable: bool) -> None
 CERTAIN = vm_not_found()
 
 
-class Unsynced(ListedNodes):
+class Unsynced(ListedNodes, frozen=True, dict=True):
     """VMs whose list is not complete yet."""
 
     def index(self) -> VMIndex:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from uuid import UUID, uuid5
 
 import pytest
+from msgspec.structs import replace
 
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node
