@@ -199,8 +199,36 @@ class Unauthorized(ApiError):
         return renewal("harvester") if shown is None else renewal(shown.cluster, shown.account)
 
 
+_LACKING = re.compile(r'User "(?P<user>[^"]*)" cannot .* in the namespace "(?P<namespace>[^"]*)"')
+
+
 class Forbidden(ApiError):
     """Raised on 403: the credential is accepted, the action is not granted to it."""
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it where the server is Harvester; goes on in a sentence."""
+        found = _LACKING.search(str(self))
+        return binding(found["user"], found["namespace"]) if found else binding("", "")
+
+
+def binding(user: str, namespace: str) -> str:
+    """Return how a user gets the rights of a cloud provider in a namespace of Harvester; empty for what is not known.
+
+    A credential is made in the namespace that it is for: another one in the cloud-config is most often a mistake.
+
+    >>> binding("system:serviceaccount:vms:demo", "vms")[:72]
+    'bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace vm'
+    """
+    where = f"namespace {namespace}" if namespace else "the namespace of the VMs"
+    bind = f"bind the ClusterRole harvesterhci.io:cloudprovider to it in {where}"
+    home = user.removeprefix("system:serviceaccount:").partition(":")[0] if ":serviceaccount:" in user else ""
+    if home and namespace and home != namespace:
+        return (
+            f"it is a service account of namespace {home}, and the cloud-config says {namespace}: correct the "
+            f"namespace of its context if that is wrong, else {bind}"
+        )
+    return f"{bind}, as generate_addon.sh does"
 
 
 class NotFound(ApiError):
@@ -290,6 +318,15 @@ def error_from_answer(answer: Answer) -> ApiError:
 def _was_not_admitted(answer: Answer) -> bool:
     by_webhook = "denied the request" in answer.message and "admission webhook" in answer.message
     return by_webhook or (answer.status == 403 and _BY_A_RULE.search(answer.message) is not None)
+
+
+def is_of_something_else(status: int, body: bytes) -> bool:
+    """Return whether an answer that is no success is that of something in front of a Kubernetes API server.
+
+    Such a server sends a Status or a line of text, never a page, and leads nowhere else. A page with 404 is a
+    ``NotServed`` like any other.
+    """
+    return 300 <= status < 400 or (body.lstrip().startswith(b"<") and (status == 403 or status >= 500))
 
 
 def error_from_response(*, status: int, body: bytes, request: str, retry_after: str | None = None) -> ApiError:

@@ -73,6 +73,13 @@ PACE_TESTS: Final = "plan/service/test_pace.py test_pace.py"
 
 MUTANTS: Final = (
     Mutant(
+        "a proxy that forbids is taken for Harvester, which lacks a right",
+        "errors.py",
+        "(status == 403 or status >= 500)",
+        "status >= 500",
+        "test_errors.py",
+    ),
+    Mutant(
         "a quota is taken for a right that is missing",
         "errors.py",
         "_BY_A_RULE.search(answer.message)",

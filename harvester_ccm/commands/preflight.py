@@ -42,7 +42,7 @@ from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Output, hanging, table_row
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of, review
 from harvester_ccm.config import NODE_CONTROLLER, Settings
-from harvester_ccm.errors import CredentialError
+from harvester_ccm.errors import CredentialError, binding
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -186,12 +186,7 @@ class _Side:
         who = f"to {user}" if user else "to the user of the kubeconfig"
         if self.where == GUEST:
             return f"{who}: install the chart of this version, or add it to its ClusterRole"
-        text = f"{who}: bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace {self.namespace}"
-        kind, _, rest = user.partition("system:serviceaccount:")
-        home = rest.partition(":")[0]
-        if not kind and home and home != self.namespace:
-            text += f". It is a service account of namespace {home}; is {self.namespace} the right namespace?"
-        return text
+        return f"{who}: {binding(user, self.namespace)}"
 
 
 _SWAPPED: Final = {

@@ -34,12 +34,14 @@ from harvester_ccm.errors import (
     Answer,
     AnswerTooLarge,
     ApiError,
+    CCMError,
     Conflict,
     RefusedCredential,
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
     error_from_response,
+    is_of_something_else,
 )
 from harvester_ccm.kube.collection import (
     FEW_OBJECTS,
@@ -430,10 +432,13 @@ class ApiClient:
         try:
             return nested(decode, body)
         except UNREADABLE as error:
-            raise UnexpectedAnswer(
-                f"{self._credentials.server}: the answer is not what a Kubernetes API server sends ({request}); "
-                "check the server address and what stands in between"
-            ) from error
+            raise self._unexpected(request, "the answer") from error
+
+    def _unexpected(self, request: str, what: str) -> UnexpectedAnswer:
+        return UnexpectedAnswer(
+            f"{self._credentials.server}: {what} is not what a Kubernetes API server sends ({request}); check the "
+            "server address and what stands in between"
+        )
 
     def _decode(self, resource: Resource[T], raw: msgspec.Raw) -> T | Unread:
         try:
@@ -453,7 +458,7 @@ class ApiClient:
         unreachable.request_id, unreachable.cluster = request_id, self.cluster
         return unreachable
 
-    async def _refusal(self, response: aiohttp.ClientResponse, request: str, request_id: str, token: str) -> ApiError:
+    async def _refusal(self, response: aiohttp.ClientResponse, request: str, request_id: str, token: str) -> CCMError:
         body = bytearray()
         async for piece in response.content.iter_any():
             body += piece
@@ -461,8 +466,10 @@ class ApiClient:
                 break
         status, retry_after = response.status, response.headers.get("Retry-After")
         log.debug("request refused", cluster=self.cluster, request=request, status=status, request_id=request_id)
-        error = error_from_response(status=status, body=bytes(body), request=request, retry_after=retry_after)
-        if isinstance(error, Unauthorized):
+        error: CCMError = error_from_response(status=status, body=bytes(body), request=request, retry_after=retry_after)
+        if is_of_something_else(status, bytes(body)):
+            error = self._unexpected(request, f"HTTP status {status}, with a page or a way to one,")
+        elif isinstance(error, Unauthorized):
             error = Unauthorized(error.answer, self._refused_credential(token))
         error.request_id, error.cluster = request_id, self.cluster
         return error

@@ -179,9 +179,7 @@ async def test_missing_right_is_forbidden(account: Callable[..., Path], namespac
         (Answer(429, "slow down", retry_after=7), Throttled, "slow down"),
         (Answer(503, "starting", retry_after=7), Throttled, "starting"),
         (Answer(500, "x" * 40_000), ServerError, "x" * 1024),
-        (Answer(502, body=b"<html>bad gateway</html>", content_type="text/html"), ServerError, "HTTP status 502"),
         (Answer(500, body=SECRET_BODY), ServerError, "HTTP status 500"),
-        (Answer(302, body=b""), ApiError, "HTTP status 302"),
     ],
 )
 async def test_refusal_becomes_an_error_without_the_body(
@@ -208,6 +206,19 @@ async def test_answer_of_something_else_than_an_api_server_is_said_to_be_that(
         await client.get(NAMESPACES, "default")
     with pytest.raises(UnexpectedAnswer, match=expected):
         await client.list(NAMESPACES)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [Answer(502, body=b"<html>bad gateway</html>"), Answer(403, body=b"<html>no</html>"), Answer(302, body=b"")],
+)
+async def test_refusal_of_something_else_says_nothing_about_rights(
+    client: ApiClient, guest_proxy: FaultProxy, answer: Answer
+) -> None:
+    guest_proxy.inject(answer)
+
+    with pytest.raises(UnexpectedAnswer, match=f"{guest_proxy.url}: HTTP status {answer.status}, with a page"):
+        await client.get(NAMESPACES, "default")
 
 
 async def test_connection_that_is_refused(client: ApiClient, guest_proxy: FaultProxy) -> None:

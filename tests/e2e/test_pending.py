@@ -112,6 +112,9 @@ async def test_credential_for_another_namespace(stage: Stage, tmp_path: Path) ->
     for _ in range(2):
         await retouched(stage, "web", Reason.HARVESTER_UNAVAILABLE)
 
-    for words in ('in the namespace "kube-system"', "Bind the ClusterRole harvesterhci.io:cloudprovider"):
+    for words in (
+        'in the namespace "kube-system"',
+        "It is a service account of namespace default, and the cloud-config says kube-system: correct the namespace",
+    ):
         assert words in told.message, told.message
     assert await stage.told("web") == [told]

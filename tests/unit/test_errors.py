@@ -30,6 +30,7 @@ from harvester_ccm.errors import (
     Unreachable,
     WatchSilent,
     error_from_response,
+    is_of_something_else,
 )
 
 REQUEST = "PUT /api/v1/namespaces/shop/services/web"
@@ -138,6 +139,59 @@ def test_refusal_of_a_webhook_is_told_from_a_webhook_that_does_not_work(message:
 )
 def test_refusal_by_a_rule_is_told_from_a_right_that_is_missing(message: str, expected: type[ApiError]) -> None:
     assert type(error(403, reason="Forbidden", message=message)) is expected
+
+
+ANSWERS = [
+    pytest.param(502, b"<html>502 Bad Gateway</html>", True, id="page of a proxy"),
+    pytest.param(403, b" \n<!DOCTYPE html>", True, id="page of a proxy that forbids"),
+    pytest.param(302, b"", True, id="way to a login"),
+    pytest.param(503, b"service unavailable\n", False, id="text, as an aggregating API server answers"),
+    pytest.param(500, b"", False, id="nothing"),
+    pytest.param(403, b'{"kind": "Status", "message": "words"}', False, id="Status"),
+    pytest.param(404, b"<html>", False, id="no such page, which says enough"),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "expected"), ANSWERS)
+def test_page_is_the_answer_of_something_in_between(status: int, body: bytes, expected: bool) -> None:
+    assert is_of_something_else(status, body) is expected
+
+
+GRANTS = [
+    pytest.param(
+        'loadbalancers is forbidden: User "system:serviceaccount:vms:demo" cannot list resource "loadbalancers" in API '
+        'group "loadbalancer.harvesterhci.io" in the namespace "vms"',
+        "bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace vms, as generate_addon.sh does",
+        id="its own namespace",
+    ),
+    pytest.param(
+        'loadbalancers is forbidden: User "system:serviceaccount:vms:demo" cannot list resource "loadbalancers" in API '
+        'group "loadbalancer.harvesterhci.io" in the namespace "prod"',
+        "it is a service account of namespace vms, and the cloud-config says prod: correct the namespace of its "
+        "context if that is wrong, else bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace prod",
+        id="another namespace",
+    ),
+    pytest.param(
+        'loadbalancers is forbidden: User "u-abc" cannot list resource "loadbalancers" in API group "x" in the '
+        'namespace "vms"',
+        "bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace vms, as generate_addon.sh does",
+        id="no service account",
+    ),
+    pytest.param(
+        "no",
+        "bind the ClusterRole harvesterhci.io:cloudprovider to it in the namespace of the VMs, as generate_addon.sh "
+        "does",
+        id="other words",
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "expected"), GRANTS)
+def test_who_lacks_a_right_is_told_where_to_grant_it(message: str, expected: str) -> None:
+    found = error(403, reason="Forbidden", message=message)
+
+    assert isinstance(found, Forbidden)
+    assert found.remedy == expected
 
 
 @pytest.mark.parametrize(

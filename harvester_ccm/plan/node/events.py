@@ -54,8 +54,8 @@ def harvester_note(error: CCMError, *, action: str, namespace: str) -> EventMess
         case Forbidden():
             return warning(
                 NodeReason.HARVESTER_FORBIDDEN,
-                f"Harvester forbids to {action} in namespace {namespace}: {error}. Bind the ClusterRole "
-                "harvesterhci.io:cloudprovider to the service account of the cloud-config in that namespace",
+                f"Harvester forbids the credential in the cloud-config to {action} in namespace {namespace}: {error}. "
+                f"{error.remedy[0].upper()}{error.remedy[1:]}",
                 subject=action,
             )
         case Unauthorized():

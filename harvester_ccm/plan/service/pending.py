@@ -276,10 +276,8 @@ def _unavailable_text(error: CCMError | None) -> str:
         case Unauthorized():
             return f"Harvester {error.meaning} (401). {error.remedy}"
         case Forbidden():
-            return (
-                f"The credential in the cloud-config lacks a right in Harvester: {error}. Bind the ClusterRole "
-                "harvesterhci.io:cloudprovider to it in the namespace of the VMs"
-            )
+            remedy = f"{error.remedy[0].upper()}{error.remedy[1:]}"
+            return f"The credential in the cloud-config lacks a right in Harvester: {error}. {remedy}"
         case NotServed():
             return (
                 "Harvester does not serve loadbalancer.harvesterhci.io in a version that is spoken (v1beta1, "
@@ -297,11 +295,17 @@ def _fault(error: CCMError) -> str:
         case CredentialError():
             return "Harvester cannot be reached"
         case NotFound():
-            return "The namespace of the cloud-config does not exist in Harvester"
+            return (
+                "The namespace of the cloud-config does not exist in Harvester. Set the namespace of its context to "
+                "that of this cluster's VMs"
+            )
         case ServerError() if "failed calling webhook" in str(error):
             return f"Harvester's admission webhook does not answer; this is tried again by itself. {WEBHOOK_AWAY}"
         case _:
-            return "Harvester cannot serve requests at the moment"
+            return (
+                "Harvester cannot serve requests at the moment; this is tried again by itself. If it stays, look at "
+                "its API servers and what stands in front of them"
+            )
 
 
 def failure_event(error: CCMError, failures: int, service: Service | None = None) -> EventMessage | None:

@@ -45,7 +45,7 @@ def test_told_again_when_it_comes_back() -> None:
         pytest.param(
             answered(403, "virtualmachines is forbidden"),
             "HARVESTER_FORBIDDEN",
-            "forbids to list VirtualMachines in namespace prod: virtualmachines is forbidden. Bind the ClusterRole",
+            "to list VirtualMachines in namespace prod: virtualmachines is forbidden. Bind the ClusterRole",
             id="403",
         ),
         pytest.param(answered(401, "Unauthorized"), "HARVESTER_UNAVAILABLE", "(generate_addon.sh <account>", id="401"),
