@@ -29,7 +29,7 @@ from harvester_ccm.errors import (
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, WaitReason
-from harvester_ccm.names import IP_POOL, SERVICE_FINALIZER, Reason
+from harvester_ccm.names import DEFAULT_CLUSTER_NAME, IP_POOL, SERVICE_FINALIZER, Reason
 
 CONTROLLER_PATIENCE: Final = 30.0
 """Seconds Harvester may take to look at a new load balancer before we tell; in bulk it serves about one a second."""
@@ -192,8 +192,14 @@ def _no_pool(message: str) -> str:
     if wanted is None:
         return "No IP pool of Harvester fits this Service. Create a pool whose selector matches, or a global one"
     searched = ", ".join(f"{name} {value!r}" for name, value in wanted.groupdict().items() if value)
+    where = "In Harvester"
+    if wanted["cluster"] in ("", DEFAULT_CLUSTER_NAME):
+        where = (
+            "This cluster has no name of its own, and pools for a named one do not fit: set --cluster-name (chart: "
+            "global.cattle.clusterName). Or in Harvester"
+        )
     return (
-        f"No IP pool of Harvester fits {searched or 'this Service'}. In Harvester, create an IP pool whose network is "
+        f"No IP pool of Harvester fits {searched or 'this Service'}. {where}, create an IP pool whose network is "
         f"{wanted['network'] or '(none)'} and whose scope covers namespace {wanted['namespace']!r} and guest cluster "
         f"{wanted['cluster'] or '(none)'}, or a global pool"
     )

@@ -195,12 +195,12 @@ CAUSES: dict[str, tuple[str, str, list[str]]] = {
     "no pool fits": (
         REQUIREMENT,
         "no_matching_pool",
-        ["infra/vlan9", "'vms'", "guest cluster demo", "or a global pool"],
+        ["infra/vlan9", "'vms'", "'demo'. In Harvester, create", "guest cluster demo, or a global pool"],
     ),
     "no pool fits, older words": (
         "No matched IPPool with requirement &{Network: Project: Namespace:default Cluster:}",
         "no_matching_pool",
-        ["'default'", "(none)"],
+        ["'default'", "set --cluster-name (chart: global.cattle.clusterName). Or in Harvester", "(none)"],
     ),
     "no pool fits, Harvester 1.2": (
         (
@@ -208,7 +208,7 @@ CAUSES: dict[str, tuple[str, str, list[str]]] = {
             "with requirement &{Network: Project: Namespace:a Cluster:kubernetes}"
         ),
         "no_matching_pool",
-        ["kubernetes"],
+        ["cluster 'kubernetes'. This cluster has no name of its own"],
     ),
     "selector fault": ("no matched IPPool with selector, error: x", "no_matching_pool", ["Create a pool"]),
     "used up": (
