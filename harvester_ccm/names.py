@@ -69,7 +69,8 @@ NETWORK: Final = catalogued(
 )  # fmt: skip
 PROJECT: Final = catalogued(
     PREFIX + "project", "Service", "annotation", "read", value="`cluster/project` id",
-    meaning="Rancher project used to choose the IP pool.",
+    meaning="Rancher project used to choose the IP pool of a VM load balancer. For a cluster load balancer Harvester "
+    "overwrites it with the project of the VMs' namespace.",
 )  # fmt: skip
 POOL_NAMESPACE: Final = catalogued(
     PREFIX + "namespace", "Service", "annotation", "read", value="namespace in Harvester",
