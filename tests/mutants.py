@@ -73,6 +73,13 @@ PACE_TESTS: Final = "plan/service/test_pace.py test_pace.py"
 
 MUTANTS: Final = (
     Mutant(
+        "a write that fails is nothing that the status knows of",
+        "controllers/service.py",
+        "fails = isinstance(item, Service) and self.runner.failures(key) > 0",
+        "fails = False",
+        "controllers/test_service_refused.py",
+    ),
+    Mutant(
         "a proxy that forbids is taken for Harvester, which lacks a right",
         "errors.py",
         "(status == 403 or status >= 500)",

@@ -34,7 +34,7 @@ from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import Capabilities, LoadBalancer, capabilities_of
 from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome
-from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
+from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import not_ready, plan_service
@@ -212,9 +212,12 @@ class ServiceController:
         self._enqueue_all()
 
     def fights(self, item: Object) -> tuple[EventMessage, ...]:
-        """Return what is told of somebody who undoes what is written for a Service; nothing of another object."""
-        brakes = self._writes.brakes.find(item)
-        return brakes.said(_now()) if brakes is not None else ()
+        """Return what is told of writes for a Service that fail or that somebody undoes; nothing of another object."""
+        brakes, key = self._writes.brakes.find(item), item.metadata.key
+        fails = isinstance(item, Service) and self.runner.failures(key) > 0
+        told = self._states.emitted(key) if fails else frozenset()
+        failing = tuple(one for one in told if one.reason in (Reason.SYNC_FAILED, Reason.HARVESTER_UNAVAILABLE))
+        return (*failing, *(brakes.said(_now()) if brakes is not None else ()))
 
     def recall(self, situation: Situation) -> Situation:
         """Return what is known of a Service with what is remembered of it, for who only looks."""

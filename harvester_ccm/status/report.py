@@ -23,7 +23,7 @@ from harvester_ccm.model.harvester import IPPool, LoadBalancer
 from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Done, EventMessage, Refused, Retry, Wait, WaitReason
-from harvester_ccm.names import LOAD_BALANCER_READY, NodeReason
+from harvester_ccm.names import LOAD_BALANCER_READY, NodeReason, Reason
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, VirtualIPs, plan_node
 from harvester_ccm.plan.node.decision import observe as observe_node
 from harvester_ccm.plan.node.patch import uninitialized_taints
@@ -77,7 +77,7 @@ class Known(Struct, frozen=True):
     suspicion: Callable[[LoadBalancer], Suspicion]
     """Returns what is known of a load balancer without a Service."""
     fights: Callable[[Object], tuple[EventMessage, ...]] = lambda _item: ()
-    """Returns what is told of somebody who undoes what is written to a Service or a Node."""
+    """Returns what is told of writes to a Service or a Node: that one fails, or that somebody undoes them."""
 
 
 def look(known: Known) -> Iterator[Line]:
@@ -133,9 +133,9 @@ def service_lines(situation: Situation, fights: tuple[EventMessage, ...] = ()) -
 def _service_line(situation: Situation, fights: tuple[EventMessage, ...]) -> ServiceLine:
     service, request, lb = situation.service, situation.request, situation.match.lb
     meta, plan = service.metadata, plan_service(situation)
-    said = _said(plan, situation)
+    said = _failing(situation, fights) or _said(plan, situation)
     told = (*(one.event for one in plan.steps if isinstance(one, EmitEvent)), *fights)
-    warnings = tuple(notice(one) for one in told if _warns(one))
+    warnings = tuple(notice(one) for one in dict.fromkeys(told) if _warns(one))
     shares = primary_reference(service) if lb is None else None
     wished = "vm" if request.wants_vm else "cluster"
     kind = lb.spec.workload_type if lb is not None else wished
@@ -198,9 +198,26 @@ def _said(plan: ServicePlan, situation: Situation) -> _Said:
             if reason == WaitReason.NOT_PROCESSED and situation.match.lb is None:
                 # It is what is waited for once the load balancer has been created.
                 reason = WaitReason.QUEUED
-            return _Said(state, message=f"waits for {WaitReason(reason).meaning}")
+            return _Said(state, message=_waits_for(WaitReason(reason)))
         case Done() | Retry():
-            return _Said(State.PENDING, message=f"waits for {WaitReason.QUEUED.meaning}")
+            return _Said(State.PENDING, message=_waits_for(WaitReason.QUEUED))
+
+
+def _failing(situation: Situation, fights: tuple[EventMessage, ...]) -> _Said | None:
+    """Return that a write fails, which no plan can know: where the guest refuses it, the condition cannot say it."""
+    failure = next((one for one in fights if one.reason in (Reason.SYNC_FAILED, Reason.HARVESTER_UNAVAILABLE)), None)
+    service, before = situation.service, situation.service.condition(LOAD_BALANCER_READY)
+    if failure is None or situation.scope.leaving:
+        return None
+    since = before.last_transition_time if before is not None and before.status == "False" else None
+    state = State.READY if is_served(service) else State.PENDING
+    return _Said(state, str(failure.reason), failure.message, since or "")
+
+
+def _waits_for(reason: WaitReason) -> str:
+    """Return what a Service waits for of which nothing was told yet; who should look at it may not be there."""
+    hint = "; if that stays, look at its Events, and whether the program runs and leads"
+    return f"waits for {reason.meaning}{hint if reason is WaitReason.QUEUED else ''}"
 
 
 def node_line(view: NodeView, fights: tuple[EventMessage, ...] = ()) -> NodeLine:

@@ -445,6 +445,11 @@ class ServiceStates:
         known = state.complete(situation, now)
         return known if state.phase == situation.phase else replace(known, waited=0.0, touched=False, refused=None)
 
+    def emitted(self, key: str) -> frozenset[EventMessage]:
+        """Return what a Service was told that has not stopped holding."""
+        state = self._states.get(key)
+        return frozenset(state.emitted) if state is not None else frozenset()
+
     def saw(self, load_balancer: LoadBalancer, now: float) -> None:
         """Take note that a load balancer was there until now."""
         state = self._states.get(service_key(load_balancer))

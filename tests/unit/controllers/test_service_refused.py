@@ -13,6 +13,7 @@ from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import SERVICE_FINALIZER
+from harvester_ccm.status.document import ServiceLine, State, decode
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, refused
 from tests.worlds.program_world import Harvester, Program, guest_server
@@ -36,6 +37,13 @@ def to_status(answer: Callable[[], CCMError]) -> Callable[[Call], CCMError | Non
     return lambda call: answer() if call.verb == "PATCH" and "/services/" in call.path else None
 
 
+async def shown(program: Program) -> ServiceLine:
+    """Return what the program's page says of its only Service."""
+    assert program.application is not None
+    (line,) = decode(await program.application.status.answer()).services or ()
+    return line
+
+
 @pytest.mark.parametrize("name", REFUSALS)
 def test_a_refused_write_is_told_once_and_overcome(name: str) -> None:
     @jumping_time
@@ -54,9 +62,12 @@ def test_a_refused_write_is_told_once_and_overcome(name: str) -> None:
                 assert str(REFUSALS[name]) in told
                 assert "The API server of this cluster refuses" in told
                 assert ("Grant the verb patch on services/status" in told) == (name == "missing right")
+                line = await shown(program)
+                assert (line.state, line.reason, line.message) == (State.PENDING, "SyncLoadBalancerFailed", told)
                 guest.fault = None
                 await asyncio.sleep(120)
                 assert program.address("web")
+                assert (await shown(program)).state is State.READY
         assert [one["event"] for one in logs].count("reconcile failed") == 1
         assert [one["event"] for one in logs].count("sync load balancer failed") == 1
 

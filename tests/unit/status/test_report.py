@@ -12,9 +12,10 @@ from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.errors import Unreachable, renewal
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, LB_OWNER, LOAD_BALANCER_READY, NETWORK, PRIMARY_SERVICE
 from harvester_ccm.plan.service.decision import plan_service
-from harvester_ccm.plan.service.pending import harvester_unavailable
+from harvester_ccm.plan.service.pending import harvester_unavailable, write_refused
 from harvester_ccm.plan.service.situation import observe
 from harvester_ccm.plan.service.steps import ChangeService, EmitEvent
 from harvester_ccm.status.document import (
@@ -39,13 +40,15 @@ NOW = datetime(2026, 11, 22, tzinfo=UTC)
 FRAME = Status(observed="2026-11-21T08:00:00Z", cluster="demo", namespace="vms")
 
 
-def seen(*flags: str, pools: tuple[Pool, ...] = (), **contents: Any) -> Status:
-    """Return the status of an inventory."""
+def seen(*flags: str, pools: tuple[Pool, ...] = (), told: tuple[EventMessage, ...] = (), **contents: Any) -> Status:
+    """Return the status of an inventory; ``told`` is what was told of the writes to its objects."""
     inventory, settings = Inventory(**contents), build_settings(parse_command_line((*FLAGS, *flags)), {})
     store = inventory.service_store(CLUSTER)
     nodes = ListedNodes(inventory, node_objects.CLUSTER)
     suspicion = listed_suspicion(store.services, store.load_balancers)
-    known = Known(store, nodes, nodes.virtual_ips, CLUSTER, settings, lambda one: one, lambda _one: suspicion)
+    known = Known(
+        store, nodes, nodes.virtual_ips, CLUSTER, settings, lambda one: one, lambda _one: suspicion, lambda _one: told
+    )
     return report(FRAME, look(known), pools)
 
 
@@ -120,6 +123,23 @@ def test_what_no_plan_can_know_is_taken_from_the_condition() -> None:
     assert (line.state, line.reason, line.since) == (State.PENDING, "SyncLoadBalancerFailed", "2026-11-21T07:30:00Z")
 
 
+@pytest.mark.parametrize(
+    ("one", "state"), [(service(), State.PENDING), (served(), State.WARNING)], ids=["new", "served"]
+)
+def test_a_write_that_the_guest_refuses_is_known_to_who_tried(one: Service, state: State) -> None:
+    """The condition cannot say it: it is written by the same request."""
+    told = write_refused(refused(403, "Forbidden", 'User "x" cannot patch resource "services/status"'), 2)
+    assert told is not None
+    line = service_in(seen(services=(one,), load_balancers=(allocated(),), told=(told,)))
+    assert (line.state, [notice.message for notice in line.warnings]) == (state, [told.message])
+    assert (line.reason, line.message) == ("SyncLoadBalancerFailed", told.message)
+
+
+def test_who_only_looks_says_where_a_service_without_a_word_is_told_of() -> None:
+    line = service_in(seen(services=(service(),)))
+    assert line.message.endswith("look at its Events, and whether the program runs and leads")
+
+
 def replace_status(one: Service, **status: Any) -> Service:
     return SERVICES.decode(msgspec.json.encode({**msgspec.to_builtins(one), "status": status}))
 
@@ -177,7 +197,8 @@ def test_an_address_that_is_shared() -> None:
 
 def test_a_load_balancer_that_is_not_there_yet_is_not_waited_for() -> None:
     line = service_in(seen(services=(service(),)))
-    assert (line.state, line.message) == (State.PENDING, "waits for its turn to be looked at")
+    assert line.state is State.PENDING
+    assert line.message.startswith("waits for its turn to be looked at; if that stays, ")
 
 
 def test_a_vm_load_balancer_is_announced_by_harvester() -> None:
