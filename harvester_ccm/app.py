@@ -191,8 +191,10 @@ class Application:
         telemetry.follow_health(health)
         telemetry.read_at_scrape(catalogue.EVENTS_DROPPED, lambda: {(): float(self._recorder.dropped)})
         follow_new_nodes(telemetry, self._vms.nodes)
-        cluster = ClusterIdentity.of(settings, self._harvester.namespace)
-        ServiceMetrics(telemetry, caches.services, caches.load_balancers, cluster)
+        if SERVICE_CONTROLLER in settings.controllers:
+            # Who else serves the Services is to say for what one waits.
+            cluster = ClusterIdentity.of(settings, self._harvester.namespace)
+            ServiceMetrics(telemetry, caches.services, caches.load_balancers, cluster)
         if settings.leader_election.enabled:
             health.follow_lease(self._elector, settings.leader_election.lease_duration)
             telemetry.follow_lease(settings.leader_election.name, self._elector)

@@ -23,6 +23,7 @@ from harvester_ccm.redaction import inert
 from harvester_ccm.status.document import Leader, Server, Status
 from harvester_ccm.status.report import (
     Known,
+    left_alone,
     listed_suspicion,
     look,
     pools_of,
@@ -85,7 +86,7 @@ def known_from(call: Call, inventory: Inventory, namespace: str, *, now: datetim
 
 
 def _assumptions(call: Call, inventory: Inventory) -> tuple[str, ...]:
-    return tuple(map(inert, (*call.settings.warnings, *inventory.assumptions)))
+    return tuple(map(inert, (*call.settings.warnings, *left_alone(call.settings), *inventory.assumptions)))
 
 
 async def _read_lease(election: LeaderElectionSettings, guest: ApiClient) -> Asked[Lease]:

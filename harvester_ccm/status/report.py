@@ -96,6 +96,13 @@ def look(known: Known) -> Iterator[Line]:
             yield node_line(view, known.fights(node))
 
 
+def left_alone(settings: Settings) -> Iterator[str]:
+    """Yield what is shown nothing of because it is left to another program."""
+    for kind, controller in (("Services", SERVICE_CONTROLLER), ("Nodes", NODE_CONTROLLER)):
+        if controller not in settings.controllers:
+            yield f"{kind} are left alone: {controller} is switched off by --controllers"
+
+
 def report(frame: Status, lines: Iterable[Line], pools: Iterable[Pool] = ()) -> Status:
     """Return the status: ``frame`` with the lines, what is wrong first; ``pools`` are those that could be read."""
     found = tuple(lines)

@@ -24,6 +24,7 @@ from harvester_ccm.status.document import Leader, Pool, Program, Server, Status,
 from harvester_ccm.status.report import (
     Known,
     Line,
+    left_alone,
     look,
     pools_of,
     problems_of_servers,
@@ -119,7 +120,7 @@ class StatusPage:
             leader=Leader(identity=inert(self._elector.holder), since=self._elector.held_since) if elected else None,
             servers=servers,
             problems=(*problems_of_servers(_first_problem(harvester[1]), servers, now), *self._failing()),
-            assumptions=tuple(map(inert, self._settings.warnings)),
+            assumptions=tuple(map(inert, (*self._settings.warnings, *left_alone(self._settings)))),
         )
 
     def _failing(self) -> Iterator[str]:

@@ -82,7 +82,8 @@ class Program:
         self.telemetry = Telemetry("test")
         self.reloaders: list[CredentialReloader] = []
         self._harvester = MemoryClient(harvester, cluster="harvester", namespace=namespace)
-        self._flags = (*FLAGS, f"--cluster-name={name}", *words)
+        # The first mention of a controller counts.
+        self._flags = (*words, *FLAGS, f"--cluster-name={name}")
         self.exit_code: int | None = None
         """What it ended with."""
         self.application: Application | None = None

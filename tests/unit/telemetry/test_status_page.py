@@ -57,6 +57,20 @@ async def test_the_leader_shows_services_as_it_knows_them() -> None:
 
 
 @jumping_time
+async def test_services_that_are_left_to_another_program_page_nobody() -> None:
+    program = Program(guest_server(), Harvester(), "demo", "--controllers=-service-lb-controller,*")
+    program.create("web")
+    async with program.live():
+        await asyncio.sleep(1200)
+        status = await shown(program)
+        told, _ = program.telemetry.exposition("")
+    assert (status.services, status.wrong) == ((), False)
+    assert "Services are left alone: service-lb-controller is switched off by --controllers" in status.assumptions
+    assert b"harvester_ccm_services_pending{" not in told
+    assert b"harvester_ccm_service_pending_longest_seconds{" not in told
+
+
+@jumping_time
 async def test_an_answer_is_given_again_for_a_moment() -> None:
     program = Program(guest_server(), Harvester(), "demo")
     async with program.live():
