@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -63,6 +64,8 @@ from harvester_ccm.plan.service.steps import (
     hand_to_harvester,
 )
 
+PRIMARY_PATIENCE: Final = 60.0
+"""Seconds for which a primary may have no address before those that share it are told."""
 Port = tuple[str, int]
 """Protocol and number."""
 
@@ -129,10 +132,7 @@ def plan_leaving(service: Service) -> ServicePlan:
 def _plan_without_address(situation: Situation, sharing: Sharing) -> ServicePlan:
     """Return the plan while the address may not be shared or is not there; a change of the others wakes us."""
     service, primary = situation.service, situation.primary
-    # A change of the others may mend a refusal, so the Service goes on waiting.
-    outcome: Outcome = Wait(WaitReason.PRIMARY if sharing.refusal is None else WaitReason.NOT_SHARABLE)
-    if not sharing.servable:
-        outcome = Refused(WaitReason.NOT_SERVABLE)
+    told, outcome = _waiting(situation, sharing)
     if (was_secondary(service) or service.addresses) and (sharing.outranked or not _is_held_for(situation)):
         # Nobody holds the address for it. Or both would be on one port, and where its traffic goes would be chance.
         return ServicePlan((*emit(_taken(situation)), *plan_leaving(service).steps), outcome)
@@ -141,7 +141,29 @@ def _plan_without_address(situation: Situation, sharing: Sharing) -> ServicePlan
     # What is refused for good does not get the mark of a Service that is served or about to be.
     finalizer = True if sharing.servable else None
     change = ServiceChange(annotations=WITHDRAWN if withdrawn else hold(service), finalizer=finalizer)
-    return ServicePlan(change_service(service, change), outcome)
+    return ServicePlan((*emit(told), *change_service(service, change)), outcome)
+
+
+def _waiting(situation: Situation, sharing: Sharing) -> tuple[EventMessage | None, Outcome]:
+    """Return what a Service waits for that has no address to share, and what to tell it beside a refusal."""
+    service, primary, refusal = situation.service, situation.primary, sharing.refusal
+    if not sharing.servable:
+        return None, Refused(WaitReason.NOT_SERVABLE)
+    if refusal is not None and refusal.reason is Reason.INVALID_ANNOTATION:
+        return None, Refused(WaitReason.NOT_SHARABLE)
+    if refusal is not None:
+        # A change of the others may mend it, so the Service goes on waiting.
+        return None, Wait(WaitReason.NOT_SHARABLE)
+    if primary is None or service.addresses:
+        return None, Wait(WaitReason.PRIMARY)
+    if situation.waited < PRIMARY_PATIENCE:
+        return None, Wait(WaitReason.PRIMARY, PRIMARY_PATIENCE - situation.waited)
+    text = (
+        f"Service {primary.metadata.key}, whose address this Service shares, has none from Harvester yet: its own "
+        "Events say why. This Service follows by itself; to have an address of its own, remove annotation "
+        f"{PRIMARY_SERVICE}"
+    )
+    return EventMessage("Warning", Reason.ADDRESS_PENDING, text), Wait(WaitReason.PRIMARY)
 
 
 def _is_held_for(situation: Situation) -> bool:

@@ -294,7 +294,7 @@ def test_under_a_warning_nothing_is_as_it_should_be(run: Runner) -> None:
 def test_a_secondary_that_is_refused_waits_for_a_correction(run: Runner) -> None:
     asked = objects.service(annotations={"cloudprovider.harvesterhci.io/primary-service": "no-namespace"})
     text = words(run, asked, objects.home())
-    assert "Then it waits for: a change of one of the Services: as they are, this one cannot share" in text
+    assert "Refused until there is: a change of one of the Services: as they are, this one cannot share" in text
 
 
 def test_a_service_of_another_type_wants_nothing(run: Runner) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE
-from harvester_ccm.model.outcome import Done, Wait
+from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
     IPAM,
     MOVING,
@@ -16,8 +16,9 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     Reason,
 )
-from harvester_ccm.plan.service.shared_address import approved
-from tests.unit.plan.service.plans import OURS, outline, plan, said
+from harvester_ccm.plan.service.decision import condition_after
+from harvester_ccm.plan.service.shared_address import PRIMARY_PATIENCE, approved
+from tests.unit.plan.service.plans import OURS, outline, plan, said, situation_of
 from tests.unit.plan.service.sharing_services import (
     API,
     EXCHANGED,
@@ -101,7 +102,7 @@ STEPS = {
         asking(),
         service(),
         [{"service": {"annotations": HELD, "finalizers": OURS}}],
-        Wait("primary"),
+        Wait("primary", PRIMARY_PATIENCE),
     ),
     "address of the primary changed": (
         sharing(),
@@ -213,8 +214,22 @@ def test_the_address_that_harvester_gave_is_shared(given: set[str]) -> None:
 def test_an_address_that_only_the_user_of_the_primary_gave_is_not_shared(given: set[str]) -> None:
     assert outline(asking(HELD, ours=True), primary=served(), primary_allocated=frozenset(given)) == (
         [],
-        Wait("primary"),
+        Wait("primary", PRIMARY_PATIENCE),
     )
+
+
+def test_one_whose_primary_waits_is_told_after_a_minute() -> None:
+    """Without a word of its own it looks as if no program were there."""
+    early = plan(asking(HELD, ours=True), primary=service(), waited=PRIMARY_PATIENCE - 1)
+    assert (said(early, Reason.ADDRESS_PENDING), early.outcome) == ("", Wait("primary", 1.0))
+    late = plan(asking(HELD, ours=True), primary=service(), waited=PRIMARY_PATIENCE)
+    assert late.outcome == Wait("primary")
+    assert (
+        "Service shop/web, whose address this Service shares, has none from Harvester yet: its own Events say why"
+        in (said(late, Reason.ADDRESS_PENDING))
+    )
+    served_till_now = plan(sharing(), primary=service(ours=True), waited=PRIMARY_PATIENCE)
+    assert said(served_till_now, Reason.ADDRESS_PENDING) == ""
 
 
 @pytest.mark.parametrize(("asked", "primary", "steps", "outcome"), STEPS.values(), ids=STEPS.keys())
@@ -288,7 +303,12 @@ def test_refusals(asked: Any, primary: Any, secondaries: tuple[Any, ...], text: 
     assert text in said(made, Reason.SHARING_REFUSED) + said(made, Reason.INVALID_ANNOTATION)
     steps, outcome = outline(asked, primary=primary, secondaries_of_primary=secondaries)
     assert steps[1:] == [{"service": {"annotations": HELD, "finalizers": OURS}}]
-    assert outcome == Wait("not_sharable")
+    # What is no name of a Service is only mended by its user.
+    is_wrong = "expected" in text
+    assert outcome == (Refused("not_sharable") if is_wrong else Wait("not_sharable"))
+    told = condition_after(made, situation_of(asked))
+    assert told is not None
+    assert text in told.message
 
 
 YOUNGER = service("new", uid="new", ports=API, annotations=NAMES_WEB, created="2026-01-02T00:00:00Z")

@@ -22,7 +22,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.selection import primary_label
-from harvester_ccm.plan.service.shared_address import approved
+from harvester_ccm.plan.service.shared_address import PRIMARY_PATIENCE, approved
 from tests.unit.plan.service.plans import OURS, outline, plan, said
 from tests.unit.plan.service.sharing_services import (
     API,
@@ -427,7 +427,10 @@ def test_one_whose_primary_keeps_an_address_of_its_own_is_told_that_it_is_not_sh
     keeping = with_condition_of(plain, booked)
     unshared = frozenset({OTHER})
     parked = [{"service": {"annotations": HELD, "finalizers": OURS}}]
-    assert outline(asking(), primary=plain, primary_allocated=unshared) == (parked, Wait("primary"))
+    assert outline(asking(), primary=plain, primary_allocated=unshared) == (
+        parked,
+        Wait("primary", PRIMARY_PATIENCE),
+    )
     made = outline(asking(), primary=keeping, primary_allocated=unshared)
     assert made == (["Warning SharingRefused", *parked], Wait("not_sharable"))
     assert outline(sharing(), primary=keeping, primary_allocated=unshared)[0] == []
