@@ -1,8 +1,8 @@
 """Real control planes: etcd and kube-apiserver, optionally kube-controller-manager, on loopback.
 
 A control plane has its own certificate authority, its own ports and its own directory, so many may run at
-once. RBAC decides, anonymous requests are refused, and the administrator is a client certificate in
-``system:masters``. There is no kubelet and no scheduler: Nodes and Pods are only records.
+once. RBAC decides, anonymous requests are refused, and the administrator has a token, and a client
+certificate, in ``system:masters``. There is no kubelet and no scheduler: Nodes and Pods are only records.
 
 etcd listens without TLS on 127.0.0.1, does not sync to disk and is thrown away with its directory.
 """
@@ -46,8 +46,9 @@ class ControlPlane:
 
     Attributes: ``name``; ``directory`` (logs, keys, kubeconfigs, data); ``url`` and ``ca_file`` of the API
     server; ``serving`` (its key pair, valid for 127.0.0.1: a proxy in front of it may use it too);
-    ``admin`` (a client with all rights) and ``admin_kubeconfig``; ``audit_log`` (one JSON event per line,
-    only with ``audit``).
+    ``admin`` (a client with all rights) and ``admin_kubeconfig``, both with a token;
+    ``certificate_kubeconfig`` (the same user with a client certificate, which the server verifies again for every
+    request, and which cannot go through a proxy); ``audit_log`` (one JSON event per line, only with ``audit``).
     """
 
     def __init__(
@@ -76,8 +77,11 @@ class ControlPlane:
         self.url = f"https://127.0.0.1:{self._port.number}"
         self.ca_file = self._identities.authority.ca_file
         self.serving = self._identities.serving
-        self.admin_kubeconfig = write_certificate_kubeconfig(
-            directory / "admin.kubeconfig", self.endpoint, client=self._identities.admin
+        self.admin_kubeconfig = write_token_kubeconfig(
+            directory / "admin.kubeconfig", self.endpoint, token=self._identities.admin_token, namespace="default"
+        )
+        self.certificate_kubeconfig = write_certificate_kubeconfig(
+            directory / "certificate.kubeconfig", self.endpoint, client=self._identities.admin
         )
         self.admin = RestClient.from_kubeconfig(self.admin_kubeconfig)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -11,6 +12,8 @@ from devenv.pki import Authority, KeyPair
 
 SERVICE_NETWORK = "10.43.0.0/16,fd00:43::/112"
 _FIRST_SERVICE_ADDRESS = "10.43.0.1"
+_ADMIN = "admin"
+_ADMINISTRATORS = "system:masters"
 
 _CONTROLLERS = (
     "garbage-collector-controller",
@@ -29,20 +32,29 @@ class Identities:
     authority: Authority
     serving: KeyPair
     admin: KeyPair
+    admin_token: str
+    """Of the same user as the certificate, which a server verifies again for every request."""
     controllers: KeyPair
     token_key: Path
+    token_file: Path
+    """Where kube-apiserver finds the token."""
 
     @classmethod
     def create(cls, name: str, directory: Path) -> Self:
         """Make all of them new, as files in ``directory``."""
         authority = Authority(f"{name} development authority", directory)
+        token, token_file = secrets.token_hex(16), directory / "tokens.csv"
+        token_file.touch(mode=0o600)
+        token_file.write_text(f"{token},{_ADMIN},{_ADMIN},{_ADMINISTRATORS}\n")
         hosts = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc", _FIRST_SERVICE_ADDRESS)
         return cls(
             authority=authority,
             serving=authority.issue_server("apiserver", hosts),
-            admin=authority.issue_client("admin", "admin", groups=("system:masters",)),
+            admin=authority.issue_client("admin", _ADMIN, groups=(_ADMINISTRATORS,)),
+            admin_token=token,
             controllers=authority.issue_client("controllers", "system:kube-controller-manager"),
             token_key=authority.write_signing_key("service-account"),
+            token_file=token_file,
         )
 
 
@@ -77,6 +89,7 @@ def apiserver_flags(identities: Identities, *, port: int, etcd_port: int) -> lis
         f"--client-ca-file={identities.authority.ca_file}",
         "--authorization-mode=RBAC",
         "--anonymous-auth=false",
+        f"--token-auth-file={identities.token_file}",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={identities.token_key}",
         f"--service-account-signing-key-file={identities.token_key}",

@@ -72,7 +72,7 @@ def calls(tmp_path: Path) -> int:
 
 
 async def test_client_certificate_is_accepted(guest: ControlPlane) -> None:
-    assert await is_accepted(load_kubeconfig(guest.admin_kubeconfig))
+    assert await is_accepted(load_kubeconfig(guest.certificate_kubeconfig))
 
 
 async def test_token_file_that_is_rotated_is_followed_after_a_refusal(admin_kubeconfig: Path, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ async def test_certificate_of_a_plugin_is_shown_and_renewed_when_it_is_refused(
     plugin: Callable[..., Path], guest: ControlPlane, tmp_path: Path
 ) -> None:
     stranger = Authority("strangers", tmp_path / "pki").issue_client("stranger", "stranger")
-    user = yaml.safe_load(guest.admin_kubeconfig.read_text())["users"][0]["user"]
+    user = yaml.safe_load(guest.certificate_kubeconfig.read_text())["users"][0]["user"]
     pairs = [
         [pem.decode() for pem in (stranger.certificate.read_bytes(), stranger.key.read_bytes())],
         [base64.b64decode(user[f"client-{part}-data"]).decode() for part in ("certificate", "key")],
