@@ -292,6 +292,13 @@ MUTANTS: Final = (
         PACE_TESTS,
     ),
     Mutant(
+        "the condition says nothing of a Service that waits for its turn for long",
+        "plan/service/decision.py",
+        "    return replace(step, otherwise=with_condition(step.otherwise, situation))",
+        "    return step",
+        PACE_TESTS,
+    ),
+    Mutant(
         "one that goes while it waits stays in line",
         "controllers/turns.py",
         "            self._leave(key)",
