@@ -13,12 +13,13 @@ import itertools
 import random
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
-from typing import Any, Final
+from typing import Any, Final, TypeVarTuple
 
 PROCESS: Final[ContextVar[str]] = ContextVar("PROCESS", default="")
 """Name of the simulated process that a callback belongs to; empty for the world around."""
 MOMENT: Final = 1e-6
 """Seconds that one callback takes."""
+Ts = TypeVarTuple("Ts")
 BUSY_STEPS: Final = 200_000
 """So many callbacks in a row without waiting for anything are a loop without end."""
 
@@ -38,12 +39,19 @@ class _Task(asyncio.Task[Any]):
         return self._number
 
 
+class _Due(float):
+    """When a timer is due, and the timer: numbers are compared by the interpreter itself, timers by code."""
+
+    __slots__ = ("timer",)
+    timer: asyncio.TimerHandle
+
+
 class SeededLoop(asyncio.BaseEventLoop):
     """One world's loop. ``after_step`` is called after every callback."""
 
     _ready: list[asyncio.Handle]
     _stopping: bool
-    _scheduled: list[asyncio.TimerHandle]
+    _scheduled: list[_Due]
 
     def __init__(self, seed: str) -> None:
         super().__init__()
@@ -63,6 +71,24 @@ class SeededLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         """Return the seconds since the loop was made."""
         return self._now
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Make a callback ready."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call something at a time."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        due = _Due(when)
+        due.timer = timer
+        heapq.heappush(self._scheduled, due)
+        return timer
 
     def halt(self, process: str) -> None:
         """Let nothing of a process go on, as when its machine is suspended."""
@@ -101,18 +127,16 @@ class SeededLoop(asyncio.BaseEventLoop):
     def _pass_time(self) -> None:
         """Make ready what is due; jump to the next timer where nothing is."""
         timers = self._scheduled
-        while timers and timers[0]._cancelled:
-            heapq.heappop(timers)._scheduled = False  # type: ignore[attr-defined]
+        while timers and timers[0].timer._cancelled:
+            heapq.heappop(timers)
         if not self._ready and not self._stopping:
             if not timers:
                 raise Stuck("everybody waits for something that nobody will ever do")
-            if timers[0].when() > self._now:
-                self._now = timers[0].when()
+            if timers[0] > self._now:
+                self._now = float(timers[0])
                 self._busy = 0
-        while timers and timers[0].when() <= self._now:
-            timer = heapq.heappop(timers)
-            timer._scheduled = False  # type: ignore[attr-defined]
-            self._ready.append(timer)
+        while timers and timers[0] <= self._now:
+            self._ready.append(heapq.heappop(timers).timer)
 
     def _next(self) -> asyncio.Handle | None:
         """Take any of the callbacks that are ready."""
