@@ -22,6 +22,8 @@ from tests.deploy.published import GENERATIONS, NEWEST, Generation, write_publis
 HERE = Path(__file__).parent
 CASES = sorted(file.stem for file in (HERE / "values").glob("*.yaml"))
 RENEW = "HARVESTER_CCM_RENEW_SNAPSHOTS"
+LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+"""The one in C is seven times as fast."""
 HOST_FILE = "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"
 
 
@@ -31,7 +33,11 @@ def rendered(*settings: str, case: str = "default") -> str:
 
 
 def render(*settings: str, case: str = "default") -> list[Json]:
-    return [document for document in yaml.safe_load_all(rendered(*settings, case=case)) if document]
+    return objects_of(rendered(*settings, case=case))
+
+
+def objects_of(text: str) -> list[Json]:
+    return [document for document in yaml.load_all(text, Loader=LOADER) if document]
 
 
 def the(objects: list[Json], kind: str, name: str = "harvester-cloud-provider") -> Json:
@@ -275,7 +281,7 @@ def test_published_charts_are_upgraded_in_place(generation: Generation, tmp_path
     """What cannot be changed in place is the same, and kube-vip is restarted where the page says so."""
     chart = write_published_chart(tmp_path, generation)
     text = run_helm("template", RELEASE, chart, "--namespace", NAMESPACE)
-    published, ours = [one for one in yaml.safe_load_all(text) if one], render()
+    published, ours = objects_of(text), render()
     assert the(published, "Deployment")["spec"]["selector"] == the(ours, "Deployment")["spec"]["selector"]
     if generation.kube_vip:
         old, new = (the(objects, "DaemonSet", "kube-vip")["spec"] for objects in (published, ours))
@@ -475,24 +481,23 @@ def test_value_without_effect_is_told(chart_that_shows_notes: Path, setting: str
     assert notes.splitlines()[-1] == f"WARNING: these values have no effect, the chart does not know them: {told}"
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "global.rke2DataDir=/data",
-        "global.cattle.url=https://rancher.example.org",
-        "kube-vip.env.vip_cidr=32",
-        "kube-vip.extraArgs.log=5",
-        "probes.liveness.initialDelaySeconds=5",
-        "metrics.serviceMonitor.labels.release=prometheus",
-        "global.cattle.windows.enabled=true",
-        "clusterName=",
-        "kube-vip.fullnameOverride=",
-        "kube-vip.serviceAccount.create=true,kube-vip.serviceAccount.name=",
-    ],
+OF_OTHERS = (
+    "global.rke2DataDir=/data",
+    "global.cattle.url=https://rancher.example.org",
+    "kube-vip.env.vip_cidr=32",
+    "kube-vip.extraArgs.log=5",
+    "probes.liveness.initialDelaySeconds=5",
+    "metrics.serviceMonitor.labels.release=prometheus",
+    "global.cattle.windows.enabled=true",
+    "clusterName=",
+    "kube-vip.fullnameOverride=",
+    "kube-vip.serviceAccount.create=true,kube-vip.serviceAccount.name=",
 )
-def test_value_of_others_is_not_told(chart_that_shows_notes: Path, setting: str) -> None:
-    """RKE2 and Rancher add keys, some maps hold whatever somebody needs, and published charts had more defaults."""
-    assert "WARNING" not in notes_of(chart_that_shows_notes, "global.cattle.clusterName=prod", setting)
+"""RKE2 and Rancher add keys, some maps hold whatever somebody needs, and published charts had more defaults."""
+
+
+def test_values_of_others_are_not_told(chart_that_shows_notes: Path) -> None:
+    assert "WARNING" not in notes_of(chart_that_shows_notes, "global.cattle.clusterName=prod", *OF_OTHERS)
 
 
 FREE = re.compile(
