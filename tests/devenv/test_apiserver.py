@@ -294,14 +294,6 @@ def test_server_that_does_not_start_is_explained_and_leaves_nothing(tmp_path: Pa
     assert plane.processes == {}
 
 
-def test_stop_leaves_no_process(tmp_path: Path) -> None:
-    with ControlPlane.start("short", tmp_path) as plane:
-        pids = plane.processes
-        assert sorted(pids) == ["etcd", "kube-apiserver"]
-
-    assert not [pid for pid in pids.values() if is_running(pid)]
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
 def test_end_of_the_parent_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     """Also when the thread that started the servers ended long before."""
@@ -314,3 +306,13 @@ def test_end_of_the_parent_leaves_no_process(tmp_path: Path, number: signal.Sign
         os.kill(parent.pid, number)
 
         wait_until(lambda: not any(is_running(pid) for pid in pids.values()), seconds=3, what="end of the servers")
+
+
+def test_stop_leaves_no_process(clusters: Clusters) -> None:
+    """The last one here: it ends the guest."""
+    pids = clusters.guest.processes
+    assert sorted(pids) == ["etcd", "kube-apiserver"]
+
+    clusters.guest.stop()
+
+    assert not [pid for pid in pids.values() if is_running(pid)]
