@@ -141,9 +141,9 @@ check_cluster() {
     die "ClusterRole $ROLE is not there: is context $context a Harvester cluster?"
 }
 
-# Names are quoted wherever they stand in YAML: 2024, 1e3, on and null are good names.
+# Prints the account's UID. Names are quoted wherever they stand in YAML: 2024, 1e3, on and null are good names.
 make_account() {
-  apply <<END
+  kube apply -f - -o 'jsonpath={.metadata.uid}' <<END
 apiVersion: v1
 kind: ServiceAccount
 metadata:
@@ -436,8 +436,7 @@ main() {
   fi
   choose_server
   work=$(mktemp -d "${TMPDIR:-/tmp}/generate-addon.XXXXXX")
-  make_account
-  uid=$(kube -n "$namespace" get serviceaccount "$account" -o 'jsonpath={.metadata.uid}')
+  uid=$(make_account)
   bind_role "$uid"
   [ -z "$csi" ] || bind_csi_role
   make_token "$uid"
