@@ -74,16 +74,17 @@ def machine(guest: ControlPlane, harvester: ControlPlane) -> Iterator[str]:
         harvester.admin.request("DELETE", f"/apis/kubevirt.io/v1/namespaces/tenant-a/{kind}/{vm.name}")
 
 
-@pytest.fixture
-def cloud_config(harvester: ControlPlane, tmp_path: Path) -> Path:
-    tools = {"PATH": f"{require('kubectl')['kubectl'].parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+@pytest.fixture(scope="module")
+def cloud_config(harvester: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("credential")
+    tools = {"PATH": f"{require('kubectl')['kubectl'].parent}:{os.environ['PATH']}", "HOME": str(directory)}
     subprocess.run(
-        ["bash", SCRIPT, "-o", tmp_path, "prod", "tenant-a"],
+        ["bash", SCRIPT, "-o", directory, "prod", "tenant-a"],
         check=True,
         env=tools | {"KUBECONFIG": str(harvester.admin_kubeconfig)},
         capture_output=True,
     )
-    return tmp_path / "cloud-config"
+    return directory / "cloud-config"
 
 
 @pytest.fixture
