@@ -31,7 +31,7 @@ from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
 from harvester_ccm.controllers.orphans import OrphanCollector
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.controllers.service import ServiceCaches, ServiceController
-from harvester_ccm.controllers.virtual_ips import VirtualAddresses
+from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.admission import Admission
-from harvester_ccm.commands.backends import BackendReport, backends_of
+from harvester_ccm.commands.backend_report import BackendReport, backends_of
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rehearsal import AT_WRITE, Rehearsal, is_warning, rehearse, request_text, warnings_of
 from harvester_ccm.commands.render import Document

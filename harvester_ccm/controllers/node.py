@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.runner import Memories, Runner
-from harvester_ccm.controllers.virtual_ips import VirtualAddresses
+from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, Conflict, Forbidden, Invalid, NotFound
 from harvester_ccm.kube.brakes import Brakes, Hold, soonest

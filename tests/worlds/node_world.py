@@ -20,7 +20,7 @@ from harvester_ccm.controllers.device_mapping import NetworkMapping
 from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
-from harvester_ccm.controllers.virtual_ips import VirtualAddresses
+from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.fence import WriteFence

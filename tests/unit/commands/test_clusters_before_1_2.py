@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harvester_ccm.commands.backends import backends_of
+from harvester_ccm.commands.backend_report import backends_of
 from harvester_ccm.commands.checks_connection import Result
 from harvester_ccm.commands.checks_content import api_check, served_by
 from harvester_ccm.commands.clusters import read_load_balancers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from ipaddress import ip_address
 
-from harvester_ccm.controllers.virtual_ips import LINGER_SECONDS, VirtualAddresses
+from harvester_ccm.controllers.virtual_addresses import LINGER_SECONDS, VirtualAddresses
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.core import SERVICES
