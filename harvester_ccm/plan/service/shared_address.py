@@ -261,8 +261,8 @@ def share(
 ) -> Sharing:
     """Return whether ``service`` may share the address of ``primary``, the one it names (None: not found)."""
     reference = primary_reference(service) or ""
-    namespace, slash, name = reference.partition("/")
-    if not (namespace and slash and name) or "/" in name:
+    namespace, _, name = reference.partition("/")
+    if not (namespace and name) or "/" in name:
         return Sharing(refusal=invalid(PRIMARY_SERVICE, reference, "namespace/name of a Service of type LoadBalancer"))
     why = _obstacle(service, primary, reference, cluster)
     if primary is None or why:

@@ -139,6 +139,23 @@ async def test_elector_opens_the_fence_while_it_holds_the_lease() -> None:
 
 
 @jumping_time
+async def test_write_that_waits_for_the_lease_is_refused_at_once_when_it_is_lost() -> None:
+    fence, loop = WriteFence(shut=True), asyncio.get_running_loop()
+    fence.open_until(loop.time() + 30, renewed_at=loop.time() - 10)
+
+    async def exchange() -> bytes:
+        raise AssertionError("it was sent")
+
+    writing = asyncio.create_task(fence.send(exchange, "write"), name="writing")
+    await fence.renewal_asked(1)
+    lost = loop.time()
+    fence.shut()
+    with pytest.raises(NotLeading):
+        await writing
+    assert (loop.time(), fence.has_waiting) == (lost, False)
+
+
+@jumping_time
 async def test_fence_is_shut_by_the_clock_before_the_loss_is_known() -> None:
     """As in a process that was halted, and goes on before its timers do."""
     process = Leader()

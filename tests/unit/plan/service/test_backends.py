@@ -101,6 +101,10 @@ def test_listeners_always_pass_harvesters_rules(own: list[dict[str, Any]], share
     made = listeners(service(ports=own), (service("api", ports=shared),))
     assert len({one.name for one in made}) == len(made)
     assert len({(one.protocol, one.port) for one in made}) == len(made)
+    first: dict[tuple[str, int], int] = {}
+    for one in (*own, *shared):
+        first.setdefault((one["protocol"], one["port"]), one["nodePort"])
+    assert {(one.protocol, one.port): one.backend_port for one in made} == first
     assert all(0 < len(one.name) <= 63 for one in made)
 
 

@@ -352,6 +352,8 @@ USERS: dict[str, tuple[tuple[Any, ...], bool]] = {
         (user(annotations={PRIMARY_SERVICE: "shop/edge"}, labels={PRIMARY_SERVICE_LABEL: "shop.web"}),),
         True,
     ),
+    "lost the finalizer, still announced": ((user(ours=False),), True),
+    "on its way out, without our finalizer": ((user(ours=False, deleting=True, finalizers=[KEPT]),), False),
     "never served": ((service("api", annotations={PRIMARY_SERVICE: "shop/web"}),), False),
     "has another address": (
         (user(address=ANOTHER, annotations={PRIMARY_SERVICE: "shop/web", KUBE_VIP_ADDRESSES: ANOTHER}),),

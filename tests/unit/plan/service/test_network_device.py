@@ -9,9 +9,10 @@ import pytest
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import LB_REQUESTED_NETWORK, NETWORK, Reason
+from harvester_ccm.plan.service.load_balancer import network_of
 from harvester_ccm.plan.service.network_device import Device, device_for
 from tests.unit.plan.service.plans import outline, plan, said
-from tests.worlds.builders import ADDRESS, allocated, served, service
+from tests.worlds.builders import ADDRESS, allocated, marked, served, service
 
 PARKED = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
 UNPLACED: dict[str, tuple[dict[str, Any], bool, list[object]]] = {
@@ -105,3 +106,9 @@ def test_a_device_that_the_mapping_names_is_believed() -> None:
     found = allocated(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}, address="")
     made = plan(asked, found, network_devices={"infra/vlan9": "eth1"}, attached_networks=ATTACHED)
     assert said(made, Reason.NO_DEVICE) == ""
+
+
+def test_network_of_a_load_balancer_is_fixed_once_it_has_an_address() -> None:
+    made_with = {LB_REQUESTED_NETWORK: "infra/vlan9"}
+    assert network_of(allocated(annotations=made_with), "infra/vlan7") == "infra/vlan9"
+    assert network_of(marked(annotations=made_with), "infra/vlan7") == "infra/vlan7"

@@ -293,6 +293,8 @@ REFUSALS: dict[str, tuple[Any, Any, tuple[Any, ...], str]] = {
         "Port 8080/TCP is used on this address by Service shop/z",
     ),
     "no namespace": (asking({PRIMARY_SERVICE: "web"}), None, (), "expected namespace/name"),
+    "an empty namespace": (asking({PRIMARY_SERVICE: "/web"}), None, (), "expected namespace/name"),
+    "an empty name": (asking({PRIMARY_SERVICE: "shop/"}), None, (), "expected namespace/name"),
     "too many parts": (asking({PRIMARY_SERVICE: "a/b/c"}), None, (), "expected namespace/name"),
 }
 

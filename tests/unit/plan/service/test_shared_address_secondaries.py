@@ -95,7 +95,8 @@ def test_a_network_of_its_own_is_never_rewritten(
 
 
 def test_a_secondary_of_another_network_takes_no_port_from_others() -> None:
-    refused, other = asking({NETWORK: "infra/other"}, created="2026-01-01T00:00:00Z"), asking(name="api-2")
+    refused = asking({NETWORK: "infra/other"}, created=JANUARY)
+    other = asking(name="api-2", created=FEBRUARY)
     assert approved(served(), (refused, other), CLUSTER) == (other,)
     sharer = sharing({NETWORK: "infra/other"})
     assert approved(served(), (sharer,), CLUSTER) == (sharer,)
@@ -112,6 +113,7 @@ LOST: dict[str, tuple[Any, frozenset[str] | None, bool]] = {
     "let go, and kept by another finalizer": (service(deleting=True, finalizers=["x/y"]), frozenset(), False),
     "let go, nothing known of Harvester": (service(), None, False),
     "Harvester gave another address": (served(), frozenset({OTHER}), False),
+    "it shows another address by now": (served(address=OTHER), None, False),
     "lease": (served(deleting=True), frozenset({"0.0.0.0"}), True),
 }
 
@@ -159,9 +161,8 @@ def test_an_address_that_harvester_has_given_to_somebody_else_is_given_up(alloca
 
 def sibling(ports: Any = API, **more: Any) -> Any:
     """Return shop/z, which shares the address of shop/web, too."""
-    return served(
-        "z", **{"uid": "z", "ports": ports, "labels": LABEL, "created": FEBRUARY, **more}, annotations=NAMES_WEB
-    )
+    more = {"name": "z", "uid": "z", "ports": ports, "labels": LABEL, "created": FEBRUARY, **more}
+    return served(**more, annotations=NAMES_WEB)
 
 
 def edited(ports: Any, **more: Any) -> Any:
@@ -225,6 +226,18 @@ def test_a_port_that_a_service_keeps_against_its_primary_is_not_given_away() -> 
         ["Warning SharingRefused"],
         Wait("not_sharable"),
     )
+
+
+def test_who_may_not_share_keeps_no_port_from_others() -> None:
+    first, third = sibling(), sibling([{"port": 9090}], name="third", uid="third", labels={}, address=None)
+    outranked = asking(ports=TWO_PORTS, created=JANUARY)
+    assert approved(served(), (first, outranked, third), CLUSTER) == (first, third)
+
+
+def test_a_port_on_another_address_gives_no_right_to_it_here() -> None:
+    elsewhere = asking(created=FEBRUARY, ours=True, address=OTHER)
+    older = asking(name="api-2", uid="api-2", created=JANUARY)
+    assert approved(served(), (elsewhere, older), CLUSTER) == (older,)
 
 
 def test_a_service_that_becomes_a_secondary_gives_its_own_address_back_first() -> None:

@@ -175,6 +175,13 @@ def test_difference(found: Any, cluster: ClusterIdentity, more: dict[str, Any], 
     assert made.empty is (change == LoadBalancerChange())
 
 
+def test_what_harvester_said_stays_unless_it_has_to_look_for_an_address_elsewhere() -> None:
+    found = marked(message="no matched IPPool with requirement")
+    said = {"allocatedAddress": {}, "conditions": found.document()["status"]["conditions"]}  # type: ignore[index]
+    assert changed_document(found, LoadBalancerChange(labels={"l": "1"}))["status"] == said
+    assert changed_document(found, LoadBalancerChange(ask_again=True))["status"] == {"allocatedAddress": {}}
+
+
 def test_a_put_keeps_what_this_program_does_not_know() -> None:
     found = load_balancer(
         labels={"team": "a"},
