@@ -87,6 +87,16 @@ class NotTrusted(Unreachable):
     )
 
 
+class OutOfTime(NotTrusted):
+    """Raised when an API server's certificate is over, or not valid yet, by the clock of this machine."""
+
+    meaning = "answers with a certificate that is not valid at this time"
+    remedy = (
+        "Compare the clocks of this node and of Harvester's; where they agree, the certificate of Harvester's API has "
+        "run out, and Harvester has to renew it"
+    )
+
+
 class UnexpectedAnswer(Unreachable):
     """Raised when the answer is not what a Kubernetes API server sends, a login page for example."""
 

@@ -25,6 +25,7 @@ from harvester_ccm.errors import (
     HostUnknown,
     NotServed,
     NotTrusted,
+    OutOfTime,
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
@@ -173,6 +174,12 @@ def _server_checks(credentials: Credentials, where: str, asked: Asked[Version]) 
         case UnexpectedAnswer():
             advice = "Check the address, and what stands in between: a proxy or a login page"
             return [row(Result.FAILED, f"{server}: {text}", advice)]
+        case OutOfTime():
+            advice = (
+                "Compare the clocks of this machine and of the server; where they agree, the certificate has run out "
+                "and has to be renewed there"
+            )
+            return [row(Result.OK, f"{server} answers"), tls(Result.FAILED, text, advice)]
         case NotTrusted():
             advice = (
                 "The certificate of this server does not fit certificate-authority-data or the host name in "

@@ -15,10 +15,12 @@ from typing import Final
 import aiohttp
 
 from harvester_ccm import __version__
-from harvester_ccm.errors import ConnectionRefused, HostUnknown, NotTrusted, Unreachable
+from harvester_ccm.errors import ConnectionRefused, HostUnknown, NotTrusted, OutOfTime, Unreachable
 
 AGENT: Final = "harvester-ccm"
 """Name of this program in requests; API servers keep it as the manager of the fields that it writes."""
+_OUT_OF_TIME: Final = (9, 10)
+"""What OpenSSL calls X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
 _LOOKS: Final = 500
 """So often it is looked whether the event loop has taken notice that its sockets have ended."""
 _PAUSE: Final = 0.002
@@ -87,6 +89,8 @@ def _trusting_the_system() -> ssl.SSLContext:
 def connection_fault(error: BaseException) -> type[Unreachable]:
     """Return the class of a failed connection: each has another remedy."""
     match error:
+        case aiohttp.ClientConnectorCertificateError() if _is_out_of_time(error.certificate_error):
+            return OutOfTime
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError():
             return NotTrusted
         case aiohttp.ClientProxyConnectionError():
@@ -97,6 +101,10 @@ def connection_fault(error: BaseException) -> type[Unreachable]:
         case aiohttp.ClientConnectorError() if isinstance(error.os_error, ConnectionRefusedError):
             return ConnectionRefused
     return Unreachable
+
+
+def _is_out_of_time(error: BaseException) -> bool:
+    return isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _OUT_OF_TIME
 
 
 def describe_connection_error(error: BaseException, *, limit: float) -> str:

@@ -29,6 +29,7 @@ from harvester_ccm.errors import (
     Invalid,
     NotFound,
     NotTrusted,
+    OutOfTime,
     ServerError,
     Throttled,
     Unauthorized,
@@ -290,8 +291,9 @@ async def test_certificate_that_is_not_trusted(
         if trusted:
             credentials = replace(credentials, tls=ssl.create_default_context(cafile=authority.ca_file))
         async with ApiClient(credentials, cluster="guest") as client:
-            with pytest.raises(NotTrusted, match=f"the server's certificate is not trusted: ({message})"):
+            with pytest.raises(NotTrusted, match=f"the server's certificate is not trusted: ({message})") as caught:
                 await client.get(NAMESPACES, "default")
+    assert isinstance(caught.value, OutOfTime) == ("expired" in message)
 
 
 async def test_server_without_tls_and_proxy_that_refuses(client: ApiClient) -> None:
