@@ -97,7 +97,9 @@ def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:
 def _left_alone(service: Service, cluster: ClusterIdentity) -> str:
     wanted = service.spec.load_balancer_class
     if service.metadata.deleting:
-        return "it is being deleted, and nothing of ours is left to clean up"
+        held = ", ".join(service.metadata.finalizers or ())
+        others = f"; what still holds it is not ours: finalizer {held}" if held else ""
+        return f"it is being deleted, and nothing of ours is left to clean up{others}"
     if service.spec.type != "LoadBalancer":
         return f"its type is {service.spec.type}, not LoadBalancer"
     if wanted is None and cluster.class_only:

@@ -15,7 +15,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
 )
 from harvester_ccm.plan.service.decision import NOTHING
-from harvester_ccm.plan.service.selection import may_be_ours, needs_cleanup, wants_load_balancer
+from harvester_ccm.plan.service.selection import may_be_ours, needs_cleanup, scope_of, wants_load_balancer
 from tests.unit.plan.service.plans import plan, told, writes
 from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served, service
 
@@ -166,3 +166,13 @@ def test_what_we_serve_stays_ours() -> None:
     going = plan(served(**KUBE_VIP_CLOUD, deleting=True), allocated())
     assert SERVICE_FINALIZER not in repr(going.outcome)
     assert going != NOTHING
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "words"),
+    [([], "nothing of ours is left to clean up"), (["x.example/hold"], "finalizer x.example/hold")],
+)
+def test_who_else_holds_a_service_that_is_deleted_is_named(finalizers: list[str], words: str) -> None:
+    going = service(deleting=True)
+    held = replace(going, metadata=replace(going.metadata, finalizers=finalizers))
+    assert scope_of(held, CLUSTER, owned=False).because.endswith(words)
