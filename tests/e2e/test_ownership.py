@@ -34,7 +34,7 @@ from tests.e2e.observing import caught_up, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
 
-TEN = [f"web-{number}" for number in range(10)]
+FIVE = [f"web-{number}" for number in range(5)]
 EVENT_DOCUMENTS = documents("", "v1", "events", kind="Event")
 RIGHTS = Path(devenv.apiserver.__file__).parent / "rbac"
 
@@ -86,42 +86,42 @@ def by_service(balancers: list[LoadBalancer]) -> dict[str, LoadBalancer]:
 
 async def test_renamed_cluster_keeps_names_and_addresses(stage: Stage) -> None:
     run = await start(stage)
-    for name in TEN:
-        workload = {WORKLOAD_TYPE: "vm"} if name == TEN[0] else {}
+    for name in FIVE:
+        workload = {WORKLOAD_TYPE: "vm"} if name == FIVE[0] else {}
         await stage.create_service(name, ports=[{"name": "http", "port": 8080}], annotations=workload)
-    addresses = {service.metadata.name: service.addresses for service in await stage.served(*TEN)}
-    before = await complete(stage, len(TEN))
+    addresses = {service.metadata.name: service.addresses for service in await stage.served(*FIVE)}
+    before = await complete(stage, len(FIVE))
     await end(stage, run)
     stage.kube_vip.transitions.clear()
 
     # It might as well be a copy: until somebody says what it is, nothing is touched.
     stage.harvester_proxy.forget()
     run = await start(stage, cluster="renamed")
-    for name in TEN:
+    for name in FIVE:
         told = await stage.hears(name, Reason.FOREIGN_LOAD_BALANCER)
         assert "--former-cluster-name=demo" in told.message
         assert f"harvester-ccm adopt default/{name} {before[name].metadata.name}" in told.message
     await caught_up(stage)
     assert writes(stage.harvester_proxy) == []
-    assert {service.metadata.name: service.addresses for service in await stage.served(*TEN)} == addresses
+    assert {service.metadata.name: service.addresses for service in await stage.served(*FIVE)} == addresses
     await end(stage, run)
 
     run = await start(stage, cluster="renamed", former="demo")
-    for name in TEN:
+    for name in FIVE:
         told = await stage.hears(name, Reason.ADOPTED)
         assert "made for cluster name 'demo', goes on serving under 'renamed'" in told.message
     await caught_up(stage)
-    after = await complete(stage, len(TEN))
-    for name in TEN:
+    after = await complete(stage, len(FIVE))
+    for name in FIVE:
         meta = after[name].metadata
         assert (meta.uid, after[name].address) == (before[name].metadata.uid, before[name].address)
         assert (meta.label(LB_CLUSTER), meta.annotation(LB_SELECT_CLUSTER)) == ("renamed", "renamed")
-    assert {service.metadata.name: service.addresses for service in await stage.served(*TEN)} == addresses
+    assert {service.metadata.name: service.addresses for service in await stage.served(*FIVE)} == addresses
     assert stage.kube_vip.transitions == []
 
-    for name in TEN:
+    for name in FIVE:
         await stage.delete_service(name)
-    await stage.gone(*TEN)
+    await stage.gone(*FIVE)
     await stage.nothing_left()
 
 
@@ -253,15 +253,15 @@ async def test_a_kubeconfig_that_leads_to_another_cluster_ends_the_program_and_d
     kubeconfig.write_bytes(stage.scene.kubeconfig.read_bytes())
     other = second_guest.kubeconfig_for_service_account("kube-system", SERVICE_ACCOUNT, context_namespace="kube-system")
     run = await start(stage, kubeconfig=kubeconfig)
-    for name in TEN:
+    for name in FIVE:
         await stage.create_service(name)
-    await stage.served(*TEN)
-    before = await complete(stage, len(TEN))
+    await stage.served(*FIVE)
+    before = await complete(stage, len(FIVE))
 
     kubeconfig.write_bytes(other.read_bytes())
     assert await stage.ended(run, within=60) == 1
     assert "the guest is another cluster now" in run.log
-    after = await complete(stage, len(TEN))
+    after = await complete(stage, len(FIVE))
     assert {name: one.metadata.uid for name, one in after.items()} == {
         name: one.metadata.uid for name, one in before.items()
     }
