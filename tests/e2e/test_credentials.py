@@ -33,7 +33,7 @@ RELOADED: Final = "credentials reloaded"
 REFUSED: Final = "changed credentials not usable, keeping the old ones"
 REVOKED_WITHIN: Final = 30.0
 """The API server keeps a token that it has accepted for up to 10 s."""
-EVERY_SECONDS: Final = 0.2
+EVERY_SECONDS: Final = 0.5
 
 _accounts = itertools.count(1)
 

@@ -23,7 +23,7 @@ SHORT: Final = {
     "leader-elect-renew-deadline": "3s",
     "leader-elect-retry-period": "500ms",
 }
-NAMES: Final = [f"web-{number}" for number in range(20)]
+NAMES: Final = [f"web-{number}" for number in range(8)]
 
 
 @pytest.mark.parametrize(
