@@ -1444,6 +1444,13 @@ MUTANTS: Final = (
         "controllers/test_births.py",
     ),
     Mutant(
+        "a copy takes the place of a VM that is gone by its firmware UUID",
+        "plan/node/match.py",
+        "    if _had_another_name(node, vm):\n        # A copy",
+        "    if False:\n        # A copy",
+        "plan/node/test_match.py",
+    ),
+    Mutant(
         "a Node that is gone keeps its claim to a VM",
         "plan/node/vms.py",
         "claims = {uid: name for uid, name in index.claims.items() if uid not in changes}",

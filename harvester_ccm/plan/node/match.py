@@ -178,7 +178,15 @@ def _is_right_namespace(node: Node, match: Match, index: VMIndex) -> bool:
         return True
     same_uuid = match.by is MatchedBy.SYSTEM_UUID and not vm.uuid_is_made_from_name
     left = _vms_of_nodes(index)
+    if _had_another_name(node, vm):
+        # A copy that was made of a VM has its firmware UUID as well, and outlives it.
+        return (same_uuid or left > 0) and _has_internal_ip(vm, node)
     return same_uuid or 2 * left > len(index.claims) or (left > 0 and _has_internal_ip(vm, node))
+
+
+def _had_another_name(node: Node, vm: VM) -> bool:
+    """Return whether the Node is recorded to be a VM of another name."""
+    return recorded_vm(node)[1] not in {"", vm.name}
 
 
 def _has_internal_ip(vm: VM, node: Node) -> bool:
@@ -325,12 +333,22 @@ def _elsewhere(node: Node, index: VMIndex) -> EventMessage:
 
 def _doubtful(node: Node, vm: VM, index: VMIndex) -> EventMessage:
     record = f"{MACHINE_RECORD}={index.cluster.namespace}/{vm.name}"
+    name = node.metadata.name
+    if _had_another_name(node, vm):
+        return warning(
+            NodeReason.VM_OF_OTHER_MACHINE,
+            f"VM {index.cluster.namespace}/{vm.name} looks like this Node's, which was VM {recorded_vm(node)[1]}, but "
+            f"that one is not there, and this one reports no InternalIP of the Node: it may be a copy. Nothing is "
+            f"changed on the Node. If it was made anew under this name, say so: kubectl annotate node {name} "
+            f"--overwrite {record}; if the Node's VM is gone for good, run: kubectl delete node {name}",
+            subject=vm.uid,
+        )
     return warning(
         NodeReason.VM_OF_OTHER_MACHINE,
         f"VM {index.cluster.namespace}/{vm.name} looks like this Node's, but the VM in the provider ID "
         f"{node.spec.provider_id} is not there, nor are those of most Nodes. Nothing is changed on the Node. Check "
         "the namespace and the server in the cloud-config. If the VM was made anew, for example restored from a "
-        f"backup, say so: kubectl annotate node {node.metadata.name} --overwrite {record}; or delete the Node and "
+        f"backup, say so: kubectl annotate node {name} --overwrite {record}; or delete the Node and "
         "restart its kubelet",
         subject=vm.uid,
     )

@@ -243,3 +243,27 @@ async def test_two_programs_of_one_cluster_leave_each_others_nodes_alone() -> No
             await asyncio.sleep(900)
         assert scene.names() == {"w1", "w9"}
         assert (scene.asked(), scene.node_writes()[written:], scene.told("w9")) == ([], [], [])
+
+
+@jumping_time
+async def test_copy_of_a_vm_that_is_gone() -> None:
+    scene, vm, copy = NodeWorld(), machine("w1"), machine("copy")
+    scene.boot(vm, "10.0.0.1")
+    scene.boot(machine("w2"), "10.0.0.2")
+    async with scene.live():
+        for one in (vm, machine("w2")):
+            scene.join(one.name, system_uuid=one.system_uuid)
+        await initialised(scene, ["w1", "w2"])
+        scene.boot(copy)
+        domain = {"domain": {"firmware": {"uuid": vm.system_uuid}}}
+        for collection, spec in ((VM, {"template": {"spec": domain}}), (VMI, domain)):
+            scene.harvester_server.change(collection, f"{NAMESPACE}/copy", {"spec": spec})
+        scene.report(copy, "10.0.0.9")
+        scene.destroy(vm)
+        scene.say_ready("w1", "Unknown")
+        await asyncio.sleep(300)
+        scene.stop(copy)
+        await asyncio.sleep(3600)
+        assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
+        assert scene.taints("w1") == []
+        assert scene.told("w1") == ["Synced", "VMOfOtherMachine"]

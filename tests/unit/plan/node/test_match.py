@@ -196,6 +196,36 @@ def test_restored_vm_among_few_that_are_left(left: int, addresses: list[str], fo
     assert find_vm(told, machines).vm is not None
 
 
+@pytest.mark.parametrize(
+    ("record", "addresses", "found"),
+    [
+        pytest.param("prod/w1", ["10.0.0.9"], False, id="a copy, with an address of its own"),
+        pytest.param("prod/w1", [], False, id="one that says nothing yet"),
+        pytest.param("w1", ["10.0.0.9"], False, id="a record without a namespace"),
+        pytest.param("prod/w1", ["10.0.0.9", "10.0.0.1"], True, id="made anew under another name, with the address"),
+        pytest.param("prod/copy", ["10.0.0.9"], True, id="somebody has said so"),
+        pytest.param("", ["10.0.0.9"], True, id="not known what the VM was called"),
+    ],
+)
+def test_vm_of_another_name_is_no_successor_by_its_firmware_uuid_alone(
+    record: str, addresses: list[str], found: bool
+) -> None:
+    target = node(
+        provider_id="harvester://before",
+        system_uuid=FIRMWARE,
+        addresses=[("InternalIP", "10.0.0.1")],
+        annotations={MACHINE_RECORD: record} if record else {},
+    )
+    vms = [vm("copy", firmware=FIRMWARE, labels=OWN), vm("w2"), vm("w3")]
+    machines = index(vms, [instance("copy", ips=addresses, labels=OWN)], nodes=[target, *OTHERS])
+    match = find_vm(target, machines)
+    assert (match.vm is not None) == found
+    if match.problem is not None:
+        assert match.stranger
+        assert f"--overwrite {MACHINE_RECORD}=prod/copy;" in match.problem.message
+        assert "kubectl delete node w1" in match.problem.message
+
+
 def test_nothing_is_concluded_from_half_a_list() -> None:
     machines = index([vm("w1"), vm("w2")], synced=False)
     assert find_vm(node("w1", provider_id="harvester://uid-w1"), machines).vm is not None
@@ -364,7 +394,7 @@ def test_namesake_takes_the_place_of_a_vm_only_where_the_namespace_is_proven(
     if found is None:
         assert match.problem is not None
         assert match.problem.reason.name == "VM_OF_OTHER_MACHINE"
-        assert "nor are those of most Nodes" in match.problem.message
+        assert "is not there, " in match.problem.message
 
 
 def test_replacement_stays_once_it_was_taken() -> None:
