@@ -236,6 +236,27 @@ MUTANTS: Final = (
         PACE_TESTS,
     ),
     Mutant(
+        "what serves is withdrawn while its load balancer may not be replaced",
+        "plan/service/decision.py",
+        "if refusal is None and creatable and situation.may_replace:",
+        "if refusal is None and creatable:",
+        "test_fights.py",
+    ),
+    Mutant(
+        "the same where it is given up for the address of another Service",
+        "plan/service/shared_address.py",
+        "or (keep is not None and not situation.may_replace):",
+        "or (keep is not None and False):",
+        "test_fights.py",
+    ),
+    Mutant(
+        "a load balancer is given up although no other one may be made for some time",
+        "kube/brakes.py",
+        "brake.allowance.turn_in(now, 2)",
+        "brake.allowance.turn_in(now, 1)",
+        "test_fights.py",
+    ),
+    Mutant(
         "what Harvester tries again at once is an answer",
         "plan/service/pace.py",
         "load_balancer.ready is not None and not is_tried_again(load_balancer)",

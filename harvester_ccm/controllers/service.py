@@ -251,7 +251,9 @@ class ServiceController:
         state = self._states.follow(situation, now)
         situation = state.complete(situation, now)
         situation = replace(situation, wall_time=self.clock(), is_called=is_called)
-        return await self._take(plan_service(situation), situation, state, again=again)
+        plan, held = self._writes.keep_serving(plan_service(situation), situation)
+        outcome = await self._take(plan, situation, state, again=again)
+        return await self._writes.wait_for((held,), outcome, situation) if held and outcome else outcome
 
     async def _looked_up(self, situation: Situation) -> Situation:
         """Return the situation with the load balancer of the Service's name, where the list of all is refused for good.

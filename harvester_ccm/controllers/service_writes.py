@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from harvester_ccm.controllers.fights import service_event
 from harvester_ccm.controllers.lb_api import BalancerWrites
@@ -22,6 +23,7 @@ from harvester_ccm.kube.managed_fields import ask_writers
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Outcome, Wait, WaitReason
+from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import slice_to_touch
 from harvester_ccm.plan.service.load_balancer import Document
 from harvester_ccm.plan.service.situation import Situation
@@ -119,6 +121,15 @@ class ServiceWrites:
         going = [step.name for step in plan.steps if isinstance(step, DeleteLoadBalancer)]
         lets_go = any(isinstance(step, ChangeService) and step.change.finalizer is False for step in plan.steps)
         return lets_go and not any(brakes.release("DELETE", _named(name), {}, {}, now).holds for name in going)
+
+    def keep_serving(self, plan: ServicePlan, situation: Situation) -> tuple[ServicePlan, Hold | None]:
+        """Return the plan that lets serve what serves, and what holds it back, where another one may not be made yet.
+
+        Withdrawn first, the address would be silent until its load balancer may be deleted.
+        """
+        held = self.brakes.of(situation.service).replacement_hold(_now())
+        kept = plan_service(replace(situation, may_replace=False)) if held else plan
+        return (plan, None) if kept == plan else (kept, held)
 
     async def wait_for(self, holds: Sequence[Hold], outcome: Outcome, situation: Situation) -> Wait:
         """Return what is waited for by a plan of which something is held back; say once who keeps undoing what."""

@@ -44,9 +44,9 @@ class Allowance:
         self._longest = at_once * pause
         self._whole_at = float("-inf")
 
-    def turn_in(self, now: float) -> float:
-        """Return the seconds until there is one; 0 when there is."""
-        return max(self._whole_at - now - self._longest + self._pause, 0.0)
+    def turn_in(self, now: float, count: int = 1) -> float:
+        """Return the seconds until there are so many; 0 when there are."""
+        return max(self._whole_at - now - self._longest + count * self._pause, 0.0)
 
     def take(self, now: float) -> None:
         """Use one."""

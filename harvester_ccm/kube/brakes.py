@@ -216,6 +216,15 @@ class Brakes:
             # Should it come back, all is written anew, and nobody has undone anything.
             self._forget(WriteGroup.STATUS, WriteGroup.METADATA)
 
+    def replacement_hold(self, now: float) -> Hold | None:
+        """Return what keeps an object from being given up for another one, or None.
+
+        That takes a deletion and a creation; with only the first of them nothing would serve until the pause is over.
+        """
+        brake = self._brakes.get(WriteGroup.MAKING)
+        seconds = brake.allowance.turn_in(now, 2) if brake is not None else 0.0
+        return Hold(WriteGroup.MAKING, seconds, {}) if seconds else None
+
     def quiet_in(self, now: float) -> float:
         """Return the seconds until no write was undone of late; 0 when none was.
 

@@ -26,8 +26,9 @@ SETTLED_WITHIN: Final = 2400.0
 """Seconds after the last fault within which all has to be as it is asked for."""
 QUIET: Final = 700.0
 """Seconds for which nothing may be written then."""
-TWINS_WRITE: Final = 4
-"""Writes a minute for a Service that the brakes allow each of two clusters which are one by name and mark."""
+TWINS_WRITE: Final = 6
+"""Writes a minute, Events with them, for a Service that the brakes allow each of two clusters which are one by name and
+mark: a whole replacement each two minutes."""
 LOOK_SECONDS: Final = 5.0
 START: Final = 15.0
 """Seconds in which the program starts before the story does."""

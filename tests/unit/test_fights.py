@@ -12,7 +12,8 @@ import pytest
 from harvester_ccm.kube.brakes import MADE_AT_ONCE, MADE_PAUSE, UNDONE_AT_ONCE, UNDONE_PAUSE
 from harvester_ccm.kube.informer import RELIST_MINUTES
 from harvester_ccm.model.core import NODES, SERVICES
-from harvester_ccm.names import SERVICE_FINALIZER, WORKLOAD_TYPE, NodeReason, Reason
+from harvester_ccm.names import PRIMARY_SERVICE, SERVICE_FINALIZER, WORKLOAD_TYPE, NodeReason, Reason
+from tests.worlds.builders import service
 from tests.worlds.clock import JumpingLoop, jumping_time
 from tests.worlds.fights import (
     BY_ANNOTATION,
@@ -147,6 +148,42 @@ async def test_load_balancers_made_and_deleted_without_end_wait_and_it_is_told_o
         arena.guest.change(SERVICES, SERVICE, {"spec": {"type": "LoadBalancer"}})
         await asyncio.sleep(3 * MINUTE)
         assert arena.program.address("web")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "values"),
+    [(WORKLOAD_TYPE, ("vm", "cluster")), (PRIMARY_SERVICE, ("shop/first", None))],
+    ids=["workload type", "primary"],
+)
+def test_what_serves_goes_on_serving_while_it_may_not_be_replaced(
+    annotation: str, values: tuple[str, str | None]
+) -> None:
+    async def scene() -> None:
+        arena = Arena()
+        async with arena.at_rest():
+            other = {"port": 81, "protocol": "TCP", "nodePort": 30081}
+            arena.program.put(service("first", uid="uid-of-first", ports=(other,)))
+            await asyncio.sleep(5)
+            silent, minutes = 0, []
+            for _ in range(9):
+                before = len(arena.calls)
+                for number in range(20):
+                    change = {"metadata": {"annotations": {annotation: values[number % 2]}}}
+                    arena.guest.change(SERVICES, SERVICE, change)
+                    await asyncio.sleep(3)
+                    silent += 3 * (not arena.program.address("web") or not arena.is_announced())
+                minutes.append(len(changes(arena.calls[before:])))
+            # From then on one change of its mind is followed each two minutes.
+            assert max(minutes[3:]) <= 2 * MOST, minutes
+            assert sum(minutes[3:]) <= MOST * len(minutes[3:]), minutes
+            assert silent <= 9 * MINUTE / 6
+            assert [count for count, _ in arena.told("web", Reason.MADE_TOO_OFTEN)] == [1]
+            arena.guest.change(SERVICES, SERVICE, {"metadata": {"annotations": {annotation: values[0]}}})
+            await asyncio.sleep(3 * MINUTE)
+            found = arena.load_balancer()
+            assert (found["spec"]["workloadType"] if found else None) == ("vm" if annotation == WORKLOAD_TYPE else None)
+
+    in_jumping_time(scene())
 
 
 @jumping_time

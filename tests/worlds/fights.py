@@ -93,6 +93,11 @@ class Arena:
         found: str | None = self.program.service("web")["metadata"]["annotations"].get(KUBE_VIP_ADDRESSES)
         return found
 
+    def is_announced(self) -> bool:
+        """Return whether somebody announces the address: kube-vip where it is told to, or Harvester."""
+        found = self.load_balancer()
+        return bool(self.address_annotation()) or (found is not None and found["spec"]["workloadType"] == "vm")
+
     def overwrite(self, server: MemoryServer, where: Where, key: str, patch: Document, manager: str) -> None:
         """Write as somebody else, where there is something to change."""
         stored = server.of(where).get(key)

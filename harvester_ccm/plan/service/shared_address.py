@@ -98,7 +98,7 @@ def plan_secondary(situation: Situation, keep: ServicePlan | None) -> ServicePla
     """
     service, primary, own = situation.service, situation.primary, situation.match.own
     sharing = _share_now(situation)
-    if primary is None or not sharing.address:
+    if primary is None or not sharing.address or (keep is not None and not situation.may_replace):
         return (keep or _plan_without_address(situation, sharing)).after(*emit(sharing.refusal))
     users = users_of_address(situation, own)
     if users:

@@ -204,6 +204,8 @@ class Situation(Struct, frozen=True, dict=True):
     """Whether the pool that has refused it an address may have one again."""
     in_line: bool = False
     """Whether it waits for its turn to have a load balancer created, as far as who only looks is told."""
+    may_replace: bool = True
+    """Whether the one that serves may be given up for another one; not while that was done too often."""
 
     @property
     def is_new(self) -> bool:
