@@ -31,6 +31,8 @@ from tests.worlds.memory_server import Call, placed, refused
 
 MOST = 6
 """Writes in a minute."""
+FEW, MANY = 8, 20
+"""Minutes of a fight: either is several pauses long."""
 
 
 def in_jumping_time(work: Coroutine[Any, Any, None]) -> None:
@@ -55,12 +57,12 @@ async def test_where_nothing_changes_there_are_only_the_lists_of_now_and_then() 
 
 
 @pytest.mark.parametrize("fight", FIGHTS.values(), ids=FIGHTS.keys())
-def test_a_fight_is_damped_and_told_once(fight: Fight) -> None:
+def test_a_fight_is_damped_and_told_once(fight: Fight, *, thorough: bool) -> None:
     async def scene() -> None:
         arena = Arena()
         async with arena.at_rest():
             before = arena.shown()
-            minutes = await calls_per_minute(arena, fight, 20)
+            minutes = await calls_per_minute(arena, fight, MANY if thorough else FEW)
             told = arena.told(fight.about, Reason.CONTESTED)
             # It is left off: all is right again by and by, without another word.
             await asyncio.sleep(UNDONE_PAUSE)
@@ -288,13 +290,13 @@ async def test_a_fight_about_the_internal_ip_is_told_once() -> None:
 
 
 @jumping_time
-async def test_a_service_that_may_not_be_let_go_is_not_written_without_end_in_a_fight() -> None:
+async def test_a_service_that_may_not_be_let_go_is_not_written_without_end_in_a_fight(*, thorough: bool) -> None:
     arena = Arena()
     denied = refused(422, "Invalid", "denied request: no finalizers here")
     async with arena.at_rest():
         arena.guest.fault = lambda call: denied if FINALIZERS in metadata_of(call) else None
         arena.guest.change(SERVICES, SERVICE, {"spec": {"type": "ClusterIP"}})
-        minutes = await calls_per_minute(arena, BY_ANNOTATION, 20)
+        minutes = await calls_per_minute(arena, BY_ANNOTATION, MANY if thorough else FEW)
         assert max(len(changes(calls)) for calls in minutes[1:]) <= MOST, [len(changes(calls)) for calls in minutes]
         assert len(changes(minutes[0])) <= 4 * MOST, "until it is clear that it stays refused"
         arena.guest.fault = None
