@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
-from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.decision import condition_after, plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import LoadBalancerCandidate, Verdict, name_for
 from harvester_ccm.plan.service.pending import harvester_unavailable
@@ -86,7 +86,21 @@ class ServiceReport(Struct, frozen=True):
         """What users would be warned of, or have been."""
         refused = self.admission is not None and self.admission.is_problem
         admission = [f"Harvester's webhook {self.admission.sentence()}"] if refused and self.admission else []
-        return [*warnings_of(self.steps), *admission]
+        found = [*warnings_of(self.steps), *admission]
+        return [*found, *self._lacking(found)]
+
+    def _lacking(self, found: Sequence[str]) -> list[str]:
+        """Return what the running program says that the Service lacks, unless that is found or what comes now mends it.
+
+        A write that is refused is known to who has tried it, and no plan tells of it.
+        """
+        said, after = self.situation.service.condition(LOAD_BALANCER_READY), condition_after(self.plan, self.situation)
+        lacks = said is not None and said.status != "True" and after is not None and after.status != "True"
+        if said is None or not lacks or self.not_served or not self.situation.harvester_known:
+            return []
+        if any(one.endswith(said.message) for one in found):
+            return []
+        return [f"{said.reason}: {said.message}"]
 
     def text(self) -> Document:
         """Return the explanation for people: what the objects say, what is wrong, and each request in one line."""
@@ -164,6 +178,11 @@ class ServiceReport(Struct, frozen=True):
 
 class GuestReport(ServiceReport, frozen=True):
     """What is known of a Service without asking Harvester: nothing is decided, and nothing told of Harvester."""
+
+    @property
+    def problems(self) -> list[str]:
+        """Nothing beside what the running program has said, which is told as that."""
+        return []
 
     @property
     def exit_code(self) -> int:

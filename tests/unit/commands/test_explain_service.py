@@ -356,6 +356,24 @@ def test_of_a_harvester_that_was_not_asked_nothing_is_told(status: str, code: in
     assert "Harvester was not asked, because no --cloud-config was given" in json.dumps(text["Assumed"])
 
 
+@pytest.mark.parametrize(("status", "code"), [("False", 1), ("True", 0)])
+def test_what_only_who_tried_can_know_is_a_problem(status: str, code: int) -> None:
+    """Harvester refuses the creation: a plan would make it again, and does not say why there is none."""
+    shown = objects.service()
+    said = {
+        "reason": "SyncLoadBalancerFailed",
+        "message": "Harvester refused it",
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+    }
+    shown["status"]["conditions"] = [{"type": LOAD_BALANCER_READY, "status": status, **said}]
+    item = SERVICES.decode(json.dumps(shown).encode())
+    view = ServiceView(ClusterIdentity("demo", objects.VMS), serving=True, waited=60.0, now=None)
+    report = report_service(item, Inventory(services=(item,)), view)
+    assert report.exit_code == code
+    assert report.text()["Problem"] == ("SyncLoadBalancerFailed: Harvester refused it" if code else "")
+    assert str(report.text()["Told"]).endswith("and an Event") is bool(code)
+
+
 def test_a_service_that_is_left_alone_is_no_problem_where_harvester_was_not_asked() -> None:
     report = not_asked(objects.service(type="ClusterIP"))
     assert report.exit_code == 0
