@@ -276,9 +276,11 @@ async def test_a_conflict_with_harvester_loses_no_event() -> None:
 
 
 async def test_a_finalizer_is_not_written_over_another_controllers() -> None:
-    stage = await stage_with(service())
+    # Nothing but the finalizer is to be written.
+    held = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
+    stage = await stage_with(service(annotations=held))
     stage.guest.lagging = True
-    stage.guest.put(SERVICES, service(finalizers=["example.com/keep"]))
+    stage.guest.put(SERVICES, service(annotations=held, finalizers=["example.com/keep"]))
     with pytest.raises(Conflict):
         await stage.reconcile(KEY)
     assert stage.guest.of(SERVICES)[KEY]["metadata"]["finalizers"] == ["example.com/keep"]

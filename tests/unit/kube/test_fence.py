@@ -13,7 +13,7 @@ from harvester_ccm.errors import Unreachable
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
-from harvester_ccm.kube.fence import NotLeading, WriteFence
+from harvester_ccm.kube.fence import FRESH_SECONDS, NotLeading, WriteFence
 from harvester_ccm.kube.lease import AWAITED_SECONDS, LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.model.core import NODES, SERVICES
@@ -189,6 +189,17 @@ async def test_machine_that_was_paused_writes_nothing_before_it_knows_who_holds_
         sent = len([call for call in process.server.calls if call.is_write and "nodes" in call.path])
         assert not await process.writes()
         assert len([call for call in process.server.calls if call.is_write and "nodes" in call.path]) == sent
+
+
+@jumping_time
+async def test_machine_that_was_paused_right_after_a_renewal_writes_nothing_on_the_strength_of_it() -> None:
+    process = Leader()
+    await process.elector.acquire()
+    async with running(process.elector.hold(), until=LeaseLost):
+        await asyncio.sleep(10.1)
+        assert asyncio.get_running_loop().time() - process.elector.renewed_at < FRESH_SECONDS
+        paused_meanwhile(process)
+        assert not await process.writes()
 
 
 @jumping_time

@@ -138,6 +138,11 @@ UNTOUCHED: dict[str, tuple[Any, Any, list[str]]] = {
         allocated(),
         ["Warning SyncLoadBalancerFailed"],
     ),
+    "to vm, and it has only IPv6 by now": (
+        served(annotations=TO_VM, spec={"ipFamilies": ["IPv6"]}),
+        allocated(),
+        ["Warning SyncLoadBalancerFailed", "Warning SettingsIgnored"],
+    ),
     "to vm, node ports not allocated yet": (served(annotations=TO_VM, ports=[{"port": 80}]), allocated(), []),
 }
 
@@ -149,6 +154,8 @@ def test_nothing_is_switched_behind_the_users_back(asked: Any, found: Any, event
 
 def test_nothing_is_switched_before_the_vms_are_known() -> None:
     assert outline(served(annotations=TO_VM), allocated(), backends_known=False) == ([], Done())
+    back, _ = outline(hosted(TO_CLUSTER), vm_balancer(), backends_known=False)
+    assert "Normal SwitchingLoadBalancer" in back, "which is nothing to a cluster load balancer"
 
 
 def test_the_event_says_how_to_get_health_checks() -> None:

@@ -90,6 +90,13 @@ def test_an_address_that_came_after_the_correction_is_given_back(wishes: dict[st
     assert outline(asked, marked(**booked, finalizer=False)) == ([], Wait("booking", 30.0))
 
 
+def test_an_address_of_one_that_was_moved_with_its_pool_is_not_given_back() -> None:
+    move = f'{{"name":"{LB_NAME}","pool":"lab","ipam":"pool"}}'
+    asked = service(annotations={MOVING: move, IP_POOL: "lan", KUBE_VIP_ADDRESSES: ""}, ours=True)
+    steps, _ = outline(asked, marked(spec={"ipPool": "lab"}, ip=ADDRESS, pool="lab"))
+    assert {"delete": LB_NAME} not in steps
+
+
 SEEN: dict[str, Any] = {
     "in the status": service(annotations={IP_POOL: "lan", KUBE_VIP_ADDRESSES: ""}, ours=True, address=ADDRESS),
     "by kube-vip": service(annotations={IP_POOL: "lan", KUBE_VIP_ADDRESSES: ADDRESS}, ours=True),
