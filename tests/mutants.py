@@ -72,6 +72,84 @@ OWNERSHIP_TESTS: Final = "plan/service/test_ownership.py"
 PACE_TESTS: Final = "plan/service/test_pace.py test_pace.py"
 
 MUTANTS: Final = (
+    # What no test noticed when a condition was taken out of what comes before a deletion or a write.
+    Mutant(
+        "a load balancer that somebody else has made is deleted as an orphan",
+        "plan/service/orphans.py",
+        "if state is Orphan.LIKELY or suspicion.strange:",
+        "if state is Orphan.LIKELY:",
+        "plan/service/test_orphans.py",
+    ),
+    Mutant(
+        "a load balancer of which half of the Service's name is gone is an orphan",
+        "plan/service/orphans.py",
+        "bool(meta.label(LB_SERVICE_NAME) and meta.label(LB_SERVICE_NAMESPACE))",
+        "bool(meta.label(LB_SERVICE_NAME))",
+        "plan/service/test_orphans.py",
+    ),
+    Mutant(
+        "a mark that cannot be compared is taken for none",
+        "plan/service/ownership.py",
+        "shown = not mark and label",
+        "shown = label",
+        OWNERSHIP_TESTS,
+    ),
+    Mutant(
+        "a Service is let go while another load balancer may have its address",
+        "plan/service/decision.py",
+        "return strange and not shares",
+        "return False",
+        "plan/service/test_decision_unavailable.py",
+    ),
+    Mutant(
+        "a load balancer is deleted for a kind that its Service cannot have",
+        "plan/service/decision.py",
+        "if refusal is None and creatable and",
+        "if creatable and",
+        "plan/service/test_create_replacement.py",
+    ),
+    Mutant(
+        "a Service of another network holds a port against those that may share",
+        "plan/service/shared_address.py",
+        "        and (one.metadata.label(PRIMARY_SERVICE_LABEL) == label or not _network_clash(one, primary))\n",
+        "",
+        "plan/service/test_shared_address_secondaries.py",
+    ),
+    Mutant(
+        "the VM of another namespace's Node is asked after, and the Node deleted",
+        "plan/node/existence.py",
+        "        and not match.stranger\n",
+        "",
+        "plan/node/test_lifecycle.py",
+    ),
+    Mutant(
+        "a VM that starts is shut down",
+        "plan/node/existence.py",
+        "if printable in _GOING_DOWN:",
+        "if printable not in _RUNNING:",
+        "plan/node/test_lifecycle.py",
+    ),
+    Mutant(
+        "the power of a VM that only has the name shuts a Node down",
+        "plan/node/lifecycle.py",
+        "if vm and not view.existence.namesake else None",
+        "if vm else None",
+        "plan/node/test_lifecycle.py",
+    ),
+    Mutant(
+        "a foreign VM is a Node's by the host name of its guest",
+        "plan/node/match.py",
+        "if m.membership is not Membership.FOREIGN and _same_host(name, m.hostname)]",
+        "if _same_host(name, m.hostname)]",
+        "plan/node/test_match.py",
+    ),
+    Mutant(
+        "a machine that was paused writes on the strength of the last renewal",
+        "kube/fence.py",
+        "if renewed_at >= self._doubted_at and (opening or renewed_at >= self._asked_at):",
+        "if renewed_at >= self._doubted_at:",
+        "kube/test_fence.py",
+    ),
     Mutant(
         "a write that fails is nothing that the status knows of",
         "controllers/service.py",
