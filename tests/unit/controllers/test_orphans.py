@@ -498,6 +498,26 @@ async def write(world: OrphanWorld) -> None:
     world.harvester.of(BALANCER)[KEY]["metadata"]["resourceVersion"] = "newer"
 
 
+@jumping_time
+async def test_the_last_of_those_that_may_go_at_once_goes_when_it_has_waited_for_the_lease() -> None:
+    world, now = quick_world(), asyncio.get_running_loop().time
+    for number in range(1, DELETIONS_AT_ONCE):
+        world.put_balancer(name=f"left-{number}", uid=f"lb-uid-{number}")
+    async with world.live():
+        await asyncio.sleep(1)
+        world.remove_service()
+        await asyncio.sleep(1)
+        assert len(world.deletions) == DELETIONS_AT_ONCE - 1
+        world.fence.shut()
+        world.fence.open_until(now() + 30, renewed_at=now() - 10)
+        world.put_balancer(name="last", uid="last")
+        await asyncio.sleep(1)
+        assert world.fence.has_waiting
+        world.fence.open_until(now() + 30, renewed_at=now())
+        await asyncio.sleep(1)
+    assert world.left == set()
+
+
 @pytest.mark.parametrize(("meanwhile", "asked"), [(None, True), (come, False), (write, True)])
 @jumping_time
 async def test_what_comes_while_its_deletion_waits_for_the_lease_keeps_it(
