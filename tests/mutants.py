@@ -671,7 +671,14 @@ MUTANTS: Final = (
     Mutant(
         "those that waited before the program led are not in line",
         "controllers/service.py",
-        "self._pool_lines.changed(None, load_balancer)",
+        "self._follow_lines(None, load_balancer)",
+        "pass",
+        "test_pace.py",
+    ),
+    Mutant(
+        "a load balancer that this process has not created, or not known to have, is not waited for",
+        "controllers/service.py",
+        "self._turns.appeared(new)",
         "pass",
         "test_pace.py",
     ),

@@ -178,7 +178,7 @@ class ServiceController:
         self._pool_lines = PoolLines(self._call)
         for load_balancer in self._load_balancers.all():
             # It was read before there was anybody to tell.
-            self._pool_lines.changed(None, load_balancer)
+            self._follow_lines(None, load_balancer)
         self._called: set[str] = set()
         """Services whose load balancers are to be written once more."""
         caches.services.on_change(self._service_changed)
@@ -364,8 +364,6 @@ class ServiceController:
             raise
         if sent and not isinstance(step, ChangeService):
             self._stalled.worked(deletes=isinstance(step, DeleteLoadBalancer))
-        if sent and isinstance(step, CreateLoadBalancer):
-            self._turns.created(step.name, self._balancers.get(step.name))
         return sent, held, None
 
     async def _failed(self, error: CCMError, step: WriteStep, situation: Situation, state: ServiceState) -> None:
@@ -444,8 +442,13 @@ class ServiceController:
         self.runner.enqueue(key)
         return True
 
-    def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+    def _follow_lines(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         self._pool_lines.changed(old, new)
+        if old is None and new is not None and seems_ours(new, self.cluster):
+            self._turns.appeared(new)
+
+    def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+        self._follow_lines(old, new)
         for item in (old, new):
             if item is not None:
                 self._states.saw(item, asyncio.get_running_loop().time())

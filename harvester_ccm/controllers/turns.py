@@ -68,11 +68,11 @@ class Turns:
         """Return whether a Service stands in line."""
         return key in self._since
 
-    def created(self, name: str, found: LoadBalancer | None) -> None:
-        """Count a load balancer as asked for; ``found`` is how it is by now."""
-        loop = asyncio.get_running_loop()
-        self._asked[name] = _Asked(loop.time(), loop.call_later(ANSWER_PATIENCE, self._answered, name))
-        self.saw(name, found)
+    def appeared(self, found: LoadBalancer) -> None:
+        """Count a load balancer as asked for, whether this process did it, and whether it knows: also one before it."""
+        if not is_answered(found):
+            name, loop = found.metadata.name, asyncio.get_running_loop()
+            self._asked[name] = _Asked(loop.time(), loop.call_later(ANSWER_PATIENCE, self._answered, name))
 
     def saw(self, name: str, found: LoadBalancer | None) -> None:
         """Take note of how a load balancer is; None when it is gone."""

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
 from harvester_ccm.plan.service.pace import ANSWER_PATIENCE, RETRY_PATIENCE, TURN_PATIENCE, WAITS_FOR_TURN
 from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Document, MemoryServer, Where, name_of, refused
+from tests.worlds.memory_server import Call, Document, MemoryServer, Where, name_of, refused
 from tests.worlds.program_world import Program, guest_server
 from tests.worlds.waiting import wait_for
 
@@ -215,6 +216,38 @@ async def test_one_that_is_not_answered_for_holds_the_others_up_for_a_bounded_ti
         scene.program.create(*names(5))
         await scene.served("web-000", "web-002", "web-003", "web-004", within=ANSWER_PATIENCE + 5)
         assert not scene.program.address("web-001")
+
+
+@jumping_time
+async def test_one_that_was_asked_for_before_the_program_began_has_its_turn_still() -> None:
+    harvester = PacedHarvester(8.0)
+    async with Scene(8.0, harvester) as scene:
+        scene.program.create("web-000")
+        await wait_for(lambda: harvester.unanswered, 5, what="the first load balancer")
+    guest = scene.program.guest
+    scene.program.create("web-001")
+    async with Scene(8.0, harvester, guest) as scene:
+        await scene.served("web-000", "web-001", within=30)
+    assert harvester.most == 1
+
+
+@jumping_time
+async def test_one_whose_creation_was_not_answered_has_its_turn_still() -> None:
+    harvester = PacedHarvester(4.0)
+    lost: list[str] = []
+
+    def answer(call: Call) -> CCMError | None:
+        if call.verb != "POST" or "loadbalancers" not in call.path or lost:
+            return None
+        lost.append(call.path)
+        harvester.create(LOAD_BALANCERS, dict(call.body))
+        return Unreachable("connection reset by peer")
+
+    async with Scene(4.0, harvester) as scene:
+        harvester.fault = answer
+        scene.program.create(*names(3))
+        await scene.served(*names(3), within=60)
+    assert harvester.most == 1
 
 
 @jumping_time
