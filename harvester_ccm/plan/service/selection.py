@@ -152,6 +152,11 @@ def wants_load_balancer(service: Service, cluster: ClusterIdentity, *, owned: bo
     )
 
 
+def is_served_by_us(service: Service, cluster: ClusterIdentity) -> bool:
+    """Return the same of a Service whose load balancers were not looked at: our finalizer stands for them."""
+    return wants_load_balancer(service, cluster, owned=service.metadata.has_finalizer(SERVICE_FINALIZER))
+
+
 def served_by_others(service: Service) -> bool:
     """Return whether another controller's marks are on a Service that does not ask for us by class.
 

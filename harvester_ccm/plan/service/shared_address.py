@@ -47,10 +47,10 @@ from harvester_ccm.plan.service.request import (
     unsupported,
 )
 from harvester_ccm.plan.service.selection import (
+    is_served_by_us,
     keeps_unbooked,
     primary_label,
     primary_reference,
-    wants_load_balancer,
     was_secondary,
 )
 from harvester_ccm.plan.service.situation import Situation
@@ -182,7 +182,7 @@ def _is_held_for(situation: Situation) -> bool:
         return not allocated.isdisjoint({*service.addresses, DHCP_ADDRESS})
     if not kept and any(map(situation.booked_for_others, service.addresses)):
         return False
-    gets_it_back = allocated is None or _is_served_by_us(primary, situation.cluster)
+    gets_it_back = allocated is None or is_served_by_us(primary, situation.cluster)
     held = gets_it_back and primary.metadata.has_finalizer(SERVICE_FINALIZER)
     return held and primary.addresses[:1] in ((), service.addresses[:1])
 
@@ -284,7 +284,7 @@ def _obstacle(service: Service, primary: Service | None, reference: str, cluster
         return f"Service {reference} itself shares the address of {further}. Name {further} as primary instead"
     if primary.metadata.deleting:
         return f"Service {reference} is being deleted. Name another primary, or give this Service its own address"
-    if not _is_served_by_us(primary, cluster):
+    if not is_served_by_us(primary, cluster):
         return f"Service {reference} has no load balancer of Harvester. Its type must be LoadBalancer"
     return _network_clash(service, primary)
 
@@ -303,12 +303,6 @@ def _network_clash(service: Service, primary: Service) -> str:
         f"Annotation {NETWORK} is {asked!r} here and {where} {primary.metadata.key}. Remove it here, or name a primary "
         "in that network"
     )
-
-
-def _is_served_by_us(service: Service, cluster: ClusterIdentity) -> bool:
-    # Whether a load balancer exists is not known here; our finalizer stands for it.
-    owned = service.metadata.has_finalizer(SERVICE_FINALIZER)
-    return wants_load_balancer(service, cluster, owned=owned)
 
 
 def _refusal(why: str) -> EventMessage:
@@ -343,7 +337,7 @@ def _clashes(group: _Group, cluster: ClusterIdentity) -> Mapping[str, Clash | No
     served = (
         one
         for one in secondaries
-        if _is_served_by_us(one, cluster)
+        if is_served_by_us(one, cluster)
         and (one.metadata.label(PRIMARY_SERVICE_LABEL) == label or not _network_clash(one, primary))
     )
     ordered = sorted(served, key=lambda one: _rank(one, label))
