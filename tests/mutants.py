@@ -328,6 +328,20 @@ MUTANTS: Final = (
         "test_fights.py",
     ),
     Mutant(
+        "the time that a primary has begins before it can have an address",
+        "plan/service/situation.py",
+        'words += ["shares", *self._awaited_primary()]',
+        'words += ["shares"]',
+        "plan/service/test_shared_address_waiting.py",
+    ),
+    Mutant(
+        "the turn of one that shares no more is counted from when it began to",
+        "plan/service/situation.py",
+        'words += ["shares", *self._awaited_primary()]',
+        "words += self._awaited_primary()",
+        "plan/service/test_shared_address_waiting.py",
+    ),
+    Mutant(
         "a load balancer is given up although no other one may be made for some time",
         "kube/brakes.py",
         "brake.allowance.turn_in(now, 2)",

@@ -27,9 +27,7 @@ from harvester_ccm.names import (
     NAD_MAPPING_NAMESPACE,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.plan.service.backends import (
-    Backends,
-)
+from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.load_balancer import Former, former_of
 from harvester_ccm.plan.service.ownership import (
@@ -48,6 +46,7 @@ from harvester_ccm.plan.service.selection import (
     Scope,
     Sight,
     is_served,
+    is_served_by_us,
     keeps_unbooked,
     primaries_of,
     primary_reference,
@@ -262,7 +261,18 @@ class Situation(Struct, frozen=True, dict=True):
             words += [meta.uid, *(word for word, holds in has if holds)]
             # A deletion has its own patience, in which Harvester may meet others as often as it likes.
             words += ["contended"] if not self.scope.leaving and lb.contended else []
+        elif primary_reference(self.service) is not None:
+            words += ["shares", *self._awaited_primary()]
         return " ".join(filter(None, (*words, Announcement.of(self.service).again)))
+
+    def _awaited_primary(self) -> tuple[str, ...]:
+        """Return words for what is waited for of the primary: nobody waits for it before it can have an address."""
+        primary = self.primary
+        if primary is None or self.service.addresses:
+            return ()
+        asks = is_served_by_us(primary, self.cluster) and primary_reference(primary) is None
+        has = ("asks", asks), ("addressed", bool(primary.addresses))
+        return primary.metadata.uid, *(word for word, holds in has if holds)
 
 
 def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> Situation:
