@@ -274,7 +274,7 @@ class Throttled(ApiError):
 
 
 class ServerError(ApiError):
-    """Raised on 5xx: a fault on the server's side, worth another try."""
+    """Raised on 5xx, and where a rule could not be applied yet: a fault on the server's side, worth another try."""
 
 
 class AdmissionDenied(ApiError):
@@ -296,6 +296,9 @@ def gist(message: str) -> str:
 
 
 _BY_A_RULE = re.compile(r'" is forbidden: (?!User ")')
+_NOT_YET = re.compile(r'^[^"]*"[^"]*" is forbidden: (not yet ready to handle request|status unknown for quota)')
+"""A rule of the API server whose lists are not read, or whose quota is not counted, yet. Who wrote a policy may have
+used such words too, but not in that place."""
 UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 """What decoding JSON raises where it is none, is nested too deep, or something else than was expected."""
 
@@ -313,7 +316,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 def error_from_answer(answer: Answer) -> ApiError:
     """Return the error whose class says what the answer means."""
     if _was_not_admitted(answer):
-        return AdmissionDenied(answer)
+        return ServerError(answer) if _NOT_YET.match(answer.message) else AdmissionDenied(answer)
     if answer.status == 409 and answer.reason == "AlreadyExists":
         return AlreadyExists(answer)
     if answer.status == 404 and answer.reason == "NotFound" and answer.about:

@@ -171,6 +171,20 @@ MUTANTS: Final = (
         "_BY_A_RULE.match(answer.message)",
         "test_errors.py",
     ),
+    Mutant(
+        "the words of a policy are taken for a rule that cannot be applied yet",
+        "errors.py",
+        "_NOT_YET.match(answer.message)",
+        '"status unknown for quota" in answer.message',
+        "test_errors.py",
+    ),
+    Mutant(
+        "a deletion of a Node that a policy refuses counts as done",
+        "controllers/node_lifecycle.py",
+        "isinstance(error, Conflict | Forbidden | AdmissionDenied)",
+        "isinstance(error, Conflict | Forbidden)",
+        "controllers/test_node_lifecycle.py",
+    ),
     # A credential that is not accepted, and a server that is away.
     Mutant(
         "a VM that could not be looked for is none",

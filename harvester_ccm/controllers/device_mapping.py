@@ -16,7 +16,7 @@ import structlog
 from harvester_ccm.controllers.gathering import Gathering
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from harvester_ccm.errors import AdmissionDenied, AlreadyExists, Conflict, Forbidden, NotFound
 from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
@@ -29,8 +29,16 @@ from harvester_ccm.plan.node.vms import own_vmis
 
 KEY: Final = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
 FORBIDDEN_PAUSE: Final = 600.0
-"""Seconds until a write that is not granted is tried again."""
+"""Seconds until a write that is not granted, or that a rule of the cluster refuses, is tried again."""
 
+_NOT_GRANTED: Final = (
+    "network mapping not kept, Services with a network annotation get no device; grant get, list, watch, create and "
+    "update on configmaps to the service account"
+)
+_NOT_ADMITTED: Final = (
+    "network mapping not kept, Services with a network annotation get no device; have the quota, policy or webhook "
+    "that refuses it allow this ConfigMap"
+)
 _DOCUMENTS: Final = Resource("", "v1", "configmaps", "ConfigMap", document_decoder())
 
 log = structlog.get_logger(__name__)
@@ -90,7 +98,7 @@ class NetworkMapping:
             return self._say_undone(release.holds[0])
         try:
             await self._write(value)
-        except Forbidden as error:
+        except (Forbidden, AdmissionDenied) as error:
             self._say_forbidden(error)
             return Wait("grant", FORBIDDEN_PAUSE)
         self._brakes.sent(release, self._document(), now)
@@ -132,14 +140,13 @@ class NetworkMapping:
             )
         return Wait("undone", hold.seconds)
 
-    def _say_forbidden(self, error: Forbidden) -> None:
+    def _say_forbidden(self, error: Forbidden | AdmissionDenied) -> None:
         said = self._forbidden_until is not None
         self._forbidden_until = asyncio.get_running_loop().time() + FORBIDDEN_PAUSE
         if said:
             return
         log.warning(
-            "network mapping not kept, Services with a network annotation get no device; grant get, list, watch, "
-            "create and update on configmaps to the service account",
+            _NOT_GRANTED if isinstance(error, Forbidden) else _NOT_ADMITTED,
             config_map=KEY,
             error=str(error),
         )

@@ -19,7 +19,7 @@ from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
+from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden, NotFound
 from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
@@ -179,7 +179,7 @@ class NodeLifecycleController:
             is_right = partial(self._is_still_planned, request, memory, live_get)
             await self._guest.delete(NODES, request.name, uid=uid, version=version, is_right=is_right)
         except CCMError as error:
-            if isinstance(error, Conflict | Forbidden):
+            if isinstance(error, Conflict | Forbidden | AdmissionDenied):
                 # Certainly not done; after anything else it may be.
                 self._deletions.pop(request.name, None)
             note, pause = deletion_refused(node, error)

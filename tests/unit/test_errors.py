@@ -135,6 +135,18 @@ def test_refusal_of_a_webhook_is_told_from_a_webhook_that_does_not_work(message:
             AdmissionDenied,
             id="namespace that goes",
         ),
+        pytest.param('loadbalancers "web" is forbidden: not yet ready to handle request', ServerError, id="starts"),
+        pytest.param(
+            'loadbalancers "web" is forbidden: status unknown for quota: team, resources: count/loadbalancers',
+            ServerError,
+            id="quota that is not counted yet",
+        ),
+        pytest.param(
+            "loadbalancers \"web\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: status unknown for "
+            "quota",
+            AdmissionDenied,
+            id="policy with such words",
+        ),
     ],
 )
 def test_refusal_by_a_rule_is_told_from_a_right_that_is_missing(message: str, expected: type[ApiError]) -> None:

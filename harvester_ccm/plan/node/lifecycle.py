@@ -36,7 +36,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
-from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
+from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden, NotFound
 from harvester_ccm.model.core import Node, Taint
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
@@ -61,7 +61,7 @@ CONTRADICTION_SECONDS: Final = 600.0
 """Seconds since its VM is gone for which a Node is held by ready Nodes without a VM. Long enough for those to be found
 not ready; one that stays ready has its VM elsewhere."""
 REFUSED_PAUSE: Final = 600.0
-"""Seconds until a deletion that is not granted is tried again."""
+"""Seconds until a deletion that is not granted, or that a policy refuses, is tried again."""
 
 
 class AbsenceCount(Struct, frozen=True):
@@ -165,10 +165,15 @@ def deletion_refused(node: Node, error: CCMError) -> tuple[EventMessage | None, 
     match error:
         case NotFound() | Conflict():
             return None, None
-        case Forbidden():
+        case Forbidden() | AdmissionDenied():
+            advice = (
+                "Grant the verb delete on nodes to the ClusterRole of this cloud controller manager"
+                if isinstance(error, Forbidden)
+                else "Have the policy or webhook that refuses it allow this cloud controller manager to delete Nodes"
+            )
             text = (
-                f"Failed deleting node {name}, whose VM no longer exists: {error}. Grant the verb delete on nodes to "
-                f"the ClusterRole of this cloud controller manager, or run: kubectl delete node {name}"
+                f"Failed deleting node {name}, whose VM no longer exists: {error}. {advice}, or run: kubectl delete "
+                f"node {name}"
             )
             return warning(NodeReason.DELETION_FAILED, text, subject="forbidden"), REFUSED_PAUSE
         case _:

@@ -407,7 +407,7 @@ _REMEDIES: Final[tuple[tuple[str, str], ...]] = (
     ),
     (r"Unsupported value", "A value is not one that Harvester knows."),
     (
-        r"get namespace \S+ failed|list vmis with|not yet ready to handle request|status unknown for quota",
+        r"get namespace \S+ failed|list vmis with",
         "Harvester could not look up what it needs to decide; this is tried again.",
     ),
 )

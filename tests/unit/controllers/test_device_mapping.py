@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from structlog.testing import capture_logs
 
+from harvester_ccm.errors import CCMError
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import refused
 from tests.worlds.node_world import CONFIG_MAP, MAPPING, NAMESPACE, VMI, NodeWorld, machine, until
@@ -95,10 +97,19 @@ async def test_chart_that_grants_no_config_maps() -> None:
     assert writes(scene) == []
 
 
+@pytest.mark.parametrize(
+    ("denied", "advice"),
+    [
+        pytest.param(refused(403, "Forbidden", "configmaps is forbidden"), "grant get, list, watch", id="no right"),
+        pytest.param(
+            refused(403, "Forbidden", 'configmaps "x" is forbidden: exceeded quota: team'), "have the quota", id="quota"
+        ),
+        pytest.param(refused(400, "", 'admission webhook "x" denied the request: no'), "have the quota", id="webhook"),
+    ],
+)
 @jumping_time
-async def test_chart_that_lets_config_maps_be_read_only() -> None:
+async def test_chart_that_lets_config_maps_be_read_only(denied: CCMError, advice: str) -> None:
     scene = NodeWorld()
-    denied = refused(403, "Forbidden", "configmaps is forbidden")
     scene.guest_server.fault = lambda call: denied if "/configmaps" in call.path and call.verb == "POST" else None
     vm = machine("w1")
     with capture_logs() as logs:
@@ -109,4 +120,6 @@ async def test_chart_that_lets_config_maps_be_read_only() -> None:
                 scene.report(vm, f"10.0.0.{number}")
     said = [entry for entry in logs if entry["event"].startswith("network mapping not kept")]
     assert len(said) == 1
+    assert advice in said[0]["event"]
+    assert not [one for one in logs if one["event"] == "reconcile failed"]
     assert len(writes(scene)) <= 7

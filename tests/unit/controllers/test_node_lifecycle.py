@@ -270,10 +270,16 @@ def test_another_harvester_in_the_cloud_config_deletes_nothing(copies: int, read
     run()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('nodes "w0" is forbidden: User "ccm" cannot delete resource "nodes"', id="no right"),
+        pytest.param("nodes \"w0\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: no", id="policy"),
+    ],
+)
 @jumping_time
-async def test_deletion_that_is_not_granted_is_told_once_and_does_no_harm() -> None:
+async def test_deletion_that_is_not_granted_is_told_once_and_does_no_harm(text: str) -> None:
     scene = NodeWorld()
-    text = 'nodes "w0" is forbidden: User "ccm" cannot delete resource "nodes"'
     denied = refused(403, "Forbidden", text)
     scene.guest_server.fault = lambda call: denied if call.verb == "DELETE" else None
     async with scene.live():
@@ -286,6 +292,21 @@ async def test_deletion_that_is_not_granted_is_told_once_and_does_no_harm() -> N
         assert len(deletions(scene)) <= 7, "tried again every ten minutes"
         scene.guest_server.fault = None
         await until(lambda: "w0" not in scene.names(), seconds=700)
+
+
+@jumping_time
+async def test_deletion_that_a_policy_refuses_does_not_count_as_done() -> None:
+    scene = NodeWorld()
+    denied = refused(403, "Forbidden", "nodes \"w0\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: no")
+    scene.guest_server.fault = lambda call: denied if (call.verb, call.path[-2:]) == ("DELETE", "w0") else None
+    async with scene.live():
+        vm, other, *_ = await joined(scene, 5)
+        for one, name in ((vm, "w0"), (other, "w1")):
+            scene.destroy(one)
+            scene.say_ready(name, "Unknown")
+            await asyncio.sleep(300)
+        await until(lambda: "w1" not in scene.names(), seconds=1800)
+        assert "w0" in scene.names()
 
 
 @jumping_time

@@ -594,6 +594,13 @@ def test_only_the_very_vm_of_a_ready_node_confirms_our_view() -> None:
             600.0,
             id="not granted",
         ),
+        pytest.param(
+            answered(403, "nodes \"w1\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: no"),
+            'Failed deleting node w1, whose VM no longer exists: nodes "w1" is forbidden: ValidatingAdmissionPolicy '
+            "'p' denied request: no. Have the policy or webhook that refuses it allow",
+            600.0,
+            id="refused by a policy",
+        ),
         pytest.param(answered(500, "boom"), "Failed deleting node w1: boom", None, id="fault of the server"),
         pytest.param(answered(404, 'nodes "w1" not found', "NotFound", about="w1"), None, None, id="is gone already"),
         pytest.param(answered(409, "uid mismatch"), None, None, id="was made again or changed"),

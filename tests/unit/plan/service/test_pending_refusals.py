@@ -132,10 +132,6 @@ RULES = {
         ),
         "the namespace of the VMs is being deleted",
     ),
-    "server that starts": (
-        'loadbalancers.loadbalancer.harvesterhci.io "x" is forbidden: not yet ready to handle request',
-        "this is tried again",
-    ),
 }
 
 
@@ -157,6 +153,11 @@ FAILURES: dict[str, tuple[CCMError, bool, str]] = {
         "pods of harvester-load-balancer-webhook in namespace harvester-system",
     ),
     "a fault of the server": (ServerError(answer(503)), False, "cannot serve requests at the moment"),
+    "server that starts": (
+        refused('loadbalancers "x" is forbidden: not yet ready to handle request', 403, "Forbidden"),
+        False,
+        "cannot serve requests at the moment; this is tried again",
+    ),
     "conflict": (Conflict(answer(409)), False, "at the moment"),
     "unreachable": (Unreachable("no route"), False, "server in the cloud-config is that address: no route"),
     "host without an address": (HostUnknown("lost"), False, "DNS servers of the nodes, or put Harvester's VIP"),
