@@ -185,6 +185,13 @@ MUTANTS: Final = (
         "isinstance(error, Conflict | Forbidden)",
         "controllers/test_node_lifecycle.py",
     ),
+    Mutant(
+        "what was refused first is shown for good",
+        "controllers/service.py",
+        "state.failing = event",
+        "state.failing = state.failing or event",
+        "controllers/test_service_refused.py",
+    ),
     # A credential that is not accepted, and a server that is away.
     Mutant(
         "a VM that could not be looked for is none",

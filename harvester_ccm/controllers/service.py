@@ -34,7 +34,7 @@ from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import Capabilities, LoadBalancer, capabilities_of
 from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome
-from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER, Reason
+from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import not_ready, plan_service
@@ -215,9 +215,9 @@ class ServiceController:
         """Return what is told of writes for a Service that fail or that somebody undoes; nothing of another object."""
         brakes, key = self._writes.brakes.find(item), item.metadata.key
         fails = isinstance(item, Service) and self.runner.failures(key) > 0
-        told = self._states.emitted(key) if fails else frozenset()
-        failing = tuple(one for one in told if one.reason in (Reason.SYNC_FAILED, Reason.HARVESTER_UNAVAILABLE))
-        return (*failing, *(brakes.said(_now()) if brakes is not None else ()))
+        failing = self._states.failing(key) if fails else None
+        told = (failing,) if failing is not None else ()
+        return (*told, *(brakes.said(_now()) if brakes is not None else ()))
 
     def recall(self, situation: Situation) -> Situation:
         """Return what is known of a Service with what is remembered of it, for who only looks."""
@@ -333,6 +333,7 @@ class ServiceController:
                 # What comes after goes by that it was done: a Service is not let go while its load balancer stays.
                 break
             is_older = is_older or (sent and not isinstance(step, DeleteLoadBalancer))
+        state.failing = None
         quiet_in = brakes.quiet_in(_now())
         if not quiet_in:
             state.emitted &= emitted
@@ -375,6 +376,7 @@ class ServiceController:
         else:
             self._stalled.failed(key, error, deletes=isinstance(step, DeleteLoadBalancer))
             event = failure_event(error, failures, situation.service)
+        state.failing = event
         lost = unbooked_note(situation) if isinstance(step, CreateLoadBalancer) and event is not None else None
         is_news = [self._emit(key, told, state) for told in (event, lost) if told is not None]
         if event is not None and any(is_news):

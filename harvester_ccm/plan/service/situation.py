@@ -378,6 +378,8 @@ class ServiceState(Struct):
     found_served: bool = False
     """Whether it had our finalizer and an address at the start."""
     emitted: set[EventMessage] = field(default_factory=set)
+    failing: EventMessage | None = None
+    """Why the last write failed; None where none did, or where that is not told yet."""
     touched: bool = False
     """Whether its endpoints were touched in this phase."""
     refused: float | None = None
@@ -457,10 +459,10 @@ class ServiceStates:
         known = state.complete(situation, now)
         return known if state.phase == situation.phase else replace(known, waited=0.0, touched=False, refused=None)
 
-    def emitted(self, key: str) -> frozenset[EventMessage]:
-        """Return what a Service was told that has not stopped holding."""
+    def failing(self, key: str) -> EventMessage | None:
+        """Return why the last write for a Service failed; None where none did, or where that is not told yet."""
         state = self._states.get(key)
-        return frozenset(state.emitted) if state is not None else frozenset()
+        return state.failing if state is not None else None
 
     def saw(self, load_balancer: LoadBalancer, now: float) -> None:
         """Take note that a load balancer was there until now."""

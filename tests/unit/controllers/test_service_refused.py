@@ -74,6 +74,31 @@ def test_a_refused_write_is_told_once_and_overcome(name: str) -> None:
     run()
 
 
+@pytest.mark.parametrize("second", [1, 2, 3], ids=["quota", "policy", "webhook"])
+@jumping_time
+async def test_what_is_shown_is_why_the_last_write_failed(second: int) -> None:
+    guest, harvester = guest_server(), Harvester()
+    program = Program(guest, harvester, "demo")
+    says = [
+        refused(403, "Forbidden", f'loadbalancers "web" is forbidden: {words}')
+        for words in ("refused at first", "exceeded quota: team", "policy 'p' denied request: no", "denied again")
+    ]
+    reason = says[0]
+    harvester.fault = lambda call: reason if call.verb == "POST" else None
+    async with program.live():
+        program.create("web")
+        await asyncio.sleep(60)
+        assert str(says[0]) in (await shown(program)).message
+        reason = says[second]
+        await asyncio.sleep(600)
+        line = await shown(program)
+        assert str(says[second]) in line.message
+        assert [one.message for one in line.warnings] == [line.message], "what was cured is not shown"
+        harvester.fault = None
+        await asyncio.sleep(120)
+        assert (await shown(program)).state is State.READY
+
+
 @jumping_time
 async def test_a_service_that_cannot_be_let_go_says_why() -> None:
     guest, harvester = guest_server(), Harvester()
