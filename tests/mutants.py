@@ -344,8 +344,8 @@ MUTANTS: Final = (
     Mutant(
         "the same where it is given up for the address of another Service",
         "plan/service/shared_address.py",
-        "or (keep is not None and not situation.may_replace):",
-        "or (keep is not None and False):",
+        "if keep is not None and not situation.may_replace:",
+        "if False:",
         "test_fights.py",
     ),
     Mutant(

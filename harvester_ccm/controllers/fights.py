@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from harvester_ccm.kube.brakes import (
     LISTS,
-    MADE_AT_ONCE,
     MADE_PAUSE,
     MAPS,
     UNDONE_PAUSE,
@@ -69,10 +68,10 @@ def service_event(hold: Hold, writers: Sequence[str]) -> EventMessage:
     if hold.group is not WriteGroup.MAKING:
         return EventMessage("Warning", Reason.CONTESTED, _text(hold, _OF_SERVICES[hold.group], writers))
     text = (
-        f"Load balancers of this Service were created and deleted {MADE_AT_ONCE} times in a row, so each further time "
-        f"waits for {MADE_PAUSE:.0f} s. Look for what changes the type, the class or the workload type of the Service "
-        "again and again, for a copy of this cluster under the same name, and in Harvester for whoever deletes load "
-        "balancers"
+        "Load balancers of this Service were created and deleted so often in a row that there is only one creation or "
+        f"deletion each {MADE_PAUSE:.0f} s now, and what serves stays until both are due. Look for what changes the "
+        "type, the class, the workload type or the primary of the Service again and again, for a copy of this cluster "
+        "under the same name, and in Harvester for whoever deletes load balancers"
     )
     return EventMessage("Warning", Reason.MADE_TOO_OFTEN, text)
 

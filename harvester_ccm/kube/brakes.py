@@ -29,7 +29,8 @@ GONE_AT_ONCE: Final = 2
 UNDONE_PAUSE: Final = 120.0
 """Seconds until one more is."""
 MADE_AT_ONCE: Final = 8
-"""So many objects are created and deleted for one object of a user without a pause: four changes of its mind."""
+"""So many objects are created and deleted for one object of a user without a pause: four changes of its mind, three
+where its first creation is among them."""
 MADE_PAUSE: Final = 60.0
 """Seconds until one more is. Up to four writes come with each, and two clusters that both believe in an object, and
 each make another one of it, go on for ever."""
@@ -220,6 +221,7 @@ class Brakes:
         """Return what keeps an object from being given up for another one, or None.
 
         That takes a deletion and a creation; with only the first of them nothing would serve until the pause is over.
+        The same holds for one that needs no other now, as it shares an address: it may soon be asked to have its own.
         """
         brake = self._brakes.get(WriteGroup.MAKING)
         seconds = brake.allowance.turn_in(now, 2) if brake is not None else 0.0

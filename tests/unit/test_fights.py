@@ -188,6 +188,34 @@ def test_what_serves_goes_on_serving_while_it_may_not_be_replaced(
     in_jumping_time(scene())
 
 
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [(WORKLOAD_TYPE, "vm"), (PRIMARY_SERVICE, "shop/first")],
+    ids=["replaced", "given up for the address of another one"],
+)
+def test_what_serves_is_given_up_when_another_one_could_be_made_at_once(annotation: str, value: str) -> None:
+    async def scene() -> None:
+        arena = Arena()
+        other = {"port": 81, "protocol": "TCP", "nodePort": 30081}
+        arena.program.put(service("first", uid="uid-of-first", ports=(other,)))
+        async with arena.program.live():
+            await asyncio.sleep(10)
+            for number in range(MADE_AT_ONCE - 2):
+                arena.guest.change(SERVICES, SERVICE, {"spec": {"type": ("ClusterIP", "LoadBalancer")[number % 2]}})
+                await asyncio.sleep(3)
+            before = arena.program.address("web")
+            assert before
+            arena.guest.change(SERVICES, SERVICE, {"metadata": {"annotations": {annotation: value}}})
+            await asyncio.sleep(10)
+            assert arena.program.address("web") == arena.address_annotation() == before
+            ((_, text),) = arena.told("web", Reason.MADE_TOO_OFTEN)
+            # One more would have been permitted.
+            assert f"{MADE_AT_ONCE} times" not in text
+            assert "what serves stays until both are due" in text
+
+    in_jumping_time(scene())
+
+
 @jumping_time
 async def test_many_services_and_many_edits_are_not_held_up() -> None:
     arena = Arena()

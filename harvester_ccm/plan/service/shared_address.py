@@ -98,7 +98,7 @@ def plan_secondary(situation: Situation, keep: ServicePlan | None) -> ServicePla
     """
     service, primary, own = situation.service, situation.primary, situation.match.own
     sharing = _share_now(situation)
-    if primary is None or not sharing.address or (keep is not None and not situation.may_replace):
+    if primary is None or not sharing.address:
         return (keep or _plan_without_address(situation, sharing)).after(*emit(sharing.refusal))
     users = users_of_address(situation, own)
     if users:
@@ -108,6 +108,8 @@ def plan_secondary(situation: Situation, keep: ServicePlan | None) -> ServicePla
         )
         refusal = emit(EventMessage("Warning", Reason.SHARING_REFUSED, text))
         return ServicePlan((*refusal, *(keep.steps if keep else ())), Wait(WaitReason.SECONDARIES))
+    if keep is not None and not situation.may_replace:
+        return keep
     ignored = ignored_on_secondary(service, primary, vm=Announcement.of(primary).ignored)
     device = device_of_primary(primary, service, sharing.address)
     events = emit(ignored, device, *unknown_annotations(service))
