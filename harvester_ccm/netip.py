@@ -16,6 +16,10 @@ IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 REMEMBERED: Final = 4096
 """Texts whose addresses are kept: machines report the same ones again and again, and reading one takes microseconds."""
 
+LONGEST_REMEMBERED: Final = 64
+"""Characters of those: no address has more than 45, and no interface that is its zone more than 15. A guest agent may
+report a zone of any length."""
+
 
 def ipv4_text(text: str) -> str:
     """Return the IPv4 address that a text is, or an empty one.
@@ -29,15 +33,21 @@ def ipv4_text(text: str) -> str:
         return ""
 
 
-@lru_cache(REMEMBERED)
 def plain_address(text: str) -> IPAddress:
     """Return the address without a zone, an IPv4-mapped one as IPv4. Raises ValueError.
 
     >>> plain_address("::ffff:10.0.0.1"), plain_address("FD00::1%eth0")
     (IPv4Address('10.0.0.1'), IPv6Address('fd00::1'))
     """
+    return (_remembered if len(text) <= LONGEST_REMEMBERED else _plain)(text)
+
+
+def _plain(text: str) -> IPAddress:
     address = unmapped(ipaddress.ip_address(text))
     return ipaddress.IPv6Address(int(address)) if address.version == 6 else address
+
+
+_remembered = lru_cache(REMEMBERED)(_plain)
 
 
 def unmapped(address: IPAddress) -> IPAddress:

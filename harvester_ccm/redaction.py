@@ -81,12 +81,19 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else "".join(one if one.isprintable() else _written_out(one) for one in text)
 
 
-@lru_cache(maxsize=4096)
 def inert(text: str) -> str:
     """Return what others may have written as a status shows it: in one line, without credentials, no longer than an
     Event's message.
     """
+    # An annotation may be as long as a quarter of a million characters; what is kept is not.
+    return (_remembered if len(text) <= LONGEST_TEXT else _inert)(text)
+
+
+def _inert(text: str) -> str:
     return one_line(redact_text(text))[:LONGEST_TEXT]
+
+
+_remembered = lru_cache(maxsize=4096)(_inert)
 
 
 def _written_out(character: str) -> str:

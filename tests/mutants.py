@@ -270,6 +270,20 @@ MUTANTS: Final = (
         "if end is not None and end > now:",
         "kube/test_tokens.py",
     ),
+    Mutant(
+        "an address is remembered with a zone of any length",
+        "netip.py",
+        "_remembered if len(text) <= LONGEST_REMEMBERED else _plain",
+        "_remembered",
+        "test_remembered.py",
+    ),
+    Mutant(
+        "a text of a status is remembered whatever its length",
+        "redaction.py",
+        "_remembered if len(text) <= LONGEST_TEXT else _inert",
+        "_remembered",
+        "test_remembered.py",
+    ),
     # How many load balancers are asked for at once.
     Mutant(
         "a Service with IPv6 only gets a load balancer",
