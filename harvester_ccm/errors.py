@@ -104,6 +104,8 @@ class UnexpectedAnswer(Unreachable):
     remedy = (
         "Check that the server in the cloud-config is Harvester's API, and what stands in between (a proxy, a login)"
     )
+    retry_after: float | None = None
+    """Seconds that it asked us to wait, where it is too busy or down (429, 5xx)."""
 
 
 class AnswerTooLarge(UnexpectedAnswer):

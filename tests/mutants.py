@@ -194,6 +194,13 @@ MUTANTS: Final = (
     ),
     # A credential that is not accepted, and a server that is away.
     Mutant(
+        "a page that says when to come back is not heard",
+        "kube/backoff.py",
+        "return error.retry_after",
+        "return None",
+        "kube/test_backoff.py",
+    ),
+    Mutant(
         "a VM that could not be looked for is none",
         "commands/explain_node.py",
         "blind=VIRTUAL_MACHINES.plural in inventory.problems,",

@@ -37,6 +37,7 @@ from harvester_ccm.errors import (
     CCMError,
     Conflict,
     RefusedCredential,
+    Throttled,
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
@@ -468,7 +469,9 @@ class ApiClient:
         log.debug("request refused", cluster=self.cluster, request=request, status=status, request_id=request_id)
         error: CCMError = error_from_response(status=status, body=bytes(body), request=request, retry_after=retry_after)
         if is_of_something_else(status, bytes(body)):
-            error = self._unexpected(request, f"HTTP status {status}, with a page or a way to one,")
+            unexpected = self._unexpected(request, f"HTTP status {status}, with a page or a way to one,")
+            unexpected.retry_after = error.answer.retry_after if isinstance(error, Throttled) else None
+            error = unexpected
         elif isinstance(error, Unauthorized):
             error = Unauthorized(error.answer, self._refused_credential(token))
         error.request_id, error.cluster = request_id, self.cluster

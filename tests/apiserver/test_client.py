@@ -36,6 +36,7 @@ from harvester_ccm.errors import (
     UnexpectedAnswer,
     Unreachable,
 )
+from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.collection import Pages
 from harvester_ccm.kube.credentials import load_kubeconfig
@@ -220,6 +221,15 @@ async def test_refusal_of_something_else_says_nothing_about_rights(
 
     with pytest.raises(UnexpectedAnswer, match=f"{guest_proxy.url}: HTTP status {answer.status}, with a page"):
         await client.get(NAMESPACES, "default")
+
+
+async def test_page_may_say_when_to_come_back(client: ApiClient, guest_proxy: FaultProxy) -> None:
+    guest_proxy.inject(Answer(503, body=b"<html>down for maintenance</html>", retry_after=30))
+
+    with pytest.raises(UnexpectedAnswer) as caught:
+        await client.get(NAMESPACES, "default")
+
+    assert pause_after(caught.value, failures=1) == 30
 
 
 async def test_connection_that_is_refused(client: ApiClient, guest_proxy: FaultProxy) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harvester_ccm.kube.backoff import backoff
+from harvester_ccm.errors import UnexpectedAnswer
+from harvester_ccm.kube.backoff import backoff, pause_after
 
 
 @pytest.mark.parametrize(
@@ -15,3 +16,11 @@ def test_pause_doubles_is_a_little_random_and_capped(failures: int, shortest: fl
 
     assert all(shortest <= pause <= longest for pause in pauses)
     assert (len(pauses) > 1) == (shortest != longest)
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(30.0, 30.0), (None, 2.0)])
+def test_page_that_says_when_to_come_back_is_heard(asked: float | None, expected: float) -> None:
+    page = UnexpectedAnswer("a page")
+    page.retry_after = asked
+
+    assert pause_after(page, failures=5, first=1, longest=2) == expected
