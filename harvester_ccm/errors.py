@@ -227,7 +227,8 @@ class Forbidden(ApiError):
 def binding(user: str, namespace: str) -> str:
     """Return how a user gets the rights of a cloud provider in a namespace of Harvester; empty for what is not known.
 
-    A credential is made in the namespace that it is for: another one in the cloud-config is most often a mistake.
+    A credential is made in the namespace that it is for: another one in the cloud-config is most often a mistake. Who
+    reads a refusal knows which namespace was asked about, and not why.
 
     >>> binding("system:serviceaccount:vms:demo", "vms")[:72]
     'bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace vm'
@@ -237,8 +238,8 @@ def binding(user: str, namespace: str) -> str:
     home = user.removeprefix("system:serviceaccount:").partition(":")[0] if ":serviceaccount:" in user else ""
     if home and namespace and home != namespace:
         return (
-            f"it is a service account of namespace {home}, and the cloud-config says {namespace}: correct the "
-            f"namespace of its context if that is wrong, else {bind}"
+            f"it is a service account of namespace {home}, and was used for namespace {namespace}: if the context of "
+            f"the cloud-config names that one by mistake, correct it there, else {bind}"
         )
     return f"{bind}, as generate_addon.sh does"
 

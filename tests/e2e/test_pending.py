@@ -114,7 +114,7 @@ async def test_credential_for_another_namespace(stage: Stage, tmp_path: Path) ->
 
     for words in (
         'in the namespace "kube-system"',
-        "It is a service account of namespace default, and the cloud-config says kube-system: correct the namespace",
+        "It is a service account of namespace default, and was used for namespace kube-system: if the context",
     ):
         assert words in told.message, told.message
     assert await stage.told("web") == [told]

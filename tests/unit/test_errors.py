@@ -179,8 +179,9 @@ GRANTS = [
     pytest.param(
         'loadbalancers is forbidden: User "system:serviceaccount:vms:demo" cannot list resource "loadbalancers" in API '
         'group "loadbalancer.harvesterhci.io" in the namespace "prod"',
-        "it is a service account of namespace vms, and the cloud-config says prod: correct the namespace of its "
-        "context if that is wrong, else bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace prod",
+        "it is a service account of namespace vms, and was used for namespace prod: if the context of the cloud-config "
+        "names that one by mistake, correct it there, else bind the ClusterRole harvesterhci.io:cloudprovider to it in "
+        "namespace prod",
         id="another namespace",
     ),
     pytest.param(
