@@ -178,6 +178,7 @@ def _plan_own(situation: Situation) -> ServicePlan:
         plan = plan_unrecognised(situation)
     else:
         plan = plan_creation(situation)
+    # None comes after a creation, which waits for its turn without the rest: while one lives, a living one serves.
     left_over = [step for one in match.duplicates if not one.metadata.deleting for step in ending(one)]
     return ServicePlan((*emit(*notes), *plan.steps, *left_over), plan.outcome)
 

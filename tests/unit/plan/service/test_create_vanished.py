@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -18,8 +19,9 @@ from harvester_ccm.names import (
     NETWORK,
     Reason,
 )
+from harvester_ccm.plan.service.decision import GONE_PATIENCE
 from harvester_ccm.plan.service.load_balancer import Former, former_of
-from harvester_ccm.plan.service.steps import CreateLoadBalancer
+from harvester_ccm.plan.service.steps import CreateLoadBalancer, DeleteLoadBalancer
 from tests.unit.plan.service.plans import outline, plan, said, told
 from tests.worlds.builders import LB_NAME, allocated, marked, served, service
 from tests.worlds.service_plan_world import POOL, ServicePlanWorld
@@ -55,6 +57,17 @@ CREATED: dict[str, tuple[Any, Former | None, list[object]]] = {
 @pytest.mark.parametrize(("asked", "former", "steps"), CREATED.values(), ids=CREATED.keys())
 def test_what_is_created(asked: Any, former: Former | None, steps: list[object]) -> None:
     assert outline(asked, former=former) == (steps, Wait("not_processed", 30.0))
+
+
+@pytest.mark.parametrize("asked", [served(), service(ours=True)], ids=["served", "not yet"])
+@pytest.mark.parametrize("going", [*itertools.product([True, False], repeat=2)])
+def test_nothing_comes_after_a_creation_that_waits_for_its_turn(asked: Any, going: tuple[bool, bool]) -> None:
+    """What the plan has instead takes the place of the rest: the deletion of a second one would never be its turn."""
+    names = (OLD_NAME, "oldest-shop-web-00000000")
+    found = [allocated(asked, name, deleting=gone) for name, gone in zip(names, going, strict=True)]
+    made = plan(asked, *found, waited=GONE_PATIENCE)
+    kinds = [type(step) for step in made.steps if isinstance(step, CreateLoadBalancer | DeleteLoadBalancer)]
+    assert kinds == ([CreateLoadBalancer] if all(going) else [] if any(going) else [DeleteLoadBalancer])
 
 
 def test_the_name_cannot_be_had_while_the_old_one_does_not_go() -> None:
