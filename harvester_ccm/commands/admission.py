@@ -49,23 +49,29 @@ class Admission(Struct, frozen=True):
         """Whether no load balancer can be made as things are."""
         return self.verdict in (AdmissionVerdict.REFUSED, AdmissionVerdict.WEBHOOK_AWAY)
 
+    @property
+    def who(self) -> str:
+        """Who refuses: a quota, a policy or the schema are of the API server itself, which asks no webhook then."""
+        by_itself = self.verdict is AdmissionVerdict.REFUSED and "admission webhook" not in self.says
+        return f"Harvester's {'API server' if by_itself else 'webhook'}"
+
     def document(self) -> dict[str, object]:
         """Return the answer for scripts."""
         return {"result": str(self.verdict), "message": self.says or None, "advice": self.advice or None}
 
     def sentence(self) -> str:
-        """Return the answer for people."""
+        """Return the answer for people, with who gives it."""
         match self.verdict:
             case AdmissionVerdict.ADMITTED:
-                return "would admit it (asked by a dry run, nothing was made)"
+                return f"{self.who} would admit it (asked by a dry run, nothing was made)"
             case AdmissionVerdict.NOT_ALLOWED:
-                return "is not asked: this credential is not allowed to (it may not create load balancers)"
+                return f"{self.who} is not asked: this credential is not allowed to (it may not create load balancers)"
             case AdmissionVerdict.REFUSED:
-                told = f"would refuse it: {self.says}"
+                told = f"{self.who} would refuse it: {self.says}"
             case AdmissionVerdict.WEBHOOK_AWAY:
-                told = f"does not answer, so Harvester takes no load balancer: {self.says}"
+                told = f"{self.who} does not answer, so Harvester takes no load balancer: {self.says}"
             case _:
-                told = f"not known: {self.says}"
+                told = f"What {self.who} would say is not known: {self.says}"
         return f"{told}. {self.advice}".removesuffix(" ")
 
 

@@ -169,11 +169,12 @@ def _is_loopback(host: str) -> bool:
 def _server_checks(credentials: Credentials, where: str, asked: Asked[Version]) -> list[Check]:
     """Return the checks of reachability and TLS, from the one question that was asked."""
     server, text = credentials.server, str(asked.error)
+    named = text if server in text else f"{server}: {text}"
     row, tls = partial(Check, where, "server"), partial(Check, where, "TLS")
     match asked.error:
         case UnexpectedAnswer():
             advice = "Check the address, and what stands in between: a proxy or a login page"
-            return [row(Result.FAILED, f"{server}: {text}", advice)]
+            return [row(Result.FAILED, named, advice)]
         case OutOfTime():
             advice = (
                 "Compare the clocks of this machine and of the server; where they agree, the certificate has run out "
@@ -191,7 +192,7 @@ def _server_checks(credentials: Credentials, where: str, asked: Asked[Version]) 
             advice = _UNREACHED.get(type(asked.error), _UNREACHED[Unreachable])
             if credentials.proxy is not None:
                 advice = "The connection goes through a proxy (proxy-url or HTTPS_PROXY); check it, and NO_PROXY"
-            return [row(Result.FAILED, text if server in text else f"{server}: {text}", advice)]
+            return [row(Result.FAILED, named, advice)]
         case ApiError(answer=answer) if not isinstance(asked.error, Unauthorized | Forbidden):
             advice = "Check that the address is that of a Kubernetes API server, and that it is well"
             return [row(Result.FAILED, f"{server} answers with HTTP status {answer.status}: {text}", advice)]

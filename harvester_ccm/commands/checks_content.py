@@ -155,7 +155,9 @@ async def webhook_check(client: ApiClient, guest: ClusterIdentity, capabilities:
         case AdmissionVerdict.NOT_ALLOWED:
             return row(Result.SKIPPED, "not allowed to ask by a dry run, see the rights above")
         case AdmissionVerdict.REFUSED:
-            return row(Result.FAILED, f"would refuse a load balancer: {admission.says}", admission.advice)
+            return row(
+                Result.FAILED, f"{admission.who} would refuse a load balancer: {admission.says}", admission.advice
+            )
         case AdmissionVerdict.WEBHOOK_AWAY:
             text = f"does not answer, so no load balancer can be made or deleted: {admission.says}"
             return row(Result.FAILED, text, admission.advice)

@@ -85,7 +85,7 @@ class ServiceReport(Struct, frozen=True):
     def problems(self) -> list[str]:
         """What users would be warned of, or have been."""
         refused = self.admission is not None and self.admission.is_problem
-        admission = [f"Harvester's webhook {self.admission.sentence()}"] if refused and self.admission else []
+        admission = [self.admission.sentence()] if refused and self.admission else []
         found = [*warnings_of(self.steps), *admission]
         return [*found, *self._lacking(found)]
 
@@ -151,7 +151,7 @@ class ServiceReport(Struct, frozen=True):
             return ["none"]
         found = [f"none. One for this Service would be called {name_for(situation.service, situation.cluster)}"]
         if self.admission is not None and not self.admission.is_problem:
-            found.append(f"Harvester's webhook {self.admission.sentence()}")
+            found.append(self.admission.sentence())
         return found
 
     def _plan_text(self) -> Document:

@@ -59,6 +59,27 @@ async def test_what_harvester_says(error: CCMError, verdict: AdmissionVerdict, r
     assert (check.result, check.advice) == (result, found.advice)
 
 
+@pytest.mark.parametrize(
+    ("error", "who"),
+    [
+        (refused(500, "InternalError", f"{WEBHOOK}no"), "Harvester's webhook would refuse"),
+        (
+            refused(403, "Forbidden", 'loadbalancers "x" is forbidden: exceeded quota: a'),
+            "Harvester's API server would",
+        ),
+        (refused(422, "Invalid", "metadata.name: Invalid value"), "Harvester's API server would refuse"),
+        (refused(409, "AlreadyExists", "exists"), "What Harvester's webhook would say is not known: there is one"),
+    ],
+)
+async def test_who_refuses_is_named(error: CCMError, who: str) -> None:
+    assert judge(error).sentence().startswith(who)
+    server = MemoryServer()
+    server.fault = lambda call: error if call.is_write else None
+    client = MemoryClient(server, cluster="harvester", namespace=objects.VMS)
+    check = await webhook_check(client, ClusterIdentity("demo", objects.VMS), SINCE_1_2)
+    assert ("Harvester's API server would refuse a load balancer" in check.detail) == ("API server" in who)
+
+
 @pytest.mark.parametrize("capabilities", [SINCE_1_2, BEFORE_1_2])
 async def test_it_is_a_dry_run_of_what_the_program_creates(
     capabilities: Capabilities, monkeypatch: pytest.MonkeyPatch
