@@ -732,6 +732,13 @@ MUTANTS: Final = (
         "test_pace.py",
     ),
     Mutant(
+        "a load balancer is asked for while another one is let go",
+        "controllers/turns.py",
+        "return len(self._granted) + len(self._asked) + len(self._leaving)",
+        "return len(self._granted) + len(self._asked)",
+        "test_pace.py",
+    ),
+    Mutant(
         "a load balancer that this process has not created, or not known to have, is not waited for",
         "controllers/service.py",
         "self._turns.appeared(new)",

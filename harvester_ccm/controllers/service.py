@@ -446,8 +446,12 @@ class ServiceController:
 
     def _follow_lines(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         self._pool_lines.changed(old, new)
-        if old is None and new is not None and seems_ours(new, self.cluster):
+        if new is None or not seems_ours(new, self.cluster):
+            return
+        if old is None:
             self._turns.appeared(new)
+        if new.metadata.deleting and not (old is not None and old.metadata.deleting):
+            self._turns.leaves(new)
 
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         self._follow_lines(old, new)

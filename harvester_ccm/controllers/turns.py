@@ -2,7 +2,7 @@
 
 Who waits holds no worker and no slot: it is called when it is its turn. A place is held from the moment in which the
 creation is decided until Harvester has answered for the load balancer, with an address or with a condition. One that it
-does not answer for holds its place for a bounded time.
+does not answer for holds its place for a bounded time, and so does one that it lets go.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class Turns:
         """Those that asked for a turn while they are being looked at."""
         self._asked: dict[str, _Asked] = {}
         """By the name of the load balancer."""
+        self._leaving: dict[str, asyncio.TimerHandle] = {}
+        """Those whose addresses Harvester gives back to their pools; by the same."""
         self.pace = Pace()
 
     def ask(self, key: str, since: float) -> bool:
@@ -74,8 +76,17 @@ class Turns:
             name, loop = found.metadata.name, asyncio.get_running_loop()
             self._asked[name] = _Asked(loop.time(), loop.call_later(ANSWER_PATIENCE, self._answered, name))
 
+    def leaves(self, found: LoadBalancer) -> None:
+        """Count a load balancer as work for Harvester until it is gone: it is taken out of the same pool."""
+        if found.allocated_ip:
+            self._leaving[found.metadata.name] = asyncio.get_running_loop().call_later(
+                ANSWER_PATIENCE, self._left, found.metadata.name
+            )
+
     def saw(self, name: str, found: LoadBalancer | None) -> None:
         """Take note of how a load balancer is; None when it is gone."""
+        if found is None:
+            self._left(name)
         asked = self._asked.get(name)
         if asked is None:
             return
@@ -97,7 +108,12 @@ class Turns:
 
     @property
     def _busy(self) -> int:
-        return len(self._granted) + len(self._asked)
+        return len(self._granted) + len(self._asked) + len(self._leaving)
+
+    def _left(self, name: str) -> None:
+        if name in self._leaving:
+            self._leaving.pop(name).cancel()
+            self._call_next()
 
     def _answered(self, name: str) -> None:
         asked = self._asked.pop(name)

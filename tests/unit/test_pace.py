@@ -132,6 +132,21 @@ class ContendedHarvester(PacedHarvester):
             self.change(LOAD_BALANCERS, f"vms/{name}", {"status": {"conditions": [condition]}})
 
 
+class LeavingHarvester(PacedHarvester):
+    """Takes its time to let a load balancer go."""
+
+    def __init__(self, leaves_in: float) -> None:
+        super().__init__(0.4)
+        self.leaves_in = leaves_in
+
+    def delete(self, collection: Where, key: str, preconditions: Any = None) -> None:
+        """Delete an object; a load balancer is gone a while later."""
+        MemoryServer.delete(self, collection, key, preconditions)
+        if name_of(collection) == name_of(LOAD_BALANCERS):
+            gone = {"metadata": {"finalizers": None}}
+            asyncio.get_running_loop().call_later(self.leaves_in, lambda: self.change(LOAD_BALANCERS, key, gone))
+
+
 def address_of(document: Document) -> str:
     """Return the address of a load balancer; empty when it has none."""
     return str(((document.get("status") or {}).get("allocatedAddress") or {}).get("ip") or "")
@@ -248,6 +263,25 @@ async def test_one_whose_creation_was_not_answered_has_its_turn_still() -> None:
         scene.program.create(*names(3))
         await scene.served(*names(3), within=60)
     assert harvester.most == 1
+
+
+@pytest.mark.parametrize(("leaves_in", "waited"), [(4.0, 4.0), (1000.0, ANSWER_PATIENCE)], ids=["soon", "not soon"])
+def test_one_that_goes_has_its_turn_before_the_next_one_is_asked_for(leaves_in: float, waited: float) -> None:
+    """Harvester gives its address back to the same pool."""
+
+    @jumping_time
+    async def run() -> None:
+        async with Scene(0.4, LeavingHarvester(leaves_in)) as scene:
+            scene.program.create("web-000")
+            await scene.served("web-000")
+            scene.program.guest.delete("v1/services", "shop/web-000")
+            await asyncio.sleep(0.5)
+            scene.program.create("web-001")
+            await asyncio.sleep(waited - 1)
+            assert scene.balancers() == ["web-000"]
+            await scene.served("web-001", within=3)
+
+    run()
 
 
 @jumping_time
