@@ -4,12 +4,16 @@ The world knows on which VM each kubelet runs and which addresses every VM has. 
 there, and never many at once; no Node in use is without InternalIP or gets the address of another VM; the uninitialized
 taint goes only with an InternalIP and the right provider ID; nobody else's taint is lost; a VM that runs is not shut
 down. When all is left alone, nothing is written any more.
+
+The seed alone decides what happens, whatever the hashes of strings are.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -461,8 +465,19 @@ def test_random_day(seed: int, thorough: bool) -> None:
         play(f"{seed} {game}")
 
 
+@contextmanager
+def program_dice(seed: str) -> Iterator[None]:
+    """Have what the program leaves to chance (pauses, ends of watches) come from the seed for the time of the block."""
+    state = random.getstate()
+    random.seed(f"{seed} program")
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
 def play(seed: str) -> None:
-    """Play one game."""
+    """Play one game; the seed alone decides what happens."""
 
     @jumping_time
     async def run() -> None:
@@ -481,4 +496,5 @@ def play(seed: str) -> None:
             assert crowd.scene.node_writes()[writes:] == [], f"{seed}: not at rest\n" + "\n".join(crowd.log[-12:])
         assert not crowd.wrong, f"{seed}: {crowd.wrong}\n" + "\n".join(crowd.log[-12:])
 
-    run()
+    with program_dice(seed):
+        run()
