@@ -147,10 +147,16 @@ def test_record_of_the_same_name_is_a_duplicate() -> None:
     [
         ("192.168.100.9", "192.168.100.9 not in range set 192.168.100.20-192.168.100.22"),
         ("192.168.100.21", "requested ip 192.168.100.21 is subnet's gateway"),
+        (
+            "192.168.100.22",
+            "requested IP address 192.168.100.22 is not available in range set 192.168.100.20-192.168.100.22",
+        ),
     ],
+    ids=["outside of the ranges", "the gateway", "another's by now"],
 )
 def test_history_that_cannot_be_used(remembered: str, expected: str) -> None:
-    source = document({**WIDE, "gateway": "192.168.100.21"}, allocatedHistory={remembered: "ns/a"})
+    books = {"allocatedHistory": {remembered: "ns/a"}, "allocated": {"192.168.100.22": "ns/b"}}
+    source = document({**WIDE, "gateway": "192.168.100.21"}, **books)
     with pytest.raises(PoolProblem) as caught:
         choose_address(Pool.of(source), "ns/a")
     assert str(caught.value) == expected
