@@ -66,12 +66,13 @@ def plan(service: Service, *load_balancers: LoadBalancer, **more: Any) -> Servic
 
 
 def without_condition(made: ServicePlan) -> ServicePlan:
-    """Return a plan that says nothing of the condition."""
+    """Return a plan that says nothing of the condition; a step that said nothing else is left out."""
     unsaid = (
-        ChangeService(replace(step.change, condition=None)) if isinstance(step, ChangeService) else step
+        (step, ChangeService(replace(step.change, condition=None)) if isinstance(step, ChangeService) else step)
         for step in made.steps
     )
-    return replace(made, steps=tuple(step for step in unsaid if step != ChangeService(ServiceChange())))
+    kept = (left for step, left in unsaid if left == step or left != ChangeService(ServiceChange()))
+    return replace(made, steps=tuple(kept))
 
 
 def outline(service: Service, *load_balancers: LoadBalancer, **more: Any) -> tuple[list[object], Outcome]:
