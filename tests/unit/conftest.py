@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def no_authorities_of_the_machine() -> Iterator[None]:
     """Trust none of those that the machine trusts: reading them takes 20 ms each time, and no test needs one."""
     with pytest.MonkeyPatch.context() as patch:
