@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -41,9 +41,9 @@ def status_lines(status: Status, *, width: int, wide: bool = False) -> Iterator[
     yield ""
     yield from _wrong(status, width)
     if status.services is not None:
-        yield from _table("Services", status.services, _service_columns(now), width=width, wide=wide)
+        yield from _table("Service", status.services, _service_columns(now), width=width, wide=wide)
     if status.nodes is not None:
-        yield from _table("Nodes", status.nodes, _NODE_COLUMNS, width=width, wide=wide)
+        yield from _table("Node", status.nodes, _NODE_COLUMNS, width=width, wide=wide)
     if status.pools:
         yield hanging("; ".join(map(_pool, status.pools)), first="Pools: ", width=width)
         yield ""
@@ -209,16 +209,16 @@ def _source(service: ServiceLine) -> str:
 
 
 def _table(
-    title: str,
+    kind: str,
     lines: Sequence[ServiceLine] | Sequence[NodeLine],
     columns: Sequence[Column],
     *,
     width: int,
     wide: bool,
 ) -> Iterator[str]:
-    counted = Counter(one.state for one in lines)
-    counts = ", ".join(f"{number} {state}" for state in State if (number := counted[state]))
-    yield f"{title}: {counts or 'none'}"
+    states = Counter(one.state for one in lines)
+    counts = ", ".join(f"{number} {state}" for state in State if (number := states[state]))
+    yield f"{kind}s: {counts or 'none'}"
     wrong = [one for one in lines if one.wrong]
     well = [one for one in lines if not one.wrong]
     shown = [*wrong, *(well if wide or len(well) <= READY_SHOWN + 1 else well[:READY_SHOWN])]
@@ -228,7 +228,18 @@ def _table(
         yield from fitted(spared, rows, width=None if wide else width - GAP)
     if len(shown) < len(lines):
         yield f"  and {len(lines) - len(shown)} more; -o wide shows all"
+    for why, names in _left_alone(shown, columns[0]).items():
+        yield hanging(f"{counted(kind, names)}: {why}", first="  other: ", width=width)
     yield ""
+
+
+def _left_alone(shown: Iterable[ServiceLine | NodeLine], name: Column) -> Mapping[str, Sequence[str]]:
+    """Return the names of those that are none of our business, by why that is so."""
+    found: dict[str, list[str]] = {}
+    for one in shown:
+        if one.state is State.OTHER and one.message:
+            found.setdefault(one.message, []).append(name.cell(one))
+    return found
 
 
 def fitted(titles: Sequence[tuple[str, int]], rows: Sequence[Sequence[str]], *, width: int | None) -> Iterator[str]:

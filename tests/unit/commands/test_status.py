@@ -226,6 +226,18 @@ def test_nodes_of_which_the_same_is_to_be_said_are_one_fault() -> None:
     ]
 
 
+def test_why_something_is_left_alone_is_said_below_the_table() -> None:
+    why = "its class is 'x', which is somebody else's"
+    others = tuple(ServiceLine(namespace="shop", name=name, state=State.OTHER, message=why) for name in ("a", "b"))
+    node = NodeLine(name="w9", state=State.OTHER, reason="x", message="its provider ID is of another cloud")
+    lines = list(
+        status_lines(Status(observed=NOW, cluster="demo", namespace="vms", services=others, nodes=(node,)), width=120)
+    )
+    assert f"  other: 2 Services (shop/a, shop/b): {why}" in lines
+    assert "  other: Node w9: its provider ID is of another cloud" in lines
+    assert lines[-1] == "All is well."
+
+
 def test_wide_shows_all() -> None:
     lines = list(status_lines(WHOLE, width=80, wide=True))
     assert sum("  shop/web-" in line for line in lines) == 30
