@@ -228,7 +228,7 @@ def binding(user: str, namespace: str) -> str:
     """Return how a user gets the rights of a cloud provider in a namespace of Harvester; empty for what is not known.
 
     A credential is made in the namespace that it is for: another one in the cloud-config is most often a mistake. Who
-    reads a refusal knows which namespace was asked about, and not why.
+    reads a refusal knows which namespace was asked about, and not why. One of kube-system is most often of the guest.
 
     >>> binding("system:serviceaccount:vms:demo", "vms")[:72]
     'bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace vm'
@@ -236,6 +236,12 @@ def binding(user: str, namespace: str) -> str:
     where = f"namespace {namespace}" if namespace else "the namespace of the VMs"
     bind = f"bind the ClusterRole harvesterhci.io:cloudprovider to it in {where}"
     home = user.removeprefix("system:serviceaccount:").partition(":")[0] if ":serviceaccount:" in user else ""
+    if home == "kube-system":
+        return (
+            "it is a service account of namespace kube-system, as those of programs in a guest are: check that "
+            "the server in the cloud-config is Harvester, not this cluster (harvester-ccm preflight tells), and if it "
+            f"is, {bind}"
+        )
     if home and namespace and home != namespace:
         return (
             f"it is a service account of namespace {home}, and was used for namespace {namespace}: if the context of "

@@ -185,6 +185,14 @@ GRANTS = [
         id="another namespace",
     ),
     pytest.param(
+        'loadbalancers is forbidden: User "system:serviceaccount:kube-system:ccm" cannot list resource "loadbalancers" '
+        'in API group "loadbalancer.harvesterhci.io" in the namespace "vms"',
+        "it is a service account of namespace kube-system, as those of programs in a guest are: check that the "
+        "server in the cloud-config is Harvester, not this cluster (harvester-ccm preflight tells), and if it is, bind "
+        "the ClusterRole harvesterhci.io:cloudprovider to it in namespace vms",
+        id="most likely the other cluster",
+    ),
+    pytest.param(
         'loadbalancers is forbidden: User "u-abc" cannot list resource "loadbalancers" in API group "x" in the '
         'namespace "vms"',
         "bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace vms, as generate_addon.sh does",

@@ -287,7 +287,8 @@ def _unavailable_text(error: CCMError | None) -> str:
         case NotServed():
             return (
                 "Harvester does not serve loadbalancer.harvesterhci.io in a version that is spoken (v1beta1, "
-                "v1alpha1). Check that its load balancer controller is installed"
+                "v1alpha1). Check that the server in the cloud-config is Harvester, not this cluster, and that its "
+                "load balancer controller is installed"
             )
         case _:
             return f"{_fault(error)}: {error}"
