@@ -31,6 +31,8 @@ _AT_THE_END = pytest.StashKey[frozenset[str]]()
 """The tests without servers after which none comes that needs them."""
 _running: list[ControlPlane] = []
 """What the session has started."""
+_ENDED = pytest.StashKey[bool]()
+"""Whether that was stopped before the end of the session, for good."""
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -79,6 +81,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.nodeid in item.config.stash[_AT_THE_END]:
         while _running:
             _running.pop().stop()
+            item.config.stash[_ENDED] = True
+    elif item.config.stash.get(_ENDED, False) and "clusters" in getattr(item, "fixturenames", ()):
+        # Left by a worker that crashed: what it had not run goes to others, whatever they have run.
+        pytest.fail("this worker has stopped its servers already: run this test again by itself", pytrace=False)
 
 
 @pytest.fixture(scope="session")
