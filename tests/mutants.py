@@ -32,12 +32,17 @@ import pytest
 ROOT: Final = Path(__file__).parent.parent
 PRODUCT: Final = "harvester_ccm"
 TEST_SECONDS: Final = 30
-"""Processor time that the tests of a mutant get, some times what they need; a test that turns for ever has noticed."""
+"""Processor time that the tests of a mutant get; a test that turns for ever has noticed."""
+FAULTLESS_SECONDS: Final = TEST_SECONDS // 2
+"""What they may need without any fault, so that it is the fault when a mutant's tests need more than they get."""
 VERDICTS: Final = {
     int(pytest.ExitCode.OK): "survived",
     int(pytest.ExitCode.TESTS_FAILED): "killed",
     -signal.SIGKILL: "killed",
 }
+
+Tests = tuple[str, ...]
+"""Files with tests, as paths in the project."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,8 @@ class Mutant:
         return ROOT / PRODUCT / self.file
 
     @property
-    def paths(self) -> tuple[str, ...]:
-        """The tests as paths in the project."""
+    def paths(self) -> Tests:
+        """The tests that must notice it."""
         return tuple(f"tests/unit/{test}" for test in self.tests.split())
 
 
@@ -2005,8 +2010,8 @@ class Trial:
     is_fork: bool = False
     begun: bool = False
     problems: list[str] = field(default_factory=list)
-    _running: dict[int, tuple[Mutant | None, Path]] = field(default_factory=dict)
-    """By process, what is tried there, and where it writes; None: the tests themselves, without any fault."""
+    _running: dict[int, tuple[Mutant | Tests, Path]] = field(default_factory=dict)
+    """By process, what is tried there, and where it writes; tests themselves are tried without any fault."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -2016,36 +2021,38 @@ class Trial:
         self.begun = True
         functions = _functions_of_the_program()
         everything = session.items[:]
-        if self._forked(None):
-            return None
+        # As the mutants run them: what passes only after other tests would be a fault that was noticed.
+        for paths in dict.fromkeys(one.paths for one in self.mutants):
+            if self._forked(paths):
+                session.items[:] = _in_files(everything, paths)
+                return None
         for mutant in self.mutants:
             codes = _new_codes(mutant)
             if codes is None:
                 self.problems.append(f"not within a function: {mutant.name} ({mutant.file})")
             elif self._forked(mutant):
-                session.items[:] = [one for one in everything if one.nodeid.startswith(mutant.paths)]
+                session.items[:] = _in_files(everything, mutant.paths)
                 for function in functions.get(str(mutant.path), ()):
                     function.__code__ = codes.get(_place_of(function.__code__), function.__code__)
                 return None
         self._wait(0)
         return True
 
-    def _forked(self, mutant: Mutant | None) -> bool:
+    def _forked(self, tried: Mutant | Tests) -> bool:
         """Return whether this is the fork, once there is a processor for it."""
         self._wait((os.cpu_count() or 1) - 1)
-        place = self.directory / str(self.mutants.index(mutant) if mutant else "unchanged")
-        place.mkdir()
+        place = Path(tempfile.mkdtemp(dir=self.directory))
         process = os.fork()
         if process:
-            self._running[process] = mutant, place
+            self._running[process] = tried, place
             return False
         self.is_fork = True
         os.environ["PYTEST_DEBUG_TEMPROOT"] = str(place)
         output = os.open(place / "output", os.O_CREAT | os.O_WRONLY)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        if mutant:
-            resource.setrlimit(resource.RLIMIT_CPU, (TEST_SECONDS, TEST_SECONDS))
+        seconds = TEST_SECONDS if isinstance(tried, Mutant) else FAULTLESS_SECONDS
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         return True
 
     def _wait(self, most: int) -> None:
@@ -2054,16 +2061,22 @@ class Trial:
             process, status = os.wait()
             self._judge(*self._running.pop(process), os.waitstatus_to_exitcode(status))
 
-    def _judge(self, mutant: Mutant | None, place: Path, status: int) -> None:
+    def _judge(self, tried: Mutant | Tests, place: Path, status: int) -> None:
         """Say what came of a mutant: ``killed`` when its tests failed or did not end, ``survived`` when they passed."""
         verdict = VERDICTS.get(status, "broken")
-        if mutant is not None:
-            os.write(1, f"{verdict:<10} {mutant.name}\n".encode())
+        if isinstance(tried, Mutant):
+            os.write(1, f"{verdict:<10} {tried.name}\n".encode())
             if verdict != "killed":
-                self.problems.append(f"{verdict}: {mutant.name} ({mutant.file}; {', '.join(mutant.paths)})")
+                self.problems.append(f"{verdict}: {tried.name} ({tried.file}; {', '.join(tried.paths)})")
+        elif status == -signal.SIGKILL:
+            self.problems.append(f"more than {FAULTLESS_SECONDS} s of processor without any fault: {', '.join(tried)}")
         elif verdict != "survived":
-            self.problems.append(f"fails without any fault:\n{(place / 'output').read_text()}")
+            self.problems.append(f"fails without any fault: {', '.join(tried)}\n{(place / 'output').read_text()}")
         shutil.rmtree(place)
+
+
+def _in_files(tests: Sequence[pytest.Item], paths: Tests) -> list[pytest.Item]:
+    return [one for one in tests if one.nodeid.startswith(paths)]
 
 
 _Place = tuple[str, int]
