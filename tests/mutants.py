@@ -405,8 +405,8 @@ MUTANTS: Final = (
     Mutant(
         "one that Harvester tries again for ever holds up the others as long as one that it does not look at",
         "controllers/turns.py",
-        "call_later(RETRY_PATIENCE, self._answered, name)",
-        "call_later(ANSWER_PATIENCE, self._answered, name)",
+        "self._ask_for(name, RETRY_PATIENCE, tried_again=True)",
+        "self._ask_for(name, ANSWER_PATIENCE, tried_again=True)",
         PACE_TESTS,
     ),
     Mutant(
@@ -735,6 +735,13 @@ MUTANTS: Final = (
         "self._follow_lines(None, load_balancer)",
         "pass",
         "test_pace.py",
+    ),
+    Mutant(
+        "one that appears once more is given up when the first one would have been",
+        "controllers/turns.py",
+        "            before.given_up.cancel()",
+        "            pass",
+        "controllers/test_turns.py",
     ),
     Mutant(
         "a load balancer is asked for while another one is let go",

@@ -73,15 +73,13 @@ class Turns:
     def appeared(self, found: LoadBalancer) -> None:
         """Count a load balancer as asked for, whether this process did it, and whether it knows: also one before it."""
         if not is_answered(found):
-            name, loop = found.metadata.name, asyncio.get_running_loop()
-            self._asked[name] = _Asked(loop.time(), loop.call_later(ANSWER_PATIENCE, self._answered, name))
+            self._ask_for(found.metadata.name, ANSWER_PATIENCE)
 
     def leaves(self, found: LoadBalancer) -> None:
         """Count a load balancer as work for Harvester until it is gone: it is taken out of the same pool."""
-        if found.allocated_ip:
-            self._leaving[found.metadata.name] = asyncio.get_running_loop().call_later(
-                ANSWER_PATIENCE, self._left, found.metadata.name
-            )
+        name = found.metadata.name
+        if found.allocated_ip and name not in self._leaving:
+            self._leaving[name] = asyncio.get_running_loop().call_later(ANSWER_PATIENCE, self._left, name)
 
     def saw(self, name: str, found: LoadBalancer | None) -> None:
         """Take note of how a load balancer is; None when it is gone."""
@@ -93,9 +91,7 @@ class Turns:
         if found is None or is_answered(found):
             self._answered(name)
         elif is_tried_again(found) and not asked.tried_again:
-            asked.given_up.cancel()
-            timer = asyncio.get_running_loop().call_later(RETRY_PATIENCE, self._answered, name)
-            self._asked[name] = _Asked(asked.at, timer, tried_again=True)
+            self._ask_for(name, RETRY_PATIENCE, tried_again=True)
 
     def looked_at(self, key: str) -> None:
         """Take note that the look at a Service is over: its turn is, and who did not ask for one waits for none."""
@@ -114,6 +110,14 @@ class Turns:
         if name in self._leaving:
             self._leaving.pop(name).cancel()
             self._call_next()
+
+    def _ask_for(self, name: str, patience: float, *, tried_again: bool = False) -> None:
+        """Give a load balancer so many seconds from now. One that was known may appear anew, with a backup."""
+        loop, before = asyncio.get_running_loop(), self._asked.get(name)
+        if before is not None:
+            before.given_up.cancel()
+        since = before.at if before is not None else loop.time()
+        self._asked[name] = _Asked(since, loop.call_later(patience, self._answered, name), tried_again)
 
     def _answered(self, name: str) -> None:
         asked = self._asked.pop(name)
