@@ -1515,7 +1515,7 @@ MUTANTS: Final = (
     Mutant(
         "deletions of Nodes that are under way are not counted",
         "controllers/node_lifecycle.py",
-        "        self._deletions[request.name] = now\n        try:",
+        "        self._deletions[uid] = now\n        try:",
         "        try:",
         "controllers/test_node_lifecycle.py",
     ),
@@ -1700,6 +1700,13 @@ MUTANTS: Final = (
         "if noted.name in {one.metadata.name for one in situation.load_balancers} - own:",
         "if False:",
         "plan/service/test_create_replacement.py",
+    ),
+    Mutant(
+        "a Node that joined anew does not count once more among the deletions of some minutes",
+        "controllers/node_lifecycle.py",
+        "        self._deletions[uid] = now",
+        "        self._deletions[request.name] = now",
+        "controllers/test_node_lifecycle.py",
     ),
     Mutant(
         "a Node is deleted whose VM has come back while its deletion waited for the Lease",

@@ -75,7 +75,7 @@ class NodeLifecycleController:
         self._writes = NodeWrites(guest, vms.nodes, recorder, component=LIFECYCLE_CONTROLLER)
         self._settings = settings
         self._deletions: dict[str, float] = {}
-        """Loop times of the last deletions and of those under way; in the memory of every Node."""
+        """Loop times of the last deletions and of those under way, by UIDs of Nodes; in the memory of every Node."""
         self._memories = Memories(lambda: _Memory(deletions=self._deletions))
         self.runner = Runner("node lifecycle", self.reconcile, workers=settings.concurrent_syncs)
         self.runner.on_behind = (vms.nodes.catch_up,)
@@ -172,24 +172,24 @@ class NodeLifecycleController:
         now = _now()
         if now < memory.deletion_due:
             return Wait("grant", memory.deletion_due - now)
+        uid, version = str(request.body["uid"]), str(request.body["resourceVersion"])
         # Before the request leaves: others are decided on while it is under way.
-        self._deletions[request.name] = now
+        self._deletions[uid] = now
         try:
-            uid, version = str(request.body["uid"]), str(request.body["resourceVersion"])
             is_right = partial(self._is_still_planned, request, memory, live_get)
             await self._guest.delete(NODES, request.name, uid=uid, version=version, is_right=is_right)
         except CCMError as error:
             if isinstance(error, Conflict | Forbidden | AdmissionDenied):
                 # Certainly not done; after anything else it may be.
-                self._deletions.pop(request.name, None)
+                self._deletions.pop(uid, None)
             note, pause = deletion_refused(node, error)
             self._emit_new(node, note, memory)
             if note is not None and pause is None:
                 raise
             memory.deletion_due = now + (pause or 0.0)
             return Wait("node", pause or self._settings.monitor_period)
-        for name in [one for one, at in self._deletions.items() if now - at >= DELETION_WINDOW]:
-            del self._deletions[name]
+        for old in [one for one, at in self._deletions.items() if now - at >= DELETION_WINDOW]:
+            del self._deletions[old]
         log.warning("node deleted, its VM is gone", node=request.name, provider_id=node.spec.provider_id)
         self._recorder.emit(NODES, node, done, component=LIFECYCLE_CONTROLLER)
         return Done()

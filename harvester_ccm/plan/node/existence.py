@@ -81,7 +81,7 @@ class ClusterCheck(Struct, frozen=True):
     managed: int = 0
     """Nodes with a provider ID of ours."""
     missing: frozenset[str] = frozenset()
-    """Names of those without a VM."""
+    """UIDs of those without a VM."""
     missing_ready: frozenset[str] = frozenset()
     """Names of those without a VM that are ready nevertheless."""
     replaced: int = 0
@@ -99,7 +99,7 @@ def check_cluster(nodes: Iterable[Node], index: VMIndex) -> ClusterCheck:
     missing = [n for n, match in matches if match.vm is None]
     return ClusterCheck(
         managed=len(matches),
-        missing=frozenset(n.metadata.name for n in missing),
+        missing=frozenset(n.metadata.uid for n in missing),
         missing_ready=frozenset(n.metadata.name for n in missing if n.ready == "True"),
         replaced=sum(1 for _, match in matches if match.vm and match.by is not MatchedBy.PROVIDER_ID),
         confirmed=sum(1 for n, match in matches if n.ready == "True" and match.by is MatchedBy.PROVIDER_ID),

@@ -86,8 +86,8 @@ class LifecycleMemory(Struct):
     absences: AbsenceCount | None = None
     """What the last plan for this Node returned."""
     deletions: Mapping[str, float] = field(default_factory=dict)
-    """Names of the Nodes, of any, that this process has deleted or asks to delete, with the monotonic seconds of that;
-    old ones may be left in."""
+    """UIDs of the Nodes, of any, that this process has deleted or asks to delete, with the monotonic seconds of that;
+    old ones may be left in. One that joined anew under its name is another Node."""
 
 
 class LifecycleView(Struct, frozen=True):
@@ -293,7 +293,7 @@ def _too_many(view: LifecycleView, absences: AbsenceCount) -> EventMessage | Non
         )
     # What an earlier process deleted is not known.
     counted = _was_seen(view) or view.now - absences.since >= DELETION_WINDOW
-    if counted and len(recent - {name}) < allowed:
+    if counted and len(recent - {view.node.metadata.uid}) < allowed:
         return None
     return _held(
         f"{_gone(view)} yet: {lost}, and {allowed} may be deleted within {DELETION_WINDOW / 60:g} minutes. Its "

@@ -156,6 +156,26 @@ def test_no_more_than_the_share_is_deleted_within_some_minutes(
     run()
 
 
+@jumping_time
+async def test_a_node_that_joined_anew_counts_once_more() -> None:
+    scene = NodeWorld(node_settings(deletion_max_share=0.34))
+    async with scene.live():
+        vms = await joined(scene, 6)
+        for vm in (vms[0], vms[1]):
+            scene.destroy(vm)
+            scene.say_ready(vm.name, "Unknown")
+        await until(lambda: len(scene.names()) == 4)
+        first = asyncio.get_running_loop().time()
+        scene.boot(vms[0], "10.0.0.1")
+        scene.join("w0", system_uuid=vms[0].system_uuid)
+        await initialised(scene, ["w0"])
+        scene.destroy(vms[0])
+        scene.say_ready("w0", "Unknown")
+        await until(lambda: "w0" not in scene.names(), seconds=1000)
+        assert asyncio.get_running_loop().time() - first >= DELETION_WINDOW
+        assert len(deletions(scene)) == 3
+
+
 @pytest.mark.parametrize("restarts", [1, 5])
 def test_restarts_delete_no_more_than_the_share(restarts: int) -> None:
     """As when the program ran on one of the VMs that were removed, or cannot stay up."""

@@ -227,20 +227,26 @@ def named(*names: str) -> frozenset[str]:
 @pytest.mark.parametrize(
     ("survey", "deletions", "share", "held"),
     [
-        pytest.param(ClusterCheck(3, named("w1"), named()), {}, 0.34, "", id="one of three"),
-        pytest.param(ClusterCheck(2, named("w1"), named()), {}, 0.1, "", id="one is always allowed"),
-        pytest.param(ClusterCheck(10, named("w1", "w2", "w3"), named()), {}, 0.34, "", id="three of ten"),
-        pytest.param(ClusterCheck(10, named("w1", "w2", "w3", "w4"), named()), {}, 0.34, "share", id="four of ten"),
+        pytest.param(ClusterCheck(3, named("node-uid"), named()), {}, 0.34, "", id="one of three"),
+        pytest.param(ClusterCheck(2, named("node-uid"), named()), {}, 0.1, "", id="one is always allowed"),
+        pytest.param(ClusterCheck(10, named("node-uid", "w2", "w3"), named()), {}, 0.34, "", id="three of ten"),
         pytest.param(
-            ClusterCheck(9, named("w1"), named()), {"w9": 0.0}, 0.1, "share", id="another one deleted just now"
+            ClusterCheck(10, named("node-uid", "w2", "w3", "w4"), named()), {}, 0.34, "share", id="four of ten"
         ),
-        pytest.param(ClusterCheck(9, named("w1"), named()), {"w9": -600.0}, 0.1, "", id="another one deleted long ago"),
-        pytest.param(ClusterCheck(1, named("w1"), named()), {}, 1.0, "none", id="no VM of the cluster found"),
-        pytest.param(ClusterCheck(4, named("w1"), named(), 3), {}, 1.0, "none", id="only copies of VMs found"),
-        pytest.param(ClusterCheck(4, named("w1"), named(), 2), {}, 1.0, "", id="a copy among others"),
-        pytest.param(ClusterCheck(3, named("w1", "w2"), named("w2")), {}, 1.0, "ready", id="a ready Node has no VM"),
-        pytest.param(ClusterCheck(10, named("w1"), named()), {}, 0.0, "off", id="switched off"),
-        pytest.param(ClusterCheck(3, named("w1", "w2"), named()), {}, 1.0, "", id="no limit"),
+        pytest.param(
+            ClusterCheck(9, named("node-uid"), named()), {"w9": 0.0}, 0.1, "share", id="another one deleted just now"
+        ),
+        pytest.param(
+            ClusterCheck(9, named("node-uid"), named()), {"w9": -600.0}, 0.1, "", id="another one deleted long ago"
+        ),
+        pytest.param(ClusterCheck(1, named("node-uid"), named()), {}, 1.0, "none", id="no VM of the cluster found"),
+        pytest.param(ClusterCheck(4, named("node-uid"), named(), 3), {}, 1.0, "none", id="only copies of VMs found"),
+        pytest.param(ClusterCheck(4, named("node-uid"), named(), 2), {}, 1.0, "", id="a copy among others"),
+        pytest.param(
+            ClusterCheck(3, named("node-uid", "w2"), named("w2")), {}, 1.0, "ready", id="a ready Node has no VM"
+        ),
+        pytest.param(ClusterCheck(10, named("node-uid"), named()), {}, 0.0, "off", id="switched off"),
+        pytest.param(ClusterCheck(3, named("node-uid", "w2"), named()), {}, 1.0, "", id="no limit"),
     ],
 )
 def test_never_many_at_once(survey: ClusterCheck, deletions: Mapping[str, float], share: float, held: str) -> None:
@@ -250,8 +256,8 @@ def test_never_many_at_once(survey: ClusterCheck, deletions: Mapping[str, float]
     assert (plan.note.subject if plan.note else "") == held
 
 
-FOUR = ClusterCheck(4, named("w1", "w2"), named(), confirmed=2)
-STALE = ClusterCheck(4, named("w1", "w2"), named("w2"), confirmed=2)
+FOUR = ClusterCheck(4, named("node-uid", "w2"), named(), confirmed=2)
+STALE = ClusterCheck(4, named("node-uid", "w2"), named("w2"), confirmed=2)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +266,7 @@ STALE = ClusterCheck(4, named("w1", "w2"), named("w2"), confirmed=2)
         pytest.param(FOUR, {}, OURS, 20.0, "", id="two of four, the first"),
         pytest.param(FOUR, {"w9": 10.0}, OURS, 20.0, "turn", id="two of four, another one deleted just now"),
         pytest.param(FOUR, {"w2": 20.0}, OURS, 20.0, "turn", id="two of four, the other is being deleted"),
-        pytest.param(FOUR, {"w1": 20.0}, OURS, 20.0, "", id="two of four, this one was not deleted after all"),
+        pytest.param(FOUR, {"node-uid": 20.0}, OURS, 20.0, "", id="two of four, this one was not deleted after all"),
         pytest.param(FOUR, {"w9": 10.0}, OURS, 610.0, "", id="two of four, another one deleted some minutes ago"),
         pytest.param(FOUR, {}, None, 20.0, "share", id="its VM was never seen"),
         pytest.param(FOUR, {}, "harvester://other", 20.0, "share", id="another VM was seen for it"),
@@ -561,8 +567,8 @@ def test_absence_that_cannot_be_proven_is_told(name: str | None, unread: frozens
 def test_survey_counts_our_nodes_only() -> None:
     nodes = [
         node("a", provider_id="harvester://uid-a"),
-        node("b", provider_id="harvester://gone-b", ready="False"),
-        node("c", provider_id="harvester://gone-c"),
+        node("b", uid="b", provider_id="harvester://gone-b", ready="False"),
+        node("c", uid="c", provider_id="harvester://gone-c"),
         node("d", provider_id="harvester://gone-d", deleting=True),
         node("e"),
         node("f", provider_id="k3s://f"),
