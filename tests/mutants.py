@@ -1543,7 +1543,7 @@ MUTANTS: Final = (
     Mutant(
         "a copy believes the note of the original's move",
         "plan/service/create.py",
-        'if noted is None or noted.cluster not in {"", *situation.cluster.names}:',
+        "if noted is None or not _is_of(noted, situation.cluster):",
         "if noted is None:",
         "plan/service/test_create_replacement.py",
     ),

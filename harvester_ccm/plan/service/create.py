@@ -11,6 +11,7 @@ from typing import Final, cast
 import msgspec
 from msgspec.structs import replace
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.meta import OBJECT_NAME, read_note
@@ -234,7 +235,7 @@ def read_replaced(situation: Situation) -> Former | None:
     """
     service, match, seen = situation.service, situation.match, situation.former
     noted = noted_move(service)
-    if noted is None or noted.cluster not in {"", *situation.cluster.names}:
+    if noted is None or not _is_of(noted, situation.cluster):
         return None
     own = {one.metadata.name for one in match.own}
     if noted.name in {one.metadata.name for one in situation.load_balancers} - own:
@@ -257,6 +258,11 @@ def noted_move(service: Service) -> Former | None:
     return noted if all(map(OBJECT_NAME.fullmatch, names)) else None
 
 
+def _is_of(noted: Former, cluster: ClusterIdentity) -> bool:
+    """Return whether a note of a move is one of this cluster's: older ones name none."""
+    return noted.cluster in {"", *cluster.names}
+
+
 def move_elsewhere(situation: Situation) -> Former | None:
     """Return the note of a move that a cluster of another name has begun for this very Service, or None.
 
@@ -264,7 +270,7 @@ def move_elsewhere(situation: Situation) -> Former | None:
     balancer is made from that one's name and the Service's UID.
     """
     service, noted = situation.service, noted_move(situation.service)
-    if noted is None or noted.cluster in {"", *situation.cluster.names}:
+    if noted is None or _is_of(noted, situation.cluster):
         return None
     meta = service.metadata
     made = load_balancer_name(noted.cluster, meta.namespace, meta.name, meta.uid)
