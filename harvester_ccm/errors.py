@@ -30,6 +30,8 @@ class CCMError(Exception):
     the message, which is compared to say the same thing only once."""
     cluster: str = ""
     """Whose API server it was, ``guest`` or ``harvester``; empty when it was none. Not part of the message either."""
+    retry_after: float | None = None
+    """Seconds to wait before the next try, where the one that is too busy, or down, has asked for it (429, 5xx)."""
 
 
 class ConfigurationError(CCMError):
@@ -104,8 +106,6 @@ class UnexpectedAnswer(Unreachable):
     remedy = (
         "Check that the server in the cloud-config is Harvester's API, and what stands in between (a proxy, a login)"
     )
-    retry_after: float | None = None
-    """Seconds that it asked us to wait, where it is too busy or down (429, 5xx)."""
 
 
 class AnswerTooLarge(UnexpectedAnswer):
@@ -280,6 +280,10 @@ class Invalid(ApiError):
 
 class Throttled(ApiError):
     """Raised on 429, and on 5xx answers that name a time to come back."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer)
+        self.retry_after = answer.retry_after
 
 
 class ServerError(ApiError):

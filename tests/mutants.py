@@ -199,7 +199,7 @@ MUTANTS: Final = (
     ),
     # A credential that is not accepted, and a server that is away.
     Mutant(
-        "a page that says when to come back is not heard",
+        "a server that says when to come back is not heard",
         "kube/backoff.py",
         "return error.retry_after",
         "return None",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from harvester_ccm.errors import Throttled, UnexpectedAnswer
+from harvester_ccm.errors import CCMError
 
 FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 30.0
@@ -28,19 +28,9 @@ def pause_after(
     growth: float = 2.0,
 ) -> float:
     """Return the seconds to wait after a failure: what the server asked for, or a growing random time."""
-    asked_for = _asked_for(error)
-    if asked_for is not None:
-        return asked_for
+    if isinstance(error, CCMError) and error.retry_after is not None:
+        return error.retry_after
     return backoff(failures, first=first, longest=longest, growth=growth)
-
-
-def _asked_for(error: Exception | None) -> float | None:
-    match error:
-        case Throttled():
-            return error.answer.retry_after
-        case UnexpectedAnswer():
-            return error.retry_after
-    return None
 
 
 class Allowance:

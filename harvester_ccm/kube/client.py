@@ -1,7 +1,7 @@
 """Requests to one API server, typed by resource.
 
 No method retries, sleeps or hides an error: a failed call raises one of ``harvester_ccm.errors`` and the caller
-decides. Every call has a time limit. ``Retry-After`` is carried in the error (``Throttled``). A watch yields until the
+decides. Every call has a time limit. ``Retry-After`` is carried in the error. A watch yields until the
 server ends it, raises ``Gone`` when the version is too old and ``WatchSilent`` when nothing came for too long.
 
 Whatever changes something passes the client's ``WriteFence``, unless the caller says that it is not fenced: only what
@@ -37,7 +37,6 @@ from harvester_ccm.errors import (
     CCMError,
     Conflict,
     RefusedCredential,
-    Throttled,
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
@@ -469,9 +468,9 @@ class ApiClient:
         log.debug("request refused", cluster=self.cluster, request=request, status=status, request_id=request_id)
         error: CCMError = error_from_response(status=status, body=bytes(body), request=request, retry_after=retry_after)
         if is_of_something_else(status, bytes(body)):
-            unexpected = self._unexpected(request, f"HTTP status {status}, with a page or a way to one,")
-            unexpected.retry_after = error.answer.retry_after if isinstance(error, Throttled) else None
-            error = unexpected
+            asked_for = error.retry_after
+            error = self._unexpected(request, f"HTTP status {status}, with a page or a way to one,")
+            error.retry_after = asked_for
         elif isinstance(error, Unauthorized):
             error = Unauthorized(error.answer, self._refused_credential(token))
         error.request_id, error.cluster = request_id, self.cluster
