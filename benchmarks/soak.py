@@ -21,7 +21,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -59,8 +59,6 @@ EVERY_SECONDS: Final = 0.5
 """Pause between two Services while watches are cut."""
 CONNECTIONS: Final = 20
 """Six watches, and what was used together a moment ago."""
-STILL_SECONDS: Final = 3.0
-"""A process whose descriptors have been the same for so long is idle."""
 MIB: Final = 2**20
 SERVED: Final = 1.5
 REFUSALS: Final = (
@@ -82,10 +80,14 @@ class Pace:
     """Connections that say nothing."""
     total: float
     """Rounds of all faults go on until so much time is over."""
+    grace: float = ORPHAN_GRACE
+    """For so long a load balancer must look left over before it is deleted."""
+    still: float = 3.0
+    """A process whose descriptors have been the same for so long is idle."""
 
 
 FULL: Final = Pace(cut=20, down=4, refusing=25, halted=8, strangers=4000, total=600)
-QUICK: Final = Pace(cut=2, down=0.5, refusing=2, halted=1, strangers=400, total=0)
+QUICK: Final = Pace(cut=2, down=0.5, refusing=2, halted=1, strangers=400, total=0, grace=3, still=1.5)
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,9 @@ class Soak:
         """Run all of it and return what was found; nothing is left in either cluster then."""
         loop = asyncio.get_running_loop()
         self._port.release()
+        times = {} if self._pace.grace == ORPHAN_GRACE else {"plan.service.orphans.ORPHAN_GRACE": self._pace.grace}
         flags = {**LEASE, "v": "2", "bind-address": "127.0.0.1", "secure-port": str(self._port.number)}
-        self._run = self._stage.run(flags=flags, proxied=True, module="benchmarks.observed")
+        self._run = self._stage.run(flags=flags, proxied=True, module="benchmarks.observed", times=times)
         await self._stage.logged(self.run, "service controller started", within=PATIENCE)
         for _ in range(ALIVE):
             await self._serve("at peace", SERVED)
@@ -308,7 +311,7 @@ class Soak:
         await self._insist(self._all_have_balancers, "a load balancer for each Service")
         self._note("what Harvester's restored backup does not know", loop.time() - began, 5.0)
         await self._all_right()
-        self._note("what it still knows is deleted", loop.time() - began, ORPHAN_GRACE + 15.0)
+        self._note("what it still knows is deleted", loop.time() - began, self._pace.grace + 15.0)
 
     async def _exchange(self, side: str) -> None:
         plane, proxy = self._sides[side]
@@ -368,7 +371,7 @@ class Soak:
 
         def is_idle() -> bool:
             few = (at_most is None or others <= at_most) and connections <= pooled
-            return loop.time() - since >= STILL_SECONDS and (few or loop.time() >= over)
+            return loop.time() - since >= self._pace.still and (few or loop.time() >= over)
 
         while not is_idle():
             found = sum(proxy.connections for _, proxy in self._sides.values())
@@ -398,7 +401,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     pace = QUICK if options.quick else FULL
     if options.minutes is not None:
-        pace = Pace(pace.cut, pace.down, pace.refusing, pace.halted, pace.strangers, options.minutes * 60)
+        pace = replace(pace, total=options.minutes * 60)
     try:
         with run_directory("soak", keep=options.keep) as directory:
             asyncio.run(_measure(directory, pace))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import sys
@@ -37,10 +38,12 @@ class CcmProcess:
         name: str = "ccm",
         module: str = PROGRAM,
         loaded: LoadedProgram | None = None,
+        times: Mapping[str, float] | None = None,
     ) -> CcmProcess:
         """Start the program; ``flags`` are added to, or replace, the defaults; ``arguments`` are passed as they are.
 
-        ``module`` is what runs it, in a fresh interpreter unless there is one with the program loaded.
+        ``module`` is what runs it, in a fresh interpreter unless there is one with the program loaded. ``times`` are
+        others than those built in, see ``devenv.times``.
         """
         merged = {
             "cloud-config": str(cloud_config),
@@ -52,8 +55,11 @@ class CcmProcess:
         log_file = directory / f"{name}-{next(_numbers)}.log"
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         if loaded is not None:
-            return cls(loaded.start([*words, *arguments], environment=environment, log_file=log_file), log_file)
-        command = [sys.executable, "-m", module, *words, *arguments]
+            return cls(
+                loaded.start([*words, *arguments], environment=environment, log_file=log_file, times=times), log_file
+            )
+        other_times = ["devenv.times", json.dumps(dict(times))] if times else []
+        command = [sys.executable, "-m", *other_times, module, *words, *arguments]
         return cls(ChildProcess.start(name, command, log_file=log_file, env=environment), log_file)
 
     @property

@@ -29,9 +29,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from devenv import times as built_in
 from devenv.process import ChildProcess, DevenvError
 
-PROGRAM: Final = "harvester_ccm"
+PROGRAM: Final = built_in.PROGRAM
 LOADED: Final = (f"{PROGRAM}.cli", f"{PROGRAM}.app")
 """What every run needs."""
 LOAD_SECONDS: Final = 60.0
@@ -47,6 +48,8 @@ class Order:
     arguments: Sequence[str]
     environment: Mapping[str, str]
     log_file: str
+    times: Mapping[str, float]
+    """Seconds by the name of the time, as ``devenv.times`` puts them into the program."""
 
 
 class Run:
@@ -101,9 +104,16 @@ class LoadedProgram:
     ) -> None:
         self._child.stop(grace=0)
 
-    def start(self, arguments: Sequence[str], *, environment: Mapping[str, str], log_file: Path) -> ChildProcess:
-        """Start a run whose output is appended to the log file."""
-        order = Order(arguments, environment, str(log_file))
+    def start(
+        self,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log_file: Path,
+        times: Mapping[str, float] | None = None,
+    ) -> ChildProcess:
+        """Start a run whose output is appended to the log file; ``times`` are others than those built in."""
+        order = Order(arguments, environment, str(log_file), times or {})
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.connect(str(self._address))
@@ -194,6 +204,7 @@ def _become(order: Order) -> None:
     os.close(log)
     os.environ.clear()
     os.environ.update(order.environment)
+    built_in.put(order.times)
     sys.argv = [PROGRAM, *order.arguments]
     runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
 

@@ -186,10 +186,12 @@ class Stage:
         proxied: bool = False,
         module: str = PROGRAM,
         fresh: bool = False,
+        times: Mapping[str, float] | None = None,
     ) -> CcmProcess:
         """Start the program on this scene; ``proxied`` lets all that it sends go through the two proxies.
 
-        ``module`` is what runs it. ``fresh``: in an interpreter of its own, whatever would be faster.
+        ``module`` is what runs it. ``fresh``: in an interpreter of its own, whatever would be faster. ``times`` are
+        others than those built in, by their names; where it would only be waited for them.
         """
         cloud_config = cloud_config or self.scene.cloud_config
         kubeconfig = kubeconfig or self.scene.kubeconfig
@@ -204,6 +206,7 @@ class Stage:
             arguments=arguments,
             module=module,
             loaded=None if fresh or module != PROGRAM else self.scene.loaded,
+            times=times,
         )
         self.runs.append(run)
         return run

@@ -10,6 +10,7 @@ from devenv.ccm import CcmProcess
 from devenv.faults import Answer, Delay, Drop, Fault, Lose
 from devenv.proxy import FaultProxy
 from devenv.stage import Stage
+from tests.e2e.observing import SWEPT_SOON
 
 FAULTS: tuple[Fault, ...] = (
     Answer(500, "etcdserver: request timed out", "InternalError"),
@@ -39,7 +40,7 @@ class Disturbances:
         self._ending = False
 
     def _start(self) -> CcmProcess:
-        return self._stage.run(flags={"leader-elect": "false"}, proxied=True)
+        return self._stage.run(flags={"leader-elect": "false"}, proxied=True, times=SWEPT_SOON)
 
     async def go_on(self) -> None:
         """Disturb until ``end``; nothing is broken any more when this returns, and the program runs."""

@@ -16,6 +16,9 @@ READING = ("GET", "HEAD")
 BESIDES = r"/leases/|/events"
 """Writes that are no decision about a Service."""
 
+SWEPT_SOON = {"plan.service.orphans.ORPHAN_GRACE": 3.0}
+"""Times of a run: what is left over has to look so for seconds, not for half a minute."""
+
 _numbers = itertools.count(1)
 
 

@@ -16,7 +16,7 @@ from devenv.harvester import FAST
 from devenv.stage import Stage, until
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import DHCP_ADDRESS, IPAM, LB_SERVICE_NAME
-from tests.e2e.observing import writes
+from tests.e2e.observing import SWEPT_SOON, writes
 
 pytestmark = [
     pytest.mark.apiserver,
@@ -95,7 +95,7 @@ async def test_killed_again_and_again(stage: Stage) -> None:
         active += wrote(stage) > 0
     assert active > KILLS / 2, f"only {active} runs came to write anything before they were killed"
 
-    stage.run(flags={"leader-elect": "false"})
+    stage.run(flags={"leader-elect": "false"}, times=SWEPT_SOON)
     leaving = [one for one in [await stage.service(name) for name in NAMES] if one and one.metadata.deleting]
     await stage.gone(*(one.metadata.name for one in leaving), within=60)
     for name in NAMES:
@@ -112,7 +112,7 @@ async def test_killed_again_and_again(stage: Stage) -> None:
         counts = await stage.harvester.counts()
         return found if agreed and (len(balancers), counts.booked) == (len(NAMES), len(POOLED)) else None
 
-    # An API server may let a Service go in spite of a finalizer of that very moment: the sweep needs half a minute.
+    # An API server may let a Service go in spite of a finalizer of that very moment: the sweep finds what that left.
     balancers = await until(exact, within=90, what="one load balancer and its address for each Service")
     for name, one in balancers.items():
         assert one.allocated_ip == (one.address if name in POOLED else DHCP_ADDRESS)

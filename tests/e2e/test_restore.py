@@ -12,6 +12,7 @@ from devenv.harvester import FAST
 from devenv.proxy import FaultProxy
 from devenv.stage import Stage, until
 from harvester_ccm.names import LB_SERVICE_NAME
+from tests.e2e.observing import SWEPT_SOON
 
 pytestmark = [
     pytest.mark.apiserver,
@@ -62,7 +63,7 @@ async def test_restored_server_is_brought_up_to_date(stage: Stage, tmp_path: Pat
         "harvester": (stage.scene.harvester, stage.harvester_proxy),
         "guest": (stage.scene.guest, stage.guest_proxy),
     }[side]
-    run = stage.run(flags=LONG_LEASE, proxied=True)
+    run = stage.run(flags=LONG_LEASE, proxied=True, times=SWEPT_SOON)
     for name in ("kept", "ended"):
         await stage.create_service(name)
     before = await shown(stage, "kept", "ended")
