@@ -57,11 +57,11 @@ check: $(READY) ## format, lint, types, import contracts
 	$(BIN)/lint-imports --no-logo
 
 .PHONY: unit
-unit: $(READY) ## the tests that need no server, with a fixed few examples
+unit: $(READY) ## the tests of each room of the program by itself, with a fixed few examples: seconds
 	$(BIN)/python -m pytest -q tests/unit
 
 .PHONY: mutants
-mutants: $(READY) ## faults put into the program one by one: the unit tests must notice each of them
+mutants: $(READY) ## faults put into the program one by one: tests without servers must notice each of them
 	@$(BIN)/python -m tests.mutants
 
 SEEDS ?= 1000

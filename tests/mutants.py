@@ -1,4 +1,4 @@
-"""Faults that the unit tests have to notice: each one is put into the program and must fail its tests.
+"""Faults that the tests without servers have to notice: each one is put into the program and must fail its tests.
 
     python -m tests.mutants          # all of them
     python -m tests.mutants fence    # those with this word in their name
@@ -31,6 +31,8 @@ import pytest
 
 ROOT: Final = Path(__file__).parent.parent
 PRODUCT: Final = "harvester_ccm"
+PROGRAM: Final = "program/"
+"""How files in ``tests/program`` are named here."""
 TEST_SECONDS: Final = 30
 """Processor time that the tests of a mutant get; a test that turns for ever has noticed."""
 FAULTLESS_SECONDS: Final = TEST_SECONDS // 2
@@ -56,7 +58,7 @@ class Mutant:
     """Text that stands in the file exactly once, in a function."""
     new: str
     tests: str
-    """Files in ``tests/unit`` that must notice it, separated by spaces."""
+    """Files in ``tests/unit`` that must notice it, separated by spaces; those of ``tests/program`` with their room."""
 
     @property
     def path(self) -> Path:
@@ -66,15 +68,15 @@ class Mutant:
     @property
     def paths(self) -> Tests:
         """The tests that must notice it."""
-        return tuple(f"tests/unit/{test}" for test in self.tests.split())
+        return tuple(f"tests/{'' if test.startswith(PROGRAM) else 'unit/'}{test}" for test in self.tests.split())
 
 
 SERVICE_TESTS: Final = "controllers/test_service.py"
 SHARING_TESTS: Final = "plan/service/test_shared_address.py"
-NOT_BOOKED_TESTS: Final = "test_addresses_not_booked.py"
+NOT_BOOKED_TESTS: Final = "program/test_addresses_not_booked.py"
 OWNERSHIP_TESTS: Final = "plan/service/test_ownership.py"
 
-PACE_TESTS: Final = "plan/service/test_pace.py test_pace.py"
+PACE_TESTS: Final = "plan/service/test_pace.py program/test_pace.py"
 
 MUTANTS: Final = (
     # What no test noticed when a condition was taken out of what comes before a deletion or a write.
@@ -160,7 +162,7 @@ MUTANTS: Final = (
         "controllers/service.py",
         "fails = isinstance(item, Service) and self.runner.failures(key) > 0",
         "fails = False",
-        "controllers/test_service_refused.py",
+        "program/test_service_refused.py",
     ),
     Mutant(
         "a proxy that forbids is taken for Harvester, which lacks a right",
@@ -195,7 +197,7 @@ MUTANTS: Final = (
         "controllers/service.py",
         "state.failing = event",
         "state.failing = state.failing or event",
-        "controllers/test_service_refused.py",
+        "program/test_service_refused.py",
     ),
     # A credential that is not accepted, and a server that is away.
     Mutant(
@@ -365,14 +367,14 @@ MUTANTS: Final = (
         "plan/service/decision.py",
         "if refusal is None and creatable and situation.may_replace:",
         "if refusal is None and creatable:",
-        "test_fights.py",
+        "program/test_fights.py",
     ),
     Mutant(
         "the same where it is given up for the address of another Service",
         "plan/service/shared_address.py",
         "if keep is not None and not situation.may_replace:",
         "if False:",
-        "test_fights.py",
+        "program/test_fights.py",
     ),
     Mutant(
         "the time that a primary has begins before it can have an address",
@@ -393,7 +395,7 @@ MUTANTS: Final = (
         "kube/brakes.py",
         "brake.allowance.turn_in(now, 2)",
         "brake.allowance.turn_in(now, 1)",
-        "test_fights.py",
+        "program/test_fights.py",
     ),
     Mutant(
         "what Harvester tries again at once is an answer",
@@ -550,7 +552,7 @@ MUTANTS: Final = (
         "telemetry/status.py",
         "if time.perf_counter() - began >= SLICE_SECONDS:",
         "if began < SLICE_SECONDS - 1:",
-        "telemetry/test_status_page.py",
+        "program/test_status_page.py",
     ),
     Mutant(
         "a token that has expired is to be renewed in time",
@@ -671,7 +673,7 @@ MUTANTS: Final = (
         "plan/service/decision.py",
         "if current is None and (held := ",
         "if False and (held := ",
-        f"{OWNERSHIP_TESTS} test_copies.py",
+        f"{OWNERSHIP_TESTS} program/test_copies.py",
     ),
     Mutant(
         "one that loses a port to the primary loses the others at once",
@@ -713,28 +715,28 @@ MUTANTS: Final = (
         "controllers/births.py",
         "self._seems_ours(new) and meta.uid",
         "meta.uid",
-        "test_copies.py",
+        "program/test_copies.py",
     ),
     Mutant(
         "what a backup of Harvester brings back is a copy's",
         "controllers/births.py",
         "        self._has_seen_all = False\n        self._readable_since = None",
         "        self._readable_since = None",
-        "test_copies.py",
+        "program/test_copies.py",
     ),
     Mutant(
         "what a copy made is ours when a backup brings it back",
         "controllers/births.py",
         "self._strange_and_gone if was_strange else self._gone",
         "self._gone",
-        "test_copies.py",
+        "program/test_copies.py",
     ),
     Mutant(
         "those that waited before the program led are not in line",
         "controllers/service.py",
         "self._follow_lines(None, load_balancer)",
         "pass",
-        "test_pace.py",
+        "program/test_pace.py",
     ),
     Mutant(
         "one that appears once more is given up when the first one would have been",
@@ -748,14 +750,14 @@ MUTANTS: Final = (
         "controllers/turns.py",
         "return len(self._granted) + len(self._asked) + len(self._leaving)",
         "return len(self._granted) + len(self._asked)",
-        "test_pace.py",
+        "program/test_pace.py",
     ),
     Mutant(
         "a load balancer that this process has not created, or not known to have, is not waited for",
         "controllers/service.py",
         "self._turns.appeared(new)",
         "pass",
-        "test_pace.py",
+        "program/test_pace.py",
     ),
     Mutant(
         "one that was closed goes before Harvester has looked at it",
@@ -996,28 +998,28 @@ MUTANTS: Final = (
         "plan/service/decision.py",
         "    elif situation.recognition.sight is not Sight.OURS:",
         "    elif False:",
-        "test_new_harvester.py",
+        "program/test_new_harvester.py",
     ),
     Mutant(
         "one witness is enough to stop",
         "plan/service/selection.py",
         "    if any(one.metadata.uid in named for one in machines.all()):",
         "    if False:",
-        "test_new_harvester.py",
+        "program/test_new_harvester.py",
     ),
     Mutant(
         "VMs of before are believed when the cloud-config changes",
         "plan/service/selection.py",
         "    if not (machines.synced and settled):",
         "    if not machines.synced:",
-        "test_new_harvester.py",
+        "program/test_new_harvester.py",
     ),
     Mutant(
         "one of a copy is deleted",
         "plan/service/orphans.py",
         "    if not goes_by(load_balancer, cluster):",
         "    if False:",
-        f"{OWNERSHIP_TESTS} test_copies.py",
+        f"{OWNERSHIP_TESTS} program/test_copies.py",
     ),
     Mutant(
         "all are deleted at once",
@@ -1031,7 +1033,7 @@ MUTANTS: Final = (
         "controllers/orphans.py",
         "await self._guest.confirm()",
         "pass",
-        "test_copies.py controllers/test_orphans.py",
+        "program/test_copies.py controllers/test_orphans.py",
     ),
     Mutant(
         "only load balancers tell of a backup of Harvester",
@@ -1173,7 +1175,7 @@ MUTANTS: Final = (
         "controllers/service.py",
         "answered = balancers.synced or balancers.problem is not None",
         "answered = True",
-        "test_many.py",
+        "program/test_many.py",
     ),
     Mutant(
         "those of a sweep that come first wait for what is left of an earlier one",
@@ -1208,14 +1210,14 @@ MUTANTS: Final = (
         "controllers/service.py",
         "        if not self._services.synced:\n",
         "        if False:\n",
-        "test_many.py",
+        "program/test_many.py",
     ),
     Mutant(
         "every load balancer of the first list has its Service in line before those that need something",
         "controllers/service.py",
         "        if self._load_balancers.synced:\n            self._enqueue_concerned",
         "        if True:\n            self._enqueue_concerned",
-        "test_many.py",
+        "program/test_many.py",
     ),
     Mutant(
         "a page of a list is decoded in one step",
@@ -1657,14 +1659,14 @@ MUTANTS: Final = (
         "controllers/runner.py",
         "            for catch_up in self.on_behind:\n                catch_up()\n",
         "",
-        "test_lost_changes.py",
+        "program/test_lost_changes.py",
     ),
     Mutant(
         "each conflict leads to a list",
         "kube/informer.py",
         "if asyncio.get_running_loop().time() - self._listed_at >= CATCH_UP_SECONDS:",
         "if True:",
-        "test_lost_changes.py",
+        "program/test_lost_changes.py",
     ),
     Mutant(
         "a full pool of a Harvester that does not name it is not closed",
@@ -1741,35 +1743,35 @@ MUTANTS: Final = (
         "controllers/births.py",
         "self.strange.add(meta.uid)",
         "pass",
-        "test_copies.py",
+        "program/test_copies.py",
     ),
     Mutant(
         "what was there before is a copy's when Harvester was away at first",
         "controllers/births.py",
         "meta.name not in self._made and self._has_seen_all\n",
         "meta.name not in self._made and asyncio.get_running_loop().time() - (self._led_since or 1e9) >= 60\n",
-        "test_copies.py",
+        "program/test_copies.py",
     ),
     Mutant(
         "adopting what appeared late has no effect",
         "plan/service/ownership.py",
         "if strange and made_under is None and uid is None:",
         "if strange and made_under is None:",
-        "test_copies.py",
+        "program/test_copies.py",
     ),
     Mutant(
         "what a watch tells of late is a copy's",
         "controllers/births.py",
         "now - max(self._led_since, self._readable_since) >= LATE_CREATION",
         "now - self._led_since >= LATE_CREATION",
-        "test_copies.py",
+        "program/test_copies.py",
     ),
     Mutant(
         "what a copy makes during an outage is taken for left over",
         "controllers/births.py",
         "in self._made and self._has_seen_all\n",
         "in self._made and self._has_seen_all and self._load_balancers.problem is None\n",
-        "test_copies.py",
+        "program/test_copies.py",
     ),
     # How often something is written again.
     Mutant(
@@ -1791,21 +1793,21 @@ MUTANTS: Final = (
         "controllers/service.py",
         "lets_go and self.runner.failures(key) < TELL_AFTER_FAILURES",
         "lets_go",
-        "test_fights.py",
+        "program/test_fights.py",
     ),
     Mutant(
         "what a Service was let go with counts as undone when it comes back",
         "kube/brakes.py",
         "if release.last and any(",
         "if False and any(",
-        "test_fights.py",
+        "program/test_fights.py",
     ),
     Mutant(
         "a load balancer is deleted although its announcement could not be withdrawn",
         "controllers/service.py",
         "if isinstance(step, DeleteLoadBalancer | CreateLoadBalancer) and holds:",
         "if isinstance(step, CreateLoadBalancer) and holds:",
-        "test_fights.py",
+        "program/test_fights.py",
     ),
     # What has an object looked at: without it, that waits for the second look half a minute later.
     Mutant(
@@ -1869,21 +1871,21 @@ MUTANTS: Final = (
         "controllers/service.py",
         "caches.services.on_change(self._look_at_harvester)",
         "pass",
-        "test_new_harvester.py",
+        "program/test_new_harvester.py",
     ),
     Mutant(
         "a load balancer of the cluster that comes is no word on the Harvester",
         "controllers/service.py",
         "caches.load_balancers.on_change(self._look_at_harvester)",
         "pass",
-        "test_new_harvester.py",
+        "program/test_new_harvester.py",
     ),
     Mutant(
         "a VM of the cluster that comes is no word on the Harvester",
         "controllers/service.py",
         "caches.vms.vms.on_change(self._look_at_harvester)",
         "pass",
-        "test_new_harvester.py",
+        "program/test_new_harvester.py",
     ),
     Mutant(
         "a VM that was changed wakes no Node",
@@ -1926,14 +1928,14 @@ MUTANTS: Final = (
         "controllers/service.py",
         "in_line=self._turns.waits(situation.service.metadata.key))",
         "in_line=False)",
-        "telemetry/test_status_page.py",
+        "program/test_status_page.py",
     ),
     Mutant(
         "a status does not ask for pools for long after a fault of the moment",
         "telemetry/status.py",
         "except (Forbidden, NotServed):",
         "except CCMError:",
-        "telemetry/test_status_page.py",
+        "program/test_status_page.py",
     ),
     Mutant(
         "a status counts a load balancer in a pool that has given it no address",
@@ -1947,7 +1949,7 @@ MUTANTS: Final = (
         "telemetry/status.py",
         "self._due = loop.time() + pause",
         "self._due = loop.time()",
-        "telemetry/test_status_page.py",
+        "program/test_status_page.py",
     ),
     Mutant(
         "an address that Harvester gave changes without a word",

@@ -34,12 +34,12 @@ LONGEST: Final = (
     "tests/e2e/test_demo.py",
     "tests/apiserver/test_commands_preflight.py",
 )
-SINGLY: Final = ("tests/unit/test_schedules.py",)
+SINGLY: Final = ("tests/program/test_schedules.py",)
 """Their tests start nothing that others could share: each is a unit, so that no worker is left alone with all of them
 when there is nothing else to do any more."""
-SERVERLESS: Final = "tests/unit/"
-"""Nothing in here asks for the servers of the session."""
-ROOMS: Final = ("tests/e2e/", "tests/devenv/", "tests/apiserver/", "tests/deploy/", SERVERLESS)
+SERVERLESS: Final = ("tests/program/", "tests/unit/")
+"""Nothing in these asks for the servers of the session."""
+ROOMS: Final = ("tests/e2e/", "tests/devenv/", "tests/apiserver/", "tests/deploy/", *SERVERLESS)
 """What is left, from that which takes long to that which takes no time."""
 
 

@@ -305,7 +305,7 @@ async def test_two_machines_of_one_image_leave_each_other_alone(
 ) -> None:
     """The image has an initialised cluster in it: one UID of kube-system, and whatever Services were there.
 
-    Each has a name of its own; ``tests/unit/test_copies.py`` has the same with one name, which takes an hour.
+    Each has a name of its own; ``tests/program/test_copies.py`` has the same with one name, which takes an hour.
     It comes last here: the second guest is a copy from now on.
     """
     await asyncio.to_thread(stage.scene.guest.back_up, tmp_path / "image")

@@ -1,7 +1,7 @@
 """Harvester is away for seconds, on real connections, with every Node not ready: nothing is lost, and it goes on.
 
 The monitor period is 0.2 s instead of 5 s, so the program takes as many looks as in a minute of a real outage. An
-hour of it, and more kinds of answers, are in the unit tests, on a clock that jumps.
+hour of it, and more kinds of answers, are in ``tests/program``, on a clock that jumps.
 """
 
 from __future__ import annotations
