@@ -4,6 +4,7 @@ stands behind none of them.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Final
@@ -38,6 +39,7 @@ async def held(count: int) -> tuple[Program, Harvester]:
     model.create("model")
     async with model.live():
         await wait_for(lambda: model.address("model"), 60)
+        await asyncio.sleep(1)
     (balancer,) = first.items(LOAD_BALANCERS)
     service, address = document_of(model.service("model")), model.address("model")
     harvester = Harvester()

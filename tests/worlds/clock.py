@@ -6,16 +6,18 @@ import asyncio
 import functools
 import selectors
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
 from contextvars import Context
-from typing import ParamSpec, TypeVarTuple
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple
 
 P = ParamSpec("P")
+T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _STUCK_SECONDS = 1.0
 _ROUNDS_A_LOOK = 8
 """While the loop has something to do, connections and other threads are looked at in every so manieth round only: that
-is a call of the kernel, and most loops have neither."""
+is a call of the kernel."""
 _LONG_MOMENT = 100
 """Rounds of the loop at one moment after which time passes a little."""
 _TICK = 2e-9
@@ -29,6 +31,10 @@ class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
+        self.has_threads = False
+        """Whether something was ever left to another thread."""
+        self.awaited: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+        """Conditions to be looked at before time passes, and who waits for them."""
         self._rounds = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -37,14 +43,34 @@ class _JumpingSelector(selectors.DefaultSelector):
             if self._rounds >= _LONG_MOMENT:
                 self.now += _TICK
                 self._rounds = 0
-            return super().select(0) if self._rounds % _ROUNDS_A_LOOK == 0 else []
-        ready = super().select(_STUCK_SECONDS if timeout is None else 0)
+            return super().select(0) if self._rounds % _ROUNDS_A_LOOK == 0 and not self._is_alone else []
+        if self._has_come_about():
+            return []
+        ready = [] if timeout and self._is_alone else super().select(_STUCK_SECONDS if timeout is None else 0)
         if not ready and timeout is None:
             raise RuntimeError("the test waits for something that nobody will ever do")
         if not ready and timeout:
             self.now += timeout
             self._rounds = 0
         return ready
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether the loop has nothing but its own timers and callbacks: no thread, and no connection but to itself."""
+        return not self.has_threads and len(self.get_map()) == 1
+
+    def _has_come_about(self) -> bool:
+        """Tell those who wait for a condition when it is true; return whether one was told."""
+        told = False
+        for condition, waiter in self.awaited:
+            try:
+                if not waiter.done() and (result := condition()):
+                    waiter.set_result(result)
+                    told = True
+            except Exception as error:
+                waiter.set_exception(error)
+                told = True
+        return told
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
@@ -64,6 +90,28 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         """Call something at a time; what floating point has left of a pause that is over takes a moment, too."""
         soon = self.time() + _TICK
         return super().call_at(soon if self.time() < when < soon else when, callback, *args, context=context)
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        """Leave something to another thread, and look out for it from now on."""
+        self._jumping.has_threads = True
+        return super().run_in_executor(executor, func, *args)
+
+    async def come_about(self, condition: Callable[[], T], seconds: float) -> T:
+        """Return the first true result of a condition, or a false one after so many seconds.
+
+        It is looked at whenever time is about to pass: between, nothing changes.
+        """
+        if result := condition():
+            return result
+        waiter: asyncio.Future[T] = self.create_future()
+        self._jumping.awaited.append((condition, waiter))
+        try:
+            async with asyncio.timeout(seconds):
+                return await waiter
+        except TimeoutError:
+            return condition()
+        finally:
+            self._jumping.awaited.remove((condition, waiter))
 
 
 def jumping_time(test: Callable[P, Coroutine[None, None, None]]) -> Callable[P, None]:

@@ -29,6 +29,7 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, WATCHED_INSTANCES
 from harvester_ccm.names import UNINITIALIZED_TAINT
+from tests.worlds.clock import JumpingLoop
 from tests.worlds.memory_server import Document, MemoryClient, MemoryServer
 from tests.worlds.node_objects import DEFAULTS
 
@@ -205,19 +206,12 @@ class NodeWorld:
         return [call.path for call in calls if call.verb == "GET" and path in call.path and call.path.count("/") > 6]
 
 
-async def until(
-    condition: Callable[[], object], seconds: float = 60.0, *, what: str = "the condition", step: float = 0.01
-) -> float:
-    """Wait, in the loop's time, until the condition holds; return how long it took.
-
-    ``step`` is between two looks, or a thousandth of the time that has passed: an hour is not worth a million looks.
-    """
+async def until(condition: Callable[[], object], seconds: float = 60.0, *, what: str = "the condition") -> float:
+    """Wait, in time that jumps, until the condition holds; return how long it took."""
     loop = asyncio.get_running_loop()
+    assert isinstance(loop, JumpingLoop)
     started = loop.time()
-    while not condition():
-        passed = loop.time() - started
-        assert passed < seconds, f"{what} did not come about within {seconds:g} s"
-        await asyncio.sleep(max(step, passed / 1000))
+    assert await loop.come_about(condition, seconds), f"{what} did not come about within {seconds:g} s"
     return loop.time() - started
 
 

@@ -1,4 +1,4 @@
-"""Waiting for something to become true: the only place in the tests that polls."""
+"""Waiting for something to become true: the only place in the tests that polls, where time does not jump."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, overload
+
+from tests.worlds.clock import JumpingLoop
 
 T = TypeVar("T")
 
@@ -27,6 +29,8 @@ async def wait_for(condition: Callable[[], object], seconds: float = 60.0, *, wh
         result = condition()
         if inspect.isawaitable(result):
             result = await result
+        elif isinstance(loop, JumpingLoop):
+            result = await loop.come_about(condition, seconds)
         if result:
             return result
         if loop.time() >= deadline:

@@ -279,7 +279,7 @@ def test_node_replaced_in_the_middle_of_its_initialisation(done: int) -> None:
         scene.guest_server.delay = lambda call: 0.05 if call.verb == "PATCH" else 0.002
         async with scene.live():
             scene.join("w1", system_uuid=ZONED.system_uuid)
-            await until(lambda: len(scene.node_writes()) == done + 1, step=0.001)
+            await until(lambda: len(scene.node_writes()) == done + 1)
             scene.guest_server.remove(NODE, "w1")
             scene.join("w1", system_uuid=ZONED.system_uuid)
             assert await initialised(scene, ["w1"]) < 0.3
@@ -339,7 +339,7 @@ async def test_taints_of_others_survive_a_race() -> None:
     scene.boot(ZONED, "10.0.0.1")
     async with scene.live():
         scene.join("w1", system_uuid=ZONED.system_uuid)
-        await until(lambda: scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"], step=0.0005)
+        await until(lambda: scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"])
         taints = [*scene.stored("w1")["spec"]["taints"], {"key": "theirs", "effect": "NoSchedule"}]
         scene.guest_server.change(NODE, "w1", {"spec": {"taints": taints}})
         await initialised(scene, ["w1"])

@@ -143,6 +143,7 @@ def test_no_more_than_the_share_is_deleted_within_some_minutes(
             at_once = max(1, int(share * count))
             await until(lambda: len(scene.names()) == count - at_once)
             first = asyncio.get_running_loop().time()
+            await asyncio.sleep(0.1)
             held = [name for name in scene.names() if "NodeDeletionHeld" in scene.told(name)]
             await asyncio.sleep(DELETION_WINDOW - 60)
             assert len(scene.names()) == count - at_once
