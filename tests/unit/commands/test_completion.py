@@ -33,10 +33,10 @@ TYPED = {
 }
 """What somebody types, and what the program gets."""
 FOUND = [
-    (["sta"], ["status"]),
+    pytest.param(["sta"], ["status"], marks=pytest.mark.thorough),
     (["status", "-o", ""], ["text", "wide", "json", "yaml"]),
-    (["status", "--output=j"], ["--output=json"]),
-    (["explain", "s"], ["svc", "service"]),
+    pytest.param(["status", "--output=j"], ["--output=json"], marks=pytest.mark.thorough),
+    pytest.param(["explain", "s"], ["svc", "service"], marks=pytest.mark.thorough),
     (["explain", "--cluster-n"], ["--cluster-name"]),
 ]
 """Words of which the last is to be completed, and all that it may become."""
