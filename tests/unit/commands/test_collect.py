@@ -161,22 +161,22 @@ def test_what_could_not_be_read_is_not_none_in_a_replay(run: Runner, tmp_path: P
         ("guest", "/api/v1/nodes", "Nodes"),
     ],
 )
-@pytest.mark.parametrize("command", ["status", "explain"])
 def test_a_bundle_that_lacks_what_counts_is_not_well(
-    run: Runner, tmp_path: Path, where: str, path: str, title: str, command: str
+    run: Runner, tmp_path: Path, where: str, path: str, title: str
 ) -> None:
     guest, harvester = LoopbackApi([], groups=clusters.GUEST_GROUPS), LoopbackApi([], groups=clusters.HARVESTER_GROUPS)
     (guest if where == "guest" else harvester).refusals[f"GET {path}"] = 403, "is forbidden"
     bundle = str(tmp_path / "case.tgz")
     with two_clusters(guest, harvester, tmp_path, objects.VMS) as flags:
         run("collect", bundle, *flags)
-    result = run(command, "-f", bundle)
-    assert "well" not in result.out
-    assert title in result.out
-    assert "could not be read: is forbidden" in result.out
-    assert (result.code, result.err) == (1, "")
-    document = run(command, "-f", bundle, "-o", "json").document
-    assert [title in one for one in document["problems"]] == [True]
+    for command in ("status", "explain"):
+        result = run(command, "-f", bundle)
+        assert "well" not in result.out, command
+        assert title in result.out, command
+        assert "could not be read: is forbidden" in result.out, command
+        assert (result.code, result.err) == (1, ""), command
+        document = run(command, "-f", bundle, "-o", "json").document
+        assert [title in one for one in document["problems"]] == [True], command
 
 
 @pytest.mark.parametrize(
