@@ -5,13 +5,15 @@ Written for comparison and for nothing else: texts stay texts, and what Go does 
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_address
+from functools import cache
 
-from harvester_ccm.netip import IPAddress, parse_range
+from harvester_ccm.netip import IPAddress, IPNetwork, parse_range
 
+ip_address = cache(ipaddress.ip_address)
 Entry = tuple[str, str]
 """Type and address."""
 
@@ -135,4 +137,10 @@ def _first_of_families(texts: Sequence[str]) -> set[str]:
 
 
 def _inside(text: str, ranges: Sequence[str]) -> bool:
-    return "%" not in text and any(ip_address(text) in parse_range(one)[1] for one in ranges)
+    return "%" not in text and any(ip_address(text) in network(one) for one in ranges)
+
+
+@cache
+def network(text: str) -> IPNetwork:
+    """Return the range that a text names."""
+    return parse_range(text)[1]

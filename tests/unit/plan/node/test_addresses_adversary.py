@@ -46,7 +46,7 @@ POOLS: Final = {
 PATIENCE: Final = DEFAULTS.address_patience
 MOVES: Final = 25
 """What happens in one game."""
-FEW: Final = 12
+FEW: Final = 4
 """Seeds, each of six games at most."""
 MANY: Final = 64
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
 from ipaddress import ip_address
 
 import pytest
 
+from harvester_ccm.config import NodeSettings
+from harvester_ccm.model.core import Node
+from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.netip import parse_range, plain_address
 from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
-from tests.unit.plan.node.go_addresses import Case, Result, go_addresses
+from tests.unit.plan.node.go_addresses import Case, Result, go_addresses, network
 from tests.unit.plan.node.test_addresses import ADDITIONAL, PROVIDED
 from tests.worlds.node_objects import UNINITIALIZED, instance, node, node_settings, shown
 
@@ -41,16 +45,33 @@ def cases() -> Iterator[Case]:
 
 
 def planned(case: Case) -> AddressPlan:
-    annotations = {PROVIDED: case.provided, ADDITIONAL: case.additional}
-    new = node(taints=[UNINITIALIZED], annotations={k: v for k, v in annotations.items() if v is not None})
-    machine = instance(networks=list(case.networks.items()), ips=case.report)
-    policy = node_settings(
-        management_network=case.network or None,
-        node_ip_cidrs=tuple(parse_range(one)[1] for one in case.cidrs.split(",") if one),
-        exclude_ranges=tuple(parse_range(one)[1] for one in case.exclude),
-        use_provided_node_ip=not case.annotations_off,
+    return plan_addresses(
+        joined(case.provided, case.additional),
+        running(case.report),
+        settings=policy(case.cidrs, case.exclude, annotations_off=case.annotations_off),
+        virtual_ips={plain_address(VIRTUAL): "load balancer"},
     )
-    return plan_addresses(new, machine, settings=policy, virtual_ips={plain_address(VIRTUAL): "load balancer"})
+
+
+@cache
+def joined(provided: str | None, additional: str | None) -> Node:
+    annotations = {PROVIDED: provided, ADDITIONAL: additional}
+    return node(taints=[UNINITIALIZED], annotations={k: v for k, v in annotations.items() if v is not None})
+
+
+@cache
+def running(report: Sequence[str]) -> VirtualMachineInstance:
+    return instance(networks=list(Case(report).networks.items()), ips=report)
+
+
+@cache
+def policy(cidrs: str, exclude: Sequence[str], *, annotations_off: bool) -> NodeSettings:
+    return node_settings(
+        management_network=None,
+        node_ip_cidrs=tuple(parse_range(one)[1] for one in cidrs.split(",") if one),
+        exclude_ranges=tuple(parse_range(one)[1] for one in exclude),
+        use_provided_node_ip=not annotations_off,
+    )
 
 
 def faults(case: Case, go: Result) -> list[str]:
@@ -71,7 +92,7 @@ def faults(case: Case, go: Result) -> list[str]:
 
 
 def is_inside(text: str, ranges: Sequence[str]) -> bool:
-    return "/" not in text and any(plain_address(text) in parse_range(one)[1] for one in ranges)
+    return "/" not in text and any(plain_address(text) in network(one) for one in ranges)
 
 
 def plain(text: str) -> str:
