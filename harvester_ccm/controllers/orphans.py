@@ -51,7 +51,7 @@ WORKERS: Final = 4
 log = structlog.get_logger(__name__)
 
 
-class _Gone(Struct, frozen=True):
+class _Gone(Struct, frozen=True, gc=False):
     """A Service that was seen to go."""
 
     at: float

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from harvester_ccm.kube.backoff import Allowance
 from harvester_ccm.model.outcome import EventMessage
@@ -135,18 +135,24 @@ class Release(Struct, frozen=True):
         return bool(self.holds) and not self.parts
 
 
-class _Brake:
-    """What is remembered of the writes of one group."""
+class _Brake(Struct, gc=False):
+    """What is remembered of the writes of one group.
 
-    __slots__ = ("allowance", "counts_all", "fields", "said", "told")
+    There are four for each Service: passes of the garbage collector would be twice as long with them.
+    """
 
-    def __init__(self, group: WriteGroup) -> None:
-        self.counts_all = group is WriteGroup.MAKING
-        self.allowance = Allowance(*_ALLOWANCES.get(group, (UNDONE_AT_ONCE, UNDONE_PAUSE)))
-        self.told = False
-        self.said: EventMessage | None = None
-        self.fields: dict[Path, int] = {}
-        """Prints of the value that was written last and of the one that was there then, the former above the latter."""
+    allowance: Allowance
+    counts_all: bool
+    told: bool = False
+    said: EventMessage | None = None
+    fields: dict[Path, int] = field(default_factory=dict)
+    """Prints of the value that was written last and of the one that was there then, the former above the latter."""
+
+    @classmethod
+    def of(cls, group: WriteGroup) -> Self:
+        """Return that of a group of which nothing was written."""
+        allowance = Allowance(*_ALLOWANCES.get(group, (UNDONE_AT_ONCE, UNDONE_PAUSE)))
+        return cls(allowance, counts_all=group is WriteGroup.MAKING)
 
     def undone(self, written: Fields, present: Fields) -> Fields:
         """Return those of the fields to be written that somebody has undone, as they are."""
@@ -173,14 +179,11 @@ def _shared(path: Path) -> Path:
     return path
 
 
-class Brakes:
+class Brakes(Struct, gc=False):
     """The brakes of one object of a user, and of what is made for it."""
 
-    __slots__ = ("_brakes",)
-
-    def __init__(self) -> None:
-        self._brakes: dict[WriteGroup, _Brake] = {}
-        """Those of the groups that were written."""
+    _brakes: dict[WriteGroup, _Brake] = field(default_factory=dict)
+    """Those of the groups that were written."""
 
     def release(
         self, method: str, name: str, body: Document, present: Document, now: float, *, last: bool = False
@@ -204,7 +207,7 @@ class Brakes:
         """Take note that a release was sent and worked; ``answer`` is the object that came back, or empty."""
         after = fields_of(answer)
         for group, written in release.parts:
-            brake = self._brakes.setdefault(group, _Brake(group))
+            brake = self._brakes.setdefault(group, _Brake.of(group))
             if not brake.allowance.whole_in(now):
                 brake.told = False
             if brake.counts_all or brake.undone(written, release.before):

@@ -65,7 +65,7 @@ class ObjectReference(Struct, frozen=True):
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
-class _Key(Struct, frozen=True):
+class _Key(Struct, frozen=True, gc=False):
     reference: ObjectReference
     type: EventType
     reason: str

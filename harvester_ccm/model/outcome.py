@@ -87,7 +87,7 @@ class WaitReason(StrEnum):
     OTHER = "other", "Harvester to give an address; its message is in the Event"
 
 
-class EventMessage(Struct, frozen=True):
+class EventMessage(Struct, frozen=True, gc=False):
     """What an Event says. It is emitted when it begins to hold, and not again until it has stopped holding."""
 
     type: EventType

@@ -68,7 +68,7 @@ class LoadBalancerChange(Struct, frozen=True):
         return self == LoadBalancerChange()
 
 
-class Former(Struct, frozen=True):
+class Former(Struct, frozen=True, gc=False):
     """What is known of a load balancer that is gone, for the one that takes its place and is to get its address."""
 
     name: str

@@ -359,7 +359,7 @@ def _holders(store: ServiceStore, service: Service, own: tuple[LoadBalancer, ...
     return tuple(one for one in found if one not in own)
 
 
-class ServiceState(Struct):
+class ServiceState(Struct, gc=False):
     """What is remembered of one Service between two looks; lost at a restart without harm. Times are of one clock."""
 
     uid: str
