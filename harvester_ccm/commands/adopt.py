@@ -64,15 +64,14 @@ async def _adopt(call: Call) -> int:
 
 async def _look(call: Call, clusters: Clusters, target: Target, name: str) -> Adoption:
     inventory = await read_inventory(clusters)
-    namespace = clusters.harvester.namespace
     problem = inventory.problems.get(LOAD_BALANCERS.plural)
     if problem is not None:
         raise problem
     service = named_service(inventory, target, clusters.guest.namespace)
     load_balancer = next((one for one in inventory.load_balancers if one.metadata.name == name), None)
     if load_balancer is None:
-        raise CCMError(f"there is no load balancer {name} in namespace {namespace} of Harvester")
-    return propose(service, load_balancer, inventory, view_of(call, inventory, namespace, now=None))
+        raise CCMError(f"there is no load balancer {name} in namespace {inventory.namespace} of Harvester")
+    return propose(service, load_balancer, inventory, view_of(call, inventory))
 
 
 def propose(service: Service, load_balancer: LoadBalancer, inventory: Inventory, view: ServiceView) -> Adoption:

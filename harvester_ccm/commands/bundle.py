@@ -24,7 +24,6 @@ from harvester_ccm.commands.inventory import COLLECTIONS, Inventory
 from harvester_ccm.commands.render import Document
 from harvester_ccm.errors import CCMError
 from harvester_ccm.flags import FLAGS, FlagValue, FlagValues, Grammar
-from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.meta import Object
 from harvester_ccm.names import CATALOGUE
 from harvester_ccm.redaction import REMOVED, redact
@@ -89,7 +88,7 @@ def _without_secrets(document: Document) -> Document:
     return plain
 
 
-def facts_of(version: str, flags: FlagValues, harvester: ApiClient, inventory: Inventory) -> Facts:
+def facts_of(version: str, flags: FlagValues, inventory: Inventory) -> Facts:
     """Return what goes beside the objects."""
     names = sorted(name for name, value in DEFAULTS.items() if flags.values.get(name, value) != value)
     given = {name: flags.values[name] for name in names}
@@ -97,7 +96,7 @@ def facts_of(version: str, flags: FlagValues, harvester: ApiClient, inventory: I
         version=version,
         taken=datetime.now(UTC).isoformat(timespec="seconds"),
         flags=cast("Document", redact(given)),
-        namespace=harvester.namespace,
+        namespace=inventory.namespace,
         problems={plural: str(error) for plural, error in inventory.problems.items()},
     )
 

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -224,6 +225,7 @@ async def read_harvester(client: ApiClient) -> Inventory:
     )
     resource, load_balancers = balancers or (LOAD_BALANCERS, ())
     return Inventory(
+        namespace=namespace,
         load_balancers=load_balancers,
         capabilities=capabilities_of(resource.api_version),
         vms=vms.items if vms else (),
@@ -242,7 +244,7 @@ async def _read(resource: Resource[Any], question: Awaitable[Asked[T]], problems
 
 
 def in_both(guest: Inventory, harvester: Inventory) -> Inventory:
-    """Return the guest's objects and Harvester's together."""
+    """Return the guest's objects and Harvester's together, as of now."""
     return replace(
         harvester,
         services=guest.services,
@@ -251,4 +253,5 @@ def in_both(guest: Inventory, harvester: Inventory) -> Inventory:
         namespaces=guest.namespaces,
         problems={**guest.problems, **harvester.problems},
         assumptions=(*guest.assumptions, *harvester.assumptions),
+        taken=datetime.now(UTC),
     )

@@ -89,14 +89,14 @@ async def gather_files(call: Call) -> tuple[dict[str, str], list[str]]:
         guest, harvester = await asyncio.gather(read_guest(clusters.guest), read_harvester(clusters.harvester))
         inventory = in_both(guest, harvester)
         left_out = [f"{plural}: {error}" for plural, error in inventory.problems.items()]
-        files = _files_of(call, clusters, inventory)
+        files = _files_of(call, inventory)
         files |= await _more_files(call, clusters, left_out)
     files["preflight.json"] = await _preflight(call)
     return {name: redact_text(text) if name.startswith("logs/") else text for name, text in files.items()}, left_out
 
 
-def _files_of(call: Call, clusters: Clusters, inventory: Inventory) -> dict[str, str]:
-    facts = facts_of(__version__, call.flags, clusters.harvester, inventory)
+def _files_of(call: Call, inventory: Inventory) -> dict[str, str]:
+    facts = facts_of(__version__, call.flags, inventory)
     return {
         "README.txt": README.format(version=facts.version, taken=facts.taken),
         FACTS: _text(msgspec.to_builtins(facts)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 
 from msgspec import Struct
 
@@ -105,7 +104,7 @@ def _found(call: Call, inventory: Inventory, services: Sequence[ServiceReport], 
 async def _from_clusters(call: Call) -> _Found:
     async with open_clusters(call.settings, call.environment) as clusters:
         inventory = await read_inventory(clusters)
-        services, nodes = _wrong(call, inventory, clusters.harvester.namespace, datetime.now(UTC))
+        services, nodes = _wrong(call, inventory)
         return _found(call, inventory, services, await _nodes_live(nodes, inventory, clusters, call))
 
 
@@ -115,20 +114,17 @@ async def _nodes_live(nodes: Sequence[Node], inventory: Inventory, clusters: Clu
 
 
 def _from_files(call: Call, files: tuple[str, ...]) -> _Found:
-    contents = read_files(files, namespace=harvester_namespace(call))
-    inventory = with_stand_ins(contents.inventory)
-    services, nodes = _wrong(call, inventory, contents.namespace, contents.taken)
-    store = inventory.node_store(call.settings, contents.namespace)
+    inventory = with_stand_ins(read_files(files, namespace=harvester_namespace(call)))
+    services, nodes = _wrong(call, inventory)
+    store = inventory.node_store(call.settings)
     reports = [report_node(one, store, call.settings, live_get=None) for one in nodes]
     return _found(call, inventory, services, reports)
 
 
-def _wrong(
-    call: Call, inventory: Inventory, namespace: str, now: datetime | None
-) -> tuple[list[ServiceReport], list[Node]]:
+def _wrong(call: Call, inventory: Inventory) -> tuple[list[ServiceReport], list[Node]]:
     """Return the explanations of the Services that are not fine, and the Nodes that are not."""
-    view = view_of(call, inventory, namespace, now=now)
-    lines = [one for one in look(known_from(call, inventory, namespace, now=now)) if _is_wrong(one)]
+    view = view_of(call, inventory)
+    lines = [one for one in look(known_from(call, inventory)) if _is_wrong(one)]
     asked = call.flags.text(NAMESPACE.name)
     named = [one for one in lines if isinstance(one, ServiceLine) and asked in ("", one.namespace)]
     services = [inventory.service(one.key) for one in named]

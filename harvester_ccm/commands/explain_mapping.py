@@ -83,14 +83,14 @@ async def _from_clusters(call: Call) -> MappingReport:
         problem = inventory.problems.get(INSTANCES.plural)
         if problem is not None:
             raise problem
-        index = inventory.node_store(call.settings, clusters.harvester.namespace).index()
+        index = inventory.node_store(call.settings).index()
         return report_mapping(inventory, own_vmis(index))
 
 
 def _from_files(call: Call, files: tuple[str, ...]) -> MappingReport:
-    contents = read_files(files, namespace=harvester_namespace(call, once_meant=True))
-    inventory = with_stand_ins(contents.inventory).assuming(*call.settings.warnings)
-    index = inventory.node_store(call.settings, contents.namespace).index()
+    inventory = read_files(files, namespace=harvester_namespace(call, once_meant=True))
+    inventory = with_stand_ins(inventory).assuming(*call.settings.warnings)
+    index = inventory.node_store(call.settings).index()
     vmis = own_vmis(index)
     if not vmis and inventory.vmis:
         vmis = _not_foreign(index)

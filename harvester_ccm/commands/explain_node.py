@@ -69,7 +69,7 @@ async def _from_clusters(call: Call, name: str) -> NodeReport:
 
 async def report_live(node: Node, inventory: Inventory, clusters: Clusters, settings: Settings) -> NodeReport:
     """Return the explanation of a Node out of what was read, and of what Harvester has to be asked for besides."""
-    store = inventory.node_store(settings, clusters.harvester.namespace)
+    store = inventory.node_store(settings)
     if settings.nodes.asks_guests and wants_hostname(node, match_vm(store, node)):
         store = ListedNodes(await _with_hostnames(store, clusters), store.cluster)
     return report_node(node, store, settings, live_get=await _get_vm(node, store, clusters))
@@ -104,11 +104,11 @@ async def _get_vm(node: Node, store: ListedNodes, clusters: Clusters) -> LiveGet
 
 
 def _from_files(call: Call, files: tuple[str, ...], name: str) -> NodeReport:
-    contents = read_files(files, namespace=harvester_namespace(call, once_meant=True))
-    node, choice = _chosen(name, contents.inventory)
-    missing = () if contents.taken else _missing(call, contents.inventory)
-    inventory = with_stand_ins(contents.inventory).assuming(choice, *missing)
-    return report_node(node, inventory.node_store(call.settings, contents.namespace), call.settings, live_get=None)
+    inventory = read_files(files, namespace=harvester_namespace(call, once_meant=True))
+    node, choice = _chosen(name, inventory)
+    missing = () if inventory.taken else _missing(call, inventory)
+    inventory = with_stand_ins(inventory).assuming(choice, *missing)
+    return report_node(node, inventory.node_store(call.settings), call.settings, live_get=None)
 
 
 def _chosen(name: str, inventory: Inventory) -> tuple[Node, str]:

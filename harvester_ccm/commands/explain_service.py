@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
@@ -58,7 +57,7 @@ async def _from_guest(call: Call, target: Target) -> ServiceReport:
     async with open_guest(call.settings, call.environment) as guest:
         inventory = await read_without_harvester(guest, target.key_in(guest.namespace))
         service = named_service(inventory, target, guest.namespace)
-        return report_from_guest(service, inventory, view_of(call, inventory, "", now=datetime.now(UTC)))
+        return report_from_guest(service, inventory, view_of(call, inventory))
 
 
 async def _from_clusters(call: Call, target: Target) -> ServiceReport:
@@ -69,7 +68,7 @@ async def _from_clusters(call: Call, target: Target) -> ServiceReport:
         if vms is not None:
             why = "" if inventory.harvester_away is not None else f" ({vms})"
             inventory = inventory.assuming(f"the VMs cannot be read; nodes count under their own names{why}")
-        view = view_of(call, inventory, clusters.harvester.namespace, now=datetime.now(UTC))
+        view = view_of(call, inventory)
         report = report_service(service, inventory, view)
         if report.creation is not None:
             admission = await ask_admission(clusters.harvester, report.creation, clusters.harvester.namespace)
@@ -102,13 +101,12 @@ def named_service(inventory: Inventory, target: Target, namespace: str) -> Servi
 
 
 def _from_files(call: Call, files: tuple[str, ...], target: Target) -> ServiceReport:
-    contents = read_files(files, namespace=harvester_namespace(call))
-    service, choice = _chosen(target, contents.inventory)
-    inventory = contents.inventory
+    inventory = read_files(files, namespace=harvester_namespace(call))
+    service, choice = _chosen(target, inventory)
     if read_request(service).wants_vm or any(one.spec.workload_type == "vm" for one in inventory.load_balancers):
-        inventory = with_vms_of_nodes(inventory, contents.namespace)
-    view = view_of(call, inventory, contents.namespace, now=contents.taken)
-    missing = () if contents.taken else _missing(call, inventory, service)
+        inventory = with_vms_of_nodes(inventory)
+    view = view_of(call, inventory)
+    missing = () if inventory.taken else _missing(call, inventory, service)
     return report_service(service, inventory.assuming(choice, *missing), view)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -34,17 +33,6 @@ T = TypeVar("T", bound=Object)
 _KINDS: Final = {resource.kind: (field, resource) for field, resource in COLLECTIONS.items()}
 _HARVESTER: Final = frozenset({"load_balancers", "vms", "vmis", "slices"})
 """Those that are in Harvester."""
-
-
-class FileContents(Struct, frozen=True):
-    """What the files hold."""
-
-    inventory: Inventory
-    namespace: str
-    """Namespace in Harvester: the one asked for, else that of the objects."""
-    taken: datetime | None = None
-    """The time when the objects were read, by which they are judged; None where the files do not say it, and then they
-    are taken to have just come into their state."""
 
 
 class _Found(Struct, frozen=True):
@@ -77,10 +65,11 @@ class _Found(Struct, frozen=True):
         return f"{self.kind or 'object'} {namespace}/{name}" if namespace else f"{self.kind or 'object'} {name}"
 
 
-def read_files(names: Sequence[str], *, namespace: str) -> FileContents:
-    """Return all objects of the files that count for an explanation; ``namespace`` is the one in Harvester, or empty.
+def read_files(names: Sequence[str], *, namespace: str) -> Inventory:
+    """Return all objects of the files that count for an explanation.
 
-    Raises ConfigurationError for what cannot be read.
+    ``namespace`` is the one in Harvester; where it is empty, that of the objects is taken. Raises ConfigurationError for
+    what cannot be read.
     """
     bundles = {name: _read_bundle(name) for name in names if is_bundle(name)}
     texts = {name: bundles[name].objects if name in bundles else _read(name) for name in names}
@@ -105,13 +94,12 @@ def read_files(names: Sequence[str], *, namespace: str) -> FileContents:
         else:
             assumptions.append(f"{one.title} is left out: the namespace in Harvester is {chosen}")
     contents: dict[str, Any] = {field: tuple(items) for field, items in collected.items()}
-    inventory = Inventory(**contents)
+    inventory = Inventory(**contents, namespace=chosen, taken=next((one.time for one in facts), None))
     if any(one.capabilities == BEFORE_1_2 for one in inventory.load_balancers):
         inventory = replace(inventory, capabilities=BEFORE_1_2)
         assumptions.append(f"Harvester is one before 1.2: a load balancer in the files is {BEFORE_1_2.api_version}")
     problems = {plural: CCMError(text) for one in facts for plural, text in one.problems.items()}
-    inventory = replace(inventory, problems=problems).assuming(*assumptions)
-    return FileContents(inventory, chosen, next((one.time for one in facts), None))
+    return replace(inventory, problems=problems).assuming(*assumptions)
 
 
 def _read_bundle(name: str) -> Bundle:

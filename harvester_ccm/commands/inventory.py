@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
@@ -75,6 +76,8 @@ class Inventory(Struct, frozen=True, dict=True):
     nodes: tuple[Node, ...] = ()
     config_maps: tuple[ConfigMap, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
+    namespace: str = ""
+    """The one in Harvester."""
     load_balancers: tuple[LoadBalancer, ...] = ()
     capabilities: Capabilities = SINCE_1_2
     """What Harvester's load balancers can do."""
@@ -90,6 +93,9 @@ class Inventory(Struct, frozen=True, dict=True):
     """Why a collection could not be read, by the plural of its resource."""
     assumptions: tuple[str, ...] = ()
     """What had to be supposed, in sentences."""
+    taken: datetime | None = None
+    """The time when the objects were read, by which they are judged; None where files do not say it, and then they are
+    taken to have just come into their state."""
 
     @cached_property
     def _stores(self) -> dict[ClusterIdentity, ListedStore]:
@@ -135,9 +141,9 @@ class Inventory(Struct, frozen=True, dict=True):
         added = tuple(sentence for sentence in sentences if sentence)
         return replace(self, assumptions=(*self.assumptions, *added))
 
-    def node_store(self, settings: Settings, namespace: str) -> ListedNodes:
-        """Return what is read of Nodes and VMs; ``namespace`` is that of Harvester."""
-        return ListedNodes(self, ClusterIdentity.of(settings, namespace))
+    def node_store(self, settings: Settings) -> ListedNodes:
+        """Return what is read of Nodes and VMs."""
+        return ListedNodes(self, ClusterIdentity.of(settings, self.namespace))
 
     def service_store(self, cluster: ClusterIdentity) -> ListedStore:
         """Return what is read of Services and of what they depend on; made once, with its indexes."""

@@ -7,10 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.commands.call import (
-    WAITED,
-    Call,
-)
+from harvester_ccm.commands.call import WAITED, Call
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rehearsal import AT_WRITE
 from harvester_ccm.config import SERVICE_CONTROLLER
@@ -62,9 +59,9 @@ class ServiceView(Struct, frozen=True):
             return 0.0
 
 
-def view_of(call: Call, inventory: Inventory, namespace: str, *, now: datetime | None) -> ServiceView:
-    """Return the view that the flags give; ``namespace`` is that of Harvester."""
+def view_of(call: Call, inventory: Inventory) -> ServiceView:
+    """Return the view that the flags give, at the time when the objects were read."""
     settings = call.settings
-    cluster = ClusterIdentity.of(settings, namespace, inventory.cluster_uid)
+    cluster = ClusterIdentity.of(settings, inventory.namespace, inventory.cluster_uid)
     waited = call.flags.read(WAITED.name, float) if WAITED.name in call.flags.explicit else None
-    return ServiceView(cluster, SERVICE_CONTROLLER in settings.controllers, waited, now)
+    return ServiceView(cluster, SERVICE_CONTROLLER in settings.controllers, waited, inventory.taken)

@@ -23,11 +23,11 @@ def with_stand_ins(inventory: Inventory) -> Inventory:
     return _with(inventory, missing).assuming(sentence)
 
 
-def with_vms_of_nodes(inventory: Inventory, namespace: str) -> Inventory:
-    """Return the inventory with a VM of this namespace for every Node, where none is in the files."""
+def with_vms_of_nodes(inventory: Inventory) -> Inventory:
+    """Return the inventory with a VM for every Node, where none is in the files."""
     if inventory.vms or not inventory.nodes:
         return inventory
-    metas = (ObjectMeta(name=one.metadata.name, namespace=namespace) for one in inventory.nodes)
+    metas = (ObjectMeta(name=one.metadata.name, namespace=inventory.namespace) for one in inventory.nodes)
     return _with(inventory, metas).assuming("each Node is the VM of its name: no VM is in the files")
 
 

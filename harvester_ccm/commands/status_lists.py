@@ -39,16 +39,15 @@ STALE_LEASE: Final = 90.0
 
 def status_from_files(call: Call, files: tuple[str, ...]) -> Status:
     """Return what the objects in files come to."""
-    contents = read_files(files, namespace=harvester_namespace(call))
-    inventory = with_stand_ins(contents.inventory)
+    inventory = with_stand_ins(read_files(files, namespace=harvester_namespace(call)))
     frame = Status(
-        observed=time_text(contents.taken or datetime.now(UTC)),
+        observed=time_text(inventory.taken or datetime.now(UTC)),
         cluster=call.settings.harvester.cluster_name,
-        namespace=contents.namespace,
+        namespace=inventory.namespace,
         problems=tuple(map(inert, inventory.lacking())),
         assumptions=_assumptions(call, inventory),
     )
-    return report(frame, look(known_from(call, inventory, contents.namespace, now=contents.taken)))
+    return report(frame, look(known_from(call, inventory)))
 
 
 async def status_from_lists(call: Call, clusters: Clusters) -> Status:
@@ -58,14 +57,14 @@ async def status_from_lists(call: Call, clusters: Clusters) -> Status:
         _read_lease(call.settings.leader_election, clusters.guest),
         ask(clusters.harvester.list(IP_POOLS)),
     )
-    now, namespace, error = datetime.now(UTC), clusters.harvester.namespace, _harvester_error(inventory)
+    now, error = inventory.taken or datetime.now(UTC), _harvester_error(inventory)
     servers = (_server(clusters.guest, None), _server(clusters.harvester, error))
     if lease.error is not None:
         inventory = inventory.assuming(f"who leads is not known, because the Lease cannot be read ({lease.error})")
     frame = Status(
         observed=time_text(now),
         cluster=call.settings.harvester.cluster_name,
-        namespace=namespace,
+        namespace=inventory.namespace,
         leader=_leader(lease.answer) if lease.answer is not None else None,
         servers=servers,
         problems=(*_lease_problems(lease.answer, now), *problems_of_servers(error, servers, now)),
@@ -73,14 +72,14 @@ async def status_from_lists(call: Call, clusters: Clusters) -> Status:
     )
     # The usual cloud-config may not read them.
     read = pools_of(pools.answer.items) if pools.answer is not None else ()
-    return report(frame, look(known_from(call, inventory, namespace, now=now)), read)
+    return report(frame, look(known_from(call, inventory)), read)
 
 
-def known_from(call: Call, inventory: Inventory, namespace: str, *, now: datetime | None) -> Known:
-    """Return what a status is made of, out of lists; ``namespace`` is that of Harvester, ``now`` as in a view."""
-    view = view_of(call, inventory, namespace, now=now)
+def known_from(call: Call, inventory: Inventory) -> Known:
+    """Return what a status is made of, out of lists."""
+    view = view_of(call, inventory)
     store = inventory.service_store(view.cluster)
-    nodes = inventory.node_store(call.settings, namespace)
+    nodes = inventory.node_store(call.settings)
     suspicion = listed_suspicion(store.services, store.load_balancers)
     return Known(store, nodes, nodes.virtual_ips, view.cluster, call.settings, view.recall, lambda _lb: suspicion)
 

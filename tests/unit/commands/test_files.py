@@ -32,10 +32,9 @@ def read(tmp_path: Path, text: str, *, namespace: str = "") -> tuple[list[str], 
     """Return the keys of Services and load balancers, and the namespace."""
     path = tmp_path / "case"
     path.write_text(text)
-    contents = read_files([str(path)], namespace=namespace)
-    found = contents.inventory
+    found = read_files([str(path)], namespace=namespace)
     services = [one.metadata.key for one in found.services]
-    return services, [one.metadata.key for one in found.load_balancers], contents.namespace
+    return services, [one.metadata.key for one in found.load_balancers], found.namespace
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,7 @@ def test_forms(tmp_path: Path, text: str) -> None:
 def test_times_stay_text(tmp_path: Path) -> None:
     path = tmp_path / "case"
     path.write_text(YAML)
-    (service,) = read_files([str(path)], namespace="").inventory.services
+    (service,) = read_files([str(path)], namespace="").services
     assert service.metadata.creation_timestamp == "2026-11-21T08:00:00Z"
 
 
@@ -71,8 +70,8 @@ def test_what_is_missing_is_supposed(tmp_path: Path) -> None:
     path = tmp_path / "case"
     path.write_text("kind: Service\napiVersion: v1\nmetadata: {name: web}\n")
     contents = read_files([str(path)], namespace="")
-    assert contents.inventory.services[0].metadata.key == "default/web"
-    assert contents.inventory.assumptions == (
+    assert contents.services[0].metadata.key == "default/web"
+    assert contents.assumptions == (
         "namespace in Harvester: default; --harvester-namespace names another",
         "Service web has no namespace: default is taken",
         "Service web has no UID: the name of its load balancer cannot be told for certain",
@@ -87,8 +86,8 @@ def test_other_objects_are_passed_over(tmp_path: Path) -> None:
     ]
     path.write_text(json.dumps(listed([objects.service(), *others])))
     contents = read_files([str(path)], namespace="vms")
-    assert [one.metadata.key for one in contents.inventory.services] == ["shop/web"]
-    assert contents.inventory.assumptions == ("not looked at: Pod shop/p, Service shop/k",)
+    assert [one.metadata.key for one in contents.services] == ["shop/web"]
+    assert contents.assumptions == ("not looked at: Pod shop/p, Service shop/k",)
 
 
 def test_one_namespace_of_harvester_counts(tmp_path: Path) -> None:
