@@ -108,6 +108,11 @@ class Call(Struct, frozen=True):
     beside: RunningProgram | None = None
     """The running program in whose container the command was called."""
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files with the objects; none where the clusters are asked."""
+        return self.flags.words(FILENAME.name)
+
 
 class Manual(Struct, frozen=True):
     """What a command takes, does, and says of itself."""
@@ -225,7 +230,7 @@ def expect_arguments(call: Call, names: Sequence[str], *, skip: int = 0) -> tupl
 
 def expect_files_for_namespace(call: Call) -> None:
     """Raise ConfigurationError where the namespace in Harvester is named and a cloud-config says it already."""
-    if HARVESTER_NAMESPACE.name in call.flags.explicit and not call.flags.words(FILENAME.name):
+    if HARVESTER_NAMESPACE.name in call.flags.explicit and not call.files:
         raise refuse("--harvester-namespace goes with -f; else it is that of the cloud-config's context")
 
 

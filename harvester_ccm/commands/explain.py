@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Final
 
 from harvester_ccm.commands import EXIT_OK
@@ -19,9 +18,10 @@ from harvester_ccm.commands.call import (
     expect_files_for_namespace,
 )
 from harvester_ccm.commands.explain_all import explain_all
-from harvester_ccm.commands.explain_mapping import explain_mapping
-from harvester_ccm.commands.explain_node import explain_node
+from harvester_ccm.commands.explain_mapping import MappingReport, explain_mapping
+from harvester_ccm.commands.explain_node import NodeReport, explain_node
 from harvester_ccm.commands.explain_service import explain_service
+from harvester_ccm.commands.service_report import ServiceReport
 from harvester_ccm.commands.targets import NODE, SERVICE, kind_of, read_target
 from harvester_ccm.flags import FlagValues
 from harvester_ccm.flags.cluster_name import read_cluster_name
@@ -29,17 +29,25 @@ from harvester_ccm.plan.service.ownership import load_balancer_name
 
 NAD_MAPPING: Final = "nad-mapping"
 LB_NAME: Final = "lb-name"
+_OTHERS: Final = (NAD_MAPPING, LB_NAME)
 
 
-def _explain(call: Call) -> int:
+async def _explain(call: Call) -> int:
     expect_files_for_namespace(call)
     if not call.arguments:
-        return explain_all(call)
-    other = _OTHERS.get(call.arguments[0])
-    if other is not None:
-        return other(call)
-    target = read_target(call.arguments, namespace=call.flags.text(NAMESPACE.name), others=tuple(_OTHERS))
-    return explain_service(call, target) if target.kind == SERVICE else explain_node(call, target)
+        return await explain_all(call)
+    if call.arguments[0] == LB_NAME:
+        return _explain_name(call)
+    report = await _report(call)
+    call.output.answer(report.document(), text=report.text())
+    return report.exit_code
+
+
+async def _report(call: Call) -> MappingReport | NodeReport | ServiceReport:
+    if call.arguments[0] == NAD_MAPPING:
+        return await explain_mapping(call)
+    target = read_target(call.arguments, namespace=call.flags.text(NAMESPACE.name), others=_OTHERS)
+    return await (explain_service if target.kind == SERVICE else explain_node)(call, target)
 
 
 def _explain_name(call: Call) -> int:
@@ -63,11 +71,6 @@ def _is_offline(flags: FlagValues) -> bool:
 def _is_scripted(flags: FlagValues) -> bool:
     return bool(flags.words(FILENAME.name)) and kind_of("".join(flags.arguments[:1])) == SERVICE
 
-
-_OTHERS: Final[Mapping[str, Callable[[Call], int]]] = {
-    NAD_MAPPING: explain_mapping,
-    LB_NAME: _explain_name,
-}
 
 MANUAL: Final = Manual(
     usages=(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, harvester_namespace
+from harvester_ccm.commands.call import NAMESPACE, Call
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_inventory
 from harvester_ccm.commands.explain_node import NodeReport, report_live, report_node
-from harvester_ccm.commands.files import read_files
+from harvester_ccm.commands.files import read_recorded
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Document, hanging
 from harvester_ccm.commands.service_report import ServiceReport, report_service
@@ -69,10 +68,9 @@ class _Found(Struct, frozen=True):
             yield f"All {looked_at} are well; name one to have it explained: --help shows how."
 
 
-def explain_all(call: Call) -> int:
+async def explain_all(call: Call) -> int:
     """Explain all that is not fine and return the exit code."""
-    files = call.flags.words(FILENAME.name)
-    found = _from_files(call, files) if files else asyncio.run(_from_clusters(call))
+    found = _from_files(call) if call.files else await _from_clusters(call)
     if call.output.scripted:
         call.output.document(found.document())
         return found.exit_code
@@ -113,8 +111,8 @@ async def _nodes_live(nodes: Sequence[Node], inventory: Inventory, clusters: Clu
     return [await report_live(one, inventory, clusters, call.settings) for one in nodes]
 
 
-def _from_files(call: Call, files: tuple[str, ...]) -> _Found:
-    inventory = with_stand_ins(read_files(files, namespace=harvester_namespace(call)))
+def _from_files(call: Call) -> _Found:
+    inventory = with_stand_ins(read_recorded(call))
     services, nodes = _wrong(call, inventory)
     store = inventory.node_store(call.settings)
     reports = [report_node(one, store, call.settings, live_get=None) for one in nodes]

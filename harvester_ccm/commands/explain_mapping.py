@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 from msgspec import Struct
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import FILENAME, NAMESPACE, Call, expect_arguments, harvester_namespace, refuse
+from harvester_ccm.commands.call import NAMESPACE, Call, expect_arguments, refuse
 from harvester_ccm.commands.clusters import open_clusters, read_inventory
-from harvester_ccm.commands.files import read_files
+from harvester_ccm.commands.files import read_recorded
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Document
 from harvester_ccm.commands.stand_ins import with_stand_ins
@@ -62,19 +61,16 @@ class MappingReport(Struct, frozen=True):
         }
 
 
-def explain_mapping(call: Call) -> int:
-    """Explain the mapping and return the exit code."""
+async def explain_mapping(call: Call) -> MappingReport:
+    """Return the explanation of the mapping; for people, the mapping itself is printed first."""
     expect_arguments(call, [], skip=1)
-    files = call.flags.words(FILENAME.name)
-    if NAMESPACE.name in call.flags.explicit and not files:
+    if NAMESPACE.name in call.flags.explicit and not call.files:
         raise refuse("--namespace is that of a Service, and the mapping is in none")
-    report = _from_files(call, files) if files else asyncio.run(_from_clusters(call))
+    report = _from_files(call) if call.files else await _from_clusters(call)
     if not call.output.scripted:
-        # The first line of the text is the mapping for those who want nothing else.
         mapping = dict(report.plan.mapping)
         call.output.line(json.dumps(mapping, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
-    call.output.answer(report.document(), text=report.text())
-    return report.exit_code
+    return report
 
 
 async def _from_clusters(call: Call) -> MappingReport:
@@ -87,9 +83,8 @@ async def _from_clusters(call: Call) -> MappingReport:
         return report_mapping(inventory, own_vmis(index))
 
 
-def _from_files(call: Call, files: tuple[str, ...]) -> MappingReport:
-    inventory = read_files(files, namespace=harvester_namespace(call, once_meant=True))
-    inventory = with_stand_ins(inventory).assuming(*call.settings.warnings)
+def _from_files(call: Call) -> MappingReport:
+    inventory = with_stand_ins(read_recorded(call, once_meant=True)).assuming(*call.settings.warnings)
     index = inventory.node_store(call.settings).index()
     vmis = own_vmis(index)
     if not vmis and inventory.vmis:

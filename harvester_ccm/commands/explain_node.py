@@ -14,9 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import FILENAME, Call, harvester_namespace, refuse
+from harvester_ccm.commands.call import Call, refuse
 from harvester_ccm.commands.clusters import Clusters, ask, open_clusters, read_inventory
-from harvester_ccm.commands.files import read_files
+from harvester_ccm.commands.files import read_recorded
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.rehearsal import after_write, event_document, is_warning, request_text, warnings_of
 from harvester_ccm.commands.render import Document
@@ -48,14 +48,13 @@ GUEST_AGENTS_ASKED: Final = 50
 """At most so many guest agents are asked for their host name to find the VM of one Node."""
 
 
-def explain_node(call: Call, target: Target) -> int:
-    """Explain a Node and return the exit code."""
-    files = call.flags.words(FILENAME.name)
-    if not files and not target.name:
+async def explain_node(call: Call, target: Target) -> NodeReport:
+    """Return the explanation of a Node."""
+    if call.files:
+        return _from_files(call, target.name)
+    if not target.name:
         raise refuse("no Node is named: explain node/NAME")
-    report = _from_files(call, files, target.name) if files else asyncio.run(_from_clusters(call, target.name))
-    call.output.answer(report.document(), text=report.text())
-    return report.exit_code
+    return await _from_clusters(call, target.name)
 
 
 async def _from_clusters(call: Call, name: str) -> NodeReport:
@@ -103,8 +102,8 @@ async def _get_vm(node: Node, store: ListedNodes, clusters: Clusters) -> LiveGet
     return LiveGet(name, asked.answer, asked.error)
 
 
-def _from_files(call: Call, files: tuple[str, ...], name: str) -> NodeReport:
-    inventory = read_files(files, namespace=harvester_namespace(call, once_meant=True))
+def _from_files(call: Call, name: str) -> NodeReport:
+    inventory = read_recorded(call, once_meant=True)
     node, choice = _chosen(name, inventory)
     missing = () if inventory.taken else _missing(call, inventory)
     inventory = with_stand_ins(inventory).assuming(choice, *missing)

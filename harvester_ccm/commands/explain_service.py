@@ -5,23 +5,14 @@ From the clusters, or from files.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from harvester_ccm.commands.admission import ask_admission
-from harvester_ccm.commands.call import (
-    FILENAME,
-    HARVESTER_NAMESPACE,
-    NAMESPACE,
-    WAITED,
-    Call,
-    harvester_namespace,
-    refuse,
-)
+from harvester_ccm.commands.call import HARVESTER_NAMESPACE, NAMESPACE, WAITED, Call, refuse
 from harvester_ccm.commands.clusters import ask, open_clusters, open_guest
-from harvester_ccm.commands.files import read_files
+from harvester_ccm.commands.files import read_recorded
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.one_service import read_for, read_without_harvester
 from harvester_ccm.commands.service_report import ServiceReport, report_from_guest, report_service
@@ -37,19 +28,15 @@ from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.plan.service.selection import primary_reference
 
 
-def explain_service(call: Call, target: Target) -> int:
-    """Explain a Service and return the exit code."""
-    files = call.flags.words(FILENAME.name)
-    if not files and not target.name:
+async def explain_service(call: Call, target: Target) -> ServiceReport:
+    """Return the explanation of a Service."""
+    if call.files:
+        return _from_files(call, target)
+    if not target.name:
         raise refuse("no Service is named: explain svc/NAME -n NAMESPACE")
-    if files:
-        report = _from_files(call, files, target)
-    elif call.settings.harvester.cloud_config is None:
-        report = asyncio.run(_from_guest(call, target))
-    else:
-        report = asyncio.run(_from_clusters(call, target))
-    call.output.answer(report.document(), text=report.text())
-    return report.exit_code
+    if call.settings.harvester.cloud_config is None:
+        return await _from_guest(call, target)
+    return await _from_clusters(call, target)
 
 
 async def _from_guest(call: Call, target: Target) -> ServiceReport:
@@ -100,8 +87,8 @@ def named_service(inventory: Inventory, target: Target, namespace: str) -> Servi
     return service
 
 
-def _from_files(call: Call, files: tuple[str, ...], target: Target) -> ServiceReport:
-    inventory = read_files(files, namespace=harvester_namespace(call))
+def _from_files(call: Call, target: Target) -> ServiceReport:
+    inventory = read_recorded(call)
     service, choice = _chosen(target, inventory)
     if read_request(service).wants_vm or any(one.spec.workload_type == "vm" for one in inventory.load_balancers):
         inventory = with_vms_of_nodes(inventory)

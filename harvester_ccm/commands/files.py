@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.commands.bundle import Bundle, is_bundle, read_bundle
-from harvester_ccm.commands.call import refuse
+from harvester_ccm.commands.call import Call, harvester_namespace, refuse
 from harvester_ccm.commands.inventory import COLLECTIONS, Inventory
 from harvester_ccm.commands.render import Document
 from harvester_ccm.errors import CCMError
@@ -65,11 +65,16 @@ class _Found(Struct, frozen=True):
         return f"{self.kind or 'object'} {namespace}/{name}" if namespace else f"{self.kind or 'object'} {name}"
 
 
+def read_recorded(call: Call, *, once_meant: bool = False) -> Inventory:
+    """Return what is in the files of a command line; ``once_meant`` as for ``harvester_namespace``."""
+    return read_files(call.files, namespace=harvester_namespace(call, once_meant=once_meant))
+
+
 def read_files(names: Sequence[str], *, namespace: str) -> Inventory:
     """Return all objects of the files that count for an explanation.
 
-    ``namespace`` is the one in Harvester; where it is empty, that of the objects is taken. Raises ConfigurationError for
-    what cannot be read.
+    ``namespace`` is the one in Harvester; where it is empty, that of the objects is taken. Raises ConfigurationError
+    for what cannot be read.
     """
     bundles = {name: _read_bundle(name) for name in names if is_bundle(name)}
     texts = {name: bundles[name].objects if name in bundles else _read(name) for name in names}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -53,20 +53,19 @@ WATCH_SHARE: Final = 4.0
 FORMS: Final = ("text", "wide", "json", "yaml")
 
 
-def _status(call: Call) -> int:
+async def _status(call: Call) -> int:
     expect_arguments(call, ())
     expect_files_for_namespace(call)
-    files = call.flags.words(FILENAME.name)
     if call.flags.read(WATCH.name, bool):
-        return asyncio.run(_watch(call))
-    status = _chosen(call, status_from_files(call, files) if files else asyncio.run(_observed(call)))
+        await _watch(call)
+    status = _chosen(call, status_from_files(call) if call.files else await _observed(call))
     _show(call, status)
     return EXIT_PROBLEMS if status.wrong else EXIT_OK
 
 
-async def _watch(call: Call) -> int:
+async def _watch(call: Call) -> NoReturn:
     form = call.flags.text(OUTPUT.name)
-    if form not in ("text", "wide") or not call.output.is_terminal or call.flags.words(FILENAME.name):
+    if form not in ("text", "wide") or not call.output.is_terminal or call.files:
         raise refuse("--watch is for people at a terminal; scripts call again and again with -o json")
     loop = asyncio.get_running_loop()
     while True:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from harvester_ccm.commands.call import Call, harvester_namespace
+from harvester_ccm.commands.call import Call
 from harvester_ccm.commands.clusters import Asked, Clusters, ask, read_inventory
-from harvester_ccm.commands.files import read_files
+from harvester_ccm.commands.files import read_recorded
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.service_view import view_of
 from harvester_ccm.commands.stand_ins import with_stand_ins
@@ -37,9 +37,9 @@ STALE_LEASE: Final = 90.0
 """Seconds without a renewal after which nobody can hold the Lease, also where two clocks differ by a minute."""
 
 
-def status_from_files(call: Call, files: tuple[str, ...]) -> Status:
+def status_from_files(call: Call) -> Status:
     """Return what the objects in files come to."""
-    inventory = with_stand_ins(read_files(files, namespace=harvester_namespace(call)))
+    inventory = with_stand_ins(read_recorded(call))
     frame = Status(
         observed=time_text(inventory.taken or datetime.now(UTC)),
         cluster=call.settings.harvester.cluster_name,
