@@ -21,7 +21,6 @@ from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
-from harvester_ccm.model.meta import Resource, document_decoder
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.device_mapping import Devices, new_config_map, plan_nad_mapping
@@ -39,7 +38,7 @@ _NOT_ADMITTED: Final = (
     "network mapping not kept, Services with a network annotation get no device; have the quota, policy or webhook "
     "that refuses it allow this ConfigMap"
 )
-_DOCUMENTS: Final = Resource("", "v1", "configmaps", "ConfigMap", document_decoder())
+_DOCUMENTS: Final = CONFIG_MAPS.whole()
 
 log = structlog.get_logger(__name__)
 

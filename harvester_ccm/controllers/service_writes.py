@@ -16,7 +16,7 @@ from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.runner import Memories
 from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden, Invalid, NotFound
 from harvester_ccm.kube.brakes import Brakes, Hold, WriteGroup, soonest
-from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.managed_fields import ask_writers
@@ -158,8 +158,13 @@ class ServiceWrites:
 
     async def _patch(self, request: ServiceRequest, body: Document) -> Service:
         try:
-            written = await self._guest.strategic_patch(
-                SERVICES, request.name, strategic(body), namespace=request.namespace, subresource="status"
+            written = await self._guest.merge_patch(
+                SERVICES,
+                request.name,
+                strategic(body),
+                namespace=request.namespace,
+                subresource="status",
+                content_type=STRATEGIC_PATCH,
             )
         except NotFound as error:
             # That it is gone is for the watch to say.

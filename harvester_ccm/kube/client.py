@@ -4,7 +4,7 @@ No method retries, sleeps or hides an error: a failed call raises one of ``harve
 decides. Every call has a time limit. ``Retry-After`` is carried in the error. A watch yields until the
 server ends it, raises ``Gone`` when the version is too old and ``WatchSilent`` when nothing came for too long.
 
-Whatever changes something passes the client's ``WriteFence``, unless the caller says that it is not fenced: only what
+Whatever changes something passes the client's ``WriteFence``, unless the resource says that it is not fenced: only what
 every process may write at any time, the Lease itself, Events, and reviews of callers.
 
 Every request carries an identifier in the header ``Audit-ID``, which the API server keeps as ``auditID`` in its audit
@@ -186,23 +186,15 @@ class ApiClient:
                 return Page(tuple(items), page.metadata.resource_version, frozenset(unread))
             query["continue"] = page.metadata.continue_
 
-    async def create(
-        self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None, fenced: bool = True
-    ) -> T:
+    async def create(self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None) -> T:
         """Create an object and return it as stored. Raises AlreadyExists, AdmissionDenied, Invalid, …."""
-        return await self._ask(resource, "POST", resource.path(namespace), body, fenced=fenced)
+        return await self._ask(resource, "POST", resource.path(namespace), body)
 
     async def replace(
-        self,
-        resource: Resource[T],
-        name: str,
-        body: Mapping[str, object],
-        *,
-        namespace: str | None = None,
-        fenced: bool = True,
+        self, resource: Resource[T], name: str, body: Mapping[str, object], *, namespace: str | None = None
     ) -> T:
         """Write a whole object back; raises Conflict if ``metadata.resourceVersion`` in it is not the stored one."""
-        return await self._ask(resource, "PUT", resource.path(namespace, name), body, fenced=fenced)
+        return await self._ask(resource, "PUT", resource.path(namespace, name), body)
 
     async def merge_patch(
         self,
@@ -212,23 +204,14 @@ class ApiClient:
         *,
         namespace: str | None = None,
         subresource: str | None = None,
-        fenced: bool = True,
+        content_type: str = MERGE_PATCH,
     ) -> T:
-        """Change only the named fields (RFC 7386); a ``resourceVersion`` in the body makes it conditional."""
-        return await self._ask(resource, "PATCH", resource.path(namespace, name, subresource), body, fenced=fenced)
+        """Change only the named fields (RFC 7386); a ``resourceVersion`` in the body makes it conditional.
 
-    async def strategic_patch(
-        self,
-        resource: Resource[T],
-        name: str,
-        body: Mapping[str, object],
-        *,
-        namespace: str | None = None,
-        subresource: str | None = None,
-    ) -> T:
-        """Change only the named fields, and of lists that belong to many only the named entries; of built-in types."""
+        By a ``STRATEGIC_PATCH``, for built-in types, of lists that belong to many only the named entries are changed.
+        """
         path = resource.path(namespace, name, subresource)
-        return await self._ask(resource, "PATCH", path, body, content_type=STRATEGIC_PATCH)
+        return await self._ask(resource, "PATCH", path, body, content_type=content_type)
 
     async def delete(
         self,
@@ -287,10 +270,9 @@ class ApiClient:
         path: str,
         body: object = None,
         *,
-        fenced: bool = True,
         content_type: str = "",
     ) -> T:
-        answer = await self.request(method, path, body=body, fenced=fenced, content_type=content_type)
+        answer = await self.request(method, path, body=body, fenced=resource.fenced, content_type=content_type)
         return self._read(resource.decode, answer, f"{method} {path}")
 
     async def request(

@@ -168,9 +168,7 @@ class EventRecorder:
             name, count = self._written[key]
             patch = {"count": count + 1, "lastTimestamp": wall_time()}
             try:
-                await self._client.merge_patch(
-                    EVENTS, name, patch, namespace=key.reference.event_namespace, fenced=False
-                )
+                await self._client.merge_patch(EVENTS, name, patch, namespace=key.reference.event_namespace)
             except NotFound:
                 del self._written[key]
             else:
@@ -203,7 +201,7 @@ class EventRecorder:
             "firstTimestamp": now,
             "lastTimestamp": now,
         }
-        await self._client.create(EVENTS, body, namespace=reference.event_namespace, fenced=False)
+        await self._client.create(EVENTS, body, namespace=reference.event_namespace)
         self._written[key] = name, 1
         if len(self._written) > REMEMBERED:
             self._written.popitem(last=False)

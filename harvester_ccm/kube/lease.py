@@ -24,7 +24,6 @@ from harvester_ccm.errors import AlreadyExists, CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.model.core import LEASES, Lease, LeaseSpec
-from harvester_ccm.model.meta import Resource, document_decoder
 
 LOOKS: Final = (0.5, 1.0)
 """A candidate looks at a Lease of somebody else after a random share of ``retry_period`` between these two: sooner than
@@ -33,7 +32,7 @@ client-go (1 to 2.2), because all that time nobody works after a Lease was given
 AWAITED_SECONDS: Final = 0.5
 """Longest pause between two tries to renew while writes wait for it."""
 
-_DOCUMENTS: Final = Resource(LEASES.group, LEASES.version, LEASES.plural, LEASES.kind, document_decoder())
+_DOCUMENTS: Final = LEASES.whole()
 
 log = structlog.get_logger(__name__)
 
@@ -276,11 +275,11 @@ class LeaderElector:
     async def _write(self, held: _Observed | None, spec: dict[str, object]) -> Lease:
         if held is not None:
             body = {**held.document, "spec": spec}
-            write = self._client.replace(_DOCUMENTS, self._name, body, namespace=self._namespace, fenced=False)
+            write = self._client.replace(_DOCUMENTS, self._name, body, namespace=self._namespace)
         else:
             metadata = {"name": self._name, "namespace": self._namespace}
             body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}
-            write = self._client.create(_DOCUMENTS, body, namespace=self._namespace, fenced=False)
+            write = self._client.create(_DOCUMENTS, body, namespace=self._namespace)
         return self._note(await write)
 
     def _note(self, document: dict[str, object]) -> Lease:

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.session import AGENT
-from harvester_ccm.model.meta import ObjectMeta, Resource, document_decoder
+from harvester_ccm.model.meta import ObjectMeta, Resource
 
 NAMED: Final = 3
 """So many writers are told at most."""
@@ -24,9 +22,8 @@ async def ask_writers(
     client: ApiClient, resource: Resource[Any], meta: ObjectMeta, path: Sequence[str]
 ) -> tuple[str, ...]:
     """Return who writes a field of an object, by one request; nobody when that cannot be answered."""
-    documents = replace(resource, decode=document_decoder())
     try:
-        document: Mapping[str, Any] = await client.get(documents, meta.name, namespace=meta.namespace or None)
+        document = await client.get(resource.whole(), meta.name, namespace=meta.namespace or None)
     except CCMError:
         return ()
     return writers_of(document, path)

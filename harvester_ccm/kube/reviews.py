@@ -52,7 +52,7 @@ class Review(Model, frozen=True, kw_only=True):
 
 
 def _kind(group: str, kind: str) -> Resource[Review]:
-    return Resource(group, "v1", f"{kind.lower()}s", kind, decoder(Review), namespaced=False)
+    return Resource(group, "v1", f"{kind.lower()}s", kind, decoder(Review), namespaced=False, fenced=False)
 
 
 TOKEN_REVIEWS: Final = _kind("authentication.k8s.io", "TokenReview")
@@ -66,4 +66,4 @@ SUBJECT_REVIEWS: Final = _kind("authentication.k8s.io", "SelfSubjectReview")
 async def ask_review(client: ApiClient, kind: Resource[Review], spec: Mapping[str, object]) -> ReviewStatus:
     """Return the answer to a question; it needs no Lease. Raises the errors of ``harvester_ccm.errors``."""
     question: dict[str, object] = {"apiVersion": kind.api_version, "kind": kind.kind}
-    return (await client.create(kind, {**question, "spec": spec} if spec else question, fenced=False)).status
+    return (await client.create(kind, {**question, "spec": spec} if spec else question)).status

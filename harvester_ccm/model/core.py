@@ -212,8 +212,8 @@ NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", decoder(Namesp
 ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", decoder(EndpointSlice))
 SERVICE_LABEL: Final = "kubernetes.io/service-name"
 """Label of an EndpointSlice: the Service whose endpoints it has."""
-EVENTS: Final = Resource("", "v1", "events", "Event", decoder(Object))
-LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", decoder(Lease))
+EVENTS: Final = Resource("", "v1", "events", "Event", decoder(Object), fenced=False)
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", decoder(Lease), fenced=False)
 
 _PROVIDER_SCHEME: Final = f"{PROVIDER_NAME}://"
 """Before the UID of the VM in a Node's provider ID. The form is stored on every Node and never changes."""

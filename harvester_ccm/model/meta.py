@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from sys import intern
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 T = TypeVar("T")
 
@@ -126,6 +126,8 @@ class Resource(Struct, Generic[T], frozen=True):
     query: Mapping[str, str] = field(default_factory=dict)
     strangers: bool = False
     """Whether the collection also holds objects that are none of this program's business."""
+    fenced: bool = True
+    """Whether only who holds the Lease may write it."""
 
     @property
     def api_version(self) -> str:
@@ -144,12 +146,11 @@ class Resource(Struct, Generic[T], frozen=True):
             parts.append(subresource)
         return "/".join(parts)
 
+    def whole(self) -> Resource[dict[str, object]]:
+        """Return the same resource for callers that need all of an object: decoded to a plain dictionary."""
+        return replace(cast("Resource[Any]", self), decode=decoder(dict[str, object]))
+
 
 def decoder(view: type[T]) -> Callable[[bytes], T]:
     """Return a function that decodes JSON bytes to ``view``."""
     return msgspec.json.Decoder(view, strict=False).decode
-
-
-def document_decoder() -> Callable[[bytes], dict[str, object]]:
-    """Return a function that decodes JSON bytes to a plain dictionary, for callers that need all of an object."""
-    return msgspec.json.Decoder(dict[str, object]).decode

@@ -20,6 +20,7 @@ from harvester_ccm.errors import Answer, CCMError, Forbidden, Unreachable
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.reviews import ACCESS_REVIEWS, RULES_REVIEWS, ResourceRule, Review, ReviewStatus
+from harvester_ccm.model.meta import Resource
 
 SETTINGS = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]), {})
 PATCH_STATUS = Collection("apps", "things", (), subresource="status", name="one")
@@ -66,8 +67,8 @@ class Server:
         self._rules = rules
         self._allowed = allowed
 
-    async def create(self, resource: object, body: dict[str, Any], *, fenced: bool) -> Review:
-        assert not fenced
+    async def create(self, resource: Resource[Any], body: dict[str, Any]) -> Review:
+        assert not resource.fenced
         self.asked.append((body["kind"], body["spec"]))
         if resource is ACCESS_REVIEWS:
             return Review(status=ReviewStatus(allowed=self._allowed))
