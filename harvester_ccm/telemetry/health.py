@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Any, Final
 
 from msgspec import Struct
 
 from harvester_ccm.errors import CCMError, CredentialError, Forbidden, Unauthorized
-from harvester_ccm.kube.informer import SILENCE
+from harvester_ccm.kube.informer import SILENCE, Informer
+from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.telemetry.queues import Queue
 
 STALE_SECONDS: Final = 2 * SILENCE
@@ -44,44 +45,6 @@ class CheckResult(Struct, frozen=True):
     problem: str | None
 
 
-class Cache(Protocol):
-    """What is asked of an informer."""
-
-    @property
-    def name(self) -> str:
-        """``cluster/resource``."""
-
-    @property
-    def synced(self) -> bool:
-        """Whether it was filled at least once."""
-
-    @property
-    def problem(self) -> CCMError | None:
-        """Why the collection cannot be read at the moment."""
-
-    @property
-    def restarts(self) -> int:
-        """How often a watch was ended or lost."""
-
-    @property
-    def last_contact(self) -> float:
-        """Time of the last sign of life of the server."""
-
-    def __len__(self) -> int: ...
-
-
-class Candidate(Protocol):
-    """What is asked of a leader elector."""
-
-    @property
-    def leading(self) -> bool:
-        """Whether this process holds the Lease."""
-
-    @property
-    def renewed_at(self) -> float:
-        """Time of the last successful write of the Lease."""
-
-
 class HealthRegistry:
     """Checks by name, in the order in which they were added. ``ping`` is always the first and always succeeds."""
 
@@ -94,7 +57,7 @@ class HealthRegistry:
         for aspect in aspects:
             self._checks[aspect][name] = check
 
-    def follow_caches(self, *, guest: Sequence[Cache], harvester: Sequence[Cache]) -> None:
+    def follow_caches(self, *, guest: Sequence[Informer[Any]], harvester: Sequence[Informer[Any]]) -> None:
         """Be ready only while all of these can be read."""
         caches = (*guest, *harvester)
         ready: dict[str, Check] = {
@@ -108,7 +71,7 @@ class HealthRegistry:
         for name, check in ready.items():
             self.add(name, check, Aspect.READY)
 
-    def follow_lease(self, candidate: Candidate, lease_seconds: float) -> None:
+    def follow_lease(self, candidate: LeaderElector, lease_seconds: float) -> None:
         """Be neither live nor ready when this process holds the Lease, cannot renew it, and does not stop."""
         self.add("leaderElection", lambda: lease_renewed(candidate, lease_seconds, _now()), *Aspect)
 
@@ -121,13 +84,13 @@ class HealthRegistry:
         return tuple(CheckResult(name, check()) for name, check in self._checks[aspect].items())
 
 
-def caches_synced(caches: Iterable[Cache]) -> str | None:
+def caches_synced(caches: Iterable[Informer[Any]]) -> str | None:
     """Return which caches were never filled."""
     missing = [cache.name for cache in caches if not cache.synced]
     return f"never listed: {', '.join(missing)}" if missing else None
 
 
-def watches_alive(caches: Iterable[Cache], now: float) -> str | None:
+def watches_alive(caches: Iterable[Informer[Any]], now: float) -> str | None:
     """Return which filled caches have not heard of their server for too long."""
     stale = [
         f"{cache.name} for {now - cache.last_contact:.0f} s"
@@ -137,17 +100,17 @@ def watches_alive(caches: Iterable[Cache], now: float) -> str | None:
     return f"nothing heard of {', '.join(stale)}" if stale else None
 
 
-def server_reachable(caches: Iterable[Cache]) -> str | None:
+def server_reachable(caches: Iterable[Informer[Any]]) -> str | None:
     """Return why a server cannot be used; a refused credential is told by ``credential_accepted``."""
     return _problems(caches, lambda error: not _is_refusal(error))
 
 
-def credential_accepted(caches: Iterable[Cache]) -> str | None:
+def credential_accepted(caches: Iterable[Informer[Any]]) -> str | None:
     """Return what the server says against our credential, or why there is none to send."""
     return _problems(caches, _is_refusal)
 
 
-def lease_renewed(candidate: Candidate, lease_seconds: float, now: float) -> str | None:
+def lease_renewed(candidate: LeaderElector, lease_seconds: float, now: float) -> str | None:
     """Return whether this process holds the Lease and should have given it up long ago."""
     late = now - candidate.renewed_at
     if candidate.leading and late > lease_seconds + RENEWAL_GRACE:
@@ -166,7 +129,7 @@ def _is_refusal(error: CCMError) -> bool:
     return isinstance(error, Unauthorized | Forbidden | CredentialError)
 
 
-def _problems(caches: Iterable[Cache], matches: Callable[[CCMError], bool]) -> str | None:
+def _problems(caches: Iterable[Informer[Any]], matches: Callable[[CCMError], bool]) -> str | None:
     found: Sequence[str] = [
         f"{cache.name}: {cache.problem}" for cache in caches if cache.problem is not None and matches(cache.problem)
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -26,11 +26,13 @@ from harvester_ccm.config import CONTROLLER_ALIASES
 from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.kube.tokens import TokenSource, token_end
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.telemetry import catalogue
 from harvester_ccm.telemetry.catalogue import Metric, MetricType
-from harvester_ccm.telemetry.health import Aspect, Cache, Candidate, HealthRegistry
+from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.queues import Queue, QueueMetrics
 
 MANAGER: Final = "cloud-controller-manager"
@@ -43,7 +45,7 @@ _SHORT_NAMES: Final[Mapping[str, str]] = {name: alias for alias, name in CONTROL
 Samples = Mapping[tuple[str, ...], float]
 """Label values, in the order of the metric's labels, to the value."""
 Read = Callable[[], Samples]
-N = TypeVar("N", Cache, Queue)
+N = TypeVar("N", Informer[Any], Queue)
 
 
 class _Scraped(Collector):
@@ -82,7 +84,7 @@ class Telemetry:
         self._queues: dict[str, Queue] = {}
         self._contacts: dict[str, float] = {}
         self._controllers: list[str] = []
-        self._candidate: Candidate | None = None
+        self._candidate: LeaderElector | None = None
         self._requests = self._counter(catalogue.REQUESTS)
         self._request_seconds = self._histogram(catalogue.REQUEST_SECONDS)
         self._updates = self._counter(catalogue.UPDATES)
@@ -131,7 +133,7 @@ class Telemetry:
 
         self.read_at_scrape(catalogue.CREDENTIAL_EXPIRY, read)
 
-    def follow_caches(self, *, guest: Sequence[Cache], harvester: Sequence[Cache]) -> None:
+    def follow_caches(self, *, guest: Sequence[Informer[Any]], harvester: Sequence[Informer[Any]]) -> None:
         """Show how caches follow their collections."""
         for metric, value in _CACHE_VALUES.items():
             self.read_at_scrape(metric, _reader((*guest, *harvester), value))
@@ -142,7 +144,7 @@ class Telemetry:
 
         self.read_at_scrape(catalogue.LAST_CONTACT, last_contact)
 
-    def follow_lease(self, name: str, candidate: Candidate) -> None:
+    def follow_lease(self, name: str, candidate: LeaderElector) -> None:
         """Show whether this process holds the Lease of this name."""
         self._candidate = candidate
         self.read_at_scrape(catalogue.MASTER, lambda: {(name,): float(candidate.leading)})
@@ -200,7 +202,7 @@ class Telemetry:
         return Histogram(metric.name, metric.help, metric.labels, buckets=metric.buckets, registry=self.registry)
 
 
-_CACHE_VALUES: Final[Mapping[Metric, Callable[[Cache], float]]] = {
+_CACHE_VALUES: Final[Mapping[Metric, Callable[[Informer[Any]], float]]] = {
     catalogue.CACHE_SYNCED: lambda cache: float(cache.synced),
     catalogue.CACHE_OBJECTS: lambda cache: float(len(cache)),
     catalogue.WATCH_RESTARTS: lambda cache: float(cache.restarts),

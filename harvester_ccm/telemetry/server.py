@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -30,6 +30,7 @@ from msgspec import Struct, field
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.telemetry.answers import HttpAnswer, say, single, summary
+from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.certificate import LOOK_SECONDS, ServingCertificate
 from harvester_ccm.telemetry.door import BACKLOG, Door
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
@@ -52,13 +53,6 @@ Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
 log = structlog.get_logger(__name__)
 
 
-class Reviewer(Protocol):
-    """Decides who may ask."""
-
-    async def refusal(self, authorization: str, path: str) -> HttpAnswer | None:
-        """Return None if the caller with this ``Authorization`` header may get ``path``, else what to answer."""
-
-
 class ServerLimits(Struct, frozen=True):
     """How many connections are served, and for how long, in seconds."""
 
@@ -77,7 +71,7 @@ async def https_server(
     health: HealthRegistry,
     *,
     telemetry: Telemetry,
-    reviewer: Reviewer,
+    reviewer: AccessReviewer,
     status: Status,
     limits: ServerLimits = USUAL_LIMITS,
 ) -> AsyncIterator[None]:
@@ -120,7 +114,7 @@ class _Site(Struct, frozen=True):
 
     health: HealthRegistry
     telemetry: Telemetry
-    reviewer: Reviewer
+    reviewer: AccessReviewer
     status: Status
     open_paths: frozenset[str]
     told: _Seldom = field(default_factory=_Seldom)

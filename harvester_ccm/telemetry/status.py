@@ -10,12 +10,13 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from harvester_ccm import __version__
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, Forbidden, NotServed
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.kube.tokens import fixed_account, fixed_end
 from harvester_ccm.model.harvester import IP_POOLS
@@ -32,7 +33,7 @@ from harvester_ccm.status.report import (
     server_line,
     time_text,
 )
-from harvester_ccm.telemetry.health import Aspect, Cache, HealthRegistry
+from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 
 SLICE_SECONDS: Final = 0.002
 """So long the event loop belongs to the status at a time."""
@@ -58,7 +59,7 @@ class StatusPage:
         settings: Settings,
         health: HealthRegistry,
         elector: LeaderElector,
-        servers: Sequence[tuple[ApiClient, Sequence[Cache]]],
+        servers: Sequence[tuple[ApiClient, Sequence[Informer[Any]]]],
     ) -> None:
         """``servers`` are the guest and Harvester, each with its caches."""
         self._settings = settings
@@ -156,10 +157,10 @@ class _Pools:
         return self._found
 
 
-def _server(client: ApiClient, caches: Sequence[Cache]) -> Server:
+def _server(client: ApiClient, caches: Sequence[Informer[Any]]) -> Server:
     server, token = client.credentials.server, client.credentials.token
     return server_line(client.cluster, server, _first_problem(caches), fixed_end(token), fixed_account(token))
 
 
-def _first_problem(caches: Sequence[Cache]) -> CCMError | None:
+def _first_problem(caches: Sequence[Informer[Any]]) -> CCMError | None:
     return next((one.problem for one in caches if one.problem is not None), None)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -85,8 +86,9 @@ async def test_expiry_is_shown_where_it_is_known() -> None:
 
 
 async def test_readiness_follows_the_caches() -> None:
-    services, balancers = Cache("guest/services"), Cache("harvester/loadbalancers")
-    optional = Cache("guest/configmaps", synced=False)
+    services: Any = Cache("guest/services")
+    balancers: Any = Cache("harvester/loadbalancers")
+    optional: Any = Cache("guest/configmaps", synced=False)
     telemetry, health = Telemetry("1"), HealthRegistry()
     health.follow_caches(guest=[services], harvester=[balancers])
     telemetry.follow_caches(guest=[services, optional], harvester=[balancers])
@@ -116,7 +118,7 @@ async def test_readiness_follows_the_caches() -> None:
 
 async def test_last_contact_is_the_latest_of_watches_and_requests() -> None:
     name = "harvester_ccm_harvester_last_contact_timestamp_seconds"
-    balancers = Cache("harvester/loadbalancers", last_contact=float("-inf"))
+    balancers: Any = Cache("harvester/loadbalancers", last_contact=float("-inf"))
     telemetry = Telemetry("1")
     telemetry.follow_caches(guest=[], harvester=[balancers])
     assert name not in samples(telemetry)
@@ -129,7 +131,7 @@ async def test_last_contact_is_the_latest_of_watches_and_requests() -> None:
 
 
 async def test_a_leader_that_lost_its_lease_and_goes_on_is_not_live() -> None:
-    candidate = Candidate()
+    candidate: Any = Candidate()
     telemetry, health = Telemetry("1"), HealthRegistry()
     telemetry.follow_lease(LEASE, candidate)
     health.follow_lease(candidate, 15.0)
@@ -184,7 +186,7 @@ async def test_port_zero_means_no_server(tmp_path: Path) -> None:
 
 async def test_only_the_leader_tells_about_services_and_nodes() -> None:
     telemetry = Telemetry("1")
-    candidate = Candidate(leading=False)
+    candidate: Any = Candidate(leading=False)
     services: Informer[Service] = Informer(offline_client(), SERVICES)
     balancers: Informer[LoadBalancer] = Informer(offline_client(), LOAD_BALANCERS)
     nodes: Informer[Node] = Informer(offline_client(), NODES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ def answer(status: int, message: str) -> Answer:
 
 
 def test_all_is_well() -> None:
-    caches = [Cache(), Cache("guest/services")]
+    caches: list[Any] = [Cache(), Cache("guest/services")]
     assert health.caches_synced(caches) is None
     assert health.watches_alive(caches, NOW + 299) is None
     assert health.server_reachable(caches) is None
@@ -48,19 +49,20 @@ def test_all_is_well() -> None:
 
 
 def test_caches_that_were_never_filled_are_named() -> None:
-    caches = [Cache(), Cache("guest/services", synced=False), Cache("guest/nodes", synced=False)]
+    caches: list[Any] = [Cache(), Cache("guest/services", synced=False), Cache("guest/nodes", synced=False)]
 
     assert health.caches_synced(caches) == "never listed: guest/services, guest/nodes"
 
 
 def test_a_watch_that_says_nothing_is_dead() -> None:
-    caches = [Cache(), Cache("guest/services", last_contact=NOW - 301)]
+    caches: list[Any] = [Cache(), Cache("guest/services", last_contact=NOW - 301)]
 
     assert health.watches_alive(caches, NOW) == "nothing heard of guest/services for 301 s"
 
 
 def test_a_cache_that_was_never_filled_is_told_once() -> None:
-    assert health.watches_alive([Cache(synced=False, last_contact=float("-inf"))], NOW) is None
+    caches: list[Any] = [Cache(synced=False, last_contact=float("-inf"))]
+    assert health.watches_alive(caches, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_a_cache_that_was_never_filled_is_told_once() -> None:
 def test_a_refused_credential_is_not_an_unreachable_server(
     problem: CCMError, reachable: str | None, accepted: str | None
 ) -> None:
-    caches = [Cache(problem=problem)]
+    caches: list[Any] = [Cache(problem=problem)]
     assert health.server_reachable(caches) == reachable
     assert health.credential_accepted(caches) == accepted
 
@@ -90,7 +92,7 @@ LEASES: Mapping[str, tuple[Candidate, str | None]] = {
 
 
 @pytest.mark.parametrize(("candidate", "expected"), LEASES.values(), ids=LEASES.keys())
-def test_the_lease_counts_only_for_its_holder(candidate: Candidate, expected: str | None) -> None:
+def test_the_lease_counts_only_for_its_holder(candidate: Any, expected: str | None) -> None:
     assert health.lease_renewed(candidate, 15.0, NOW) == expected
 
 

@@ -36,7 +36,7 @@ async def status() -> bytes:
     return b'{"kind": "Status"}'
 
 
-class Gate:
+class Gate(AccessReviewer):
     """Lets callers with the right word in."""
 
     def __init__(self) -> None:

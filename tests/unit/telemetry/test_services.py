@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, LoadBalancer
 from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
@@ -43,7 +44,7 @@ class ServiceMetricsWorld:
         self.now = NOW
         self.candidate = Candidate()
         self.telemetry = Telemetry("1", wall_clock=lambda: self.now)
-        self.telemetry.follow_lease("cloud-controller-manager", self.candidate)
+        self.telemetry.follow_lease("cloud-controller-manager", cast("LeaderElector", self.candidate))
         self._version = 0
         ServiceMetrics(self.telemetry, self.services, self.load_balancers, CLUSTER)
 
