@@ -174,10 +174,7 @@ def _text(document: object) -> str:
 MANUAL: Final = Manual(
     usages=("collect [FILE] [flags]",),
     examples=(
-        (
-            "From the pod of the program.",
-            "collect > case.tgz",
-        ),
+        ("From the pod of the program.", "collect > case.tgz"),
         ("From anywhere with both kubeconfigs.", "collect case.tgz --cloud-config=FILE --cluster-name=demo"),
         ("Look at it elsewhere.", "explain svc/web -n shop -f case.tgz"),
     ),

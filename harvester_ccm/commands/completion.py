@@ -132,10 +132,7 @@ def _complete(call: Call) -> int:
 MANUAL: Final = Manual(
     usages=(f"completion {'|'.join(SHELLS)}",),
     examples=(
-        (
-            "In every bash from now on.",
-            "completion bash > ~/.local/share/bash-completion/completions/harvester-ccm",
-        ),
+        ("In every bash from now on.", "completion bash > ~/.local/share/bash-completion/completions/harvester-ccm"),
         ("In zsh, from a directory of its fpath.", "completion zsh > ~/.zfunc/_harvester-ccm"),
         ("In fish.", "completion fish > ~/.config/fish/completions/harvester-ccm.fish"),
         (

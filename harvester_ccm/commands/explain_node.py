@@ -25,11 +25,7 @@ from harvester_ccm.commands.targets import Target
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import NODES, Node
-from harvester_ccm.model.harvester import (
-    GUEST_OS_INFO,
-    VIRTUAL_MACHINES,
-    VirtualMachineInstance,
-)
+from harvester_ccm.model.harvester import GUEST_OS_INFO, VIRTUAL_MACHINES, VirtualMachineInstance
 from harvester_ccm.plan.node.addresses import AddressVerdict, plan_addresses
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
 from harvester_ccm.plan.node.existence import LiveGet, power, vm_existence

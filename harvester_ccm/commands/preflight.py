@@ -15,14 +15,7 @@ from typing import Final
 from harvester_ccm.access import guest_credentials, harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments
-from harvester_ccm.commands.checks_connection import (
-    BOTH,
-    FLAGS,
-    UNREADABLE,
-    Check,
-    Result,
-    check_connection,
-)
+from harvester_ccm.commands.checks_connection import BOTH, FLAGS, UNREADABLE, Check, Result, check_connection
 from harvester_ccm.commands.checks_content import (
     Served,
     api_check,

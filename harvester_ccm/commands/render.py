@@ -207,10 +207,7 @@ def table_row(cells: Sequence[str], widths: Sequence[int], *, width: int, indent
 def hanging(text: str, *, first: str, width: int) -> str:
     """Return the text behind ``first``, further lines indented as far; words longer than a line stay whole."""
     lines = textwrap.wrap(
-        text,
-        width=max(width - len(first), NARROWEST // 2),
-        break_long_words=False,
-        break_on_hyphens=False,
+        text, width=max(width - len(first), NARROWEST // 2), break_long_words=False, break_on_hyphens=False
     )
     indent = " " * len(first)
     return "\n".join(f"{first if number == 0 else indent}{line}" for number, line in enumerate(lines or [""])).rstrip()

@@ -128,10 +128,7 @@ _GUEST_COLLECTIONS: Final[tuple[Collection, ...]] = (
         _must("patch", "no Service gets an address, and a deleted one is never let go", SERVICE_CONTROLLER),
         subresource="status",
     ),
-    _of(
-        ENDPOINT_SLICES,
-        *(_should(verb, _SILENT, SERVICE_CONTROLLER) for verb in ("list", "patch")),
-    ),
+    _of(ENDPOINT_SLICES, *(_should(verb, _SILENT, SERVICE_CONTROLLER) for verb in ("list", "patch"))),
     _of(
         NODES,
         _should("get", "a Node that is created anew under its name is noticed late", NODE_CONTROLLER),
@@ -140,9 +137,7 @@ _GUEST_COLLECTIONS: Final[tuple[Collection, ...]] = (
         _should("delete", "the Node of a VM that is gone stays; delete it by hand", LIFECYCLE_CONTROLLER),
     ),
     _of(
-        NODES,
-        _must("patch", "Nodes get no addresses and are never initialised", NODE_CONTROLLER),
-        subresource="status",
+        NODES, _must("patch", "Nodes get no addresses and are never initialised", NODE_CONTROLLER), subresource="status"
     ),
     _of(
         EVENTS,

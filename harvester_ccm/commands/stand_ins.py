@@ -36,10 +36,7 @@ def _with(inventory: Inventory, metas: Iterable[ObjectMeta]) -> Inventory:
     uids = {one.metadata.name: parse_provider_id(one.spec.provider_id) for one in inventory.nodes}
     made = (
         ObjectMeta(
-            name=one.name,
-            namespace=one.namespace,
-            uid=uids.get(one.name) or f"uid-of-vm-{one.name}",
-            labels=one.labels,
+            name=one.name, namespace=one.namespace, uid=uids.get(one.name) or f"uid-of-vm-{one.name}", labels=one.labels
         )
         for one in metas
     )

@@ -209,12 +209,7 @@ def _source(service: ServiceLine) -> str:
 
 
 def _table(
-    kind: str,
-    lines: Sequence[ServiceLine] | Sequence[NodeLine],
-    columns: Sequence[Column],
-    *,
-    width: int,
-    wide: bool,
+    kind: str, lines: Sequence[ServiceLine] | Sequence[NodeLine], columns: Sequence[Column], *, width: int, wide: bool
 ) -> Iterator[str]:
     states = Counter(one.state for one in lines)
     counts = ", ".join(f"{number} {state}" for state in State if (number := states[state]))

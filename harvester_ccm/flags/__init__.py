@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from harvester_ccm.flags.definition import Flag, FlagValue, FlagValues, Group, Kind, UsageError
 from harvester_ccm.flags.help import command_help, help_text, help_width
-from harvester_ccm.flags.parser import (
-    Grammar,
-    parse_command_line,
-    wants_full_help,
-)
+from harvester_ccm.flags.parser import Grammar, parse_command_line, wants_full_help
 from harvester_ccm.flags.settings import build_settings
 from harvester_ccm.flags.table import FLAGS
 

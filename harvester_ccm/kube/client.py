@@ -264,13 +264,7 @@ class ApiClient:
                 raise self._unreachable(f"WATCH {path}", error, request_id) from error
 
     async def _ask(
-        self,
-        resource: Resource[T],
-        method: str,
-        path: str,
-        body: object = None,
-        *,
-        content_type: str = "",
+        self, resource: Resource[T], method: str, path: str, body: object = None, *, content_type: str = ""
     ) -> T:
         answer = await self.request(method, path, body=body, fenced=resource.fenced, content_type=content_type)
         return self._read(resource.decode, answer, f"{method} {path}")

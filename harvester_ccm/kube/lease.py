@@ -68,14 +68,7 @@ class LeaderElector:
     """One candidate for one Lease."""
 
     def __init__(
-        self,
-        client: ApiClient,
-        fence: WriteFence,
-        *,
-        namespace: str,
-        name: str,
-        identity: str,
-        times: LeaseTimes,
+        self, client: ApiClient, fence: WriteFence, *, namespace: str, name: str, identity: str, times: LeaseTimes
     ) -> None:
         """Build it; ``fence`` is open for as long as nobody else can hold the Lease, which itself is not fenced."""
         self._client = client

@@ -37,17 +37,7 @@ from harvester_ccm.plan.service.selection import is_served, may_be_ours, primary
 from harvester_ccm.plan.service.situation import ServiceStore, Situation, observe
 from harvester_ccm.plan.service.steps import EmitEvent, ServicePlan
 from harvester_ccm.redaction import inert
-from harvester_ccm.status.document import (
-    ORDER,
-    LeftOver,
-    NodeLine,
-    Notice,
-    Pool,
-    Server,
-    ServiceLine,
-    State,
-    Status,
-)
+from harvester_ccm.status.document import ORDER, LeftOver, NodeLine, Notice, Pool, Server, ServiceLine, State, Status
 
 SOON: Final = timedelta(days=14)
 """A token that expires within this time is worth a warning."""

@@ -45,9 +45,7 @@ REFUSED_SECONDS: Final = 600.0
 """So long they are not asked for where that is refused."""
 POOLS_TIMEOUT: Final = 2.0
 """Seconds that Harvester has to tell of them: without its pools a status is complete enough."""
-_OF_SERVERS: Final = frozenset(
-    {"guest-reachable", "guest-credential", "harvester-reachable", "harvester-credential"},
-)
+_OF_SERVERS: Final = frozenset({"guest-reachable", "guest-credential", "harvester-reachable", "harvester-credential"})
 """Checks of which the status says more."""
 
 
