@@ -149,10 +149,7 @@ def rendered(value: object, *, width: int, indent: int = 0) -> Iterator[str]:
             else:
                 yield hanging(_scalar(one), first=f"{margin}{title}: ", width=width)
     elif _is_table(value):
-        rows = _table_of(cast("Sequence[Mapping[str, object]]", value))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
-        for row in rows:
-            yield table_row(row, widths, width=width, indent=indent)
+        yield from table(_columns_of(cast("Sequence[Mapping[str, object]]", value)), width=width, indent=indent)
     elif isinstance(value, list | tuple):
         for one in value:
             first, *more = rendered(one, width=width, indent=indent + 2)
@@ -180,12 +177,18 @@ def _is_table(value: object) -> bool:
     return alike and not any(isinstance(cell, Mapping | list | tuple) for one in value for cell in one.values())
 
 
-def _table_of(entries: Sequence[Mapping[str, object]]) -> list[list[str]]:
-    """Return heading and rows; a column without any value is left out."""
-    columns = [key for key in entries[0] if any(one[key] not in (None, "") for one in entries)]
-    heading = [_words(key).upper() for key in columns]
-    cells = [["-" if one[key] in (None, "") else _scalar(one[key]) for key in columns] for one in entries]
-    return [heading, *cells]
+def _columns_of(entries: Sequence[Mapping[str, object]]) -> list[list[str]]:
+    """Return the columns of a table, each with its title in front."""
+    cells = {key: ["" if one[key] in (None, "") else _scalar(one[key]) for one in entries] for key in entries[0]}
+    return [[_words(key).upper(), *column] for key, column in cells.items()]
+
+
+def table(columns: Iterable[Sequence[str]], *, width: int, indent: int = 0) -> Iterator[str]:
+    """Yield a table; ``columns`` have their titles in front, and one without any value is left out."""
+    kept = [cells for cells in columns if any(cells[1:])]
+    widths = [max(map(len, cells)) for cells in kept[:-1]]
+    for row in zip(*kept, strict=True):
+        yield table_row([cell or "-" for cell in row], widths, width=width, indent=indent)
 
 
 def table_row(cells: Sequence[str], widths: Sequence[int], *, width: int, indent: int = 0) -> str:

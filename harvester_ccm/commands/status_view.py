@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from harvester_ccm.commands.render import GAP, hanging, table_row
+from harvester_ccm.commands.render import GAP, hanging, table
 from harvester_ccm.model.outcome import some_of
 from harvester_ccm.names import Reason
 from harvester_ccm.status.document import LeftOver, NodeLine, Notice, Pool, Server, ServiceLine, State, Status
@@ -218,9 +218,8 @@ def _table(
     well = [one for one in lines if not one.wrong]
     shown = [*wrong, *(well if wide or len(well) <= READY_SHOWN + 1 else well[:READY_SHOWN])]
     if shown:
-        rows = [[column.cell(one) for column in columns] for one in shown]
-        spared = [(column.title, column.spared) for column in columns]
-        yield from fitted(spared, rows, width=None if wide else width - GAP)
+        cells = ((column.spared, [column.title, *map(column.cell, shown)]) for column in columns)
+        yield from fitted(cells, width=None if wide else width - GAP)
     if len(shown) < len(lines):
         yield f"  and {len(lines) - len(shown)} more; -o wide shows all"
     for why, names in _left_alone(shown, columns[0]).items():
@@ -237,19 +236,19 @@ def _left_alone(shown: Iterable[ServiceLine | NodeLine], name: Column) -> Mappin
     return found
 
 
-def fitted(titles: Sequence[tuple[str, int]], rows: Sequence[Sequence[str]], *, width: int | None) -> Iterator[str]:
-    """Yield a table without its empty columns and, where it is wider than ``width``, without what can be spared.
+def fitted(columns: Iterable[tuple[int, Sequence[str]]], *, width: int | None) -> Iterator[str]:
+    """Yield a table, without what can be spared where it is wider than ``width``.
 
-    ``titles`` are those of the columns, each with the order in which it is left out, highest first; 0 never.
+    ``columns`` have their titles in front, and are numbered: the highest is left out first, 0 never.
     """
-    columns = [[title, *cells] for (title, _), cells in zip(titles, zip(*rows, strict=True), strict=True)]
-    kept = [(spared, cells) for (_, spared), cells in zip(titles, columns, strict=True) if any(cells[1:])]
-    widths = [max(map(len, cells)) for _, cells in kept]
-    while width is not None and sum(widths) + GAP * len(widths) > width and any(spared for spared, _ in kept):
-        least = max(range(len(kept)), key=lambda number: kept[number][0])
-        del kept[least], widths[least]
-    for row in zip(*(cells for _, cells in kept), strict=True):
-        yield table_row([cell or "-" for cell in row], widths[:-1], width=max(width or 0, LONGEST_ROW), indent=GAP)
+    kept = [one for one in columns if any(one[1][1:])]
+    while width is not None and sum(_width(cells) for _, cells in kept) > width and any(spared for spared, _ in kept):
+        kept.remove(max(kept, key=lambda one: one[0]))
+    yield from table((cells for _, cells in kept), width=max(width or 0, LONGEST_ROW), indent=GAP)
+
+
+def _width(cells: Sequence[str]) -> int:
+    return max(map(len, cells)) + GAP
 
 
 def age(since: str, now: str) -> str:

@@ -264,12 +264,11 @@ def test_servers_that_cannot_be_read_and_tokens_that_have_ended() -> None:
 
 
 def test_columns_are_spared_from_the_highest_number_on() -> None:
-    titles = [("NAME", 0), ("A", 1), ("EMPTY", 0), ("B", 2)]
-    rows = [["x" * 10, "aaaa", "", "bbbb"]]
-    assert next(line.split() for line in fitted(titles, rows, width=30)) == ["NAME", "A", "B"]
-    assert next(line.split() for line in fitted(titles, rows, width=20)) == ["NAME", "A"]
-    assert next(line.split() for line in fitted(titles, rows, width=10)) == ["NAME"]
-    assert next(line.split() for line in fitted(titles, rows, width=None)) == ["NAME", "A", "B"]
+    columns = [(0, ["NAME", "x" * 10]), (1, ["A", "aaaa"]), (0, ["EMPTY", ""]), (2, ["B", "bbbb"])]
+    assert next(line.split() for line in fitted(columns, width=30)) == ["NAME", "A", "B"]
+    assert next(line.split() for line in fitted(columns, width=20)) == ["NAME", "A"]
+    assert next(line.split() for line in fitted(columns, width=10)) == ["NAME"]
+    assert next(line.split() for line in fitted(columns, width=None)) == ["NAME", "A", "B"]
 
 
 @pytest.mark.parametrize(
