@@ -21,7 +21,7 @@ from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.preflight import look_before
 from harvester_ccm.commands.render import Form, Output
 from harvester_ccm.config import LeaderElectionSettings
-from harvester_ccm.errors import CCMError, UnexpectedAnswer
+from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import LEASES
 from harvester_ccm.redaction import redact, redact_text
@@ -35,6 +35,8 @@ OF_OURS: Final = ("Service", "Node", "Lease", "LoadBalancer", "VirtualMachine")
 """Kinds whose Events are kept."""
 PODS: Final = "app.kubernetes.io/name=harvester-cloud-provider"
 """Label selector of the program's pods, by the chart."""
+
+_decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 README: Final = """\
 A support bundle of harvester-ccm {version}, taken {taken}.
@@ -123,7 +125,7 @@ async def _more_files(call: Call, clusters: Clusters, left_out: list[str]) -> di
 
 async def _events(client: ApiClient, path: str) -> list[dict[str, object]]:
     """Return the Events on objects that we have to do with, newest last, without what is of no use."""
-    document = _decoded(await client.request("GET", path, params={"limit": str(EVENTS)}), path)
+    document = await client.read(path, _decode, params={"limit": str(EVENTS)})
     found = [_event(one) for one in document.get("items") or () if _kind(one) in OF_OURS]
     return sorted(found, key=lambda one: str(one["lastTimestamp"]))
 
@@ -145,20 +147,13 @@ def _event(event: Mapping[str, Any]) -> dict[str, object]:
 async def _logs(client: ApiClient, election: LeaderElectionSettings) -> dict[str, str]:
     """Return the last lines of the program's pods, by pod."""
     path = f"/api/v1/namespaces/{election.namespace}/pods"
-    document = _decoded(await client.request("GET", path, params={"labelSelector": PODS}), path)
+    document = await client.read(path, _decode, params={"labelSelector": PODS})
     names = [str(one["metadata"]["name"]) for one in document.get("items") or ()]
     if not names:
         raise CCMError(f"there is no pod with label {PODS} in namespace {election.namespace}")
     tail = {"tailLines": str(LOG_LINES)}
     texts = [await client.request("GET", f"{path}/{name}/log", params=tail) for name in names]
     return {name: text.decode("utf-8", "replace") for name, text in zip(names, texts, strict=True)}
-
-
-def _decoded(body: bytes, path: str) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
-        raise UnexpectedAnswer(f"the answer is not what a Kubernetes API server sends (GET {path})") from error
 
 
 async def _preflight(call: Call) -> str:

@@ -289,6 +289,14 @@ class ApiClient:
             return await exchange()
         return await self._fence.send(exchange, f"{method} {path}")
 
+    async def read(self, path: str, decode: Callable[[bytes], V], *, params: Mapping[str, str] | None = None) -> V:
+        """Return what stands under a path that is no resource's. Raises UnexpectedAnswer where it cannot be decoded."""
+        body = await self.request("GET", path, params=params)
+        try:
+            return decode(body)
+        except msgspec.MsgspecError as error:
+            raise UnexpectedAnswer(f"the answer is not what a Kubernetes API server sends (GET {path})") from error
+
     async def _exchange(
         self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None, content_type: str
     ) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 
-from harvester_ccm.errors import NotServed, UnexpectedAnswer
+from harvester_ccm.errors import NotServed
 from harvester_ccm.kube.client import ApiClient
 
 
@@ -34,13 +36,9 @@ async def served_versions(client: ApiClient, group: str) -> tuple[str, ...]:
     Raises the errors of ``harvester_ccm.errors`` when the server cannot be asked.
     """
     try:
-        body = await client.request("GET", f"/apis/{group}")
+        return tuple(one.version for one in (await client.read(f"/apis/{group}", _decode)).versions)
     except NotServed:
         return ()
-    try:
-        return tuple(entry.version for entry in _decode(body).versions)
-    except msgspec.MsgspecError as error:
-        raise UnexpectedAnswer(f"the answer is not what a Kubernetes API server sends (GET /apis/{group})") from error
 
 
 async def versions_serving(client: ApiClient, group: str, plural: str) -> tuple[str, ...]:
@@ -51,14 +49,9 @@ async def versions_serving(client: ApiClient, group: str, plural: str) -> tuple[
     """
     found = []
     for version in await served_versions(client, group):
-        path = f"/apis/{group}/{version}"
-        try:
-            body = await client.request("GET", path)
-            if any(entry.name == plural for entry in _decode_resources(body).resources):
+        # One may go between the two questions.
+        with suppress(NotServed):
+            answer = await client.read(f"/apis/{group}/{version}", _decode_resources)
+            if any(one.name == plural for one in answer.resources):
                 found.append(version)
-        except NotServed:
-            # It went between the two questions.
-            continue
-        except msgspec.MsgspecError as error:
-            raise UnexpectedAnswer(f"the answer is not what a Kubernetes API server sends (GET {path})") from error
     return tuple(found)
