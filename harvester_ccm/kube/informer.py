@@ -76,8 +76,6 @@ class InformerTiming(Struct, frozen=True):
     """How long an informer waits, in seconds."""
 
     silence: float = SILENCE
-    watch: tuple[float, float] = (60 * WATCH_MINUTES[0], 60 * WATCH_MINUTES[1])
-    second_choice_watch: float = SECOND_CHOICE_SECONDS
     reconnect: float = RECONNECT_SECONDS
     poll: tuple[float, float] = POLL_SECONDS
     worked: float = WORKED_SECONDS
@@ -306,10 +304,10 @@ class Informer(Store[ObjectT]):
                 self._failures = 0
 
     def _open_watch(self, version: str) -> AsyncGenerator[WatchEvent[ObjectT], None]:
-        seconds = int(random.uniform(*self._timing.watch))
+        seconds = 60 * random.uniform(*WATCH_MINUTES)
         if self._resource != self._first_choice:
-            seconds = int(self._timing.second_choice_watch)
-        params = {**self._selection.params(), "resourceVersion": version, "timeoutSeconds": str(seconds)}
+            seconds = SECOND_CHOICE_SECONDS
+        params = {**self._selection.params(), "resourceVersion": version, "timeoutSeconds": str(int(seconds))}
         silence = self._timing.silence
         return self._client.watch(self._resource, namespace=self._selection.namespace, params=params, silence=silence)
 

@@ -41,19 +41,11 @@ def _as_credential_error(failure: Exception, origin: str) -> CredentialError:
 class CredentialReloader:
     """Keeps a client's credentials as their files have them."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        load: Callable[[], Credentials],
-        *,
-        fixed_namespace: bool = False,
-        period: float = PERIOD,
-    ) -> None:
+    def __init__(self, client: ApiClient, load: Callable[[], Credentials], *, fixed_namespace: bool = False) -> None:
         """``load`` reads the files anew; ``fixed_namespace`` refuses a context that has another namespace."""
         self._client = client
         self._load = load
         self._fixed_namespace = fixed_namespace
-        self._period = period
         files = client.credentials.files
         self._seen, self._contents = fingerprint(*files), contents(*files)
         self.problem: CredentialError | None = None
@@ -64,7 +56,7 @@ class CredentialReloader:
     async def run(self) -> None:
         """Follow the files until cancelled."""
         while True:
-            await asyncio.sleep(self._period)
+            await asyncio.sleep(PERIOD)
             await self.look()
 
     async def look(self) -> None:

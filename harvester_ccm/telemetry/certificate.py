@@ -34,9 +34,8 @@ log = structlog.get_logger(__name__)
 class ServingCertificate:
     """A TLS context whose certificate follows its files."""
 
-    def __init__(self, settings: ServerSettings, *, look_seconds: float = LOOK_SECONDS) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self._look_seconds = look_seconds
         self._loaded: tuple[Fingerprint, ...] = ()
         self._looked_at = float("-inf")
         self.context = _context(settings)
@@ -58,7 +57,7 @@ class ServingCertificate:
         """Load the files again if they changed; what cannot be used is logged, and the old certificate stays."""
         certificate, key = self._settings.certificate, self._settings.key
         now = time.monotonic()
-        if certificate is None or key is None or now - self._looked_at < self._look_seconds:
+        if certificate is None or key is None or now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
         current = fingerprint(certificate, key)

@@ -31,7 +31,7 @@ from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.telemetry.answers import HttpAnswer, say, single, summary
 from harvester_ccm.telemetry.auth import AccessReviewer
-from harvester_ccm.telemetry.certificate import LOOK_SECONDS, ServingCertificate
+from harvester_ccm.telemetry.certificate import ServingCertificate
 from harvester_ccm.telemetry.door import BACKLOG, Door
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
@@ -53,18 +53,6 @@ Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
 log = structlog.get_logger(__name__)
 
 
-class ServerLimits(Struct, frozen=True):
-    """How many connections are served, and for how long, in seconds."""
-
-    connections: int = CONNECTIONS
-    connection_seconds: float = CONNECTION_SECONDS
-    certificate_seconds: float = LOOK_SECONDS
-    """Shortest time between two looks whether there is a new certificate."""
-
-
-USUAL_LIMITS: Final = ServerLimits()
-
-
 @asynccontextmanager
 async def https_server(
     settings: ServerSettings,
@@ -73,17 +61,16 @@ async def https_server(
     telemetry: Telemetry,
     reviewer: AccessReviewer,
     status: Status,
-    limits: ServerLimits = USUAL_LIMITS,
 ) -> AsyncIterator[None]:
     """Serve for the time of a block; ``status`` returns a JSON document.
 
     Raises ConfigurationError: port in use, certificate not usable.
     """
-    certificate = ServingCertificate(settings, look_seconds=limits.certificate_seconds)
+    certificate = ServingCertificate(settings)
     await certificate.load()
     listener = _listen(settings.bind_address, settings.port)
     site = _Site(health, telemetry, reviewer, status, settings.open_paths)
-    connections = _Connections(site.handle, limits)
+    connections = _Connections(site.handle)
     door = Door(listener, connections, certificate)
     door.open()
     log.info("serving", address=settings.bind_address, port=settings.port)
@@ -169,21 +156,20 @@ def is_open(path: str, open_paths: Iterable[str]) -> bool:
 class _Connections(Server):
     """The open connections, each with its time limit."""
 
-    def __init__(self, handler: Handler, limits: ServerLimits) -> None:
+    def __init__(self, handler: Handler) -> None:
         super().__init__(
             handler, access_log=None, handler_cancellation=True, lingering_time=0.0, logger=_Malformed(__name__)
         )
-        self._limits = limits
         self._ends: dict[RequestHandler, tuple[asyncio.Transport, asyncio.TimerHandle]] = {}
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        if len(self._ends) >= self._limits.connections:
+        if len(self._ends) >= CONNECTIONS:
             oldest, timer = self._ends.pop(next(iter(self._ends)))
             timer.cancel()
             oldest.abort()
         loop = asyncio.get_running_loop()
-        self._ends[handler] = transport, loop.call_later(self._limits.connection_seconds, transport.abort)
+        self._ends[handler] = transport, loop.call_later(CONNECTION_SECONDS, transport.abort)
 
     async def close(self) -> None:
         """End all connections; requests being answered get a moment."""

@@ -167,9 +167,10 @@ async def test_what_is_no_file_is_not_waited_for(authority: Authority) -> None:
         await ServingCertificate(settings(pair)).load()
 
 
-async def test_new_files_are_taken(authority: Authority) -> None:
+async def test_new_files_are_taken(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
     pair = authority.issue_server("one", ["one.example.org"])
-    serving = ServingCertificate(settings(pair), look_seconds=0.0)
+    serving = ServingCertificate(settings(pair))
     await serving.load()
     other = authority.issue_server("two", ["two.example.org"])
     other.certificate.replace(pair.certificate)
@@ -185,11 +186,15 @@ async def test_new_files_are_taken(authority: Authority) -> None:
 
 @pytest.mark.parametrize(("damage", "message"), BREAKAGES.values(), ids=BREAKAGES.keys())
 async def test_the_old_certificate_stays_while_the_files_are_wrong(
-    authority: Authority, damage: Callable[[KeyPair, KeyPair], object], message: str
+    authority: Authority,
+    damage: Callable[[KeyPair, KeyPair], object],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
     pair = authority.issue_server("one", ["one.example.org"])
     good = pair.certificate.read_bytes(), pair.key.read_bytes()
-    serving = ServingCertificate(settings(pair), look_seconds=0.0)
+    serving = ServingCertificate(settings(pair))
     await serving.load()
     damage(pair, authority.issue_server("two", ["two.example.org"]))
 

@@ -25,7 +25,7 @@ from harvester_ccm.telemetry.certificate import ServingCertificate
 from harvester_ccm.telemetry.door import HANDSHAKES, SILENT
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.server import ServerLimits, https_server
+from harvester_ccm.telemetry.server import https_server
 from tests.worlds.loopback import free_port
 from tests.worlds.memory_server import MemoryClient, MemoryServer
 
@@ -113,14 +113,18 @@ def serving(tmp_path: Path) -> Iterator[ServerSettings]:
 
 
 @pytest.fixture
-def limits() -> ServerLimits:
-    return ServerLimits()
+def limits() -> dict[str, float]:
+    return {}
 
 
 @pytest.fixture
-async def scene(serving: ServerSettings, tmp_path: Path, limits: ServerLimits) -> AsyncIterator[RunningServer]:
+async def scene(
+    serving: ServerSettings, tmp_path: Path, limits: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[RunningServer]:
+    for name, value in limits.items():
+        monkeypatch.setattr(f"harvester_ccm.telemetry.{name}", value)
     health, gate = HealthRegistry(), Gate()
-    async with https_server(serving, health, telemetry=Telemetry("1.2.3"), reviewer=gate, status=status, limits=limits):
+    async with https_server(serving, health, telemetry=Telemetry("1.2.3"), reviewer=gate, status=status):
         yield RunningServer(Client(serving.port, tmp_path / "ca.crt"), serving, health, gate)
 
 
@@ -209,7 +213,7 @@ async def test_a_connection_serves_one_request(scene: RunningServer) -> None:
     assert reply.body == "ok"
 
 
-@pytest.mark.parametrize("limits", [ServerLimits(connection_seconds=0.05)], ids=["short"])
+@pytest.mark.parametrize("limits", [{"server.CONNECTION_SECONDS": 0.05}], ids=["short"])
 async def test_a_caller_who_says_nothing_is_sent_away(scene: RunningServer) -> None:
     reader, writer = await scene.client.open()
 
@@ -218,7 +222,7 @@ async def test_a_caller_who_says_nothing_is_sent_away(scene: RunningServer) -> N
     writer.close()
 
 
-@pytest.mark.parametrize("limits", [ServerLimits(connections=3)], ids=["few"])
+@pytest.mark.parametrize("limits", [{"server.CONNECTIONS": 3}], ids=["few"])
 async def test_the_oldest_connection_makes_room(scene: RunningServer) -> None:
     idle = [await scene.client.open() for _ in range(3)]
 
@@ -397,7 +401,7 @@ async def test_the_end_of_the_block_ends_open_connections(serving: ServerSetting
         await client.open()
 
 
-@pytest.mark.parametrize("limits", [ServerLimits(certificate_seconds=0.0)], ids=["eager"])
+@pytest.mark.parametrize("limits", [{"certificate.LOOK_SECONDS": 0.0}], ids=["eager"])
 async def test_a_new_certificate_is_shown_without_a_restart(scene: RunningServer, tmp_path: Path) -> None:
     other = Authority("other", tmp_path / "other")
     pair = other.issue_server("serving", [HOST])
