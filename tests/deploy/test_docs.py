@@ -6,7 +6,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from functools import cache
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import yaml
 
 from devenv.helm import CHART
 from harvester_ccm import names
+from harvester_ccm.cli import main
 from harvester_ccm.kube_vip_names import USER_IGNORE
 
 ROOT = Path(__file__).parents[2]
@@ -80,11 +83,12 @@ def anchors(page: Path) -> frozenset[str]:
 @cache
 def known_flags() -> frozenset[str]:
     """The flags of the program, its commands and of the credential script, as their help texts name them."""
-    orders = [[sys.executable, "-m", "harvester_ccm", "--help"], ["bash", "scripts/generate_addon.sh", "-h"]]
-    commands = ("status", "preflight", "explain", "adopt", "cleanup", "collect")
-    orders += [[sys.executable, "-m", "harvester_ccm", command, "--help"] for command in commands]
-    texts = [subprocess.run(order, cwd=ROOT, check=True, capture_output=True, text=True).stdout for order in orders]
-    return frozenset(_FLAG.findall("\n".join(texts)))
+    order = ["bash", str(ROOT / "scripts" / "generate_addon.sh"), "-h"]
+    script = subprocess.run(order, check=True, capture_output=True, text=True).stdout
+    with redirect_stdout(StringIO()) as program:
+        for command in ((), ("status",), ("preflight",), ("explain",), ("adopt",), ("cleanup",), ("collect",)):
+            assert main(["harvester-ccm", *command, "--help"], {}) == 0
+    return frozenset(_FLAG.findall(script + program.getvalue()))
 
 
 def broken_links(page: Path) -> list[str]:
