@@ -18,10 +18,17 @@ readonly ROLE='harvesterhci.io:cloudprovider'
 readonly CSI_ROLE='harvesterhci.io:csi-driver'
 # The first path is where every installation looks that does not say otherwise, the second where RKE2's chart does.
 readonly PATHS='/etc/kubernetes/cloud-config /var/lib/rancher/rke2/etc/config-files/cloud-provider-config'
-# What a Secret is, and of which account a token.
-readonly OWNER='{.type} {.metadata.annotations.kubernetes\.io/service-account\.name} {.metadata.annotations.kubernetes\.io/service-account\.uid}'
+# What the caller's kubeconfig says, a line each.
+readonly CONTEXT_LINES='{.current-context}{"\n"}{.clusters[0].name}{"\n"}{.clusters[0].cluster.server}{"\n"}'
+# A line for each object: kind, name, and of a binding the accounts, of a Secret what it is and of which account a token.
+readonly OBJECT_LINES='{{range .items}}{{.kind}} {{.metadata.name}}: {{range .subjects}}{{.namespace}}/{{.name}}{{end}}'\
+'{{if eq .kind "Secret"}}{{printf "%q" .type}}{{with .metadata.annotations}}{{printf " %q %q" '\
+'(index . "kubernetes.io/service-account.name") (index . "kubernetes.io/service-account.uid")}}{{end}}{{end}}{{"\n"}}{{end}}'
+# The base64 of the cluster's CA and a token, once a Secret has both.
+readonly CA_AND_TOKEN='{{with .data}}{{if and (index . "ca.crt") (index . "token")}}{{index . "ca.crt"}} {{base64decode .token}}{{end}}{{end}}'
 
-account='' namespace='' context='' server='' output='' action='make' timeout=30 csi='' rke1='' work='' found='' replacing=''
+account='' namespace='' context='' server='' output='' action='make' timeout=30 csi='' rke1=''
+cluster='' own_server='' there='' work='' found='' replacing=''
 newline='
 '
 
@@ -62,7 +69,8 @@ kube() {
   kubectl ${context:+"--context=$context"} --request-timeout=20s "$@"
 }
 
-apply() { kube apply -f - >&2; }
+# What is applied is written here: whether it is right need not be looked up in the description of all of the API.
+apply() { kube apply --validate=false -f - "$@"; }
 
 cleanup() {
   [ -z "$work" ] || rm -rf "$work"
@@ -130,20 +138,48 @@ check_arguments() {
   command -v kubectl >/dev/null || die 'kubectl was not found on PATH'
 }
 
-check_cluster() {
-  if [ -z "$context" ]; then
-    context=$(kubectl config current-context 2>/dev/null) ||
-      die 'kubectl has no current context: set KUBECONFIG to a kubeconfig of Harvester'
-  fi
+# Sets context, cluster and own_server from the caller's kubeconfig.
+read_kubeconfig() {
+  local view
+  view=$(kube config view --minify -o "jsonpath=$CONTEXT_LINES") ||
+    die "kubectl has no ${context:+context }${context:-current context}: set KUBECONFIG to a kubeconfig of Harvester"
+  {
+    IFS= read -r context
+    IFS= read -r cluster
+    IFS= read -r own_server
+  } <<END
+$view
+END
   say "Using context $context"
-  kube get namespace "$namespace" -o name >/dev/null || die "namespace $namespace is not usable in this cluster"
-  kube get clusterrole "$ROLE" -o name >/dev/null ||
-    die "ClusterRole $ROLE is not there: is context $context a Harvester cluster?"
+}
+
+# Sets there to what is in Harvester already. One request for all of it: starting kubectl takes longer than asking.
+look() {
+  local failed=''
+  there=$(kube -n "$namespace" get --ignore-not-found -o "go-template=$OBJECT_LINES" "namespace/$namespace" "clusterrole/$ROLE" \
+    "secret/$account-token" "clusterrolebinding/$namespace-$account" "clusterrolebinding/$account") || failed=yes
+  there="$newline$there$newline"
+  is_there Namespace "$namespace" || die "namespace $namespace is not usable in this cluster"
+  is_there ClusterRole "$ROLE" || die "ClusterRole $ROLE is not there: is context $context a Harvester cluster?"
+  [ -z "$failed" ] || die "what is in this cluster already could not be read"
+}
+
+is_there() {
+  case $there in
+    *"$newline$1 $2: "*) ;;
+    *) return 1 ;;
+  esac
+}
+
+# Prints what look has found out about an object; nothing when it is not there.
+about() {
+  local line="${there#*"$newline$1 $2: "}"
+  ! is_there "$1" "$2" || printf '%s' "${line%%"$newline"*}"
 }
 
 # Prints the account's UID. Names are quoted wherever they stand in YAML: 2024, 1e3, on and null are good names.
 make_account() {
-  kube apply -f - -o 'jsonpath={.metadata.uid}' <<END
+  apply -o 'jsonpath={.metadata.uid}' <<END
 apiVersion: v1
 kind: ServiceAccount
 metadata:
@@ -154,7 +190,7 @@ END
 
 # In the namespace only. Another cluster's binding has the same name only in another namespace.
 bind_role() {
-  apply <<END
+  apply >&2 <<END
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
@@ -169,10 +205,10 @@ END
 # A binding of the whole cluster. Its name is the one that Harvester gives it, which two accounts can have in common.
 bind_csi_role() {
   local holder
-  holder=$(subject_of "$namespace-$account")
+  holder=$(about ClusterRoleBinding "$namespace-$account")
   [ -z "$holder" ] || [ "$holder" = "$namespace/$account" ] ||
     die "ClusterRoleBinding $namespace-$account belongs to account $holder: choose another service account name"
-  apply <<END
+  apply >&2 <<END
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata:
@@ -182,19 +218,13 @@ subjects: [{kind: ServiceAccount, name: '$account', namespace: '$namespace'}]
 END
 }
 
-# namespace/name of the account that a ClusterRoleBinding is for; nothing when there is no such binding.
-subject_of() {
-  kube get clusterrolebinding "$1" --ignore-not-found \
-    -o 'go-template={{range .subjects}}{{.namespace}}/{{.name}}{{end}}'
-}
-
 # A token of an account that was deleted and made again is worthless: its Secret has to go first.
 make_token() {
   local uid="$1" secret="$account-token" present='' deadline
-  present=$(kube -n "$namespace" get secret "$secret" --ignore-not-found -o "jsonpath=$OWNER")
+  present=$(about Secret "$secret")
   case $present in
-    '' | "kubernetes.io/service-account-token $account $uid") ;;
-    "kubernetes.io/service-account-token $account "*) action=rotate ;;
+    '' | "\"kubernetes.io/service-account-token\" \"$account\" \"$uid\"") ;;
+    "\"kubernetes.io/service-account-token\" \"$account\" "*) action=rotate ;;
     *) die "Secret $namespace/$secret is there but is no token of account $account: remove it or choose another name" ;;
   esac
   if [ -n "$present" ] && [ "$action" = rotate ]; then
@@ -209,8 +239,10 @@ make_token() {
   done
 }
 
+# Sets found to the answer's token when that has one: it is so where there was one before.
 request_token() {
-  apply <<END
+  found=$(
+    apply -o "go-template=$CA_AND_TOKEN" <<END
 apiVersion: v1
 kind: Secret
 metadata:
@@ -222,16 +254,16 @@ metadata:
   ownerReferences: [{apiVersion: v1, kind: ServiceAccount, name: '$account', uid: '$2'}]
 type: kubernetes.io/service-account-token
 END
+  )
 }
 
 # Sets found to the base64 of the cluster's CA and the token, with a blank between. Not for a subshell: a signal would
 # be acted on only at its end. A request that fails is made again.
 wait_for_token() {
-  local deadline both
+  local deadline
   deadline=$(($(date +%s) + timeout))
-  both='{{with .data}}{{if and (index . "ca.crt") (index . "token")}}{{index . "ca.crt"}} {{base64decode .token}}{{end}}{{end}}'
-  while :; do
-    found=$(kube -n "$namespace" get secret "$account-token" -o "go-template=$both") || found=''
+  while [ -z "$found" ]; do
+    found=$(kube -n "$namespace" get secret "$account-token" -o "go-template=$CA_AND_TOKEN") || found=''
     [ -z "$found" ] || break
     [ "$(date +%s)" -lt "$deadline" ] ||
       die "Secret $namespace/$account-token got no token within $timeout s: is kube-controller-manager running?"
@@ -243,8 +275,7 @@ wait_for_token() {
 choose_server() {
   local place='' address
   [ -z "$server" ] || return 0
-  server=$(context_value '{.clusters[0].cluster.server}')
-  server=${server%/}
+  server=${own_server%/}
   case $server in
     */k8s/clusters/*) place=Rancher ;;
     https://127.* | https://localhost | https://localhost[:/]* | https://\[::1\]* | https://0.0.0.0*) place='this machine only' ;;
@@ -266,10 +297,6 @@ choose_server() {
   fi
 }
 
-context_value() {
-  kubectl config view --minify --context="$context" -o "jsonpath=$1"
-}
-
 # A YAML scalar: plain where that can only be text.
 scalar() {
   local rest="$1" quoted=''
@@ -285,20 +312,19 @@ scalar() {
 }
 
 write_kubeconfig() {
-  local authority="$1" token="$2" cluster user
-  cluster=$(context_value '{.clusters[0].name}')
+  local authority="$1" token="$2" name user
+  name=$(scalar "$cluster")
   user=$(scalar "$account-$namespace-$cluster")
-  cluster=$(scalar "$cluster")
   cat <<END
 apiVersion: v1
 clusters:
 - cluster:
     certificate-authority-data: $authority
     server: $(scalar "$server")
-  name: $cluster
+  name: $name
 contexts:
 - context:
-    cluster: $cluster
+    cluster: $name
     namespace: $(scalar "$namespace")
     user: $user
   name: $user
@@ -361,9 +387,12 @@ END
 verify() {
   local deadline answer
   deadline=$(($(date +%s) + 5))
-  until answer=$(kubectl --kubeconfig="$1" --cache-dir="$work/cache" --request-timeout=5s \
-    auth can-i update loadbalancers.loadbalancer.harvesterhci.io 2>&1); do
-    if [ "$answer" != no ] || [ "$(date +%s)" -ge "$deadline" ]; then
+  until answer=$(may_update "$1" 2>&1) && [ "$answer" != "${answer#*'"allowed":true'}" ]; do
+    case $answer in
+      *'"allowed":false'*) answer="it may not update loadbalancers.loadbalancer.harvesterhci.io" ;;
+      *) deadline=0 ;;
+    esac
+    if [ "$(date +%s)" -ge "$deadline" ]; then
       say "warning: the credential could not be verified at $server: ${answer##*"$newline"}"
       return 0
     fi
@@ -372,23 +401,26 @@ verify() {
   say "Verified at $server"
 }
 
+# Prints what the server answers when a kubeconfig's account asks for its right, without first asking what kinds there are.
+may_update() {
+  kubectl --kubeconfig="$1" --request-timeout=5s create -f - --raw /apis/authorization.k8s.io/v1/selfsubjectaccessreviews <<END
+{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": {
+  "namespace": "$namespace", "verb": "update", "group": "loadbalancer.harvesterhci.io", "resource": "loadbalancers"}}}
+END
+}
+
 # Earlier versions of this script bound the role for the whole cluster.
 report_old_binding() {
-  local holder
-  holder=$(subject_of "$account")
-  [ "$holder" = "$namespace/$account" ] || return 0
+  [ "$(about ClusterRoleBinding "$account")" = "$namespace/$account" ] || return 0
   say "note: ClusterRoleBinding $account still grants this account every namespace. It is not needed any more:"
   say "  kubectl delete clusterrolebinding $account"
 }
 
 delete_account() {
-  local binding="$namespace-$account"
-  kube -n "$namespace" delete rolebinding "$binding" --ignore-not-found >&2
-  if [ "$(subject_of "$binding")" = "$namespace/$account" ]; then
-    kube delete clusterrolebinding "$binding" --ignore-not-found >&2
-  fi
-  kube -n "$namespace" delete secret "$account-token" --ignore-not-found >&2
-  kube -n "$namespace" delete serviceaccount "$account" --ignore-not-found >&2
+  local binding="$namespace-$account" csi_binding=''
+  [ "$(about ClusterRoleBinding "$binding")" != "$namespace/$account" ] || csi_binding="clusterrolebinding/$binding"
+  kube -n "$namespace" delete --ignore-not-found "rolebinding/$binding" ${csi_binding:+"$csi_binding"} \
+    "secret/$account-token" "serviceaccount/$account" >&2
 }
 
 # A file that is there already is replaced, so that the new one has the mode of ours.
@@ -428,7 +460,8 @@ main() {
   trap 'exit 143' TERM
   parse_arguments "$@"
   check_arguments
-  check_cluster
+  read_kubeconfig
+  look
   if [ "$action" = delete ]; then
     delete_account
     report_old_binding
