@@ -11,18 +11,21 @@ from typing import Any, Final
 
 import yaml
 
-from devenv.apiserver import ControlPlane, start_clusters
+from devenv.apiserver import ControlPlane
 from devenv.harvester.machines import Machine, instance_document, machine_document
 from devenv.restclient import Json, RestClient, wait_until
 from harvester_ccm.commands.rights import GUEST, HARVESTER, Collection, collections_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import build_settings, parse_command_line
+from tests.conftest import bind
 
 ACCOUNT: Final = "harvester-cloud-provider"
 VM_NAMESPACE: Final = "prod"
 CLUSTER_NAME: Final = "demo"
 TOKEN_SECONDS: Final = 90 * 86400
 _RBAC: Final = "rbac.authorization.k8s.io"
+_AGENTS: Final = "v1.subresources.kubevirt.io"
+_NODES: Final = "/api/v1/nodes"
 
 _numbers = itertools.count(1)
 
@@ -64,7 +67,6 @@ class PreflightWorld:
 
     guest: ControlPlane
     harvester: ControlPlane
-    directory: Path
     cloud_config: Path
     kubeconfig: Path
     lacking: dict[str, Path] = field(default_factory=dict)
@@ -73,25 +75,20 @@ class PreflightWorld:
     """Their names."""
 
     @classmethod
-    def start(cls, directory: Path) -> PreflightWorld:
-        """Start everything; ``stop`` ends it."""
-        guest, harvester = start_clusters(
-            directory, guest_additions=True, vm_namespace=VM_NAMESPACE, service_account=ACCOUNT
-        )
-        try:
-            _fill(guest, harvester)
-            cloud_config = _account(harvester, VM_NAMESPACE, ACCOUNT)
-            kubeconfig = _account(guest, "kube-system", ACCOUNT)
-        except BaseException:
-            guest.stop()
-            harvester.stop()
-            raise
-        return cls(guest, harvester, directory, cloud_config, kubeconfig)
+    def on(cls, guest: ControlPlane, harvester: ControlPlane) -> PreflightWorld:
+        """Prepare clusters that run already; ``leave`` takes away what others would see."""
+        _remove_nodes(guest)
+        harvester.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": VM_NAMESPACE}})
+        cloud_config = _account(harvester, VM_NAMESPACE, ACCOUNT)
+        kubeconfig = _account(guest, "kube-system", ACCOUNT)
+        bind(harvester, "harvesterhci.io:cloudprovider", account=(VM_NAMESPACE, ACCOUNT), namespace=VM_NAMESPACE)
+        _fill(guest, harvester)
+        return cls(guest, harvester, cloud_config, kubeconfig)
 
-    def stop(self) -> None:
-        """End both clusters."""
-        self.guest.stop()
-        self.harvester.stop()
+    def leave(self) -> None:
+        """Remove the Nodes and the API without a server; the accounts and their VMs are in a namespace of their own."""
+        _remove_nodes(self.guest)
+        self.harvester.admin.request("DELETE", f"/apis/apiregistration.k8s.io/v1/apiservices/{_AGENTS}")
 
     def plane(self, cluster: str) -> ControlPlane:
         """Return the control plane of ``guest`` or ``harvester``."""
@@ -155,12 +152,12 @@ def _fill(guest: ControlPlane, harvester: ControlPlane) -> None:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": machine.name}}
         guest.apply(node)
         status = {"status": {"nodeInfo": {"systemUUID": machine.system_uuid}}}
-        guest.admin.request("PATCH", f"/api/v1/nodes/{machine.name}/status", body=status)
+        guest.admin.request("PATCH", f"{_NODES}/{machine.name}/status", body=status)
     harvester.apply(
         {
             "apiVersion": "apiregistration.k8s.io/v1",
             "kind": "APIService",
-            "metadata": {"name": "v1.subresources.kubevirt.io"},
+            "metadata": {"name": _AGENTS},
             "spec": {
                 "group": "subresources.kubevirt.io",
                 "version": "v1",
@@ -171,6 +168,11 @@ def _fill(guest: ControlPlane, harvester: ControlPlane) -> None:
             },
         }
     )
+
+
+def _remove_nodes(guest: ControlPlane) -> None:
+    """Preflight compares all Nodes of the guest with the VMs."""
+    guest.admin.request("DELETE", _NODES)
 
 
 def _rules(missing: MissingRight) -> list[Json]:
@@ -228,11 +230,11 @@ def edited(source: Path, target: Path, **changes: Any) -> Path:
     return target
 
 
-def scenes(directory: Path) -> Iterator[PreflightWorld]:
-    """Yield a running scene, for a fixture."""
-    scene = PreflightWorld.start(directory)
+def scenes(guest: ControlPlane, harvester: ControlPlane) -> Iterator[PreflightWorld]:
+    """Yield a scene on running clusters, for a fixture."""
+    scene = PreflightWorld.on(guest, harvester)
     try:
         scene.make_lacking_accounts()
         yield scene
     finally:
-        scene.stop()
+        scene.leave()

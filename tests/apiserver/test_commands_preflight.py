@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
+from devenv.apiserver import ControlPlane
 from harvester_ccm.cli import main
 from harvester_ccm.commands import call, clusters
 from harvester_ccm.commands.rights import HARVESTER
@@ -96,8 +97,8 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PreflightWorld]:
-    yield from scenes(tmp_path_factory.mktemp("preflight"))
+def scene(guest: ControlPlane, harvester: ControlPlane) -> Iterator[PreflightWorld]:
+    yield from scenes(guest, harvester)
 
 
 @pytest.fixture
