@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -13,6 +16,7 @@ import pytest
 from devenv.process import ChildProcess, DevenvError, ReservedPort, run_directory, stop_together
 from devenv.restclient import wait_until
 
+ROOT = Path(__file__).parents[2]
 STUBBORN = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -23,6 +27,24 @@ time.sleep(600)
 
 def start(directory: Path, code: str) -> ChildProcess:
     return ChildProcess.start("child", [sys.executable, "-c", code], log_file=directory / "log")
+
+
+CHILD_OF_A_SHORT_THREAD = """
+import pathlib, signal, sys, threading
+from devenv.process import ChildProcess
+
+# Who was started in the background by a shell ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+children = []
+command, log = ["/bin/sleep", "600"], pathlib.Path(sys.argv[1])
+starter = threading.Thread(target=lambda: children.append(ChildProcess.start("sleep", command, log_file=log)))
+starter.start()
+starter.join()
+# One that comes before it is waited for waits as well.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+print(children[0].pid, flush=True)
+signal.default_int_handler(signal.sigwait({signal.SIGINT}), None)
+"""
 
 
 def test_output_goes_to_the_log(tmp_path: Path) -> None:
@@ -65,13 +87,29 @@ def test_end_of_a_child_takes_its_own_children_along(tmp_path: Path) -> None:
 
     child.stop()
 
-    def gone() -> bool:
-        try:
-            return not grandchild.read_bytes()
-        except (FileNotFoundError, ProcessLookupError):
-            return True
+    wait_until(lambda: is_gone(grandchild), seconds=3, what="end of the grandchild")
 
-    wait_until(gone, seconds=3, what="end of the grandchild")
+
+def is_gone(command_line: Path) -> bool:
+    """Whether a process has ended, by its file of the kernel; a dead one that nobody has waited for has, too."""
+    try:
+        return not command_line.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+def test_end_of_the_parent_takes_its_children_along(tmp_path: Path, number: signal.Signals) -> None:
+    """Also when the thread that started them ended long before."""
+    command = [sys.executable, "-c", CHILD_OF_A_SHORT_THREAD, str(tmp_path / "log")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as parent:
+        assert parent.stdout is not None
+        child = Path("/proc", parent.stdout.readline().strip(), "cmdline")
+        wait_until(lambda: b"sleep" in child.read_bytes(), seconds=60, what="start of the child's program")
+
+        os.kill(parent.pid, number)
+
+        wait_until(lambda: is_gone(child), seconds=60, what="end of the child")
 
 
 def test_program_that_is_not_there_is_named(tmp_path: Path) -> None:
