@@ -200,7 +200,7 @@ def before_deletion(load_balancer: LoadBalancer) -> LoadBalancerChange | None:
     pool = pool_of_last_attempt(load_balancer)
     if pool:
         return LoadBalancerChange(closing_pool=pool)
-    if pending_cause(load_balancer).note is None:
+    if pending_cause(load_balancer).patience:
         return None
     asked = load_balancer.metadata.annotation(LB_ASKED_AGAIN) is not None
     return LoadBalancerChange() if asked else LoadBalancerChange(annotations={LB_ASKED_AGAIN: "true"}, ask_again=True)
@@ -220,7 +220,7 @@ def keep_or_remake(situation: Situation, load_balancer: LoadBalancer, change: Lo
     One that was refused an address where the Service does not ask for one any more is deleted, and made anew when it is
     gone: Harvester forgets what it has booked in one pool when it finds another one named.
     """
-    elsewhere = searches_elsewhere(load_balancer, situation.service) and situation.pending.note is not None
+    elsewhere = searches_elsewhere(load_balancer, situation.service) and not situation.pending.patience
     if situation.is_called and awaited_pool(load_balancer) and change.empty:
         change = LoadBalancerChange(annotations={LB_CALLED: situation.wall_time})
     return (

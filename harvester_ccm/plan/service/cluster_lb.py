@@ -119,12 +119,12 @@ def wait_for_address(situation: Situation) -> ServicePlan:
         return ServicePlan(emit(keeps), Wait(cause.reason, cause.patience - situation.waited))
     # What is certainly not to come is withdrawn, unless the user asks for it.
     shown = keeps if cause.reason in NO_ADDRESS or not situation.unbooked else unbooked_note(situation)
-    return ServicePlan(emit(cause.note or cause.late, shown), Wait(cause.reason))
+    return ServicePlan(emit(cause.note, shown), Wait(cause.reason))
 
 
 def _is_due(situation: Situation) -> bool:
     """Return whether an address may come in the time that Harvester usually takes."""
-    return situation.pending.note is None and situation.waited < situation.pending.patience
+    return situation.waited < situation.pending.patience
 
 
 def _plan_without_device(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:

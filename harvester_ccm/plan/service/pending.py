@@ -41,12 +41,10 @@ class PendingCause(Struct, frozen=True):
     """Why a load balancer has no address yet."""
 
     reason: WaitReason
-    note: EventMessage | None
-    """What to tell the user at once; None while the cause should heal by itself within moments."""
-    late: EventMessage | None = None
-    """What to tell when it has not."""
+    note: EventMessage
+    """What to tell the user."""
     patience: float = CONTROLLER_PATIENCE
-    """Seconds until then."""
+    """Seconds in which it should pass by itself, and until which nothing is told; 0 where it does not."""
 
 
 UNAVAILABLE_PATIENCE: Final = 5.0
@@ -87,7 +85,7 @@ WEBHOOK_AWAY: Final = (
     "Check that the pods of harvester-load-balancer-webhook in namespace harvester-system of Harvester run"
 )
 """What to do when Harvester's API server cannot call its webhook."""
-NOT_PROCESSED: Final = PendingCause(WaitReason.NOT_PROCESSED, None, NO_CONTROLLER_ANSWER)
+NOT_PROCESSED: Final = PendingCause(WaitReason.NOT_PROCESSED, NO_CONTROLLER_ANSWER)
 
 
 def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
@@ -97,17 +95,17 @@ def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
         return NOT_PROCESSED
     message = condition.message
     if load_balancer.contended:
-        late = _pending(_SLOW, message)
-        return PendingCause(WaitReason.ALLOCATING, None, late, CONTENTION_PATIENCE)
+        return PendingCause(WaitReason.ALLOCATING, _pending(_SLOW, message), CONTENTION_PATIENCE)
     if any(words in message for words in _ANNOUNCING):
-        return PendingCause(WaitReason.ANNOUNCING, None, _pending(_NOT_ANNOUNCED, message))
+        return PendingCause(WaitReason.ANNOUNCING, _pending(_NOT_ANNOUNCED, message))
     if not message and not load_balancer.capabilities.has_ip_pools:
-        return PendingCause(WaitReason.ANNOUNCING, None, EventMessage("Warning", Reason.ADDRESS_PENDING, _NOT_GIVEN))
+        return PendingCause(WaitReason.ANNOUNCING, EventMessage("Warning", Reason.ADDRESS_PENDING, _NOT_GIVEN))
     reserving = _RESERVING.search(message)
     if not message or reserving or _DUPLICATE in message:
         text = _unwritable(reserving["pool"]) if reserving else _SLOW
-        return PendingCause(WaitReason.ALLOCATING, None, _pending(text, message or "(nothing)"))
-    return _refused_address(load_balancer, message)
+        return PendingCause(WaitReason.ALLOCATING, _pending(text, message or "(nothing)"))
+    reason, text = _refusal(load_balancer, message)
+    return PendingCause(reason, _pending(text, message), patience=0.0)
 
 
 def pool_of_last_attempt(load_balancer: LoadBalancer) -> str:
@@ -156,17 +154,16 @@ def _is_missing(message: str) -> bool:
     return "fail to get allocator" in message or "could not get the allocator" in message
 
 
-def _refused_address(load_balancer: LoadBalancer, message: str) -> PendingCause:
+def _refusal(load_balancer: LoadBalancer, message: str) -> tuple[WaitReason, str]:
     if "no match" in message.lower():
-        return PendingCause(WaitReason.NO_MATCHING_POOL, _pending(_no_pool(message), message))
+        return WaitReason.NO_MATCHING_POOL, _no_pool(message)
     if _is_exhausted(message):
-        return PendingCause(WaitReason.POOL_EXHAUSTED, _pending(_exhausted(load_balancer), message))
+        return WaitReason.POOL_EXHAUSTED, _exhausted(load_balancer)
     if _is_missing(message):
         pool = load_balancer.spec.ip_pool
         missing = f"Harvester has no ready IP pool {pool!r}" if pool else _CHOSEN_POOL_IS_GONE
-        return PendingCause(WaitReason.NO_SUCH_POOL, _pending(f"{missing}. Create it, or name another one", message))
-    text = _moved_away(load_balancer) if "not in range set" in message else _NO_ADDRESS
-    return PendingCause(WaitReason.OTHER, _pending(text, message))
+        return WaitReason.NO_SUCH_POOL, f"{missing}. Create it, or name another one"
+    return WaitReason.OTHER, _moved_away(load_balancer) if "not in range set" in message else _NO_ADDRESS
 
 
 def _pending(text: str, harvester_says: str) -> EventMessage:
