@@ -75,7 +75,6 @@ from harvester_ccm.plan.service.unbooked import booked_twice, keeping_note, plan
 from harvester_ccm.plan.service.vm_lb import plan_vm, wanted_spec
 from harvester_ccm.redaction import inert
 
-NOTHING: Final = ServicePlan()
 GONE_PATIENCE: Final = 30.0
 """Seconds a load balancer may take to go before we tell that it is being waited for."""
 
@@ -95,7 +94,7 @@ def _told_in_line(step: Step, situation: Situation) -> Step:
 
 def _plan(situation: Situation) -> ServicePlan:
     if not situation.scope.ours:
-        return replace(NOTHING, steps=emit(situation.scope.note))
+        return ServicePlan(emit(situation.scope.note))
     if not situation.harvester_known:
         return _plan_unavailable(situation)
     plan = _plan_known(situation)

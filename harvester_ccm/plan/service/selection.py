@@ -50,41 +50,26 @@ MOST_TOLD: Final = 20
 """Services with an address that get an Event about it; it is one mistake, however many Services there are."""
 
 
-class Duty(Enum):
-    """What we have to do with a Service."""
-
-    SERVE = "serve"
-    CLEAN_UP = "clean up"
-    NOTHING = "nothing"
-
-
 class Scope(Struct, frozen=True):
     """Whether a Service is ours, and in what way."""
 
-    duty: Duty
+    ours: bool = True
+    """Whether there is anything to do with it."""
+    leaving: bool = False
+    """Whether it is on its way out."""
     because: str = ""
     """Why it is left alone; empty when it is not."""
     note: EventMessage | None = None
     """What to tell of that."""
 
-    @property
-    def ours(self) -> bool:
-        """Whether there is anything to do with it."""
-        return self.duty is not Duty.NOTHING
-
-    @property
-    def leaving(self) -> bool:
-        """Whether it is on its way out."""
-        return self.duty is Duty.CLEAN_UP
-
 
 def scope_of(service: Service, cluster: ClusterIdentity, *, owned: bool) -> Scope:
     """Return whether the Service is ours; ``owned``: whether a load balancer of ours exists for it."""
     if needs_cleanup(service, cluster, owned=owned):
-        return Scope(Duty.CLEAN_UP)
+        return Scope(leaving=True)
     if wants_load_balancer(service, cluster, owned=owned):
-        return Scope(Duty.SERVE)
-    return Scope(Duty.NOTHING, _left_alone(service, cluster), _left_to_others(service, cluster))
+        return Scope()
+    return Scope(ours=False, because=_left_alone(service, cluster), note=_left_to_others(service, cluster))
 
 
 def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:

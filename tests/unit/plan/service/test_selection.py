@@ -14,8 +14,8 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.plan.service.decision import NOTHING
 from harvester_ccm.plan.service.selection import may_be_ours, needs_cleanup, scope_of, wants_load_balancer
+from harvester_ccm.plan.service.steps import ServicePlan
 from tests.unit.plan.service.plans import plan, told, writes
 from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served, service
 
@@ -158,14 +158,14 @@ UNTOUCHED = {
 
 @pytest.mark.parametrize("asked", UNTOUCHED.values(), ids=UNTOUCHED.keys())
 def test_services_of_others_are_never_touched(asked: Any) -> None:
-    assert plan(asked) == NOTHING
+    assert plan(asked) == ServicePlan()
 
 
 def test_what_we_serve_stays_ours() -> None:
     assert plan(served(**KUBE_VIP_CLOUD), allocated()).outcome == plan(served(), allocated()).outcome
     going = plan(served(**KUBE_VIP_CLOUD, deleting=True), allocated())
     assert SERVICE_FINALIZER not in repr(going.outcome)
-    assert going != NOTHING
+    assert going != ServicePlan()
 
 
 @pytest.mark.parametrize(
