@@ -129,7 +129,7 @@ class OrphanCollector:
             return Done()
         suspect = self._suspects.of(load_balancer)
         plan = self._plan(load_balancer, service_of(load_balancer, self._services), suspect)
-        if not plan.suspicious:
+        if not plan.because:
             self._suspects.forget(key)
             return Done()
         if plan.report and not suspect.reported:

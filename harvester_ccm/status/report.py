@@ -259,7 +259,7 @@ def left_over_lines(load_balancer: LoadBalancer, known: Known) -> Iterator[LeftO
     service = service_of(load_balancer, known.services.services)
     shown = OrphanPolicy.REPORT if policy is OrphanPolicy.OFF else policy
     plan = plan_orphan(load_balancer, service, known.cluster, known.suspicion(load_balancer), shown)
-    if not plan.suspicious:
+    if not plan.because:
         return
     yield from _booked((load_balancer,))
     yield LeftOver(

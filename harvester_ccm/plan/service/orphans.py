@@ -78,10 +78,9 @@ class Suspicion(Struct, frozen=True):
 class OrphanPlan(Struct, frozen=True):
     """What to do with a load balancer."""
 
-    suspicious: bool = False
     delete: bool = False
     because: str = ""
-    """Why it is suspicious, or why it is not deleted yet; empty when it is not suspicious."""
+    """Why it looks left over, or why it is not deleted yet; empty when it does not look so."""
     report: bool = False
     """Whether it is to be named in the log, with the reason."""
     braked: bool = False
@@ -115,23 +114,23 @@ def plan_orphan(
         return OrphanPlan()
     if state is Orphan.LIKELY or suspicion.strange:
         because = STRANGE if suspicion.strange else _UNMARKED
-        return OrphanPlan(suspicious=True, because=because, report=policy is not OrphanPolicy.OFF)
+        return OrphanPlan(because=because, report=policy is not OrphanPolicy.OFF)
     too_early = suspicion.age < ORPHAN_GRACE
     if too_early and not seen_gone:
         because = f"not deleted before it has looked left over for {ORPHAN_GRACE:.0f} s"
-        return OrphanPlan(suspicious=True, because=because, look_again=ORPHAN_GRACE - suspicion.age)
+        return OrphanPlan(because=because, look_again=ORPHAN_GRACE - suspicion.age)
     report = not too_early and policy is not OrphanPolicy.OFF
     unsafe = _unsafe(load_balancer, suspicion)
     if unsafe:
         look_again = LOOK_AGAIN_SEEN if seen_gone else LOOK_AGAIN
-        return OrphanPlan(suspicious=True, because=unsafe, report=report, look_again=look_again)
+        return OrphanPlan(because=unsafe, report=report, look_again=look_again)
     delete = seen_gone or policy is OrphanPolicy.DELETE
     if delete and suspicion.turn_in > 0:
         late = f"not deleted yet, because {DELETIONS_AT_ONCE} were in the last {DELETION_WINDOW:.0f} s"
-        return OrphanPlan(suspicious=True, because=late, report=report, braked=True, look_again=suspicion.turn_in)
+        return OrphanPlan(because=late, report=report, braked=True, look_again=suspicion.turn_in)
     because = "made by this cluster for a Service that is gone or not served by it"
     first = (before_deletion(load_balancer) if delete else None) or LoadBalancerChange()
-    return OrphanPlan(suspicious=True, delete=delete, because=because, report=report, first=first)
+    return OrphanPlan(delete=delete, because=because, report=report, first=first)
 
 
 def deletion_turn(deletions: Sequence[float], now: float) -> float:

@@ -38,7 +38,7 @@ CERTAIN = Suspicion(age=ORPHAN_GRACE)
 SEEN_GONE = Suspicion(age=0, seen_gone=True)
 NOTHING = OrphanPlan()
 GONE = "made by this cluster for a Service that is gone or not served by it"
-DELETED = OrphanPlan(suspicious=True, delete=True, because=GONE, report=True)
+DELETED = OrphanPlan(delete=True, because=GONE, report=True)
 UNNAMED = ClusterIdentity(DEFAULT_CLUSTER_NAME, CLUSTER.namespace, CLUSTER.uid)
 UNKNOWN_UID = ClusterIdentity(CLUSTER.name, CLUSTER.namespace)
 
@@ -117,14 +117,14 @@ def test_internal_service_without_finalizer_has_no_load_balancer() -> None:
 
 def test_without_mark_it_is_reported_and_never_deleted() -> None:
     plan = plan_orphan(unmarked(), None, CLUSTER, CERTAIN)
-    assert (plan.suspicious, plan.delete, plan.report, plan.look_again) == (True, False, True, None)
+    assert (bool(plan.because), plan.delete, plan.report, plan.look_again) == (True, False, True, None)
     assert "no owner mark" in plan.because
 
 
 @pytest.mark.parametrize("suspicion", [CERTAIN, SEEN_GONE], ids=["found", "seen to go"])
 def test_what_somebody_else_has_made_is_reported_and_never_deleted(suspicion: Suspicion) -> None:
     plan = plan_orphan(allocated(), None, CLUSTER, replace(suspicion, strange=True))
-    assert plan == OrphanPlan(suspicious=True, because=STRANGE, report=True)
+    assert plan == OrphanPlan(because=STRANGE, report=True)
 
 
 SHOWS_IT = (service("other", uid="other", address=ADDRESS),)
@@ -172,14 +172,14 @@ def test_kept_while_there_is_a_doubt(
     found: Any, suspicion: Suspicion, because: str, report: bool, look_again: float
 ) -> None:
     plan = plan_orphan(found, None, CLUSTER, suspicion)
-    assert (plan.suspicious, plan.delete, plan.report, plan.look_again) == (True, False, report, look_again)
+    assert (bool(plan.because), plan.delete, plan.report, plan.look_again) == (True, False, report, look_again)
     assert because in plan.because
 
 
 @pytest.mark.parametrize("suspicion", [CERTAIN, SEEN_GONE], ids=["found", "seen to go"])
 def test_not_too_many_at_once(suspicion: Suspicion) -> None:
     plan = plan_orphan(allocated(), None, CLUSTER, replace(suspicion, turn_in=12.0))
-    assert (plan.suspicious, plan.delete, plan.braked, plan.look_again) == (True, False, True, 12.0)
+    assert (bool(plan.because), plan.delete, plan.braked, plan.look_again) == (True, False, True, 12.0)
     assert "20 were in the last 60 s" in plan.because
     reported = plan_orphan(allocated(), None, CLUSTER, replace(CERTAIN, turn_in=12.0), OrphanPolicy.REPORT)
     assert not reported.braked, "nothing is held up that would not be deleted anyway"
@@ -224,7 +224,7 @@ SEEN: dict[str, tuple[Any, Any, bool]] = {
 def test_of_a_service_that_was_seen_to_go(found: Any, present: Any, deleted: bool, policy: OrphanPolicy) -> None:
     """There is no grace, and ``--orphan-lbs`` is not asked."""
     plan = plan_orphan(found, present, CLUSTER, SEEN_GONE, policy)
-    assert plan == (OrphanPlan(suspicious=True, delete=True, because=GONE) if deleted else NOTHING)
+    assert plan == (OrphanPlan(delete=True, because=GONE) if deleted else NOTHING)
 
 
 def test_service_that_was_seen_to_go_and_is_there_was_not_gone() -> None:
@@ -255,7 +255,7 @@ def test_nothing_is_ours_while_we_do_not_know_our_own_mark() -> None:
 @pytest.mark.parametrize(
     ("found", "policy", "expected"),
     [
-        pytest.param(allocated(), OrphanPolicy.REPORT, OrphanPlan(True, False, GONE, True), id="reported"),
+        pytest.param(allocated(), OrphanPolicy.REPORT, OrphanPlan(False, GONE, True), id="reported"),
         pytest.param(allocated(), OrphanPolicy.OFF, NOTHING, id="off"),
         pytest.param(unmarked(), OrphanPolicy.OFF, NOTHING, id="off, and not certain"),
     ],
