@@ -135,7 +135,7 @@ def _letting_go(situation: Situation, own: tuple[LoadBalancer, ...], *, announce
     if not service.metadata.deleting:
         wanted = situation.request.network
         network = network_of(own[0], wanted) if own else wanted
-        device = device_for(network, situation.network_devices).name if network else ""
+        device = device_for(network, situation.network_devices).name
         annotations = {MOVING: None, **release(service, device=device, announced_by_us=announced_by_us)}
         annotations |= NO_OWN_DEVICE if was_secondary(service) else {}
         labels = {PRIMARY_SERVICE_LABEL: None}
