@@ -267,7 +267,10 @@ class AlreadyExists(ApiError):
 
 
 class Conflict(ApiError):
-    """Raised on 409: the object changed since it was read, or a precondition does not hold."""
+    """Raised on 409: the object changed since it was read, or a precondition does not hold.
+
+    A patch names the UID of what it is for; where another object has the name by now that is answered with 422.
+    """
 
 
 class Gone(ApiError):
@@ -312,6 +315,7 @@ _BY_A_RULE = re.compile(r'" is forbidden: (?!User ")')
 _NOT_YET = re.compile(r'^[^"]*"[^"]*" is forbidden: (not yet ready to handle request|status unknown for quota)')
 """A rule of the API server whose lists are not read, or whose quota is not counted, yet. Who wrote a policy may have
 used such words too, but not in that place."""
+_OTHER_UID: Final = "metadata.uid: Invalid value"
 UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 """What decoding JSON raises where it is none, is nested too deep, or something else than was expected."""
 
@@ -338,7 +342,8 @@ def error_from_answer(answer: Answer) -> ApiError:
         return Gone(answer)
     if answer.status >= 500:
         return Throttled(answer) if answer.retry_after is not None else ServerError(answer)
-    return _BY_STATUS.get(answer.status, BadRequest)(answer)
+    is_for_another = answer.status == 422 and _OTHER_UID in answer.message
+    return Conflict(answer) if is_for_another else _BY_STATUS.get(answer.status, BadRequest)(answer)
 
 
 def _was_not_admitted(answer: Answer) -> bool:

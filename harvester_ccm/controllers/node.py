@@ -23,7 +23,7 @@ from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import AdmissionDenied, Conflict, Forbidden, Invalid, NotFound
+from harvester_ccm.errors import AdmissionDenied, Forbidden, Invalid
 from harvester_ccm.kube.brakes import Brakes, Hold, soonest
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
@@ -75,7 +75,6 @@ class NodeController:
         on_unmatched: Callable[[str, bool], None] | None = None,
     ) -> None:
         """``on_unmatched`` is called with a Node's name and whether only a guest's host name can tell its VM."""
-        self._guest = guest
         self._vms = vms
         self._nodes = vms.nodes
         self._virtual_addresses = virtual_addresses
@@ -163,12 +162,7 @@ class NodeController:
             memory.told = frozenset()
         try:
             written, holds = await self._write(node, plan.patches, memory)
-        except NotFound as error:
-            # That it is gone is for the watch to say.
-            raise Conflict(error.answer) from error
         except (Invalid, Forbidden, AdmissionDenied) as error:
-            if isinstance(error, Invalid) and await self._was_replaced(node):
-                return None
             memory.refused = (write_note(error),)
             raise
         done = None if holds else plan.done
@@ -204,15 +198,6 @@ class NodeController:
         left = [(self._recorder.emit(NODES, node, one, component=NODE_CONTROLLER), one) for one in memory.untold]
         memory.untold = tuple(one for later, one in left if later)
         return soonest(later for later, _ in left if later)
-
-    async def _was_replaced(self, node: Node) -> bool:
-        """Return whether another Node has the name now; its own event leads to its own look."""
-        try:
-            present = await self._guest.get(NODES, node.metadata.name)
-        except NotFound:
-            return True
-        self._nodes.observe(present)
-        return present.metadata.uid != node.metadata.uid
 
     async def _pass_over_all(self) -> None:
         period = self._settings.status_period

@@ -19,7 +19,7 @@ from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.runner import Memories, Runner
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden, NotFound
+from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden
 from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
@@ -150,11 +150,7 @@ class NodeLifecycleController:
         )
 
     async def _write_taints(self, node: Node, request: NodeRequest, memory: _Memory) -> Hold | None:
-        try:
-            written = await self._writes.patch(node, request, memory.brakes)
-        except NotFound as error:
-            # That it is gone is for the watch to say.
-            raise Conflict(error.answer) from error
+        written = await self._writes.patch(node, request, memory.brakes)
         if isinstance(written, Hold):
             return written
         taints = [taint.key for taint in written.spec.taints]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from harvester_ccm.controllers.fights import node_event
+from harvester_ccm.errors import Conflict, NotFound
 from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
@@ -29,7 +30,11 @@ class NodeWrites:
         for hold in release.holds:
             await self._tell(node, hold, brakes)
             return hold
-        answer = await self._guest.merge_patch(NODES, request.name, request.body, subresource=request.subresource)
+        try:
+            answer = await self._guest.merge_patch(NODES, request.name, request.body, subresource=request.subresource)
+        except NotFound as error:
+            # That it is gone is for the watch to say.
+            raise Conflict(error.answer) from error
         brakes.sent(release, answer.document(), _now())
         self._nodes.observe(answer)
         return answer

@@ -169,10 +169,6 @@ class ServiceWrites:
         except NotFound as error:
             # That it is gone is for the watch to say.
             raise Conflict(error.answer) from error
-        except Invalid as error:
-            if "metadata.uid" in str(error):
-                raise Conflict(error.answer) from error
-            raise
         self._services.observe(written)
         return written
 

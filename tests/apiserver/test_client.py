@@ -136,7 +136,7 @@ async def test_write_for_another_object_of_the_name_changes_nothing(
 
     with pytest.raises(Conflict, match="UID"):
         await client.replace(CONFIG_MAPS, "cm", body, namespace=namespace)
-    with pytest.raises(Invalid, match=r"metadata\.uid"):
+    with pytest.raises(Conflict, match=r"metadata\.uid"):
         await client.merge_patch(CONFIG_MAPS, "cm", {"metadata": other, "data": {"b": "2"}}, namespace=namespace)
     assert await client.get(CONFIG_MAPS, "cm", namespace=namespace) == stored
 

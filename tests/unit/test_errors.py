@@ -80,6 +80,12 @@ def test_class_follows_from_status_and_reason(status: int, reason: str, expected
     assert (found.answer.status, found.answer.reason, found.answer.request) == (status, reason, REQUEST)
 
 
+def test_patch_for_another_object_of_the_name_is_a_conflict() -> None:
+    message = 'nodes "w1" is invalid: metadata.uid: Invalid value: "uid-2": field is immutable'
+    assert type(error(422, reason="Invalid", message=message)) is Conflict
+    assert type(error(422, reason="Invalid", message="metadata.ownerReferences[0].uid: Invalid value")) is Invalid
+
+
 @pytest.mark.parametrize(
     ("about", "reason", "expected"),
     [
