@@ -713,8 +713,8 @@ MUTANTS: Final = (
     Mutant(
         "what other clusters make is judged as well",
         "controllers/births.py",
-        "self._seems_ours(new) and meta.uid",
-        "meta.uid",
+        "self._seems_ours(new) and meta.name",
+        "meta.name",
         "program/test_copies.py",
     ),
     Mutant(
@@ -727,8 +727,8 @@ MUTANTS: Final = (
     Mutant(
         "what a copy made is ours when a backup brings it back",
         "controllers/births.py",
-        "self._strange_and_gone if was_strange else self._gone",
-        "self._gone",
+        "old.metadata.uid, old.metadata.uid in self.strange)",
+        "old.metadata.uid, False)",
         "program/test_copies.py",
     ),
     Mutant(
