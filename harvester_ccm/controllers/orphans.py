@@ -143,8 +143,10 @@ class OrphanCollector:
             plan = self._plan(load_balancer, service, suspect)
             # If not deleted now, the cache is behind; the Service controller decides.
             later = self._settings.orphan_period
-        if plan.braked:
-            self._tell_of_brake(plan)
+        if plan.braked and not self._braked:
+            # Said once, until it is over.
+            self._braked = True
+            log.warning("more load balancers without a service than are deleted at once", detail=plan.because)
         if not plan.delete:
             return Wait("orphan", plan.look_again or later)
         if not plan.first.empty:
@@ -191,12 +193,6 @@ class OrphanCollector:
         yield from self._services.all()
         if service is not None:
             yield service
-
-    def _tell_of_brake(self, plan: OrphanPlan) -> None:
-        """Say, once until it is over, that there are more than are deleted at once."""
-        if not self._braked:
-            self._braked = True
-            log.warning("more load balancers without a service than are deleted at once", detail=plan.because)
 
     async def _delete(self, load_balancer: LoadBalancer, suspect: _Suspect) -> None:
         meta, service = load_balancer.metadata, service_key(load_balancer)
