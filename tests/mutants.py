@@ -819,7 +819,7 @@ MUTANTS: Final = (
     Mutant(
         "kube-vip stays silent about an address that it has let go of",
         "plan/service/steps.py",
-        "touch = () if situation.touched else ",
+        "touch = () if situation.remembered.touched else ",
         "touch = () if True else ",
         "plan/service/test_cluster_lb.py controllers/test_service_endpoints.py",
     ),
@@ -875,14 +875,14 @@ MUTANTS: Final = (
     Mutant(
         "a lease is withdrawn that kube-vip would not get again",
         "plan/service/cluster_lb.py",
-        "(TouchEndpoints(left),) if anew_in == 0 and not situation.touched else ()",
+        "(TouchEndpoints(left),) if anew_in == 0 and not situation.remembered.touched else ()",
         "()",
         "plan/service/test_cluster_lb_dhcp.py",
     ),
     Mutant(
         "whether kube-vip may be told to get a lease anew is tried without a pause",
         "plan/service/cluster_lb.py",
-        "    if situation.refused is not None:",
+        "    if situation.remembered.refused is not None:",
         "    if False:",
         "plan/service/test_cluster_lb_dhcp.py",
     ),
@@ -917,7 +917,7 @@ MUTANTS: Final = (
     Mutant(
         "endpoints are touched for ever",
         "plan/service/steps.py",
-        "touch = () if situation.touched else ",
+        "touch = () if situation.remembered.touched else ",
         "touch = () if False else ",
         "controllers/test_service_endpoints.py",
     ),
@@ -931,7 +931,7 @@ MUTANTS: Final = (
     Mutant(
         "a touch that was refused and could not be noted is never made again",
         "plan/service/steps.py",
-        "if situation.refused is not None and not found.touch_refused:",
+        "if situation.remembered.refused is not None and not found.touch_refused:",
         "if False:",
         "plan/service/test_cluster_lb.py controllers/test_service_endpoints.py",
     ),
@@ -1954,7 +1954,7 @@ MUTANTS: Final = (
     Mutant(
         "an address that Harvester gave changes without a word",
         "plan/service/cluster_lb.py",
-        "and not situation.found_served and situation.given.isdisjoint(shown)",
+        "and not before.found_served and before.given.isdisjoint(shown)",
         "",
         "plan/service/test_request_ignored.py",
     ),

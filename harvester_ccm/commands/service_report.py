@@ -252,7 +252,7 @@ def _look_again(situation: Situation, first: Rehearsal, inventory: Inventory, vi
         load_balancers=tuple(written.get(one.metadata.name, one) for one in inventory.load_balancers),
     )
     seen = view.observe(first.service, left)
-    return replace(seen, found_served=situation.found_served, wall_time=AT_WRITE)
+    return replace(seen, remembered=situation.remembered, wall_time=AT_WRITE)
 
 
 def _state(service: Service, request: Request, *, served: bool) -> Iterator[str]:

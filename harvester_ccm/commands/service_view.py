@@ -14,7 +14,7 @@ from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.plan.service.selection import is_served
-from harvester_ccm.plan.service.situation import Situation, observe
+from harvester_ccm.plan.service.situation import ServiceState, Situation, observe
 
 
 class ServiceView(Struct, frozen=True):
@@ -31,12 +31,12 @@ class ServiceView(Struct, frozen=True):
     def observe(self, service: Service, inventory: Inventory) -> Situation:
         """Return what the running program would know about the Service."""
         situation = observe(inventory.service_store(self.cluster), service, self.cluster)
-        return replace(situation, waited=self._waited(situation))
+        return replace(situation, now=self._waited(situation))
 
     def recall(self, situation: Situation) -> Situation:
         """Return the situation as after a start: what the program remembers of the Service is not known here."""
-        served = is_served(situation.service)
-        return replace(situation, waited=self._waited(situation), found_served=served, wall_time=AT_WRITE)
+        remembered = ServiceState(found_served=is_served(situation.service))
+        return replace(situation, remembered=remembered, now=self._waited(situation), wall_time=AT_WRITE)
 
     def left_alone(self, situation: Situation) -> str:
         """Return why nothing is done about the Service; empty when it is served or being let go."""

@@ -249,8 +249,7 @@ class ServiceController:
         if situation.match.lb is None:
             self._recognise(situation.recognition)
         state = self._states.follow(situation, now)
-        situation = state.complete(situation, now)
-        situation = replace(situation, wall_time=self.clock(), is_called=is_called)
+        situation = replace(situation, remembered=state, now=now, wall_time=self.clock(), is_called=is_called)
         plan, held = self._writes.keep_serving(plan_service(situation), situation)
         outcome = await self._take(plan, situation, state, again=again)
         return await self._writes.wait_for((held,), outcome, situation) if held and outcome else outcome

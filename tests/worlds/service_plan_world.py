@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import SERVICES, Service
@@ -95,7 +96,7 @@ class ServicePlanWorld:
         if not situation.scope.ours:
             return ServicePlan()
         state = self.states.follow(situation, self.now)
-        plan = plan_service(state.complete(situation, self.now))
+        plan = plan_service(replace(situation, remembered=state, now=self.now))
         state.emitted = {step.event for step in plan.steps if isinstance(step, EmitEvent)}
         return plan
 

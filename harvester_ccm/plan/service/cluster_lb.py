@@ -175,7 +175,7 @@ def address_event(situation: Situation, load_balancer: LoadBalancer, address: st
     """Return the Event about a new address, a changed one, or the end of a change of the workload type."""
     service, kind = situation.service, load_balancer.spec.workload_type
     before = service.addresses
-    shown = before or ((situation.lost,) if situation.lost else ())
+    shown = before or ((situation.remembered.lost,) if situation.remembered.lost else ())
     if shown and shown != (address,) and not _shows_wish_only(situation):
         text = f"The address changed from {shown[0]} to {address}"
         return EventMessage("Warning", Reason.ADDRESS_CHANGED, text)
@@ -191,8 +191,8 @@ def address_event(situation: Situation, load_balancer: LoadBalancer, address: st
 
 def _shows_wish_only(situation: Situation) -> bool:
     """Return whether kube-vip has followed a wish of the user before we came: nobody was given that address."""
-    shown = situation.service.addresses[:1]
-    return shown == (situation.request.address,) and not situation.found_served and situation.given.isdisjoint(shown)
+    shown, before = situation.service.addresses[:1], situation.remembered
+    return shown == (situation.request.address,) and not before.found_served and before.given.isdisjoint(shown)
 
 
 def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:
@@ -213,7 +213,7 @@ def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device
     )
     steps: tuple[Step, ...] = (
         *emit(device_note(service, DHCP_ADDRESS, device), difference),
-        *((TouchEndpoints(left),) if anew_in == 0 and not situation.touched else ()),
+        *((TouchEndpoints(left),) if anew_in == 0 and not situation.remembered.touched else ()),
         *change_service(service, wanted),
         *change_load_balancer(load_balancer, change),
     )
@@ -222,7 +222,7 @@ def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device
             return ServicePlan(steps, Wait(WaitReason.DHCP, DHCP_PATIENCE - situation.waited))
         if anew_in is None:
             return ServicePlan((*steps, *emit(NO_DHCP_ANSWER)), Wait(WaitReason.DHCP))
-        note = lease_unshown(service, refused=situation.refused is not None and anew_in > 0)
+        note = lease_unshown(service, refused=situation.remembered.refused is not None and anew_in > 0)
         # What comes after it was withdrawn is the next look's, which that write calls for.
         return ServicePlan((*steps, *emit(note)), Wait(WaitReason.DHCP, anew_in or None))
     news = _lease_event(load_balancer.address, lease) if change.address is not None else None
@@ -238,8 +238,8 @@ def _asked_anew_in(situation: Situation) -> float | None:
     found = Announcement.of(situation.service)
     if not unshown_lease(situation.service) or found.again or found.ignored:
         return None
-    if situation.refused is not None:
-        return max(situation.refused + _pause_after(situation.refused) - situation.waited, 0.0)
+    if situation.remembered.refused is not None:
+        return max(situation.remembered.refused + _pause_after(situation.remembered.refused) - situation.waited, 0.0)
     pause = _pause_after(situation.noted_for / 2)
     return max(pause - situation.waited, DHCP_PATIENCE - situation.noted_for, 0.0)
 

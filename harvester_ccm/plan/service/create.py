@@ -137,7 +137,7 @@ def _vanished(situation: Situation) -> Former | None:
 
     While one of its name is still there, its name and address cannot be had.
     """
-    former = situation.former
+    former = situation.remembered.former
     if former is None or not is_served(situation.service):
         return None
     return None if any(one.metadata.name == former.name for one in situation.load_balancers) else former
@@ -233,7 +233,7 @@ def read_replaced(situation: Situation) -> Former | None:
     Whoever may edit the Service may write the note: it is believed only of a load balancer that is the Service's, as
     with the name of another one comes the address that it had.
     """
-    service, match, seen = situation.service, situation.match, situation.former
+    service, match, seen = situation.service, situation.match, situation.remembered.former
     noted = noted_move(service)
     if noted is None or not _is_of(noted, situation.cluster):
         return None

@@ -295,7 +295,8 @@ def with_condition(plan: ServicePlan, situation: Situation) -> ServicePlan:
     patches = [number for number, step in enumerate(plan.steps) if isinstance(step, ChangeService)]
     if not patches:
         # A Service that was served before there were conditions gets one with its next patch.
-        due = wanted.status == "False" or not situation.found_served or situation.service.condition(LOAD_BALANCER_READY)
+        found_served, said = situation.remembered.found_served, situation.service.condition(LOAD_BALANCER_READY)
+        due = wanted.status == "False" or not found_served or said
         alone = change_service(situation.service, ServiceChange(condition=wanted)) if due or situation.kept else ()
         return ServicePlan((*plan.steps, *alone), plan.outcome)
     steps: list[Step] = list(plan.steps)

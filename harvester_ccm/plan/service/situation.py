@@ -137,6 +137,40 @@ class ListedStore(Struct, frozen=True, dict=True):
         return self._recognised[cluster]
 
 
+class ServiceState(Struct, gc=False):
+    """What is remembered of one Service between two looks; lost at a restart without harm. Times are of one clock."""
+
+    uid: str = ""
+    """Of the Service; a new one of the same name starts anew."""
+    phase: str = ""
+    since: float = 0.0
+    """When the phase began."""
+    vm_lb_seen: float | None = None
+    """When a VM load balancer of the Service was last there; None when none was."""
+    former: Former | None = None
+    """Its last load balancer that had an address, if it was seen."""
+    given: frozenset[str] = frozenset()
+    """The addresses of that one."""
+    lost: str = ""
+    """The address that it showed until another load balancer got it; empty once it shows another one."""
+    found_served: bool = False
+    """Whether it had our finalizer and an address before anybody looked, so that who gave it may not be known."""
+    emitted: set[EventMessage] = field(default_factory=set)
+    """The Events of the plan before."""
+    failing: EventMessage | None = None
+    """Why the last write failed; None where none did, or where that is not told yet."""
+    touched: bool = False
+    """Whether its endpoints were touched in this phase."""
+    refused: float | None = None
+    """Seconds of this phase after which that was refused last; None when it was not."""
+    noted_since: float | None = None
+    """Since when it has shown no address although kube-vip has noted an announcement; None when that is not so."""
+
+    def now_in(self, phase: str, now: float) -> ServiceState:
+        """Return what is remembered of the Service once it is in this phase."""
+        return self if self.phase == phase else replace(self, phase=phase, since=now, touched=False, refused=None)
+
+
 class Situation(Struct, frozen=True, dict=True):
     """All that is known about one Service and what it depends on."""
 
@@ -179,26 +213,9 @@ class Situation(Struct, frozen=True, dict=True):
     """What Harvester shows of this cluster; looked at while the Service has no load balancer."""
     wall_time: str = ""
     """The time of day, as the API writes it; of every other time it is only known how long ago it was."""
-    waited: float = 0.0
-    """Seconds since the Service entered its present phase."""
-    since_vm_lb: float | None = None
-    """Seconds since a VM load balancer of the Service was last there; None when none was."""
-    former: Former | None = None
-    """The last load balancer of the Service that had an address, if it was seen."""
-    given: frozenset[str] = frozenset()
-    """The addresses of that one."""
-    lost: str = ""
-    """The address that the Service showed until another load balancer got it; empty once it shows another one."""
-    found_served: bool = False
-    """Whether the Service had its address before anybody looked, so that who gave it may not be known."""
-    emitted: frozenset[EventMessage] = frozenset()
-    """The Events of the plan before."""
-    touched: bool = False
-    """Whether its endpoints were touched since the Service entered its present phase."""
-    refused: float | None = None
-    """Seconds of that phase after which touching them was refused last; None when it was not."""
-    noted_for: float = 0.0
-    """Seconds for which kube-vip's note of an announcement has been on the Service while that showed no address."""
+    remembered: ServiceState = field(default_factory=ServiceState)
+    now: float = 0.0
+    """The time of the look, by the clock of what is remembered."""
     is_called: bool = False
     """Whether the pool that has refused it an address may have one again."""
     in_line: bool = False
@@ -214,6 +231,23 @@ class Situation(Struct, frozen=True, dict=True):
         status, or we withdraw an address that another one got. What other annotations say may be its user's wish.
         """
         return not self.service.addresses and not self.service.metadata.has_finalizer(SERVICE_FINALIZER)
+
+    @property
+    def waited(self) -> float:
+        """Seconds since the Service entered its present phase."""
+        return self.now - self.remembered.since
+
+    @property
+    def since_vm_lb(self) -> float | None:
+        """Seconds since a VM load balancer of the Service was last there; None when none was."""
+        seen = self.remembered.vm_lb_seen
+        return None if seen is None else self.now - seen
+
+    @property
+    def noted_for(self) -> float:
+        """Seconds for which kube-vip's note of an announcement has been on the Service while that showed no address."""
+        noted = self.remembered.noted_since
+        return 0.0 if noted is None else self.now - noted
 
     @cached_property
     def pending(self) -> PendingCause:
@@ -241,7 +275,8 @@ class Situation(Struct, frozen=True, dict=True):
         # Of what Harvester does not show, or shows of another cluster, nobody can say that it gave no address.
         if not (self.harvester_known and self.listed) or self.recognition.sight is not Sight.OURS or self.scope.leaving:
             return ""
-        if not said or not self.found_served or address in self.given or Announcement.of(self.service).ignored:
+        before = self.remembered
+        if not said or not before.found_served or address in before.given or Announcement.of(self.service).ignored:
             return ""
         ours = said == (SAID_TO_KUBE_VIP,) and self.booked_for_others(address)
         return "" if ours or any(one.address for one in self.match.own) else address
@@ -359,51 +394,6 @@ def _holders(store: ServiceStore, service: Service, own: tuple[LoadBalancer, ...
     return tuple(one for one in found if one not in own)
 
 
-class ServiceState(Struct, gc=False):
-    """What is remembered of one Service between two looks; lost at a restart without harm. Times are of one clock."""
-
-    uid: str
-    """Of the Service; a new one of the same name starts anew."""
-    phase: str
-    since: float
-    """When the phase began."""
-    vm_lb_seen: float | None = None
-    """When a VM load balancer of the Service was last there."""
-    former: Former | None = None
-    """Its last load balancer that had an address."""
-    given: frozenset[str] = frozenset()
-    """The addresses of that one."""
-    lost: str = ""
-    """The address that it showed until another load balancer got it."""
-    found_served: bool = False
-    """Whether it had our finalizer and an address at the start."""
-    emitted: set[EventMessage] = field(default_factory=set)
-    failing: EventMessage | None = None
-    """Why the last write failed; None where none did, or where that is not told yet."""
-    touched: bool = False
-    """Whether its endpoints were touched in this phase."""
-    refused: float | None = None
-    """Seconds of this phase after which that was refused last."""
-    noted_since: float | None = None
-    """Since when it has shown no address although kube-vip has noted an announcement; None when that is not so."""
-
-    def complete(self, situation: Situation, now: float) -> Situation:
-        """Return the situation with what is remembered in it."""
-        return replace(
-            situation,
-            waited=now - self.since,
-            since_vm_lb=None if self.vm_lb_seen is None else now - self.vm_lb_seen,
-            former=self.former,
-            given=self.given,
-            lost=self.lost,
-            found_served=self.found_served,
-            emitted=frozenset(self.emitted),
-            touched=self.touched,
-            refused=self.refused,
-            noted_for=0.0 if self.noted_since is None else now - self.noted_since,
-        )
-
-
 class ServiceStates:
     """What is remembered of all Services, by key. ``now`` is the time of a look, of a clock that only goes forward."""
 
@@ -432,9 +422,7 @@ class ServiceStates:
             seen = self._collected_from if meta.uid in self._found else None
             served = self._found.get(meta.uid, False)
             state = ServiceState(meta.uid, situation.phase, now, seen, found_served=served)
-            self._states[meta.key] = state
-        elif state.phase != situation.phase:
-            state.phase, state.since, state.touched, state.refused = situation.phase, now, False, None
+        state = self._states[meta.key] = state.now_in(situation.phase, now)
         found = Announcement.of(situation.service)
         if found.status or found.node is None:
             state.noted_since = None
@@ -455,9 +443,8 @@ class ServiceStates:
         meta = situation.service.metadata
         state = self._states.get(meta.key)
         if state is None or state.uid != meta.uid:
-            return replace(situation, found_served=self._found.get(meta.uid, False))
-        known = state.complete(situation, now)
-        return known if state.phase == situation.phase else replace(known, waited=0.0, touched=False, refused=None)
+            state = ServiceState(since=now, found_served=self._found.get(meta.uid, False))
+        return replace(situation, remembered=state.now_in(situation.phase, now), now=now)
 
     def failing(self, key: str) -> EventMessage | None:
         """Return why the last write for a Service failed; None where none did, or where that is not told yet."""

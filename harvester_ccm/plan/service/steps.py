@@ -155,7 +155,7 @@ def announced_again(plan: ServicePlan, situation: Situation, address: str) -> Se
     news = kube_vip.not_announced(service)
     if left > 0:
         # What was told still holds, until it has been tried.
-        told = emit(news) if found.touch_refused and news in situation.emitted else ()
+        told = emit(news) if found.touch_refused and news in situation.remembered.emitted else ()
         return ServicePlan((*plan.steps, *told), Wait(WaitReason.ENDPOINTS, left))
     if not found.touch_due:
         due = ChangeService(ServiceChange(annotations=kube_vip.TOUCH_DUE))
@@ -163,11 +163,11 @@ def announced_again(plan: ServicePlan, situation: Situation, address: str) -> Se
     note = ChangeService(ServiceChange(annotations=kube_vip.TOUCH_REFUSED))
     next_in = _touch_pause(situation.waited) if found.touch_refused else FIRST_TOUCH_RETRY
     otherwise = ServicePlan((*emit(news), note), Wait(WaitReason.ENDPOINTS, next_in))
-    if situation.refused is not None and not found.touch_refused:
+    if situation.remembered.refused is not None and not found.touch_refused:
         # Only the note of it is missing.
         return otherwise.after(*plan.steps)
     # Whatever becomes of the note: somebody may put it back for ever.
-    touch = () if situation.touched else (TouchEndpoints(otherwise),)
+    touch = () if situation.remembered.touched else (TouchEndpoints(otherwise),)
     done = ChangeService(ServiceChange(annotations=kube_vip.TOUCHED))
     return ServicePlan((*plan.steps, *touch, done), plan.outcome)
 
@@ -176,7 +176,7 @@ def _touched_at(found: kube_vip.Announcement, situation: Situation) -> float:
     """Return after how many seconds of its present phase the endpoints of a Service are to be touched."""
     if not found.touch_refused:
         return TOUCH_ENDPOINTS_AFTER
-    last = situation.refused or 0.0
+    last = situation.remembered.refused or 0.0
     return last + _touch_pause(last)
 
 

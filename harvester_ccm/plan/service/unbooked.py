@@ -50,8 +50,8 @@ def keeping_note(situation: Situation) -> EventMessage | None:
 
 def unbooked_note(situation: Situation) -> EventMessage | None:
     """Return what to tell of an address that the Service shows while no load balancer holds it for it."""
-    address, kept = situation.unbooked, keeping_note(situation)
-    if kept is not None or not (address in situation.given or (address and situation.found_served)):
+    address, kept, before = situation.unbooked, keeping_note(situation), situation.remembered
+    if kept is not None or not (address in before.given or (address and before.found_served)):
         return kept
     text = (
         f"Address {address} is still that of the Service although no load balancer of Harvester holds it: it is not "

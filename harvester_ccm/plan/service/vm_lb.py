@@ -93,7 +93,7 @@ def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[EventMes
     """
     if not _has_backends(situation, load_balancer):
         return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, situation.backends.none_because), None
-    before = next((note for note in situation.emitted if note.reason is Reason.BACKENDS_UNHEALTHY), None)
+    before = next((note for note in situation.remembered.emitted if note.reason is Reason.BACKENDS_UNHEALTHY), None)
     note = backend_note(load_balancer)
     if note is not None:
         check = load_balancer.spec.health_check

@@ -15,7 +15,7 @@ from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.ownership import match_load_balancer
 from harvester_ccm.plan.service.selection import scope_of
-from harvester_ccm.plan.service.situation import Situation, observe
+from harvester_ccm.plan.service.situation import ServiceState, Situation, observe
 from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
     ChangeService,
@@ -40,6 +40,10 @@ OF_BACKENDS = {
     "attached_networks": "attached",
 }
 """What tests say of a situation's backends, by the fields of those."""
+REMEMBERED = ("former", "given", "found_served", "emitted", "touched", "refused")
+"""What they say of what is remembered, besides how long ago something was."""
+AGO = {"waited": "since", "since_vm_lb": "vm_lb_seen", "noted_for": "noted_since"}
+"""Seconds that they give, by the times that those were at."""
 
 
 def situation_of(
@@ -51,7 +55,18 @@ def situation_of(
     match = match_load_balancer(load_balancers, service, cluster)
     scope = scope_of(service, cluster, owned=match.lb is not None)
     backends = Backends(**{field: more.pop(name) for name, field in OF_BACKENDS.items() if name in more})
-    return replace(seen, load_balancers=load_balancers, match=match, scope=scope, backends=backends, **more)
+    known = {name: more.pop(name) for name in REMEMBERED if name in more}
+    ago = {field: more.pop(name) for name, field in AGO.items() if name in more}
+    times = {field: -seconds for field, seconds in ago.items() if seconds is not None}
+    return replace(
+        seen,
+        load_balancers=load_balancers,
+        match=match,
+        scope=scope,
+        backends=backends,
+        remembered=ServiceState(**known, **times),
+        **more,
+    )
 
 
 def plan(service: Service, *load_balancers: LoadBalancer, **more: Any) -> ServicePlan:

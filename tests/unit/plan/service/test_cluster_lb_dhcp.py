@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harvester_ccm.kube_vip_names import (
     ANNOUNCE_AGAIN,
@@ -223,7 +224,7 @@ def test_a_lease_counts_as_unshown_since_the_address_was_there_last() -> None:
     states, lost = ServiceStates(), situation_of(UNSHOWN, balancer())
     shown = situation_of(service(annotations={**ASKING, **NOTED}, ours=True, address=LEASE), balancer())
     looks = ((lost, 0.0), (lost, 20.0), (shown, 30.0), (lost, 40.0), (lost, 70.0))
-    found = [states.follow(one, now).complete(one, now).noted_for for one, now in looks]
+    found = [replace(one, remembered=states.follow(one, now), now=now).noted_for for one, now in looks]
     assert found == [0.0, 20.0, 0.0, 0.0, 30.0]
 
 
