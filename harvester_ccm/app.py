@@ -221,13 +221,13 @@ class Application:
         code = 0
         try:
             async with asyncio.TaskGroup() as group:
-                self._start(group, "stop", self._until_stopped(stop))
-                self._start(group, "events", self._recorder.run())
+                group.create_task(self._until_stopped(stop), name="stop")
+                group.create_task(self._recorder.run(), name="events")
                 for informer in (*self._guest_caches, *self._harvester_caches, self._caches.config_maps):
-                    self._start(group, informer.name, informer.run())
+                    group.create_task(informer.run(), name=informer.name)
                 for reloader in self._reloaders:
-                    self._start(group, "credentials", reloader.run())
-                self._start(group, "leader", self._lead())
+                    group.create_task(reloader.run(), name="credentials")
+                group.create_task(self._lead(), name="leader")
         except* _Stop:
             log.info("stopping")
         except* LeaseLost as lost:
@@ -238,10 +238,6 @@ class Application:
             code = 1
         await self._shut_down(lost=code != 0)
         return code
-
-    @staticmethod
-    def _start(group: asyncio.TaskGroup, name: str, work: Coroutine[None, None, None]) -> None:
-        group.create_task(work, name=name)
 
     async def _until_stopped(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -255,13 +251,13 @@ class Application:
             return
         await self._elector.acquire()
         async with asyncio.TaskGroup() as group:
-            self._start(group, "lease", self._elector.hold())
-            self._start(group, "work", self._work())
+            group.create_task(self._elector.hold(), name="lease")
+            group.create_task(self._work(), name="work")
 
     async def _work(self) -> None:
         """Run the controllers that are switched on."""
         async with asyncio.TaskGroup() as group:
-            self._start(group, "identity", self._guest_identity.run())
+            group.create_task(self._guest_identity.run(), name="identity")
             uid = await self._guest_identity.answered()
             cluster = ClusterIdentity.of(self._settings, self._harvester.namespace, uid)
             self.status.show(lambda: self._known(cluster, lambda one: one, lambda _one: Suspicion(age=0.0)))
@@ -342,7 +338,7 @@ class Application:
             self._telemetry.follow_controller(name)
             self.health.follow_controller(name, queue)
         self._runners.append(controller.runner)
-        self._start(group, controller.runner.name, controller.run())
+        group.create_task(controller.run(), name=controller.runner.name)
 
     async def _shut_down(self, *, lost: bool) -> None:
         if lost:
