@@ -1841,7 +1841,7 @@ MUTANTS: Final = (
     Mutant(
         "a VM that was changed wakes no Service of a VM load balancer",
         "controllers/service.py",
-        "caches.vms.on_wake(self._node_changed)",
+        "caches.vms.on_wake(lambda _name: self.backends.ask())",
         "pass",
         "controllers/test_service_endpoints.py controllers/test_service.py",
     ),

@@ -185,7 +185,8 @@ class ServiceController:
         caches.load_balancers.on_change(self._load_balancer_changed)
         caches.load_balancers.on_state(self._refresh_backends)
         caches.load_balancers.on_state(self._enqueue_all)
-        caches.vms.on_wake(self._node_changed)
+        # The backends are read once for all Nodes and VMs that change together.
+        caches.vms.on_wake(lambda _name: self.backends.ask())
         for informer in (caches.vms.vms, caches.vms.vmis):
             informer.on_state(self._refresh_backends)
         caches.config_maps.on_change(self._enqueue_all)
@@ -473,22 +474,14 @@ class ServiceController:
             for other in self._services.by_index(BY_ADDRESS, new.allocated_ip):
                 self._enqueue_if_ours(other)
 
-    def _node_changed(self, _name: str) -> None:
-        """Read the backends once for all Nodes and VMs that change together."""
-        self.backends.ask()
-
     def _refresh_backends(self) -> None:
         first, changed = self._caches.refresh_backends()
         if first:
             self._enqueue_all()
         elif changed:
-            self._enqueue_behind_vm_lbs()
-
-    def _enqueue_behind_vm_lbs(self) -> None:
-        """Wake the Services that Harvester balances."""
-        for load_balancer in self._load_balancers.all():
-            if load_balancer.spec.workload_type == "vm":
-                self._load_balancer_changed(None, load_balancer)
+            for load_balancer in self._load_balancers.all():
+                if load_balancer.spec.workload_type == "vm":
+                    self._enqueue_concerned(None, load_balancer)
 
     def _enqueue_all(self, *_change: object) -> None:
         """Wake all, those first that wait for an address.
