@@ -15,7 +15,6 @@ from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Document, hanging
 from harvester_ccm.commands.service_report import ServiceReport, report_service
 from harvester_ccm.commands.service_view import view_of
-from harvester_ccm.commands.stand_ins import with_stand_ins
 from harvester_ccm.commands.status_lists import known_from
 from harvester_ccm.commands.status_view import counted
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER
@@ -112,7 +111,7 @@ async def _nodes_live(nodes: Sequence[Node], inventory: Inventory, clusters: Clu
 
 
 def _from_files(call: Call) -> _Found:
-    inventory = with_stand_ins(read_recorded(call))
+    inventory = read_recorded(call)
     services, nodes = _wrong(call, inventory)
     store = inventory.node_store(call.settings)
     reports = [report_node(one, store, call.settings, live_get=None) for one in nodes]

@@ -12,7 +12,6 @@ from harvester_ccm.commands.clusters import open_clusters, read_inventory
 from harvester_ccm.commands.files import read_recorded
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Document
-from harvester_ccm.commands.stand_ins import with_stand_ins
 from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
 from harvester_ccm.plan.node.device_mapping import MappingPlan, mapping_text, plan_nad_mapping
@@ -84,7 +83,7 @@ async def _from_clusters(call: Call) -> MappingReport:
 
 
 def _from_files(call: Call) -> MappingReport:
-    inventory = with_stand_ins(read_recorded(call, once_meant=True)).assuming(*call.settings.warnings)
+    inventory = read_recorded(call, once_meant=True).assuming(*call.settings.warnings)
     index = inventory.node_store(call.settings).index()
     vmis = own_vmis(index)
     if not vmis and inventory.vmis:

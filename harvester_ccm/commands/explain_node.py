@@ -20,7 +20,6 @@ from harvester_ccm.commands.files import read_recorded
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.rehearsal import after_write, event_document, is_warning, request_text, warnings_of
 from harvester_ccm.commands.render import Document
-from harvester_ccm.commands.stand_ins import with_stand_ins
 from harvester_ccm.commands.targets import Target
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
@@ -102,7 +101,7 @@ def _from_files(call: Call, name: str) -> NodeReport:
     inventory = read_recorded(call, once_meant=True)
     node, choice = _chosen(name, inventory)
     missing = () if inventory.taken else _missing(call, inventory)
-    inventory = with_stand_ins(inventory).assuming(choice, *missing)
+    inventory = inventory.assuming(choice, *missing)
     return report_node(node, inventory.node_store(call.settings), call.settings, live_get=None)
 
 

@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from harvester_ccm.commands.admission import ask_admission
-from harvester_ccm.commands.call import HARVESTER_NAMESPACE, NAMESPACE, WAITED, Call, refuse
+from harvester_ccm.commands.call import HARVESTER_NAMESPACE, NAMESPACE, WAITED, Call, harvester_namespace, refuse
 from harvester_ccm.commands.clusters import ask, open_clusters, open_guest
-from harvester_ccm.commands.files import read_recorded
+from harvester_ccm.commands.files import read_files, with_vms_of_nodes
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.one_service import read_for, read_without_harvester
 from harvester_ccm.commands.service_report import ServiceReport, report_from_guest, report_service
 from harvester_ccm.commands.service_view import view_of
-from harvester_ccm.commands.stand_ins import with_vms_of_nodes
 from harvester_ccm.commands.targets import Target
 from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
@@ -88,7 +87,7 @@ def named_service(inventory: Inventory, target: Target, namespace: str) -> Servi
 
 
 def _from_files(call: Call, target: Target) -> ServiceReport:
-    inventory = read_recorded(call)
+    inventory = read_files(call.files, namespace=harvester_namespace(call))
     service, choice = _chosen(target, inventory)
     if read_request(service).wants_vm or any(one.spec.workload_type == "vm" for one in inventory.load_balancers):
         inventory = with_vms_of_nodes(inventory)

@@ -22,9 +22,9 @@ from harvester_ccm.commands.call import Call, harvester_namespace, refuse
 from harvester_ccm.commands.inventory import COLLECTIONS, Inventory
 from harvester_ccm.commands.render import Document
 from harvester_ccm.errors import CCMError
-from harvester_ccm.model.core import SERVICES
-from harvester_ccm.model.harvester import BEFORE_1_2
-from harvester_ccm.model.meta import Object, Resource
+from harvester_ccm.model.core import SERVICES, parse_provider_id
+from harvester_ccm.model.harvester import BEFORE_1_2, VirtualMachine
+from harvester_ccm.model.meta import Object, ObjectMeta, Resource
 
 STANDARD_INPUT: Final = "-"
 DEFAULT_NAMESPACE: Final = "default"
@@ -66,8 +66,11 @@ class _Found(Struct, frozen=True):
 
 
 def read_recorded(call: Call, *, once_meant: bool = False) -> Inventory:
-    """Return what is in the files of a command line; ``once_meant`` as for ``harvester_namespace``."""
-    return read_files(call.files, namespace=harvester_namespace(call, once_meant=once_meant))
+    """Return what is in the files of a command line, with a VM for every instance that has none in them.
+
+    ``once_meant`` as for ``harvester_namespace``.
+    """
+    return _with_stand_ins(read_files(call.files, namespace=harvester_namespace(call, once_meant=once_meant)))
 
 
 def read_files(names: Sequence[str], *, namespace: str) -> Inventory:
@@ -105,6 +108,37 @@ def read_files(names: Sequence[str], *, namespace: str) -> Inventory:
         assumptions.append(f"Harvester is one before 1.2: a load balancer in the files is {BEFORE_1_2.api_version}")
     problems = {plural: CCMError(text) for one in facts for plural, text in one.problems.items()}
     return replace(inventory, problems=problems).assuming(*assumptions)
+
+
+def _with_stand_ins(inventory: Inventory) -> Inventory:
+    """Return the inventory with a VM for every instance that has none."""
+    present = {one.metadata.name for one in inventory.vms}
+    missing = [one.metadata for one in inventory.vmis if one.metadata.name not in present]
+    if not missing:
+        return inventory
+    names = ", ".join(one.name for one in missing)
+    sentence = f"a VM of the same name for VirtualMachineInstance {names}; its UID is not known"
+    return _with(inventory, missing).assuming(sentence)
+
+
+def with_vms_of_nodes(inventory: Inventory) -> Inventory:
+    """Return the inventory with a VM for every Node, where none is in the files."""
+    if inventory.vms or not inventory.nodes:
+        return inventory
+    metas = (ObjectMeta(name=one.metadata.name, namespace=inventory.namespace) for one in inventory.nodes)
+    return _with(inventory, metas).assuming("each Node is the VM of its name: no VM is in the files")
+
+
+def _with(inventory: Inventory, metas: Iterable[ObjectMeta]) -> Inventory:
+    """Return the inventory with VMs of these names; each has the UID of the Node of its name, where that says one."""
+    uids = {one.metadata.name: parse_provider_id(one.spec.provider_id) for one in inventory.nodes}
+    made = (
+        ObjectMeta(
+            name=one.name, namespace=one.namespace, uid=uids.get(one.name) or f"uid-of-vm-{one.name}", labels=one.labels
+        )
+        for one in metas
+    )
+    return replace(inventory, vms=(*inventory.vms, *(VirtualMachine(metadata=one) for one in made)))
 
 
 def _read_bundle(name: str) -> Bundle:

@@ -12,7 +12,6 @@ from harvester_ccm.commands.clusters import Asked, Clusters, ask, read_inventory
 from harvester_ccm.commands.files import read_recorded
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.service_view import view_of
-from harvester_ccm.commands.stand_ins import with_stand_ins
 from harvester_ccm.config import LeaderElectionSettings
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
@@ -39,7 +38,7 @@ STALE_LEASE: Final = 90.0
 
 def status_from_files(call: Call) -> Status:
     """Return what the objects in files come to."""
-    inventory = with_stand_ins(read_recorded(call))
+    inventory = read_recorded(call)
     frame = Status(
         observed=time_text(inventory.taken or datetime.now(UTC)),
         cluster=call.settings.harvester.cluster_name,
