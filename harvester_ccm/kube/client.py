@@ -59,7 +59,7 @@ from harvester_ccm.kube.collection import (
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.server_clock import GAIN_SECONDS, MEMORY_SECONDS, ServerClock
-from harvester_ccm.kube.session import Session, connection_fault, describe_connection_error
+from harvester_ccm.kube.session import Session, connection_fault
 from harvester_ccm.kube.tokens import token_account, why_refused
 from harvester_ccm.model.meta import Resource
 
@@ -436,9 +436,9 @@ class ApiClient:
             return Unread(name)
 
     def _unreachable(self, request: str, error: Exception, request_id: str) -> Unreachable:
-        detail = describe_connection_error(error, limit=self._patience)
+        kind, detail = connection_fault(error, limit=self._patience)
         log.debug("request failed", cluster=self.cluster, request=request, detail=detail, request_id=request_id)
-        unreachable = connection_fault(error)(f"{self._credentials.server}: {detail} ({request})")
+        unreachable = kind(f"{self._credentials.server}: {detail} ({request})")
         unreachable.request_id, unreachable.cluster = request_id, self.cluster
         return unreachable
 

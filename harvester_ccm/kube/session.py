@@ -86,45 +86,32 @@ def _trusting_the_system() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def connection_fault(error: BaseException) -> type[Unreachable]:
-    """Return the class of a failed connection: each has another remedy."""
-    match error:
-        case aiohttp.ClientConnectorCertificateError() if _is_out_of_time(error.certificate_error):
-            return OutOfTime
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError():
-            return NotTrusted
-        case aiohttp.ClientProxyConnectionError():
-            # What is wrong with the proxy says nothing about the server.
-            return Unreachable
-        case aiohttp.ClientConnectorDNSError():
-            return HostUnknown
-        case aiohttp.ClientConnectorError() if isinstance(error.os_error, ConnectionRefusedError):
-            return ConnectionRefused
-    return Unreachable
+def connection_fault(error: BaseException, *, limit: float) -> tuple[type[Unreachable], str]:
+    """Return the class of a failed connection, as each has another remedy, and what to say of it in part of a sentence.
 
-
-def _is_out_of_time(error: BaseException) -> bool:
-    return isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _OUT_OF_TIME
-
-
-def describe_connection_error(error: BaseException, *, limit: float) -> str:
-    """Return one plain sentence part for a failed connection; ``limit`` is the time in seconds it was given.
-
-    Nothing of a request or of a credential is in it.
+    ``limit`` is the time in seconds it was given. Nothing of a request or of a credential is in the words.
     """
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
-        return f"the server's certificate is not trusted: {reason}"
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "the host name cannot be resolved"
-    if isinstance(error, aiohttp.ClientHttpProxyError):
-        return f"the proxy refused the connection: HTTP status {error.status}"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        what = "connection to the proxy" if isinstance(error, aiohttp.ClientProxyConnectionError) else "connection"
-        return f"{what} failed: {_reason_of(error.os_error)}"
-    if isinstance(error, TimeoutError):
-        return f"no answer within {limit:g} s"
-    return f"connection broken: {error.__class__.__name__}"
+    # What is wrong with a proxy says nothing about the server.
+    kind: type[Unreachable] = NotTrusted if isinstance(error, ssl.SSLError | aiohttp.ClientSSLError) else Unreachable
+    match error:
+        case aiohttp.ClientConnectorCertificateError(certificate_error=why):
+            is_late = isinstance(why, ssl.SSLCertVerificationError) and why.verify_code in _OUT_OF_TIME
+            kind = OutOfTime if is_late else NotTrusted
+            text = f"the server's certificate is not trusted: {getattr(why, 'verify_message', '') or why}"
+        case aiohttp.ClientConnectorDNSError():
+            kind, text = HostUnknown, "the host name cannot be resolved"
+        case aiohttp.ClientProxyConnectionError():
+            text = f"connection to the proxy failed: {_reason_of(error.os_error)}"
+        case aiohttp.ClientConnectorError():
+            kind = ConnectionRefused if isinstance(error.os_error, ConnectionRefusedError) else kind
+            text = f"connection failed: {_reason_of(error.os_error)}"
+        case aiohttp.ClientHttpProxyError():
+            text = f"the proxy refused the connection: HTTP status {error.status}"
+        case TimeoutError():
+            text = f"no answer within {limit:g} s"
+        case _:
+            text = f"connection broken: {error.__class__.__name__}"
+    return kind, text
 
 
 def _reason_of(error: OSError) -> str:
