@@ -26,7 +26,8 @@ pytestmark = [
 
 SEED_VARIABLE = "CRASH_SEED"
 """Environment variable with the seed of a run that is to be repeated."""
-KILLS = 25
+KILLS = 12
+"""On real connections; ``tests/simulation`` kills at any callback, in schedules by the thousand."""
 DHCP = {"annotations": {IPAM: "dhcp"}}
 KINDS: dict[str, dict[str, Any]] = {
     "web": {},

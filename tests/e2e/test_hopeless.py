@@ -18,8 +18,8 @@ pytestmark = [
 ]
 
 BALANCERS = "/loadbalancers"
-GOOD = [f"good-{number}" for number in range(30)]
-HOPELESS = [f"hopeless-{number}" for number in range(10)]
+GOOD = [f"good-{number}" for number in range(12)]
+HOPELESS = [f"hopeless-{number}" for number in range(5)]
 
 
 async def test_hopeless_services_hold_up_nobody(stage: Stage) -> None:

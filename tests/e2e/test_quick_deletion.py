@@ -112,10 +112,10 @@ async def test_service_that_is_gone_before_it_has_the_finalizer_gets_no_load_bal
 
 
 @pytest.mark.parametrize("pace", [FAST], ids=["fast"])
-async def test_eighty_services(stage: Stage) -> None:
-    await live_and_leave(stage, (0.0, 0.005, 0.05, 0.5), 20, at_once=10)
+async def test_services_that_live_for_moments(stage: Stage) -> None:
+    await live_and_leave(stage, (0.0, 0.005, 0.05, 0.5), 10, at_once=10)
 
 
 @pytest.mark.parametrize("pace", [slowed(20.0)], ids=["slower"])
 async def test_services_that_harvester_has_not_looked_at_when_they_go(stage: Stage) -> None:
-    await live_and_leave(stage, (0.0, 0.05, 0.1, 0.2, 0.5), 5, at_once=2, created=True)
+    await live_and_leave(stage, (0.0, 0.05, 0.1, 0.2, 0.5), 3, at_once=2, created=True)

@@ -39,9 +39,9 @@ pytestmark = [
 
 SEED_VARIABLE = "SEQUENCES_SEED"
 """Environment variable with the seed of a run that is to be repeated."""
-SEQUENCES = 40
+SEQUENCES = 24
 """A few on real servers; ``tests/simulation`` has them by the thousand."""
-AT_ONCE = 20
+AT_ONCE = 12
 STEPS = (2, 6)
 """Fewest and most changes of one Service."""
 LONGEST_PAUSE = 2.0

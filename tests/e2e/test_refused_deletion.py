@@ -1,6 +1,6 @@
 """Services that were refused an address, and go or ask for another pool just when Harvester books one for them.
 
-Harvester writes to the pool first and to the load balancer when its turn comes, which is a second later here.
+Harvester writes to the pool first and to the load balancer when its turn comes, two thirds of a second later here.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import pytest
 
 from devenv.ccm import CcmProcess
 from devenv.harvester import EVERYBODY
-from devenv.harvester.queue import slowed
+from devenv.harvester.queue import Pace
 from devenv.harvester.records import POOLS
 from devenv.stage import Stage, until
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import IP_POOL, LB_SERVICE_NAME, Reason
 from tests.e2e.observing import caught_up, writes
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.parametrize("pace", [slowed(0.9)], ids=["slow"])]
+pytestmark = [pytest.mark.apiserver, pytest.mark.parametrize("pace", [Pace(1.5, burst=1)], ids=["slow"])]
 
 ONE = "127.77.0.9/32"
 BALANCERS = "/loadbalancers"
