@@ -16,14 +16,16 @@ import structlog
 from devenv.apiserver import ControlPlane, start_clusters
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json, RestClient
-from tests.scheduling import SERVERLESS, Scheduling, file_of, rank
+from tests.scheduling import SERVERLESS, Scheduling, file_of, is_serverless, rank
 from tests.worlds.loopback import own_loopback_is_granted, take_own_loopback
 
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=25, derandomize=True, database=None)
 hypothesis.settings.register_profile("thorough", deadline=None)
 
-MOST_WORKERS = 4
-"""Workers that ``-n auto`` starts at most; each has two control planes of its own, about 1 GB."""
+MOST_WORKERS = 6
+"""Workers that ``-n auto`` starts at most. Two of three have two control planes of their own each, about 1 GB."""
+PATIENT = 5
+"""By so much others go before a worker whose tests need no server: it does not wait for anything that they start."""
 GARBAGE_PERCENT = "400"
 """Garbage that programs in Go let lie: with so much, kube-apiserver takes a third less processor time to get ready."""
 
@@ -37,7 +39,7 @@ _ENDED = pytest.StashKey[bool]()
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return how many workers ``-n auto`` means: many tests wait, but two must not meet at one address."""
-    return min(2 * (os.cpu_count() or 1), MOST_WORKERS) if own_loopback_is_granted() else 1
+    return min(3 * (os.cpu_count() or 1), MOST_WORKERS) if own_loopback_is_granted() else 1
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Scheduling | None:
@@ -72,8 +74,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Choose the number of examples, and give a worker, one of several side by side, addresses of its own."""
     os.environ.setdefault("GOGC", GARBAGE_PERCENT)
     hypothesis.settings.load_profile("thorough" if config.option.thorough else "quick")
-    if hasattr(config, "workerinput"):
+    told = getattr(config, "workerinput", None)
+    if told is not None:
         take_own_loopback()
+        if is_serverless(told["workerid"], told["workercount"]):
+            os.nice(PATIENT)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -2,6 +2,9 @@
 
 The tests of a unit stay together, one after the other on one worker: what they start is started once. A unit is a file,
 but for those that are named here.
+
+Tests on real API servers wait for most of their time, those without reckon for all of it. So some workers run nothing
+but the latter, from the beginning, without servers and with what processor time the others leave.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from typing import Final
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
 INSTALLED: Final = (
     "tests/deploy/test_generate_addon.py",
@@ -47,12 +51,37 @@ _MISSING: Final = [one for one in (*LONGEST, *SINGLY, *ROOMS) if not (Path(__fil
 assert not _MISSING, f"there is no {', '.join(_MISSING)}"
 
 
+def is_serverless(worker: str, workers: int) -> bool:
+    """Return whether a worker runs only tests that need no server: the last third of those that are there at first.
+
+    ``worker`` is its name, as xdist gives it: ``gw0``.
+    """
+    return workers - workers // 3 <= int(worker.removeprefix("gw")) < workers
+
+
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out units in the order in which their tests were collected."""
+    """Hands out units in the order in which their tests were collected, to each worker such as it runs."""
 
     def __init__(self, config: pytest.Config, log: object) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if self.workqueue and self._next_for(node) is None:
+            node.shutdown()
+        else:
+            super()._reschedule(node)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        unit = self._next_for(node)
+        if unit is not None:
+            self.workqueue.move_to_end(unit, last=False)
+            super()._assign_work_unit(node)
+
+    def _next_for(self, node: WorkerController) -> str | None:
+        if not is_serverless(node.gateway.id, self.numnodes):
+            return next(iter(self.workqueue), None)
+        return next((unit for unit in self.workqueue if unit.startswith(SERVERLESS)), None)
 
     def _split_scope(self, nodeid: str) -> str:
         path = file_of(nodeid)
