@@ -26,8 +26,8 @@ KUBERNETES = ("--kube-version", "v1.35.4")
 """What a Helm that asks no cluster takes it for; one built without its makefile takes it for 1.20."""
 
 _RUN_SECONDS = 120.0
-_RUNS_FOR_A_MOMENT = {"GOGC": "off", "GOMAXPROCS": "1"}
-"""Helm need not collect its garbage: that took a quarter of its processor time."""
+RUNS_FOR_A_MOMENT = {"GOGC": "off", "GOMAXPROCS": "1"}
+"""Environment of programs in Go that end soon: collecting their garbage would take a third of their processor time."""
 _HELM = GoTool(
     name="helm",
     title="Helm",
@@ -51,7 +51,7 @@ def run_helm(*arguments: str | Path, kubeconfig: Path | None = None) -> str:
     """
     with tempfile.TemporaryDirectory(prefix="harvester-ccm-helm-") as home:
         homes = {f"HELM_{kind}_HOME": f"{home}/{kind.lower()}" for kind in ("CACHE", "CONFIG", "DATA")}
-        environment = {"PATH": os.environ.get("PATH", ""), "HOME": home} | _RUNS_FOR_A_MOMENT | homes
+        environment = {"PATH": os.environ.get("PATH", ""), "HOME": home} | RUNS_FOR_A_MOMENT | homes
         environment["KUBECONFIG"] = str(kubeconfig) if kubeconfig else f"{home}/none"
         done = subprocess.run(
             [_HELM.binary(), *arguments],

@@ -21,6 +21,7 @@ import yaml
 
 from devenv.apiserver import ControlPlane
 from devenv.binaries import require
+from devenv.helm import RUNS_FOR_A_MOMENT
 from devenv.restclient import Json, RefusedError, RestClient, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -34,8 +35,6 @@ PATHS = ["/etc/kubernetes/cloud-config", "/var/lib/rancher/rke2/etc/config-files
 TOOLS = ("base64", "cat", "date", "mkdir", "mktemp", "mv", "rm", "sleep", "tr")
 BALANCERS = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/{}/loadbalancers"
 CLUSTER_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-KUBECTL_RUNS_FOR_A_MOMENT = {"GOGC": "off", "GOMAXPROCS": "1"}
-"""Collecting its garbage takes a program in Go a third of the processor time of its short life."""
 KUBECTL = r"""
 case "$*" in
   *"config view"*) printf 'context\ncluster\n%s\n' "$SAID_SERVER" ;;
@@ -114,12 +113,15 @@ class Addon(Script):
 
     @property
     def environment(self) -> dict[str, str]:
-        return super().environment | {
-            "KUBECONFIG": str(self.kubeconfig),
-            # What the server has is asked for once, and not by every test.
-            "KUBECACHEDIR": str(self.plane.directory / "kubectl"),
-            **KUBECTL_RUNS_FOR_A_MOMENT,
-        }
+        return (
+            super().environment
+            | {
+                "KUBECONFIG": str(self.kubeconfig),
+                # What the server has is asked for once, and not by every test.
+                "KUBECACHEDIR": str(self.plane.directory / "kubectl"),
+            }
+            | RUNS_FOR_A_MOMENT
+        )
 
     @property
     def cluster(self) -> str:
