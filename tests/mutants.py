@@ -478,8 +478,8 @@ MUTANTS: Final = (
     Mutant(
         "an address that its user gave is replaced by the one that Harvester gives",
         "plan/service/cluster_lb.py",
-        "if address != DHCP_ADDRESS and situation.kept:",
-        "if address == DHCP_ADDRESS and situation.kept:",
+        "    if situation.kept:\n        return _plan_kept(",
+        "    if False:\n        return _plan_kept(",
         NOT_BOOKED_TESTS,
     ),
     Mutant(

@@ -73,7 +73,7 @@ def plan_cluster(situation: Situation, load_balancer: LoadBalancer) -> ServicePl
     service, address = situation.service, load_balancer.allocated_ip
     if not address:
         return _plan_pending(situation, load_balancer)
-    if address != DHCP_ADDRESS and situation.kept:
+    if situation.kept:
         return _plan_kept(situation, load_balancer)
     network = network_of(load_balancer, situation.request.network)
     devices, read, attached = situation.network_devices, situation.mapping_known, situation.backends.attached
@@ -99,13 +99,12 @@ def without_address(situation: Situation, annotations: Annotations) -> ServiceCh
     """Return what a Service without an address from Harvester should be like, with these annotations."""
     if situation.kept:
         return ServiceChange(annotations={**annotations, **record_of(situation)}, finalizer=True)
-    if situation.pending.reason in NO_ADDRESS and situation.request.ip_pool:
-        # The pool of before has none: what takes the old one's place may look where the Service asks for it now.
-        annotations = {**annotations, MOVING: None}
-    if situation.pending.reason in NO_ADDRESS and situation.service.addresses:
-        # The one in the status is somebody else's, or may be at any moment.
-        return ServiceChange(annotations={**annotations, **WITHDRAWN}, finalizer=True, ingress=())
-    return ServiceChange(annotations=annotations, finalizer=True)
+    if situation.pending.reason not in NO_ADDRESS:
+        return ServiceChange(annotations=annotations, finalizer=True)
+    # The pool of before has none: what takes the old one's place may look where the Service asks for it now.
+    elsewhere: Annotations = {MOVING: None} if situation.request.ip_pool else {}
+    # An address in the status is somebody else's, or may be at any moment.
+    return ServiceChange(annotations={**annotations, **elsewhere, **WITHDRAWN}, finalizer=True, ingress=())
 
 
 def wait_for_address(situation: Situation) -> ServicePlan:

@@ -72,7 +72,6 @@ def plan_creation(situation: Situation) -> ServicePlan:
             return ServicePlan(hold(service), Wait(WaitReason.MACHINES if fields else WaitReason.NODE_PORTS))
         spec.update(fields)
     lost = replaced is None and (former is not None or (is_served(service) and not _shows_wish(service)))
-    keeps = situation.kept and not lost
     recorded = change_service(service, ServiceChange(annotations=record_of(situation))) if situation.kept else ()
     # Before there were pools Harvester gave no answer by which another one's turn could begin.
     waiting = _waiting_for_turn(situation) if can.has_ip_pools else None
@@ -82,7 +81,7 @@ def plan_creation(situation: Situation) -> ServicePlan:
     steps: tuple[Step, ...] = (
         *emit(
             ignored_settings(service, can, vm=vm),
-            keeping_note(situation) if keeps and not vm else None,
+            keeping_note(situation) if situation.kept and not (lost or vm) else None,
         ),
         *recorded,
         *_prepared(service, vm=vm),
@@ -144,11 +143,8 @@ def _vanished(situation: Situation) -> Former | None:
 
 
 def _front_spec(workload_type: str, ipam: str, request: Request, former: Former | None) -> Document:
-    spec: Document = {"workloadType": workload_type, "ipam": ipam}
     pool = (former.pool if former is not None else "") or request.ip_pool
-    if pool and ipam == "pool":
-        spec["ipPool"] = pool
-    return spec
+    return {"workloadType": workload_type, "ipam": ipam, "ipPool": pool if ipam == "pool" else ""}
 
 
 def _given_up(situation: Situation) -> tuple[ChangeService, ...]:

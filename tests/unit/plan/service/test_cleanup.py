@@ -19,6 +19,7 @@ from harvester_ccm.names import (
     LB_ASKED_AGAIN,
     LB_REQUESTED_NETWORK,
     LOAD_BALANCER_CLASS,
+    MOVING,
     NETWORK,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
@@ -79,6 +80,13 @@ DELETIONS: dict[str, tuple[Any, Any, float, list[object], object]] = {
         allocated(deleting=True),
         0.0,
         [WITHDRAW, "Normal DeletedLoadBalancer", {"service": {**LET_GO, "ingress": None}}],
+        Done(),
+    ),
+    "load balancer on its way, not booked": (
+        pending(),
+        marked(deleting=True, finalizer=False),
+        0.0,
+        ["Normal DeletedLoadBalancer", {"service": LET_GO}],
         Done(),
     ),
     "load balancer gone": (
@@ -211,6 +219,11 @@ TYPE_CHANGES: dict[str, tuple[Any, Any, dict[str, object]]] = {
         served(kind="ClusterIP", annotations={NETWORK: "infra/vlan8", KUBE_VIP_INTERFACE: "eth1"}),
         allocated(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}),
         {"annotations": {KUBE_VIP_ADDRESSES: None, KUBE_VIP_INTERFACE: None}, **LET_GO, "ingress": None},
+    ),
+    "in the middle of a change of the workload type": (
+        service(kind="ClusterIP", annotations={KUBE_VIP_ADDRESSES: "", MOVING: "{}"}, ours=True),
+        None,
+        {"annotations": {MOVING: None, KUBE_VIP_ADDRESSES: None}, **LET_GO},
     ),
     "a device that the user chose stays": (
         served(kind="ClusterIP", annotations={NETWORK: "infra/vlan9", KUBE_VIP_INTERFACE: "bond7"}),
@@ -384,6 +397,10 @@ def test_a_secondary_that_announces_nothing_holds_no_load_balancer_without_an_ad
     withdrawn = user(address=None, annotations={PRIMARY_SERVICE: "shop/web", KUBE_VIP_ADDRESSES: ""})
     found = marked(closed="lan", message="")
     assert outline(pending(), found, own_secondaries=(withdrawn,), secondaries_of_primary=(withdrawn,))[1] == Done()
+
+
+def test_an_address_that_no_load_balancer_holds_is_kept_for_nobody() -> None:
+    assert outline(served(deleting=True), own_secondaries=(user(),), secondaries_of_primary=(user(),))[1] == Done()
 
 
 def test_one_of_several_secondaries_can_be_deleted() -> None:

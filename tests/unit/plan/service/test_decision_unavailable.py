@@ -9,7 +9,7 @@ import pytest
 from harvester_ccm.errors import Answer, Unauthorized, Unreachable
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.outcome import Wait
-from harvester_ccm.names import IPAM, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, Reason
+from harvester_ccm.names import IPAM, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE, Reason
 from tests.unit.plan.service.plans import outline, plan, said, writes
 from tests.worlds.builders import ADDRESS, allocated, marked, served, service
 
@@ -69,6 +69,7 @@ NEEDS_LIST: dict[str, tuple[Any, tuple[Any, ...], bool]] = {
     "can have none": (service(spec={"ipFamilyPolicy": "RequireDualStack"}), (), True),
     "names a primary": (served(annotations={PRIMARY_SERVICE: "shop/edge"}), (allocated(),), True),
     "was a secondary": (served(labels=SHARED["labels"]), (allocated(),), True),
+    "is to have the other kind": (served(annotations={WORKLOAD_TYPE: "vm"}), (allocated(),), True),
     "is let go": (served(deleting=True), (allocated(),), False),
     "is let go, and another one may have its address": (served(deleting=True), (ELSEWHERE,), True),
     "a secondary is let go": (served(deleting=True, **SHARED), (), False),
