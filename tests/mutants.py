@@ -791,8 +791,8 @@ MUTANTS: Final = (
     Mutant(
         "Harvester announces an address that kube-vip announces still",
         "plan/service/kube_vip.py",
-        "elif not found.ignored and (found.shown or (found.address is None and found.specified)):",
-        "elif found.ignored and found.shown:",
+        "if look_again or (not found.ignored and (found.shown or found.wished)):",
+        "if found.shown and found.ignored:",
         "plan/service/test_kube_vip.py",
     ),
     Mutant(

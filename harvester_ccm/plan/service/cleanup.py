@@ -61,7 +61,7 @@ _DELETED: Final = EventMessage("Normal", Reason.DELETED, "Deleted load balancer"
 def plan_cleanup(situation: Situation) -> ServicePlan:
     """Return what to do for a Service that is being deleted, or no longer of type LoadBalancer or of our class."""
     service, own = situation.service, situation.match.own
-    users = users_of_address(situation, own)
+    users = users_of_address(situation)
     if users:
         text = (
             f"The address is still shared by {', '.join(users)}. The load balancer is deleted when those Services are "
@@ -102,8 +102,9 @@ def _still_announced(service: Service, allocated: Iterable[str]) -> EventMessage
     return EventMessage("Warning", Reason.STILL_ANNOUNCED, text)
 
 
-def users_of_address(situation: Situation, own: tuple[LoadBalancer, ...]) -> list[str]:
-    """Return the Services that still have the address of this one, which its load balancers ``own`` hold."""
+def users_of_address(situation: Situation) -> list[str]:
+    """Return the Services that still have the address of this one, which its load balancers hold."""
+    own = situation.match.own
     if not own:
         return []
     held = {*situation.service.addresses, *allocated_addresses(own)}

@@ -202,10 +202,9 @@ def hand_to_harvester(service: Service) -> tuple[Annotations, ...]:
     found = Announcement.of(service)
     withdrawn: Annotations = {KUBE_VIP_ADDRESSES: "", **_kept_wishes(service)}
     first: tuple[Annotations, ...] = ()
-    if found.shown and found.ignored_for_us and service.metadata.has_finalizer(SERVICE_FINALIZER):
-        first = ({**withdrawn, KUBE_VIP_IGNORE: None},)
-    elif not found.ignored and (found.shown or (found.address is None and found.specified)):
-        first = (withdrawn,)
+    look_again = _look_again(service)
+    if look_again or (not found.ignored and (found.shown or found.wished)):
+        first = ({**withdrawn, **look_again},)
     touched = TOUCHED if found.again else {}
     return (*first, {**withdrawn, KUBE_VIP_IGNORE: "true", **touched})
 

@@ -100,7 +100,7 @@ def plan_secondary(situation: Situation, keep: ServicePlan | None) -> ServicePla
     sharing = _share_now(situation)
     if primary is None or not sharing.address:
         return (keep or _plan_without_address(situation, sharing)).after(*emit(sharing.refusal))
-    users = users_of_address(situation, own)
+    users = users_of_address(situation)
     if users:
         text = (
             f"The address cannot be shared with {primary.metadata.key} yet: this Service keeps its own, because "
