@@ -1734,8 +1734,8 @@ MUTANTS: Final = (
     Mutant(
         "an address that is shared is announced on the default device, too",
         "plan/service/kube_vip.py",
-        "KUBE_VIP_INTERFACE: found.device,",
-        "KUBE_VIP_INTERFACE: None,",
+        "KUBE_VIP_INTERFACE: found.device}",
+        "KUBE_VIP_INTERFACE: None}",
         SHARING_TESTS,
     ),
     Mutant(

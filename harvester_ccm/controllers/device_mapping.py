@@ -144,11 +144,7 @@ class NetworkMapping:
         self._forbidden_until = asyncio.get_running_loop().time() + FORBIDDEN_PAUSE
         if said:
             return
-        log.warning(
-            _NOT_GRANTED if isinstance(error, Forbidden) else _NOT_ADMITTED,
-            config_map=KEY,
-            error=str(error),
-        )
+        log.warning(_NOT_GRANTED if isinstance(error, Forbidden) else _NOT_ADMITTED, config_map=KEY, error=str(error))
 
     def _wake(self) -> None:
         self.runner.enqueue(KEY)

@@ -8,16 +8,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from harvester_ccm.kube.brakes import (
-    LISTS,
-    MADE_PAUSE,
-    MAPS,
-    UNDONE_PAUSE,
-    Fields,
-    Hold,
-    Path,
-    WriteGroup,
-)
+from harvester_ccm.kube.brakes import LISTS, MADE_PAUSE, MAPS, UNDONE_PAUSE, Fields, Hold, Path, WriteGroup
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NodeReason, Reason
 

@@ -59,13 +59,7 @@ class NodeLifecycleController:
     """Follows the VMs of Nodes that are not ready."""
 
     def __init__(
-        self,
-        guest: ApiClient,
-        harvester: ApiClient,
-        vms: VMCache,
-        *,
-        recorder: EventRecorder,
-        settings: NodeSettings,
+        self, guest: ApiClient, harvester: ApiClient, vms: VMCache, *, recorder: EventRecorder, settings: NodeSettings
     ) -> None:
         self._guest = guest
         self._harvester = harvester

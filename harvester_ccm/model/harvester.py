@@ -417,12 +417,7 @@ VIRTUAL_MACHINES: Final = Resource(
     "kubevirt.io", "v1", "virtualmachines", "VirtualMachine", decoder(VirtualMachine), strangers=True
 )
 INSTANCES: Final = Resource(
-    "kubevirt.io",
-    "v1",
-    "virtualmachineinstances",
-    "VirtualMachineInstance",
-    _decode_instance,
-    strangers=True,
+    "kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", _decode_instance, strangers=True
 )
 WATCHED_INSTANCES: Final = replace(INSTANCES, decode=decode_watched_instance)
 """The same for who follows them: commands show every device, decisions read only those in the VM's networks."""

@@ -73,16 +73,10 @@ class WaitReason(StrEnum):
         "switching",
         "the old load balancer and its parts to be gone, before one of the other workload type is created",
     )
-    TOUCH = (
-        "touch",
-        "the moment to write the recreated load balancer once more, so that Harvester restores its parts",
-    )
+    TOUCH = ("touch", "the moment to write the recreated load balancer once more, so that Harvester restores its parts")
     BACKENDS = "backends", "the nodes to answer Harvester's health check, before anybody is told that they do not"
     BOOKING = "booking", "Harvester to finish booking the address, so that the deletion does not lose it"
-    NOT_SERVABLE = (
-        "not_servable",
-        "a change of the Service: as it is, no load balancer of Harvester can serve it",
-    )
+    NOT_SERVABLE = ("not_servable", "a change of the Service: as it is, no load balancer of Harvester can serve it")
     BRAKED = "braked", "its turn: somebody undoes what is written, or load balancers were made and deleted too often"
     OTHER = "other", "Harvester to give an address; its message is in the Event"
 

@@ -191,11 +191,7 @@ def plan_node(view: NodeView) -> NodePlan:
         AddressPlan(problem=events.not_running(vm))
         if vm.vmi is None
         else plan_addresses(
-            view.node,
-            vm.vmi,
-            settings=view.settings,
-            virtual_ips=view.virtual_ips.addresses,
-            waited=view.waited,
+            view.node, vm.vmi, settings=view.settings, virtual_ips=view.virtual_ips.addresses, waited=view.waited
         )
     )
     if uninitialized_taints(view.node) and not addresses.addresses and not was_initialised(view.node):
@@ -232,8 +228,7 @@ def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
     notes = (*_notes(view, addresses), *unidentified, *topology.notes, *copied.notes)
     provider_id = format_provider_id(vm.uid) if tainted and not node.spec.provider_id else None
     change = MetadataChange(
-        {**topology.change.labels, **copied.change.labels},
-        {**topology.change.annotations, **copied.change.annotations},
+        {**topology.change.labels, **copied.change.labels}, {**topology.change.annotations, **copied.change.annotations}
     )
     change = _with_records(view, vm, addresses, change)
     told = tuple(note for note in notes if _RECORDED_BY.get(note.reason, "") in change.annotations)

@@ -56,10 +56,7 @@ class DeviceReport(Struct, frozen=True):
 
 
 def plan_nad_mapping(
-    vmis: Iterable[VirtualMachineInstance],
-    config_map: ConfigMap | None,
-    *,
-    remembered: Mapping[str, Devices],
+    vmis: Iterable[VirtualMachineInstance], config_map: ConfigMap | None, *, remembered: Mapping[str, Devices]
 ) -> MappingPlan:
     """Return the mapping over the nodes' VMIs (``vms.own_vmis``). ``config_map``: None if absent."""
     # Unreadable text counts as none, so that anything known replaces it.

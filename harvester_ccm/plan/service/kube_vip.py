@@ -32,14 +32,7 @@ from harvester_ccm.kube_vip_names import (
 )
 from harvester_ccm.model.core import SERVICE_LABEL, EndpointSlice, Ingress, PortStatus, Service
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import (
-    DHCP_ADDRESS,
-    IP_POOL,
-    IPAM,
-    REQUESTED_ADDRESS,
-    SERVICE_FINALIZER,
-    Reason,
-)
+from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, IPAM, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
 from harvester_ccm.netip import ipv4_text
 from harvester_ccm.plan.service.network_device import Device
 
@@ -329,10 +322,7 @@ def announce_like(primary: Service, service: Service, address: str) -> Annotatio
     found = Announcement.of(primary)
     if found.ignored:
         return NO_OWN_DEVICE
-    return {
-        **(WITHDRAWN if found.withdrawn else announce(service, address)),
-        KUBE_VIP_INTERFACE: found.device,
-    }
+    return {**(WITHDRAWN if found.withdrawn else announce(service, address)), KUBE_VIP_INTERFACE: found.device}
 
 
 def device_of_primary(primary: Service, service: Service, address: str) -> EventMessage | None:

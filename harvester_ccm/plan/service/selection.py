@@ -34,12 +34,7 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import goes_by, marked_ours, service_key
 
-FOREIGN_MARKS: Final = (
-    "metallb.io/",
-    "metallb.universe.tf/",
-    "lbipam.cilium.io/",
-    "io.cilium/lb-ipam",
-)
+FOREIGN_MARKS: Final = ("metallb.io/", "metallb.universe.tf/", "lbipam.cilium.io/", "io.cilium/lb-ipam")
 """Prefixes of annotations that hand a Service to another load balancer controller."""
 FOREIGN_LABELS: Final = {"implementation": "kube-vip"}
 """What kube-vip-cloud-provider puts on the Services that it serves; it uses the same finalizer as we do."""

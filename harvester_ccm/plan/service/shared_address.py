@@ -208,12 +208,7 @@ def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeS
     network = primary.metadata.annotation(NETWORK)
     copied = {} if _network(service) or not network else {NETWORK: network}
     change = ServiceChange(
-        annotations={
-            **announce_like(primary, service, address),
-            **copied,
-            IPAM: None,
-            MOVING: None,
-        },
+        annotations={**announce_like(primary, service, address), **copied, IPAM: None, MOVING: None},
         labels={PRIMARY_SERVICE_LABEL: primary_label(primary.metadata.key)},
         finalizer=True,
         ingress=virtual_ip_ingress(address, service),

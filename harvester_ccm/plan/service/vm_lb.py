@@ -22,14 +22,7 @@ from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChang
 from harvester_ccm.plan.service.pending import backend_note
 from harvester_ccm.plan.service.shared_address import approved
 from harvester_ccm.plan.service.situation import Situation
-from harvester_ccm.plan.service.steps import (
-    ServiceChange,
-    ServicePlan,
-    Step,
-    change_service,
-    emit,
-    hand_to_harvester,
-)
+from harvester_ccm.plan.service.steps import ServiceChange, ServicePlan, Step, change_service, emit, hand_to_harvester
 
 TOUCH_AFTER: Final = 10.0
 """Seconds after which a recreated load balancer is written once more."""
@@ -59,12 +52,7 @@ def wanted_spec(situation: Situation) -> Document:
 def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
     """Return what to do for a Service whose VM load balancer exists."""
     service, address = situation.service, load_balancer.address
-    change = load_balancer_change(
-        load_balancer,
-        service,
-        situation.cluster,
-        spec=wanted_spec(situation),
-    )
+    change = load_balancer_change(load_balancer, service, situation.cluster, spec=wanted_spec(situation))
     # Before it has an address there is nothing that could be collected with the parts of the old one.
     change, touch_in = _touch(load_balancer, change, situation.waited) if address else (change, None)
     told = emit(_strangers(situation))
