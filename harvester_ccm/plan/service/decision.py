@@ -135,9 +135,7 @@ def _plan_known(situation: Situation) -> ServicePlan:
 def _plan_unavailable(situation: Situation) -> ServicePlan:
     """Return the plan while Harvester's load balancers have not been listed yet."""
     service = situation.service
-    waiting: tuple[Step, ...] = ()
-    if not service.metadata.has_finalizer(SERVICE_FINALIZER):
-        waiting = hold(service)
+    waiting = () if service.metadata.has_finalizer(SERVICE_FINALIZER) else hold(service)
     if situation.harvester_problem is None and situation.waited < UNAVAILABLE_PATIENCE:
         return ServicePlan(waiting, Wait(WaitReason.HARVESTER_UNAVAILABLE, UNAVAILABLE_PATIENCE - situation.waited))
     told = emit(harvester_unavailable(situation.harvester_problem, service)) if _needs_harvester(situation) else ()
@@ -171,8 +169,7 @@ def _plan_own(situation: Situation) -> ServicePlan:
     elif current is not None and not _may_be_left_behind(situation, current):
         plan = _plan_going(situation, current)
     elif any(one.metadata.name == match.expected_name or shows_address(service, one) for one in match.foreign):
-        waiting = hold(service)
-        plan = ServicePlan(waiting, Refused(WaitReason.FOREIGN_LOAD_BALANCER))
+        plan = ServicePlan(hold(service), Refused(WaitReason.FOREIGN_LOAD_BALANCER))
     elif situation.recognition.sight is not Sight.OURS:
         plan = plan_unrecognised(situation)
     else:
@@ -336,8 +333,9 @@ def _condition(plan: ServicePlan, situation: Situation) -> ServiceCondition | No
     if told is not None and _lacks_nothing(situation, told):
         return None
     if told is not None:
-        waits = isinstance(outcome, Wait | Refused) and told.reason is not Reason.BACKENDS_UNHEALTHY
-        reason = _camel(outcome.reason) if waits and isinstance(outcome, Wait | Refused) else str(told.reason)
+        reason = str(told.reason)
+        if isinstance(outcome, Wait | Refused) and told.reason is not Reason.BACKENDS_UNHEALTHY:
+            reason = _camel(outcome.reason)
         return _condition_of(situation, "False", reason, told.message)
     given = [change.ingress for change in changes if change.ingress is not None]
     addresses = [one.ip for one in given[-1] if one.ip] if given else [*situation.service.addresses]
