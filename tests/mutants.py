@@ -1803,6 +1803,20 @@ MUTANTS: Final = (
         "program/test_fights.py",
     ),
     Mutant(
+        "a finalizer that somebody takes away is put back without end",
+        "kube/brakes.py",
+        "if release.last and any(",
+        "if any(",
+        "kube/test_brakes.py",
+    ),
+    Mutant(
+        "conditions of others count as our own undone",
+        "kube/brakes.py",
+        "elif path == _CONDITIONS:",
+        "elif False:",
+        "kube/test_brakes.py",
+    ),
+    Mutant(
         "a load balancer is deleted although its announcement could not be withdrawn",
         "controllers/service.py",
         "if isinstance(step, DeleteLoadBalancer | CreateLoadBalancer) and holds:",

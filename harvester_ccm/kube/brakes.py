@@ -239,7 +239,7 @@ class Brakes(Struct, gc=False):
 
     def is_told(self, hold: Hold) -> bool:
         """Return whether the user knows, since there was quiet the last time."""
-        return hold.group in self._brakes and self._brakes[hold.group].told
+        return self._brakes[hold.group].told
 
     def set_told(self, hold: Hold, said: EventMessage | None = None) -> None:
         """Take note that the user knows, and by which words."""

@@ -83,6 +83,7 @@ def test_only_the_group_that_is_undone_waits() -> None:
     release = brakes.release("PATCH", "x", body, {**there, **THEIRS}, 0.0)
     assert [hold.group for hold in release.holds] == [WriteGroup.METADATA]
     assert release.body == OURS
+    assert not release.empty
     assert [group for group, _ in release.parts] == [WriteGroup.STATUS]
     assert brakes.release("PATCH", "x", body, there, 0.0).empty
 
@@ -112,6 +113,49 @@ def test_what_an_object_is_let_go_with_never_waits_and_after_it_nothing_is_undon
     assert not send(brakes, 0.0, OURS, THEIRS, OURS)
 
 
+def test_somebody_who_takes_our_finalizer_away_is_no_reason_to_forget() -> None:
+    brakes = Brakes()
+    body, there = {"metadata": {"finalizers": ["ours", "theirs"]}}, {"metadata": {"finalizers": ["theirs"]}}
+    assert [send(brakes, 0.0, body, there, body) for _ in range(9)].count(True) == 1 + UNDONE_AT_ONCE
+
+
+def condition(**fields: str) -> Document:
+    """Return a patch of our condition, beside which the object has others."""
+    return {"status": {"conditions": [{"type": "Ready", "status": "True", "message": "fine", **fields}]}}
+
+
+def test_a_condition_is_undone_by_what_it_says_and_by_nobody_elses() -> None:
+    brakes, said = Brakes(), condition(lastTransitionTime="1")
+    for number in range(9):
+        theirs = {"type": "Theirs", "status": str(number)}
+        later = {"status": {"conditions": [*condition(lastTransitionTime="2")["status"]["conditions"], theirs]}}
+        assert send(brakes, 0.0, said, later, later)
+    other = condition(message="wrong")
+    assert [send(brakes, 0.0, said, other, said) for _ in range(9)].count(True) == 1 + UNDONE_AT_ONCE
+
+
+def test_what_a_whole_object_leaves_out_is_undone_when_it_is_back() -> None:
+    brakes, body = Brakes(), {"metadata": {"annotations": {}}, "spec": {"ipam": "pool"}}
+    there = {"metadata": {"annotations": {"gone": "x"}}, "spec": {"ipam": "pool"}}
+    assert [send(brakes, 0.0, body, there, body, "PUT") for _ in range(9)].count(True) == 1 + UNDONE_AT_ONCE
+
+
+def test_writes_of_another_group_are_no_reason_to_forget() -> None:
+    brakes = Brakes()
+    for number in range(1 + UNDONE_AT_ONCE):
+        assert send(brakes, 0.0, OURS, THEIRS, OURS, "PUT")
+        assert send(brakes, 0.0, {"metadata": {"labels": {"number": str(number)}}}, {}, {})
+    assert not send(brakes, 0.0, OURS, THEIRS, OURS, "PUT")
+
+
+def test_the_order_of_keys_is_no_difference() -> None:
+    brakes, before = Brakes(), {"number": "0", "app": "web"}
+    for number in range(1, 10):
+        wanted = {"app": "web", "number": str(number)}
+        assert send(brakes, 0.0, {"spec": {"of": wanted}}, {"spec": {"of": before}}, {"spec": {"of": wanted}})
+        before = dict(reversed(wanted.items()))
+
+
 def test_what_vanished_is_made_again_some_times_and_then_waits() -> None:
     brakes = Brakes()
     sent = [send(brakes, 0.0, {}, {}, {}, "POST") for _ in range(9)]
@@ -126,6 +170,7 @@ def test_what_is_made_and_deleted_by_our_own_wish_has_an_allowance() -> None:
     assert sent.count(True) == MADE_AT_ONCE
     (hold,) = brakes.release("DELETE", "x", {}, {}, 2.0).holds
     assert hold == Hold(WriteGroup.MAKING, MADE_PAUSE - 2, {})
+    assert not brakes.quiet_in(2.0), "nothing was undone"
 
 
 def test_of_another_object_of_the_name_nothing_is_known() -> None:
@@ -170,6 +215,8 @@ def test_a_hold_is_told_until_there_was_quiet() -> None:
             {("spec", "taints", "new"): "there"},
         ),
         ({"spec": {"taints": None}}, {"spec": {"taints": [{"key": "old"}]}}, {("spec", "taints", "old"): None}),
+        ({"status": {"conditions": None}}, condition(), {}),
+        ({"metadata": {"labels": None}}, {"metadata": {"labels": {"a": "1"}, "finalizers": ["ours"]}}, {}),
     ],
 )
 def test_what_a_patch_writes(body: Document, present: Document, written: Fields) -> None:
