@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harvester_ccm.commands.cleanup import CleanupResult, delete_leftovers, judge_leftovers
+from harvester_ccm.commands.cleanup import CleanupResult, Leftovers, delete_leftovers, judge_leftovers
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER
 from tests.unit.commands import objects
@@ -33,6 +33,16 @@ async def lets_go(server: MemoryServer, *, number: int, pause: float) -> None:
             server.change(LOAD_BALANCERS, key, {"metadata": {"finalizers": None}})
 
 
+def listed(server: MemoryServer) -> Leftovers:
+    """Return what is left of a cluster without VMs."""
+    found = tuple(LOAD_BALANCERS.decode(msgspec.json.encode(one)) for one in server.items(LOAD_BALANCERS))
+    return judge_leftovers("demo", objects.VMS, found, [])
+
+
+def client_of(server: MemoryServer) -> MemoryClient:
+    return MemoryClient(server, cluster="harvester", namespace=objects.VMS)
+
+
 @pytest.mark.parametrize(("released", "left"), [(NUMBER, 0), (NUMBER - 3, 3), (0, NUMBER)])
 def test_it_waits_as_long_as_one_goes_after_the_other(released: int, left: int) -> None:
     @jumping_time
@@ -40,23 +50,21 @@ def test_it_waits_as_long_as_one_goes_after_the_other(released: int, left: int) 
         server = MemoryServer()
         for number in range(NUMBER):
             server.put(LOAD_BALANCERS, objects.balancer(name=f"lb-{number}", address="10.0.0.7"))
-        found = tuple(LOAD_BALANCERS.decode(msgspec.json.encode(one)) for one in server.items(LOAD_BALANCERS))
-        client = MemoryClient(server, cluster="harvester", namespace=objects.VMS)
         controller = asyncio.create_task(lets_go(server, number=released, pause=5.0))
-        result = await delete_leftovers(client, judge_leftovers("demo", objects.VMS, found, []))
+        result = await delete_leftovers(client_of(server), listed(server))
         await controller
         assert (len(result.deleted), len(result.going), result.failed) == (NUMBER - left, left, {})
+        assert sum(call.verb == "GET" for call in server.calls) < 300, "it looks twice a second"
 
     run()
 
 
 async def cleaned_up_after(server: MemoryServer, change: dict[str, Any]) -> CleanupResult:
     """Have the load balancer of a cluster that is gone deleted, which somebody changes after it was listed."""
-    found = tuple(LOAD_BALANCERS.decode(msgspec.json.encode(one)) for one in server.items(LOAD_BALANCERS))
+    found = listed(server)
     server.change(LOAD_BALANCERS, KEY, change)
-    client = MemoryClient(server, cluster="harvester", namespace=objects.VMS)
     controller = asyncio.create_task(lets_go(server, number=1, pause=20.0))
-    result = await delete_leftovers(client, judge_leftovers("demo", objects.VMS, found, []))
+    result = await delete_leftovers(client_of(server), found)
     await controller
     return result
 
@@ -87,3 +95,38 @@ async def test_one_that_harvester_has_written_since_is_deleted_as_it_is_now() ->
     sent = [call.body["preconditions"] for call in server.calls if call.verb == "DELETE"]
     assert [set(one) for one in sent] == [{"uid", "resourceVersion"}] * 2
     assert sent[0] != sent[1]
+
+
+@jumping_time
+async def test_one_that_is_gone_since_it_was_listed_needs_nothing() -> None:
+    server = MemoryServer()
+    server.put(LOAD_BALANCERS, objects.balancer(name="lb", address="10.0.0.7"))
+    found = listed(server)
+    server.remove(LOAD_BALANCERS, KEY)
+    result = await delete_leftovers(client_of(server), found)
+    assert (result.deleted, result.going, result.failed) == (["lb"], [], {})
+
+
+@jumping_time
+async def test_one_whose_address_is_being_booked_is_left_alone() -> None:
+    server = MemoryServer()
+    server.put(LOAD_BALANCERS, objects.balancer(name="lb"))
+    result = await delete_leftovers(client_of(server), listed(server))
+    assert (result.deleted, result.going, list(result.failed)) == ([], [], ["lb"])
+    assert not server.writes()
+
+
+@jumping_time
+async def test_one_that_was_refused_an_address_goes_when_harvester_has_answered_once_more() -> None:
+    server = MemoryServer()
+    refused = objects.balancer(name="lb", message="no matching IP pool with requirement")
+    server.put(LOAD_BALANCERS, refused)
+    deleting = asyncio.create_task(delete_leftovers(client_of(server), listed(server)))
+    await asyncio.sleep(5.0)
+    assert [one.partition(" ")[0] for one in server.writes()] == ["PUT"]
+    server.change(LOAD_BALANCERS, KEY, {"status": refused["status"]})
+    await asyncio.sleep(5.0)
+    await lets_go(server, number=1, pause=1.0)
+    result = await deleting
+    assert (result.deleted, result.going, result.failed) == (["lb"], [], {})
+    assert [one.partition(" ")[0] for one in server.writes()] == ["PUT", "DELETE"]
