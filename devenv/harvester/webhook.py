@@ -46,7 +46,7 @@ NETWORKS: Final = documents(
 )
 
 EFFECT_SECONDS: Final = 30.0
-POLL_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.02
 
 log = structlog.get_logger(__name__)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from devenv.harvester.queue import STOCK, Pace
 from devenv.kubevip import KubeVipOptions
 from devenv.loaded import LoadedProgram
 from devenv.logfile import logs_to
-from devenv.restclient import RestClient
+from devenv.restclient import Json, RefusedError, RestClient
 from devenv.stage import Scene, Stage
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
@@ -89,18 +90,25 @@ def clear(scene: Scene) -> None:
     _remove(harvester, POOLS)
     guest.request("DELETE", EVENTS.path("default"))
     for single in (LEASE, NAD_MAPPING):
-        if guest.get_or_none(single) is not None:
-            guest.request("DELETE", single)
+        _ask(guest, "DELETE", single)
 
 
 def _remove(client: RestClient, collection: str, *, keep: tuple[str, ...] = ()) -> None:
     for name, finalizers in list(_listed(client, collection)):
         if name in keep:
             continue
+        _ask(client, "DELETE", f"{collection}/{name}")
         if finalizers:
-            client.request("PATCH", f"{collection}/{name}", body={"metadata": {"finalizers": None}})
-        if client.get_or_none(f"{collection}/{name}") is not None:
-            client.request("DELETE", f"{collection}/{name}")
+            _ask(client, "PATCH", f"{collection}/{name}", body={"metadata": {"finalizers": None}})
+
+
+def _ask(client: RestClient, method: str, path: str, *, body: Json | None = None) -> None:
+    """Send a request about an object that may be gone."""
+    try:
+        client.request(method, path, body=body)
+    except RefusedError as refusal:
+        if refusal.status != HTTPStatus.NOT_FOUND:
+            raise
 
 
 def _listed(client: RestClient, collection: str) -> Iterator[tuple[str, list[str]]]:
