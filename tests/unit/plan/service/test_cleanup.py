@@ -403,6 +403,11 @@ def test_an_address_that_no_load_balancer_holds_is_kept_for_nobody() -> None:
     assert outline(served(deleting=True), own_secondaries=(user(),), secondaries_of_primary=(user(),))[1] == Done()
 
 
+def test_a_service_that_names_itself_as_its_primary_is_let_go() -> None:
+    itself = {"annotations": {PRIMARY_SERVICE: "shop/web"}, "labels": {PRIMARY_SERVICE_LABEL: "shop.web"}}
+    assert outline(served(deleting=True, **itself), allocated())[1] == Done()
+
+
 def test_one_of_several_secondaries_can_be_deleted() -> None:
     asked = user(deleting=True, labels={PRIMARY_SERVICE_LABEL: "shop.web"})
     sibling = served("third", uid="third", annotations={PRIMARY_SERVICE: "shop/web"})
