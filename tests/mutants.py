@@ -1699,7 +1699,7 @@ MUTANTS: Final = (
     Mutant(
         "a copy asks for a load balancer under the name of the original's",
         "plan/service/create.py",
-        "if noted.name in {one.metadata.name for one in situation.load_balancers} - own:",
+        "if noted.name in match.judged.keys() - own:",
         "if False:",
         "plan/service/test_create_replacement.py",
     ),

@@ -55,7 +55,7 @@ def rehearse(steps: Iterable[Step], situation: Situation, *, again: bool = False
     exactly one key: ``service`` with the strategic merge patch of its status, ``loadBalancer`` with ``create`` (POST),
     ``update`` (PUT) or ``delete``, ``endpointSlice`` with the merge patch of one of a Service's, or ``event``.
     """
-    present = {one.metadata.name: one for one in situation.load_balancers}
+    present = situation.match.judged
     done = Rehearsal(situation.service, present)
     taken, is_older = done.taken, False
     for step in steps:

@@ -389,7 +389,7 @@ class ServiceController:
             return False
         now = observe(self._caches, service, self.cluster)
         if not now.harvester_known and not situation.listed:
-            now = by_name(now, situation.load_balancers)
+            now = by_name(now, tuple(situation.match.judged.values()))
         return step in plan_service(self.recall(now)).steps
 
     def _emit(self, key: str, event: EventMessage, state: ServiceState) -> bool:

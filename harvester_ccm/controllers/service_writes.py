@@ -153,8 +153,7 @@ class ServiceWrites:
 
     def _load_balancer(self, name: str, situation: Situation) -> LoadBalancer | None:
         """Return a load balancer as it is; where they cannot be listed, as it was seen."""
-        seen = next((one for one in situation.load_balancers if one.metadata.name == name), None)
-        return self._balancers.get(name) or seen
+        return self._balancers.get(name) or situation.match.judged.get(name)
 
     async def _patch(self, request: ServiceRequest, body: Document) -> Service:
         try:

@@ -139,7 +139,7 @@ def _vanished(situation: Situation) -> Former | None:
     former = situation.remembered.former
     if former is None or not is_served(situation.service):
         return None
-    return None if any(one.metadata.name == former.name for one in situation.load_balancers) else former
+    return None if former.name in situation.match.judged else former
 
 
 def _front_spec(workload_type: str, ipam: str, request: Request, former: Former | None) -> Document:
@@ -234,7 +234,7 @@ def read_replaced(situation: Situation) -> Former | None:
     if noted is None or not _is_of(noted, situation.cluster):
         return None
     own = {one.metadata.name for one in match.own}
-    if noted.name in {one.metadata.name for one in situation.load_balancers} - own:
+    if noted.name in match.judged.keys() - own:
         # A copy of the cluster has the note of the original, whose load balancer that is.
         return None
     known = {match.expected_name, *own, *((seen.name,) if seen else ())}

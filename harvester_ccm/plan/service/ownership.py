@@ -112,6 +112,11 @@ class LoadBalancerMatch(Struct, frozen=True):
     """All that were judged, the one that serves the Service first."""
 
     @property
+    def judged(self) -> dict[str, LoadBalancer]:
+        """All of them, by name."""
+        return {one.name: one.load_balancer for one in self.candidates}
+
+    @property
     def own(self) -> tuple[LoadBalancer, ...]:
         """All that go when the Service goes."""
         return self.duplicates if self.lb is None else (self.lb, *self.duplicates)

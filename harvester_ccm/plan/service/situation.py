@@ -184,8 +184,6 @@ class Situation(Struct, frozen=True, dict=True):
     """What it asks for."""
     backends: Backends
     """The nodes that may get traffic."""
-    load_balancers: tuple[LoadBalancer, ...] = ()
-    """Those that carry the Service's labels, and the one that has its name."""
     holders: tuple[LoadBalancer, ...] = ()
     """The other ones that hold an address that the Service shows or that they hold for it."""
     primary: Service | None = None
@@ -325,7 +323,6 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         match=match,
         scope=scope_of(service, cluster, owned=match.lb is not None),
         request=request,
-        load_balancers=load_balancers,
         holders=_holders(store, service, load_balancers),
         primary=named,
         primary_allocated=_allocated(store, named, cluster) if named is not None else None,
@@ -349,9 +346,7 @@ def by_name(situation: Situation, found: tuple[LoadBalancer, ...]) -> Situation:
     service, cluster = situation.service, situation.cluster
     match = match_load_balancer(found, service, cluster)
     scope = scope_of(service, cluster, owned=match.lb is not None)
-    return replace(
-        situation, load_balancers=found, match=match, scope=scope, holders=(), harvester_known=True, listed=False
-    )
+    return replace(situation, match=match, scope=scope, holders=(), harvester_known=True, listed=False)
 
 
 def _allocated(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> frozenset[str] | None:

@@ -58,15 +58,8 @@ def situation_of(
     known = {name: more.pop(name) for name in REMEMBERED if name in more}
     ago = {field: more.pop(name) for name, field in AGO.items() if name in more}
     times = {field: -seconds for field, seconds in ago.items() if seconds is not None}
-    return replace(
-        seen,
-        load_balancers=load_balancers,
-        match=match,
-        scope=scope,
-        backends=backends,
-        remembered=ServiceState(**known, **times),
-        **more,
-    )
+    remembered = ServiceState(**known, **times)
+    return replace(seen, match=match, scope=scope, backends=backends, remembered=remembered, **more)
 
 
 def plan(service: Service, *load_balancers: LoadBalancer, **more: Any) -> ServicePlan:

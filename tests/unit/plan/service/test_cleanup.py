@@ -404,7 +404,10 @@ def test_an_address_that_no_load_balancer_holds_is_kept_for_nobody() -> None:
 
 
 def test_a_service_that_names_itself_as_its_primary_is_let_go() -> None:
-    itself = {"annotations": {PRIMARY_SERVICE: "shop/web"}, "labels": {PRIMARY_SERVICE_LABEL: "shop.web"}}
+    itself: dict[str, Any] = {
+        "annotations": {PRIMARY_SERVICE: "shop/web"},
+        "labels": {PRIMARY_SERVICE_LABEL: "shop.web"},
+    }
     assert outline(served(deleting=True, **itself), allocated())[1] == Done()
 
 

@@ -253,7 +253,7 @@ def check_rest(world: ServicePlanWorld) -> None:
         _check_owner(world, world.service(owner))
     _check_ports(world)
     for key in world.services:
-        _check_service(world, world.service(key), has_balancer=bool(world.situation(key).load_balancers))
+        _check_service(world, world.service(key), has_balancer=bool(world.situation(key).match.judged))
 
 
 def _check_ports(world: ServicePlanWorld) -> None:
@@ -289,7 +289,7 @@ def _check_service(world: ServicePlanWorld, service: Service, *, has_balancer: b
             assert service.addresses == (sharing.address,)
         return
     assert has_balancer, f"{key} has no load balancer"
-    (balancer,) = situation.load_balancers
+    (balancer,) = situation.match.judged.values()
     wanted = service.metadata.annotation(WORKLOAD_TYPE)
     assert wanted in {None, balancer.spec.workload_type}
     if balancer.allocated_ip:
