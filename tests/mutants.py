@@ -14,6 +14,7 @@ the code that the changed text has, and runs the tests that must notice. So a fa
 from __future__ import annotations
 
 import gc
+import importlib
 import inspect
 import os
 import resource
@@ -64,6 +65,11 @@ class Mutant:
     def path(self) -> Path:
         """The file that it is in."""
         return ROOT / PRODUCT / self.file
+
+    @property
+    def module(self) -> str:
+        """The name of the module that it is in."""
+        return ".".join((PRODUCT, *Path(self.file).with_suffix("").parts))
 
     @property
     def paths(self) -> Tests:
@@ -2049,6 +2055,9 @@ class Trial:
         if session.testsfailed:
             return None
         self.begun = True
+        for one in self.mutants:
+            # What tests load only while they run could not be changed before.
+            importlib.import_module(one.module)
         functions = _functions_of_the_program()
         everything = session.items[:]
         # As the mutants run them: what passes only after other tests would be a fault that was noticed.
