@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -19,8 +18,7 @@ NAMED = sorted(set(TEST.findall(PAGE)))
 @lru_cache
 def names_in(path: str) -> frozenset[str]:
     """Return the functions of a file."""
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    return frozenset(one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(re.findall(r"^(?:async )?def (\w+)\(", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE))
 
 
 @pytest.mark.parametrize("promise", PROMISES)

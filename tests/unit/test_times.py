@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "harvester_ccm"
 PAGE = (ROOT / "docs" / "reference" / "times.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| [^|]+ \| ([0-9.]+(?: to [0-9.]+)?) \|[^|]*\| `([A-Za-z_.]+)` \|$", PAGE, re.MULTILINE)
+NUMBERS = re.compile(r"^\w+:[^=\n]*=\s*\(?\s*[\d.]", re.MULTILINE)
+"""How a constant begins that is a number or several: most files have none, and parsing takes its time."""
 NO_TIMES = {
     "RETRY_JITTER": "a factor",
     "PASS_SPREAD": "a share",
@@ -25,8 +27,8 @@ NO_TIMES = {
 def constants() -> Iterator[str]:
     """Yield the public constants of the program that are numbers with a point, or pairs of them, as times are."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-        for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        module, text = ".".join(path.relative_to(PACKAGE).with_suffix("").parts), path.read_text(encoding="utf-8")
+        for statement in ast.parse(text).body if NUMBERS.search(text) else ():
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
                 numbers = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
                 name = statement.target.id
