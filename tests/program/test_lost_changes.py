@@ -8,9 +8,9 @@ from itertools import pairwise
 from harvester_ccm.kube.informer import CATCH_UP_SECONDS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from tests.worlds.clock import jumping_time
+from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import refused
-from tests.worlds.node_world import NODE, NodeWorld, initialised, machine, until
+from tests.worlds.node_world import NODE, NodeWorld, initialised, machine
 from tests.worlds.program_world import Harvester, Program, guest_server
 
 SOON = 300.0

@@ -17,9 +17,9 @@ from devenv.harvester.machines import Machine
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.backoff import LONGEST_PAUSE
 from harvester_ccm.plan.node.match import unreadable
-from tests.worlds.clock import JumpingLoop, jumping_time
+from tests.worlds.clock import JumpingLoop, jumping_time, until
 from tests.worlds.memory_server import Call, Document, placed, refused
-from tests.worlds.node_world import VM, VMI, NodeWorld, initialised, machine, until
+from tests.worlds.node_world import VM, VMI, NodeWorld, initialised, machine
 
 HOUR = 3600.0
 QUARTER = 900.0

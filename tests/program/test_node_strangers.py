@@ -13,9 +13,9 @@ from typing import Any, Final
 import pytest
 
 from harvester_ccm.names import MACHINE_RECORD, SHUTDOWN_TAINT, ZONE
-from tests.worlds.clock import jumping_time
+from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import Document
-from tests.worlds.node_world import NAMESPACE, NODE, PERIOD, TAINT, VM, VMI, NodeWorld, initialised, machine, until
+from tests.worlds.node_world import NAMESPACE, NODE, PERIOD, TAINT, VM, VMI, NodeWorld, initialised, machine
 
 NAMESAKE: Final = machine("w1", cluster="", zone="zone-a")
 """A VM without a mark, as made by hand."""

@@ -125,7 +125,7 @@ def test_help_of_a_command(app: App, capsys: pytest.CaptureFixture[str], more: t
 @pytest.mark.parametrize(
     "words",
     [
-        ("--help",),
+        pytest.param(("--help",), marks=pytest.mark.thorough),
         pytest.param(("explain", "--help"), marks=pytest.mark.thorough),
         ("explain", "lb-name", "a", "b", "c", "d"),
     ],

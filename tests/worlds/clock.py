@@ -123,3 +123,12 @@ def jumping_time(test: Callable[P, Coroutine[None, None, None]]) -> Callable[P, 
             runner.run(test(*args, **kwargs))
 
     return run
+
+
+async def until(condition: Callable[[], object], seconds: float = 60.0, *, what: str = "the condition") -> float:
+    """Wait, in time that jumps, until the condition holds; return how long it took."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, JumpingLoop)
+    started = loop.time()
+    assert await loop.come_about(condition, seconds), f"{what} did not come about within {seconds:g} s"
+    return loop.time() - started

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, WATCHED_INSTANCES
 from harvester_ccm.names import UNINITIALIZED_TAINT
-from tests.worlds.clock import JumpingLoop
+from tests.worlds.clock import until
 from tests.worlds.memory_server import Document, MemoryClient, MemoryServer
 from tests.worlds.node_objects import DEFAULTS
 
@@ -204,15 +204,6 @@ class NodeWorld:
         """Return the requests for single objects that Harvester got, with ``path`` in them."""
         calls = self.harvester_server.calls
         return [call.path for call in calls if call.verb == "GET" and path in call.path and call.path.count("/") > 6]
-
-
-async def until(condition: Callable[[], object], seconds: float = 60.0, *, what: str = "the condition") -> float:
-    """Wait, in time that jumps, until the condition holds; return how long it took."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, JumpingLoop)
-    started = loop.time()
-    assert await loop.come_about(condition, seconds), f"{what} did not come about within {seconds:g} s"
-    return loop.time() - started
 
 
 async def initialised(scene: NodeWorld, names: Sequence[str], seconds: float = 60.0) -> float:

@@ -30,10 +30,10 @@ from harvester_ccm.names import (
     ZONE_BETA,
 )
 from harvester_ccm.netip import parse_range
-from tests.worlds.clock import jumping_time
+from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import Call, Document, refused
 from tests.worlds.node_objects import node_settings
-from tests.worlds.node_world import BALANCER, NAMESPACE, NODE, TAINT, VM, VMI, NodeWorld, machine, until
+from tests.worlds.node_world import BALANCER, NAMESPACE, NODE, TAINT, VM, VMI, NodeWorld, machine
 
 T = TypeVar("T")
 

@@ -35,7 +35,8 @@ from tests.worlds.node_objects import node, vm
 from tests.worlds.service_controller_world import ServiceControllerWorld
 
 Document = dict[str, Any]
-SITUATIONS = 200
+FEW, MANY = 80, 200
+"""Situations."""
 
 
 def ips_of(number: int) -> list[str]:
@@ -43,7 +44,7 @@ def ips_of(number: int) -> list[str]:
     return [f"10.0.{third}.{number - (number % 10 == 9)}" for third in range(1, 6)]
 
 
-def any_service(number: int, dice: random.Random) -> Service:
+def any_service(number: int, dice: random.Random, situations: int) -> Service:
     """Return some Service, as users, other controllers and an interrupted program leave them."""
     ips = ips_of(number)
     values: dict[str, list[str]] = {
@@ -52,7 +53,7 @@ def any_service(number: int, dice: random.Random) -> Service:
         USER_IGNORE: ["true"],
         WORKLOAD_TYPE: ["cluster", "vm", "pod"],
         HEALTH_CHECK_PORT: ["80", "http"],
-        PRIMARY_SERVICE: [f"shop/s{dice.randrange(SITUATIONS)}", "shop/s1", "nonsense"],
+        PRIMARY_SERVICE: [f"shop/s{dice.randrange(situations)}", "shop/s1", "nonsense"],
         IPAM: ["dhcp", "pool"],
         NETWORK: ["lan"],
         REQUESTED_ADDRESS: ips,
@@ -60,7 +61,7 @@ def any_service(number: int, dice: random.Random) -> Service:
         "metallb.io/address-pool": ["x"],
     }
     annotations = {key: dice.choice(of) for key, of in values.items() if dice.random() < 0.15}
-    labels = {PRIMARY_SERVICE_LABEL: f"shop.s{dice.randrange(SITUATIONS)}"} if dice.random() < 0.15 else {}
+    labels = {PRIMARY_SERVICE_LABEL: f"shop.s{dice.randrange(situations)}"} if dice.random() < 0.15 else {}
     ours, deleting = dice.random() < 0.6, dice.random() < 0.2
     spec = {"loadBalancerClass": dice.choice([LOAD_BALANCER_CLASS, "example.com/other"])} if dice.random() < 0.2 else {}
     return service(
@@ -103,13 +104,13 @@ def any_load_balancers(of: Service, dice: random.Random) -> list[LoadBalancer]:
     return found
 
 
-async def world_of(dice: random.Random) -> ServiceControllerWorld:
+async def world_of(dice: random.Random, situations: int) -> ServiceControllerWorld:
     """Return a world with many Services, some of which share addresses."""
     world = ServiceControllerWorld()
     world.guest.put(NODES, node("w1"))
     world.harvester.put(VIRTUAL_MACHINES, vm("w1"))
-    for number in range(SITUATIONS):
-        one = any_service(number, dice)
+    for number in range(situations):
+        one = any_service(number, dice, situations)
         world.guest.put(SERVICES, one)
         for balancer in any_load_balancers(one, dice):
             world.harvester.put(LOAD_BALANCERS, balancer)
@@ -118,7 +119,7 @@ async def world_of(dice: random.Random) -> ServiceControllerWorld:
     await world.start()
     world.controller.clock = lambda: AT_WRITE
     # Of turns a command knows nothing, and this Harvester never answers.
-    world.controller._turns.pace = Pace(limit=SITUATIONS)
+    world.controller._turns.pace = Pace(limit=situations)
     return world
 
 
@@ -157,12 +158,12 @@ def as_sent(call: Call, shown: Any) -> tuple[str, str, Any]:
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
-async def test_what_is_shown_is_sent(seed: int) -> None:
-    dice = random.Random(seed)
-    world = await world_of(dice)
+async def test_what_is_shown_is_sent(seed: int, *, thorough: bool) -> None:
+    dice, situations = random.Random(seed), MANY if thorough else FEW
+    world = await world_of(dice, situations)
     view = ServiceView(CLUSTER, serving=True, waited=0.0, now=None)
     sent: Counter[str] = Counter()
-    for number in range(SITUATIONS):
+    for number in range(situations):
         await world.settle()
         service = world.caches.services.get(f"shop/s{number}")
         if service is None:
@@ -181,4 +182,4 @@ async def test_what_is_shown_is_sent(seed: int) -> None:
         assert [event["message"] for event in events] == told
         assert report.plan.outcome == outcome
         sent.update(call.verb for call in writes)
-    assert min(sent[verb] for verb in ("PATCH", "POST", "PUT", "DELETE")) > SITUATIONS / 20, sent
+    assert min(sent[verb] for verb in ("PATCH", "POST", "PUT", "DELETE")) > situations / 20, sent

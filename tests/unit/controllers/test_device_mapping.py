@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from harvester_ccm.errors import CCMError
-from tests.worlds.clock import jumping_time
+from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import refused
-from tests.worlds.node_world import CONFIG_MAP, MAPPING, NAMESPACE, VMI, NodeWorld, machine, until
+from tests.worlds.node_world import CONFIG_MAP, MAPPING, NAMESPACE, VMI, NodeWorld, machine
 
 KEY = "interface-nad-mapping"
 TWO_NETWORKS = ("default/vlan1", "default/vlan2")

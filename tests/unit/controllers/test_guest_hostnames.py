@@ -8,9 +8,9 @@ from typing import Final
 from structlog.testing import capture_logs
 
 from devenv.harvester.machines import Machine
-from tests.worlds.clock import jumping_time
+from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import MemoryServer, refused
-from tests.worlds.node_world import NAMESPACE, VM, NodeWorld, initialised, machine, until
+from tests.worlds.node_world import NAMESPACE, VM, NodeWorld, initialised, machine
 
 AGENTS: Final = f"/apis/subresources.kubevirt.io/v1/namespaces/{NAMESPACE}/virtualmachineinstances"
 

@@ -12,22 +12,10 @@ from harvester_ccm.errors import CCMError
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
 from harvester_ccm.names import REGION, SERVICE_FINALIZER, ZONE
 from harvester_ccm.plan.node.events import shared_internal_ip
-from tests.worlds.clock import jumping_time
+from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import page, refused
 from tests.worlds.node_objects import node_settings
-from tests.worlds.node_world import (
-    BALANCER,
-    NAMESPACE,
-    NODE,
-    PERIOD,
-    TAINT,
-    VM,
-    VMI,
-    NodeWorld,
-    initialised,
-    machine,
-    until,
-)
+from tests.worlds.node_world import BALANCER, NAMESPACE, NODE, PERIOD, TAINT, VM, VMI, NodeWorld, initialised, machine
 
 ZONED = machine("w1", zone="zone-a", region="north")
 VIP = {"address": "10.0.0.50"}

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from harvester_ccm.names import NODE_NETWORK_RECORD, PROVIDED_NODE_IP
-from tests.worlds.clock import jumping_time
+from tests.worlds.clock import jumping_time, until
 from tests.worlds.node_objects import DEFAULTS
-from tests.worlds.node_world import NODE, PERIOD, TAINT, NodeWorld, initialised, machine, until
+from tests.worlds.node_world import NODE, PERIOD, TAINT, NodeWorld, initialised, machine
 
 PATIENCE = DEFAULTS.address_patience
 W1 = machine("w1")

@@ -11,10 +11,10 @@ import pytest
 from devenv.harvester.machines import Machine
 from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD
 from harvester_ccm.plan.node.lifecycle import CONTRADICTION_SECONDS, DELETION_WINDOW
-from tests.worlds.clock import jumping_time
+from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import refused
 from tests.worlds.node_objects import DEFAULTS, node_settings
-from tests.worlds.node_world import NODE, VM, VMI, NodeWorld, initialised, machine, until
+from tests.worlds.node_world import NODE, VM, VMI, NodeWorld, initialised, machine
 
 HOUR = 3600
 SOME_WINDOWS = 3 * DELETION_WINDOW
@@ -260,7 +260,7 @@ def test_no_node_is_deleted_when_too_few_can_confirm_that_vms_went(gone: int) ->
                 scene.destroy(vm)
             for vm in vms if gone == 3 else vms[:gone]:
                 scene.say_ready(vm.name, "Unknown")
-            await asyncio.sleep(3600)
+            await asyncio.sleep(SOME_WINDOWS)
             assert deletions(scene) == []
             assert len(scene.names()) == 6
 

@@ -23,14 +23,14 @@ from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MAC
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
 from tests.worlds.builders import ADDRESS, CLUSTER, DELETED_AT, LB_NAME, allocated, served, service
-from tests.worlds.clock import jumping_time
+from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer
 
 SERVICE, BALANCER = "v1/services", "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
 SLOW = 10.0
 WORKERS = 16
 LB_PATH = f"{LOAD_BALANCERS.path(CLUSTER.namespace)}/{LB_NAME}"
-SHARERS_OF_ONE = [f"share-{number:02}" for number in range(30)]
+SHARERS_OF_ONE = [f"share-{number:02}" for number in range(WORKERS + 4)]
 
 
 def document(item: Any) -> Document:
@@ -136,20 +136,10 @@ def with_primary(*, own: bool) -> SharedAddressWorld:
     return world
 
 
-async def until(condition: Callable[[], object], *, within: float, step: float = 0.01) -> float:
-    """Return how many seconds it took until the condition held; ``step`` is between two looks."""
-    loop = asyncio.get_running_loop()
-    started = loop.time()
-    while not condition():
-        assert loop.time() - started < within, f"did not come about within {within} s"
-        await asyncio.sleep(step)
-    return loop.time() - started
-
-
 async def unrelated_is_served(world: SharedAddressWorld, name: str) -> float:
     """Create a Service that shares nothing and return in how many seconds it has its address."""
     world.guest.put(SERVICE, document(service(name, uid=f"uid-of-{name}")))
-    return await until(lambda: world.address(name), within=200)
+    return await until(lambda: world.address(name), seconds=200)
 
 
 @pytest.mark.parametrize(
@@ -180,15 +170,13 @@ def test_bystander_is_served_in_the_usual_time(server: str, verb: str, path: str
                 )
                 world.guest.put(SERVICE, document(one))
             under_way = world.under_way(slow_server, verb, path)
-            await until(under_way, within=5)
+            await until(under_way, seconds=5)
             for number in range(3):
                 assert await unrelated_is_served(world, f"bystander-{number}") < 2 * usual
                 assert under_way() == 1, "what is slow goes on, one after the other"
                 await asyncio.sleep(SLOW)
             # All of them come to an end, too.
-            await until(
-                lambda: all(world.address(name) == ADDRESS for name in SHARERS_OF_ONE), within=100 * SLOW, step=1.0
-            )
+            await until(lambda: all(world.address(name) == ADDRESS for name in SHARERS_OF_ONE), 100 * SLOW)
 
     scenario()
 
@@ -227,7 +215,7 @@ async def test_users_are_looked_for_once_more_after_the_withdrawal() -> None:
         told = [event["reason"] for event in world.guest.events() if event["involvedObject"]["name"] == "web"]
         assert told == ["DeletingLoadBalancer", "DeletionPending"]
         world.guest.remove(SERVICE, "shop/other")
-        await until(lambda: "shop/web" not in world.guest.objects[SERVICE], within=100)
+        await until(lambda: "shop/web" not in world.guest.objects[SERVICE], seconds=100)
     assert world.writes(world.harvester, "/loadbalancers/") == [f"DELETE {LB_PATH}"]
 
 

@@ -10,8 +10,8 @@ import pytest
 from devenv.harvester.machines import Machine, interfaces_of
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.plan.node.vms import VMIndex
-from tests.worlds.clock import jumping_time
-from tests.worlds.node_world import NAMESPACE, NODE, VM, VMI, NodeWorld, initialised, machine, until
+from tests.worlds.clock import jumping_time, until
+from tests.worlds.node_world import NAMESPACE, NODE, VM, VMI, NodeWorld, initialised, machine
 
 OURS = machine("w1")
 STEPS = 60

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import copy
 import os
@@ -37,8 +38,23 @@ GOOD: Document = {
 }
 
 
+def written(document: Document) -> str:
+    """Return a document as YAML."""
+    return str(yaml.dump(document, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper)))
+
+
 def encoded(text: bytes) -> str:
     return base64.b64encode(text).decode()
+
+
+@pytest.fixture(autouse=True)
+def in_this_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have files read here, without the five threads that each of a hundred tests would start."""
+
+    async def called(work: Callable[..., object], *arguments: object) -> object:
+        return work(*arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", called)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +78,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 TEXTS: dict[str, tuple[str, str]] = {
     "empty": ("", "the file is empty"),
     "white space": (" \n\t\n", "the file is empty"),
-    "half of it": (yaml.safe_dump(GOOD)[:40], "no current-context is set"),
+    "half of it": (written(GOOD)[:40], "no current-context is set"),
     "no YAML": ("a: [1\nb: 2\n", "not valid YAML at line 2"),
     "tab": ("a:\n\t- b", "not valid YAML"),
     "impossible date": ("kind: Config\nupdated: 2026-02-30T10:00:00Z\n", "not valid YAML"),
@@ -77,7 +93,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "number": ("12", "not a kubeconfig"),
     "another kind": ("kind: Secret", "the file holds a Secret"),
     "no context": ("kind: Config", "no current-context is set"),
-    "encoded once more": (encoded(yaml.safe_dump(GOOD).encode()), "base64-encoded once too often"),
+    "encoded once more": (encoded(written(GOOD).encode()), "base64-encoded once too often"),
 }
 """Text of the file, and what is said of it."""
 
@@ -181,7 +197,7 @@ def broken(request: pytest.FixtureRequest, pair: dict[str, str]) -> tuple[str, s
     change, expected = PARTS[request.param]
     document = copy.deepcopy(GOOD)
     change(document, pair)
-    return yaml.safe_dump(document), expected
+    return written(document), expected
 
 
 def test_start_is_refused_with_one_line(broken: tuple[str, str], tmp_path: Path) -> None:
@@ -198,7 +214,7 @@ def test_start_is_refused_with_one_line(broken: tuple[str, str], tmp_path: Path)
 async def test_running_program_keeps_what_it_has(broken: tuple[str, str], tmp_path: Path) -> None:
     text, expected = broken
     path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(GOOD))
+    path.write_text(written(GOOD))
     async with ApiClient(load_kubeconfig(path), cluster="harvester") as client:
         reloader = CredentialReloader(client, partial(load_kubeconfig, path))
         in_use = client.credentials
@@ -252,14 +268,14 @@ async def test_what_is_no_file_is_not_waited_for(
     if which != "kubeconfig" and "YAML" in expected:
         expected = {"token": "no single word of ASCII", "ca.crt": "is not a PEM certificate"}[which]
     path, document = tmp_path / "kubeconfig", copy.deepcopy(GOOD)
-    path.write_text(yaml.safe_dump(document))
+    path.write_text(written(document))
     load = partial(load_kubeconfig, path, pipe_seconds=0.05)
     async with ApiClient(load(), cluster="harvester") as client:
         reloader = CredentialReloader(client, load)
         in_use = client.credentials
         document["users"][0]["user"] = {"tokenFile": "token"}
         document["clusters"][0]["cluster"]["certificate-authority"] = "ca.crt"
-        path.write_text(yaml.safe_dump(document))
+        path.write_text(written(document))
         (tmp_path / "token").write_text("good")
         (tmp_path / "ca.crt").write_bytes(base64.b64decode(pair["authority"]))
         (tmp_path / which).unlink()
@@ -280,7 +296,7 @@ async def test_pipe_is_not_waited_for_so_long_while_the_program_runs(
     monkeypatch.setattr(access, "RELOAD_PIPE_SECONDS", 0.05)
     one, other = tmp_path / "harvester", tmp_path / "guest"
     for path in (one, other):
-        path.write_text(yaml.safe_dump(GOOD))
+        path.write_text(written(GOOD))
     harvester, guest = HarvesterSettings(one, "demo"), GuestSettings((other,), "")
     settings = cast("Settings", SimpleNamespace(harvester=harvester, guest=guest))
     async with (
@@ -307,7 +323,7 @@ def test_what_cannot_be_read_is_closed(put: Callable[[Path], object], tmp_path: 
 
 def test_kubeconfig_may_come_through_a_pipe(tmp_path: Path) -> None:
     output, into = os.pipe()
-    os.write(into, yaml.safe_dump(GOOD).encode())
+    os.write(into, written(GOOD).encode())
     os.close(into)
     try:
         assert load_kubeconfig(Path(f"/dev/fd/{output}")).server == "https://192.0.2.1:6443"
@@ -319,7 +335,7 @@ def test_base64_may_be_broken_into_lines(tmp_path: Path, pair: dict[str, str]) -
     path, document = tmp_path / "kubeconfig", copy.deepcopy(GOOD)
     lines = "\n".join(re.findall(".{1,64}", pair["authority"]))
     document["clusters"][0]["cluster"]["certificate-authority-data"] = lines
-    path.write_text(yaml.safe_dump(document))
+    path.write_text(written(document))
     tls = load_kubeconfig(path).tls
     assert tls is not None
     assert len(tls.get_ca_certs()) == 1
@@ -327,7 +343,7 @@ def test_base64_may_be_broken_into_lines(tmp_path: Path, pair: dict[str, str]) -
 
 async def test_fault_that_nobody_thought_of_ends_nothing(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(GOOD))
+    path.write_text(written(GOOD))
 
     def fail() -> Credentials:
         raise ZeroDivisionError
