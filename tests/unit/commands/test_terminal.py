@@ -68,11 +68,14 @@ LOOKS = {
 """Columns of the terminal, and whether colours are wanted."""
 OFTEN = ("narrow, colours", "wide, none")
 DRIVER = """
-import json, os, sys, termios
+import importlib, json, os, sys, termios
 from harvester_ccm.cli import main
-import harvester_ccm.app
+from harvester_ccm.commands import COMMANDS
+import rich.console
 
 flags, orders, looks = map(json.loads, sys.argv[1:])
+for command in COMMANDS:
+    importlib.import_module(f"harvester_ccm.commands.{command.name}")
 for name, (columns, colours) in looks.items():
     if os.fork():
         os.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 import subprocess
@@ -86,11 +87,15 @@ async def test_without_files_a_certificate_is_made() -> None:
     assert isinstance(made.public_key(), ec.EllipticCurvePublicKey)
 
 
-async def test_a_wildcard_address_is_no_name() -> None:
-    serving = ServingCertificate(settings(address="::"))
-    await serving.load()
+@pytest.mark.parametrize("address", ["::", "0.0.0.0"])
+def test_a_wildcard_address_is_no_name(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(module, "_issue", asked.extend)
+    monkeypatch.setattr(module, "load_certificate", lambda *_: None)
+    asyncio.run(ServingCertificate(settings(address=address)).load())
 
-    assert "::" not in names(shown(serving.context))
+    assert "localhost" in asked
+    assert address not in asked
 
 
 def test_making_one_does_not_load_the_library_into_this_program() -> None:
