@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
+from pathlib import Path
 
+from devenv.ccm import CcmProcess
 from devenv.faults import Record
 from devenv.harvester.records import SLICES
 from devenv.proxy import FaultProxy
-from devenv.stage import Stage, until
+from devenv.restclient import wait_until
+from devenv.stage import Scene, Stage, until
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import IPAM, LB_SERVICE_NAME, Reason
 from tests.devenv.emulated import endpoint_slice
@@ -20,6 +24,29 @@ SWEPT_SOON = {"plan.service.orphans.ORPHAN_GRACE": 3.0}
 """Times of a run: what is left over has to look so for seconds, not for half a minute."""
 
 _numbers = itertools.count(1)
+
+
+def outcome(
+    scene: Scene,
+    directory: Path,
+    *,
+    cloud_config: Path | None = None,
+    kubeconfig: Path | None = None,
+    flags: Mapping[str, str] | None = None,
+) -> tuple[int | None, str]:
+    """Return the exit code and the log of a run that ends by itself at its start: it needs no stage."""
+    run = CcmProcess.start(
+        directory,
+        cloud_config=cloud_config or scene.cloud_config,
+        kubeconfig=kubeconfig or scene.kubeconfig,
+        flags=flags,
+        loaded=scene.loaded,
+    )
+    try:
+        wait_until(lambda: run.exit_code is not None, seconds=60, what="the end of the program")
+    finally:
+        run.stop()
+    return run.exit_code, run.log
 
 
 def writes(proxy: FaultProxy, path: str = "") -> list[Record]:

@@ -13,6 +13,7 @@ from devenv.proxy import FaultProxy
 from devenv.restclient import Json
 from devenv.stage import Scene, Stage
 from harvester_ccm.names import Reason
+from tests.e2e.observing import outcome
 
 pytestmark = pytest.mark.apiserver
 
@@ -62,36 +63,34 @@ def complaints(log: str) -> list[str]:
 
 
 @FILES
-async def test_cloud_config_that_cannot_be_used(
-    stage: Stage, tmp_path: Path, prepare: Callable[[Path, Path], str]
-) -> None:
+def test_cloud_config_that_cannot_be_used(scene: Scene, tmp_path: Path, prepare: Callable[[Path, Path], str]) -> None:
     path = tmp_path / "given"
-    expected = prepare(path, stage.scene.cloud_config)
-    run = stage.run(cloud_config=path)
+    expected = prepare(path, scene.cloud_config)
+    code, log = outcome(scene, tmp_path, cloud_config=path)
 
-    assert await stage.ended(run) == EXIT_CLOUD_CONFIG
-    assert complaints(run.log) == [f"harvester-ccm: error: cannot use --cloud-config: {expected}"]
+    assert code == EXIT_CLOUD_CONFIG
+    assert complaints(log) == [f"harvester-ccm: error: cannot use --cloud-config: {expected}"]
 
 
 @FILES
-async def test_guest_kubeconfig_that_cannot_be_used(
-    stage: Stage, tmp_path: Path, prepare: Callable[[Path, Path], str]
+def test_guest_kubeconfig_that_cannot_be_used(
+    scene: Scene, tmp_path: Path, prepare: Callable[[Path, Path], str]
 ) -> None:
     path = tmp_path / "given"
-    expected = prepare(path, stage.scene.kubeconfig)
-    run = stage.run(kubeconfig=path)
+    expected = prepare(path, scene.kubeconfig)
+    code, log = outcome(scene, tmp_path, kubeconfig=path)
 
-    assert await stage.ended(run) == EXIT_FAILURE
-    assert complaints(run.log) == [f"harvester-ccm: error: guest cluster: {expected}"]
+    assert code == EXIT_FAILURE
+    assert complaints(log) == [f"harvester-ccm: error: guest cluster: {expected}"]
 
 
-async def test_both_files_that_cannot_be_used_are_told_at_once(stage: Stage, tmp_path: Path) -> None:
+def test_both_files_that_cannot_be_used_are_told_at_once(scene: Scene, tmp_path: Path) -> None:
     given = [tmp_path / "cloud-config", tmp_path / "kubeconfig"]
     expected = [absent(given[0], given[0]), directory(given[1], given[1])]
-    run = stage.run(cloud_config=given[0], kubeconfig=given[1])
+    code, log = outcome(scene, tmp_path, cloud_config=given[0], kubeconfig=given[1])
 
-    assert await stage.ended(run) == EXIT_CLOUD_CONFIG
-    assert complaints(run.log) == [
+    assert code == EXIT_CLOUD_CONFIG
+    assert complaints(log) == [
         f"harvester-ccm: error: cannot use --cloud-config: {expected[0]}",
         f"harvester-ccm: error: guest cluster: {expected[1]}",
     ]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -21,17 +19,14 @@ from devenv.harvester import FAST
 from devenv.pki import Authority
 from devenv.process import ReservedPort
 from devenv.restclient import Json
-from devenv.stage import Stage
+from devenv.stage import Scene, Stage
 from harvester_ccm.model.core import EVENTS
 from harvester_ccm.names import IPAM
 from tests.conftest import bind
 from tests.e2e.connectproxy import ConnectProxy
+from tests.e2e.observing import outcome
 
-pytestmark = [
-    pytest.mark.apiserver,
-    pytest.mark.usefixtures("lan"),
-    pytest.mark.parametrize("pace", [FAST], ids=["fast"]),
-]
+pytestmark = pytest.mark.apiserver
 
 PROXY_PASSWORD: Final = "open5esame"
 PLUGIN_SECRET: Final = "plugin5ecret-in-environment"
@@ -109,6 +104,8 @@ def reader_token(guest: ControlPlane) -> str:
     return token_of(path)
 
 
+@pytest.mark.usefixtures("lan")
+@pytest.mark.parametrize("pace", [FAST], ids=["fast"])
 @pytest.mark.parametrize("log_format", ["text", "json"])
 async def test_nothing_secret_is_shown_by_a_run_with_troubles(
     stage: Stage,
@@ -174,9 +171,9 @@ async def make_trouble(stage: Stage, run: CcmProcess, cloud_config: Path) -> Non
     ],
 )
 def test_error_output_of_a_start_that_fails(
-    stage: Stage, tmp_path: Path, pair: tuple[Path, Path], name: str, flag: str
+    scene: Scene, tmp_path: Path, pair: tuple[Path, Path], name: str, flag: str
 ) -> None:
-    path = with_all_secrets(stage.scene.cloud_config, tmp_path / "cloud-config", pair)
+    path = with_all_secrets(scene.cloud_config, tmp_path / "cloud-config", pair)
     secrets = {*secrets_of(path), PROXY_PASSWORD, PLUGIN_SECRET}
     document: Json = yaml.safe_load(path.read_text())
     cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
@@ -198,15 +195,7 @@ def test_error_output_of_a_start_that_fails(
     text = yaml.safe_dump(document)
     path.write_text(text.replace("users:", "users: {", 1) if name == "broken" else text)
 
-    files = {"cloud-config": stage.scene.cloud_config, "kubeconfig": stage.scene.kubeconfig, flag: path}
-    ended = subprocess.run(
-        [sys.executable, "-m", "harvester_ccm", "--cluster-name=demo", "--v=9", "--secure-port=0"]
-        + [f"--{one}={file}" for one, file in files.items()],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert ended.returncode == (255 if flag == "cloud-config" else 1)
-    assert str(path) in ended.stderr
-    assert leaks(ended.stdout + ended.stderr, secrets) == []
+    code, said = outcome(scene, tmp_path, flags={flag: str(path), "v": "9"})
+    assert code == (255 if flag == "cloud-config" else 1)
+    assert str(path) in said
+    assert leaks(said, secrets) == []
