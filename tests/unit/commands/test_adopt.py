@@ -90,6 +90,26 @@ def test_doubts() -> None:
     assert f'metadata.labels.{LB_SERVICE_NAME} "other" → "web"' in adoption.changes
 
 
+@pytest.mark.parametrize(
+    ("service", "taken"),
+    [
+        pytest.param(objects.service(), objects.balancer("demo", of="shop/gone"), id="made for a Service that is gone"),
+        pytest.param(objects.service(address="10.0.0.1"), objects.balancer("before"), id="without an address"),
+        pytest.param(
+            objects.service(address="10.0.0.7"), objects.balancer("before", address="10.0.0.7"), id="the same address"
+        ),
+    ],
+)
+def test_no_doubt_about_what_takes_nothing_from_anybody(service: Json, taken: Json) -> None:
+    assert proposal(service, taken).doubts == ()
+
+
+def test_one_that_is_another_clusters_is_no_obstacle() -> None:
+    foreign = objects.balancer(name="foreign", annotations={LB_OWNER: "somebody"})
+    adoption = proposal(objects.service(), objects.balancer("before", uid=objects.OLD_UID), foreign)
+    assert adoption.obstacles == ()
+
+
 def machine(name: str, cluster: str = "") -> VirtualMachine:
     document = objects.machine(name)
     document["metadata"]["labels"] = {VM_CLUSTER: cluster} if cluster else {}

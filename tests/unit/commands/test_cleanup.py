@@ -130,3 +130,13 @@ async def test_one_that_was_refused_an_address_goes_when_harvester_has_answered_
     result = await deleting
     assert (result.deleted, result.going, result.failed) == (["lb"], [], {})
     assert [one.partition(" ")[0] for one in server.writes()] == ["PUT", "DELETE"]
+
+
+@jumping_time
+async def test_harvester_gets_ten_seconds_to_answer() -> None:
+    server = MemoryServer()
+    server.put(LOAD_BALANCERS, objects.balancer(name="lb", message="no matching IP pool with requirement"))
+    result = await delete_leftovers(client_of(server), listed(server))
+    assert (result.deleted, result.going, list(result.failed)) == ([], [], ["lb"])
+    assert "has not finished booking its address" in result.failed["lb"]
+    assert sum(call.verb == "GET" for call in server.calls) < 30, "it looks twice a second"
