@@ -8,12 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from harvester_ccm.commands.adopt import propose
 from harvester_ccm.commands.backend_report import backends_of
 from harvester_ccm.commands.checks_connection import Result
 from harvester_ccm.commands.checks_content import api_check, served_by
 from harvester_ccm.commands.clusters import read_load_balancers
 from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.service_view import ServiceView
 from harvester_ccm.errors import Forbidden, NotServed
+from harvester_ccm.model.cluster import ClusterIdentity
+from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import BEFORE_1_2, INSTANCES, LOAD_BALANCERS_V1ALPHA1
 from harvester_ccm.names import LB_CLUSTER
 from tests.unit.commands import objects
@@ -131,3 +135,12 @@ def test_backends_by_address() -> None:
     assert found is not None
     assert found.selected == ("w1", "10.0.0.9")
     assert [one.title for one in found.found] == ["w1 (10.0.0.1)", "10.0.0.9"]
+
+
+def test_a_kind_that_it_does_not_know_is_no_obstacle_to_an_adoption() -> None:
+    asked = {"cloudprovider.harvesterhci.io/workload-type": "cluster"}
+    service = SERVICES.decode(msgspec.json.encode(objects.service(annotations=asked)))
+    old = LOAD_BALANCERS_V1ALPHA1.decode(msgspec.json.encode(old_balancer()))
+    inventory = Inventory(services=(service,), load_balancers=(old,), capabilities=BEFORE_1_2)
+    view = ServiceView(ClusterIdentity("demo", objects.VMS, objects.CLUSTER_UID), True, 0.0, None)
+    assert propose(service, old, inventory, view).obstacles == ()
