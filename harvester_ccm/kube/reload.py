@@ -76,7 +76,6 @@ class CredentialReloader:
             credentials = await asyncio.to_thread(self._load)
             if credentials.files != files:
                 # Looked at before they are read: a change in between is seen next time.
-                seen = fingerprint(*credentials.files)
                 found = await asyncio.to_thread(contents, *credentials.files)
                 credentials = await asyncio.to_thread(self._load)
             if self._fixed_namespace:

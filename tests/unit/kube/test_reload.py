@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from structlog.testing import capture_logs
 
 from devenv.pki import Authority
 from harvester_ccm.kube.client import ApiClient
@@ -225,3 +226,72 @@ async def test_new_token_of_a_pod_ends_no_connection(tmp_path: Path) -> None:
         account.publish()
         await reloader.look()
     assert client.reloads == 1
+
+
+async def test_what_changes_while_it_is_read_is_read_again(files: Files) -> None:
+    user = dict(files.user)
+    use_token(files)
+    reads: list[Credentials] = []
+
+    def load() -> Credentials:
+        reads.append(load_kubeconfig(files.kubeconfig))
+        if len(reads) == 1:
+            files.issue(1)
+        return reads[-1]
+
+    async with CountingClient(load_kubeconfig(files.kubeconfig), cluster="guest") as client:
+        reloader = CredentialReloader(client, load)
+        files.user.clear()
+        files.user.update(user)
+        files.save()
+        for _ in range(3):
+            await reloader.look()
+        assert client.credentials is not reads[0]
+    assert client.reloads == 1
+
+
+@pytest.mark.parametrize("change", [lambda _files: None, rewrite], ids=["nothing", "files, not what is in them"])
+async def test_files_that_stay_as_they_are_are_not_read_each_time(
+    files: Files, change: Callable[[Files], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[Path] = []
+    async with CountingClient(load_kubeconfig(files.kubeconfig), cluster="guest") as client:
+        reloader = CredentialReloader(client, partial(load_kubeconfig, files.kubeconfig))
+        change(files)
+        await reloader.look()
+        monkeypatch.setattr("harvester_ccm.kube.reload.contents", lambda *paths: reads.extend(paths))
+        await reloader.look()
+    assert reads == []
+
+
+async def test_what_becomes_of_a_change_is_said_once(files: Files) -> None:
+    told: list[object] = []
+    good = files.kubeconfig.read_text()
+    files.kubeconfig.chmod(0o600)
+    async with CountingClient(load_kubeconfig(files.kubeconfig), cluster="guest") as client:
+        reloader = CredentialReloader(client, partial(load_kubeconfig, files.kubeconfig))
+        reloader.on_reload = lambda: told.append(client.credentials.tls)
+        with capture_logs() as logs:
+            for text in ("{", "{", "[]", good, good):
+                files.kubeconfig.write_text(text)
+                await reloader.look()
+            files.document["clusters"][0]["cluster"] = {
+                "server": "https://192.0.2.1",
+                "insecure-skip-tls-verify": True,
+            }
+            for text in ("{", yaml.safe_dump(files.document)):
+                files.kubeconfig.write_text(text)
+                await reloader.look()
+    assert [(one["event"], one["log_level"]) for one in logs] == [
+        *[("changed credentials not usable, keeping the old ones", "warning")] * 2,
+        ("credentials are back as they were", "info"),
+        ("changed credentials not usable, keeping the old ones", "warning"),
+        ("credentials reloaded", "info"),
+        ("credential is not protected", "warning"),
+    ]
+    assert "not valid YAML" in logs[0]["error"]
+    assert [{one["cluster"]} for one in (logs[2], logs[4], logs[5])] == [{"guest"}] * 3
+    assert logs[4]["server"] == "https://192.0.2.1"
+    assert "is not verified" in logs[5]["detail"]
+    assert told == [client.credentials.tls]
+    assert reloader.problem is None
