@@ -1317,6 +1317,20 @@ MUTANTS: Final = (
         "kube/test_fence.py",
     ),
     Mutant(
+        "a candidate asks for the Lease without a pause",
+        "kube/lease.py",
+        "            await asyncio.sleep(self._times.retry_period * random.uniform(*LOOKS))\n",
+        "            pass\n",
+        "kube/test_lease.py",
+    ),
+    Mutant(
+        "a change of credentials while they are read is missed",
+        "kube/reload.py",
+        "contents, *credentials.files)\n                credentials = await asyncio.to_thread(self._load)\n",
+        "contents, *credentials.files)\n",
+        "kube/test_reload.py",
+    ),
+    Mutant(
         "a new token of the service account closes all connections",
         "kube/reload.py",
         "if found == self._contents:",

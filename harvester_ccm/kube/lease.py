@@ -145,12 +145,10 @@ class LeaderElector:
     async def release(self) -> None:
         """Give the Lease up if it is ours; errors are left to the next holder's waiting time."""
         try:
-            if not self.leading:
-                if not self.taking:
-                    return
+            if self.taking and not self.leading:
                 await self._look()
-                if not self.leading:
-                    return
+            if not self.leading:
+                return
             if not await self._give_up():
                 # A renewal that was cut short may have got through.
                 await self._look()
