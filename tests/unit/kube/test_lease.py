@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from harvester_ccm.errors import Unreachable
 from harvester_ccm.kube.lease import LeaseLost
 from harvester_ccm.model.core import LEASES, Lease
 from tests.unit.kube.test_fence import LEASE, Leader
@@ -65,3 +66,22 @@ async def test_what_is_another_ones_is_not_released() -> None:
     assert [one["event"] for one in logs] == []
     assert first.elector.leading
     assert server.get(LEASES, LEASE)["spec"]["holderIdentity"] == "first"
+
+
+@jumping_time
+async def test_a_server_that_is_away_at_the_start_is_asked_again() -> None:
+    process = Leader()
+    process.server.fault = lambda _call: Unreachable("away")
+    with capture_logs() as logs:
+        waiting = asyncio.create_task(process.elector.acquire())
+        await asyncio.sleep(10.0)
+        process.server.fault = None
+        await waiting
+    assert process.elector.leading
+    said = [one["event"] for one in logs if one["log_level"] != "debug"]
+    assert said == [
+        "lease requests fail",
+        "waiting for leadership",
+        "lease requests work again",
+        "became leader",
+    ]
