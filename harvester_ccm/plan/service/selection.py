@@ -64,7 +64,12 @@ def scope_of(service: Service, cluster: ClusterIdentity, *, owned: bool) -> Scop
         return Scope(leaving=True)
     if wants_load_balancer(service, cluster, owned=owned):
         return Scope()
-    return Scope(ours=False, because=_left_alone(service, cluster), note=_left_to_others(service, cluster))
+    because = _does_not_ask(service, cluster)
+    if because:
+        return Scope(ours=False, because=because)
+    because = _of_others(service)
+    told = EventMessage("Normal", Reason.LEFT_TO_OTHERS, f"This Service is left alone: {because}")
+    return Scope(ours=False, because=because, note=None if service.status.load_balancer.ingress else told)
 
 
 def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:
@@ -74,7 +79,8 @@ def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:
     return asks or marked or service.metadata.has_finalizer(SERVICE_FINALIZER)
 
 
-def _left_alone(service: Service, cluster: ClusterIdentity) -> str:
+def _does_not_ask(service: Service, cluster: ClusterIdentity) -> str:
+    """Return why a Service asks for no load balancer of ours; empty where it does."""
     wanted = service.spec.load_balancer_class
     if service.metadata.deleting:
         held = ", ".join(service.metadata.finalizers or ())
@@ -86,7 +92,7 @@ def _left_alone(service: Service, cluster: ClusterIdentity) -> str:
         return f"--load-balancer-class-only is set, and spec.loadBalancerClass is not {LOAD_BALANCER_CLASS}"
     if of_other_class(service):
         return f"spec.loadBalancerClass is {wanted!r}: another controller serves it (ours is {LOAD_BALANCER_CLASS})"
-    return _of_others(service)
+    return ""
 
 
 def _of_others(service: Service) -> str:
@@ -98,14 +104,6 @@ def _of_others(service: Service) -> str:
         f"{mark} says that another load balancer controller serves it. To have it served by Harvester, remove that, or "
         f"create the Service with spec.loadBalancerClass {LOAD_BALANCER_CLASS}"
     )
-
-
-def _left_to_others(service: Service, cluster: ClusterIdentity) -> EventMessage | None:
-    """Return what to tell of a Service that we would serve but for another controller's marks, while it waits."""
-    asks = service.spec.type == "LoadBalancer" and class_matches(service, cluster) and not service.metadata.deleting
-    if not asks or service.status.load_balancer.ingress or not served_by_others(service):
-        return None
-    return EventMessage("Normal", Reason.LEFT_TO_OTHERS, f"This Service is left alone: {_of_others(service)}")
 
 
 def class_matches(service: Service, cluster: ClusterIdentity) -> bool:
