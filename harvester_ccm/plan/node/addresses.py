@@ -227,11 +227,9 @@ def _undecided(nic: Nic, seen: _Seen) -> AddressPlan:
 def _contradiction(report: _Report, seen: _Seen) -> EventMessage | None:
     """Return why the interface is the wrong one."""
     nic, elsewhere, networks = report.nic, report.elsewhere, seen.vmi.spec.multus_networks
-    if nic is None:
-        return None
     unreported = [address for address in seen.evidence.provided if address not in report.addresses]
     misplaced = [address for address in unreported if elsewhere.get(address) in networks]
-    return events.provided_elsewhere(misplaced, elsewhere, nic) if misplaced else None
+    return events.provided_elsewhere(misplaced, elsewhere, nic) if nic and misplaced else None
 
 
 def _missing(

@@ -114,12 +114,12 @@ def _attached(matches: Sequence[Match]) -> frozenset[str] | None:
 
 def addresses_on_networks(vm: VM) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each VM network that the VM reports addresses of, as ``namespace/name``, with these."""
-    vmi = vm.vmi
-    networks = vmi.spec.multus_networks if vmi is not None else {}
-    for interface in vmi.interfaces if vmi is not None else ():
-        network = networks.get(interface.name)
-        if vmi is not None and network:
-            yield full_network(network, vmi), interface.addresses
+    if vm.vmi is None:
+        return
+    networks = vm.vmi.spec.multus_networks
+    for interface in vm.vmi.interfaces:
+        if network := networks.get(interface.name):
+            yield full_network(network, vm.vmi), interface.addresses
 
 
 def _is_missing(match: Match) -> bool:
@@ -150,7 +150,7 @@ def find_vm(node: Node, index: VMIndex) -> Match:
         return Match(problem=_not_found(node, index))
     if match.vm is None or uid is None:
         return match
-    if not _is_right_namespace(node, match, index):
+    if not _is_right_namespace(node, match.vm, match.by, index):
         return Match(problem=_doubtful(node, match.vm, index), stranger=True)
     return Match(match.vm, match.by, note=_replaced(node, match.vm))
 
@@ -167,16 +167,13 @@ def _ruled_out(node: Node, index: VMIndex) -> Match | None:
     return None
 
 
-def _is_right_namespace(node: Node, match: Match, index: VMIndex) -> bool:
+def _is_right_namespace(node: Node, vm: VM, by: MatchedBy | None, index: VMIndex) -> bool:
     """Return whether more than a name says that the VMs of this namespace are those of this cluster."""
-    vm = match.vm
-    if vm is None:
-        return False
     recorded = recorded_vm(node) == (index.cluster.namespace, vm.name)
     known = node.metadata.annotation(REPLACEMENT_RECORD) == vm.uid
     if recorded or known:
         return True
-    same_uuid = match.by is MatchedBy.SYSTEM_UUID and not vm.uuid_is_made_from_name
+    same_uuid = by is MatchedBy.SYSTEM_UUID and not vm.uuid_is_made_from_name
     left = _vms_of_nodes(index)
     if _had_another_name(node, vm):
         # A copy that was made of a VM has its firmware UUID as well, and outlives it.

@@ -194,9 +194,9 @@ def searches_elsewhere(current: LoadBalancer, service: Service) -> bool:
 
 def _agrees(key: str, present: object, wanted: object) -> bool:
     """Return whether a field has the wanted value; parts of it that only a newer Harvester knows do not count."""
-    if key == "listeners" and isinstance(present, list) and isinstance(wanted, list):
+    if isinstance(present, list) and isinstance(wanted, list):
         return len(present) == len(wanted) and all(map(_covers, present, wanted))
-    return _covers(present, wanted) if key == "healthCheck" and wanted is not None else present == wanted
+    return _covers(present, wanted) if key == "healthCheck" else present == wanted
 
 
 def _covers(present: object, wanted: object) -> bool:
