@@ -379,9 +379,9 @@ def _verdicts(vmi: VirtualMachineInstance, nic: Nic | None, plan: AddressPlan) -
     network = nic.network if nic else ""
     kinds = {address.address: address.type for address in plan.addresses}
     verdicts = list(_reported(vmi, nic, kinds, plan) if nic else ())
-    shown = {verdict.address for verdict in verdicts if verdict.kind}
+    shown = {verdict.address for verdict in verdicts}
     verdicts += _elsewhere(vmi, nic, {one: kind for one, kind in kinds.items() if one not in shown}, plan)
-    shown |= {verdict.address for verdict in verdicts if verdict.kind}
+    shown |= {verdict.address for verdict in verdicts}
     for address, kind in kinds.items():
         if address not in shown:
             where = "" if kind == "Hostname" else network

@@ -201,6 +201,13 @@ def test_provided_node_ip_where_go_leaves_the_node_stuck(
             id="text instead of a list",
         ),
         pytest.param(
+            "5",
+            policy(),
+            "I 10.0.0.1, E 10.0.0.2, I fd00::1, H w1",
+            ["ADDITIONAL_IPS_INVALID"],
+            id="a number instead of a list",
+        ),
+        pytest.param(
             '["10.0.0.2", "x"]',
             policy(),
             "I 10.0.0.1, I fd00::1, H w1",
