@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ import yaml
 
 from devenv.apiserver import ControlPlane
 from harvester_ccm.cli import main
-from harvester_ccm.commands import call, clusters
+from harvester_ccm.commands import call, clusters, preflight
+from harvester_ccm.commands.checks_connection import Check, Result
+from harvester_ccm.commands.render import Output
 from harvester_ccm.commands.rights import HARVESTER
 from harvester_ccm.logs import configure_logging
 from tests.apiserver.odd_servers import silent_server
@@ -38,6 +41,7 @@ from tests.apiserver.preflight_world import (
 pytestmark = pytest.mark.apiserver
 
 TRANSCRIPTS = Path(__file__).with_name("transcripts")
+COLUMNS = 90
 CLOUD_CONFIG, KUBECONFIG = "cloud-config", "kubeconfig"
 _LOOPBACK_ROW = re.compile(r"harvester +server address +warning +https://127\.")
 
@@ -55,6 +59,17 @@ class Run:
         """The checks of a JSON answer, by where and name."""
         return {(one["where"], one["check"]): one for one in json.loads(self.out)["checks"]}
 
+    @property
+    def printed(self) -> str:
+        """What people read of the checks of a JSON answer."""
+        text = StringIO()
+        printer = preflight._Printer(Output(text, width=COLUMNS))
+        for one in json.loads(self.out)["checks"]:
+            result = Result(one["result"].upper() if one["result"] == "failed" else one["result"])
+            printer.show(Check(one["where"], one["check"], result, one["detail"], one["advice"] or ""))
+        printer.close()
+        return text.getvalue()
+
 
 @dataclass
 class Desk:
@@ -63,6 +78,8 @@ class Desk:
     scene: PreflightWorld
     directory: Path
     capsys: pytest.CaptureFixture[str]
+    judged: dict[str, Run]
+    """Runs of the module for scripts, by what was missing or broken."""
 
     def reset(self) -> None:
         """Put the product's kubeconfigs there."""
@@ -76,6 +93,20 @@ class Desk:
         code = main(["harvester-ccm", "preflight", *flags, *words], {})
         captured = self.capsys.readouterr()
         return Run(code, captured.out, captured.err)
+
+    def without(self, missing: MissingRight) -> Run:
+        """Return a run with an account that lacks one right."""
+        if missing.title not in self.judged:
+            with self.lacking(missing):
+                self.judged[missing.title] = self.run("--output=json")
+        return self.judged[missing.title]
+
+    def faced_with(self, fault: Fault) -> Run:
+        """Return a run with a broken cloud-config."""
+        if fault.title not in self.judged:
+            with self.broken(fault):
+                self.judged[fault.title] = self.run("--output=json")
+        return self.judged[fault.title]
 
     @contextmanager
     def lacking(self, missing: MissingRight) -> Iterator[None]:
@@ -101,16 +132,25 @@ def scene(guest: ControlPlane, harvester: ControlPlane) -> Iterator[PreflightWor
     yield from scenes(guest, harvester)
 
 
+@pytest.fixture(scope="module")
+def judged() -> dict[str, Run]:
+    return {}
+
+
 @pytest.fixture
 def desk(
-    scene: PreflightWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    scene: PreflightWorld,
+    judged: dict[str, Run],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> Desk:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "90")
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
     # A busy machine is no fault of a server.
     monkeypatch.setattr(clusters, "SLOW_SECONDS", 60.0)
     monkeypatch.setattr(call, "configure_logging", partial(configure_logging, cache=False))
-    made = Desk(scene, tmp_path, capsys)
+    made = Desk(scene, tmp_path, capsys, judged)
     made.reset()
     return made
 
@@ -131,8 +171,7 @@ def test_all_right(desk: Desk) -> None:
 
 @pytest.mark.parametrize("missing", missing_rights(), ids=lambda missing: missing.title)
 def test_each_missing_right(desk: Desk, missing: MissingRight) -> None:
-    with desk.lacking(missing):
-        run = desk.run("--output=json")
+    run = desk.without(missing)
     check = run.checks[missing.cluster, missing.collection.title]
     right = next(one for one in missing.collection.rights if one.verb == missing.verb)
     assert check["result"] == ("failed" if right.required else "warning")
@@ -157,8 +196,7 @@ def test_a_right_in_one_namespace_is_none_on_nodes(desk: Desk) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.title)
 def test_each_broken_kubeconfig(desk: Desk, fault: Fault) -> None:
-    with desk.broken(fault):
-        run = desk.run("--output=json")
+    run = desk.faced_with(fault)
     check = run.checks["harvester", fault.row]
     assert check["result"] == fault.result
     assert fault.says in check["detail"]
@@ -233,23 +271,22 @@ def test_the_transcripts_are_what_is_printed(desk: Desk) -> None:
 
 def _transcripts(desk: Desk) -> Iterator[tuple[str, str]]:
     """Yield name and content of each file."""
-    yield "all_right.txt", _steady(desk.run().out, desk.scene)
+    shown = desk.run().out
+    yield "all_right.txt", _steady(shown, desk.scene)
+    # Scripts and people are told the same: one run is enough for both.
+    assert desk.run("--output=json").printed == shown
     runs = []
     for missing in missing_rights():
-        with desk.lacking(missing):
-            group = missing.collection.group or "core"
-            title = f"{missing.cluster.title()}: {missing.verb} {missing.collection.title} ({group})"
-            runs.append(_titled(title, desk.run(), desk.scene))
+        group = missing.collection.group or "core"
+        title = f"{missing.cluster.title()}: {missing.verb} {missing.collection.title} ({group})"
+        runs.append(_titled(title, desk.without(missing), desk.scene))
     yield "missing_rights.txt", "\n".join(runs)
-    runs = []
-    for fault in FAULTS:
-        with desk.broken(fault):
-            runs.append(_titled(fault.title, desk.run(), desk.scene))
+    runs = [_titled(fault.title, desk.faced_with(fault), desk.scene) for fault in FAULTS]
     yield "broken_kubeconfigs.txt", "\n".join(runs)
 
 
 def _titled(title: str, run: Run, scene: PreflightWorld) -> str:
-    return f"=== {title}\n{_steady(_odd_rows(run.out), scene)}exit code {run.code}\n"
+    return f"=== {title}\n{_steady(_odd_rows(run.printed), scene)}exit code {run.code}\n"
 
 
 def _steady(text: str, scene: PreflightWorld) -> str:
