@@ -45,6 +45,10 @@ class RefusedError(DevenvError):
         self.answer = answer
 
 
+_NAMESPACE = "{namespace}"
+"""Where the namespace stands in the path of a kind's objects."""
+
+
 class RestClient:
     """Requests as one identity to one API server."""
 
@@ -57,6 +61,7 @@ class RestClient:
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         self._idle: deque[http.client.HTTPSConnection] = deque()
+        self._places: dict[tuple[str, str], str] = {}
         weakref.finalize(self, _close, self._idle)
 
     @classmethod
@@ -165,14 +170,15 @@ class RestClient:
                 return
 
     def collection_path(self, api_version: str, kind: str, *, namespace: str | None = None) -> str:
-        """The path of a kind's objects, found by discovery; ``default`` is used where a namespace is needed.
+        """The path of a kind's objects, found by discovery once; ``default`` is used where a namespace is needed.
 
         Raises DevenvError when the server does not know the kind.
         """
-        found = self._discover(api_version, kind, namespace=namespace or "default")
-        if found is None:
+        place = self._places.get((api_version, kind)) or self._discover(api_version, kind, namespace=_NAMESPACE)
+        if place is None:
             raise DevenvError(f"{self.url} has no kind {kind} in {api_version}: apply its CRD first")
-        return found
+        self._places[api_version, kind] = place
+        return place.replace(_NAMESPACE, namespace or "default")
 
     def _discover(self, api_version: str, kind: str, *, namespace: str) -> str | None:
         root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
