@@ -57,6 +57,7 @@ case "$*" in
     esac ;;
 esac
 """
+OF_ACCOUNT = "kubernetes.io/service-account"
 HAS_DONE = 0
 IS_REFUSED = 1
 
@@ -328,7 +329,7 @@ def test_names_that_yaml_takes_for_something_else(rehearsal: Rehearsal, account:
     assert [one["subjects"] for one in bindings] == [[subject], [subject]]
     assert [one["metadata"]["name"] for one in bindings] == [f"{namespace}-{account}"] * 2
     assert secret["metadata"]["namespace"] == namespace
-    assert secret["metadata"]["annotations"]["kubernetes.io/service-account.name"] == account
+    assert secret["metadata"]["annotations"][f"{OF_ACCOUNT}.name"] == account
 
 
 @pytest.mark.apiserver
@@ -556,9 +557,8 @@ def test_csi_binding_of_another_account_is_kept(addon: Addon) -> None:
     _, messages = addon.run("--csi", "a-prod", "tenant", expect=IS_REFUSED)
     assert "belongs to account tenant-a/prod" in messages
     # Nor by the words of somebody who writes nothing but Secrets.
-    metadata: Json = {"name": "a-prod-token", "namespace": "tenant"}
-    words = f"a-prod\nClusterRoleBinding {binding['metadata']['name']}: tenant/a-prod"
-    metadata["annotations"] = {"kubernetes.io/service-account.name": words}
+    words = f"uid\nClusterRoleBinding {binding['metadata']['name']}: tenant/a-prod"
+    metadata = {"name": "a-prod-token", "namespace": "tenant", "annotations": {f"{OF_ACCOUNT}.uid": words}}
     addon.plane.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
     addon.run("--delete", "a-prod", "tenant")
     assert admin.request("GET", f"{CLUSTER_BINDINGS}/tenant-a-prod")["subjects"] == binding["subjects"]
