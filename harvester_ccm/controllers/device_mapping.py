@@ -7,14 +7,13 @@ without.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Final
 
 import structlog
 
 from harvester_ccm.controllers.gathering import Gathering
-from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.controllers.runner import Runner, loop_time
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, AlreadyExists, Conflict, Forbidden, NotFound
 from harvester_ccm.kube.brakes import Brakes, Hold
@@ -82,7 +81,7 @@ class NetworkMapping:
             log.debug("network devices not known", vms=plan.unknown)
         if plan.value is None:
             return Done()
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         if self._forbidden_until is not None and now < self._forbidden_until:
             return Wait("grant", self._forbidden_until - now)
         outcome = await self._put(plan.value, now)
@@ -141,7 +140,7 @@ class NetworkMapping:
 
     def _say_forbidden(self, error: Forbidden | AdmissionDenied) -> None:
         said = self._forbidden_until is not None
-        self._forbidden_until = asyncio.get_running_loop().time() + FORBIDDEN_PAUSE
+        self._forbidden_until = loop_time() + FORBIDDEN_PAUSE
         if said:
             return
         log.warning(_NOT_GRANTED if isinstance(error, Forbidden) else _NOT_ADMITTED, config_map=KEY, error=str(error))

@@ -10,13 +10,12 @@ Answers are handed on together, when no question is open any more: two VMs with 
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 import structlog
 from msgspec import Struct
 
-from harvester_ccm.controllers.runner import Memories, Runner
+from harvester_ccm.controllers.runner import Memories, Runner, loop_time
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.backoff import backoff
@@ -83,14 +82,14 @@ class GuestHostnames:
         if vmi is None:
             self._asked.forget(key)
             return Done()
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         asked = self._asked.of(vmi)
         if now >= asked.due:
             asked.times += 1
             asked.last = now
             asked.due = now + backoff(asked.times, first=PAUSES[0], longest=PAUSES[1])
             await self._question(key, vmi)
-        return Retry(max(asked.due - asyncio.get_running_loop().time(), 0.0))
+        return Retry(max(asked.due - loop_time(), 0.0))
 
     async def _question(self, key: str, vmi: VirtualMachineInstance) -> None:
         meta = vmi.metadata
@@ -110,7 +109,7 @@ class GuestHostnames:
             return
         log.debug("guest agent gave a host name", vm=meta.name, hostname=info.hostname)
         if not self._answers:
-            self._first_answer = asyncio.get_running_loop().time()
+            self._first_answer = loop_time()
         self._answers[key] = (vmi, info.hostname)
 
     def _candidate(self, key: str) -> VirtualMachineInstance | None:
@@ -127,7 +126,7 @@ class GuestHostnames:
 
     def _hand_on(self) -> None:
         """Give the answers to the join, unless other questions may still bring a second VM of the same name."""
-        waited = asyncio.get_running_loop().time() - self._first_answer
+        waited = loop_time() - self._first_answer
         if not self._answers or (waited < LONGEST_WAIT and (self.runner.depth or self.runner.busy > 1)):
             return
         answers, self._answers = self._answers, {}

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.node_writes import NodeWrites
-from harvester_ccm.controllers.runner import Memories, Runner
+from harvester_ccm.controllers.runner import Memories, Runner, loop_time
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, Forbidden, Invalid
@@ -100,7 +100,7 @@ class NodeController:
     def fights(self, node: Object) -> tuple[EventMessage, ...]:
         """Return what is told of somebody who undoes what is written to a Node; nothing of another object."""
         memory = self._memories.find(node)
-        return memory.brakes.said(asyncio.get_running_loop().time()) if memory is not None else ()
+        return memory.brakes.said(loop_time()) if memory is not None else ()
 
     async def reconcile(self, name: str) -> Outcome:
         """Bring one Node nearer to what its VM is."""
@@ -109,7 +109,7 @@ class NodeController:
             self._memories.forget(name)
             self._on_unmatched(name, False)
             return Done()
-        known, now = self._virtual_addresses.current(), asyncio.get_running_loop().time()
+        known, now = self._virtual_addresses.current(), loop_time()
         memory = self._memories.of(node)
         waited = {address: now - since for address, since in memory.awaited.items()}
         view = observe(self._vms, node, virtual_ips=known, settings=self._settings, waited=waited)
@@ -130,7 +130,7 @@ class NodeController:
 
     def _emit_due(self, node: Node, notes: Iterable[EventMessage], memory: _Memory) -> float | None:
         """Emit the Events that hold for long enough; return the seconds until the next one does."""
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         current = {note.key: note for note in notes}
         memory.since = {key: memory.since.get(key, now) for key in current}
         left = {key: max(0.0, memory.since[key] + self._settings.monitor_period - now) for key in current}
@@ -158,7 +158,7 @@ class NodeController:
         Return the seconds until what is held back now may be written. A Node is not initialised before that.
         """
         memory.refused = ()
-        if not memory.brakes.quiet_in(asyncio.get_running_loop().time()):
+        if not memory.brakes.quiet_in(loop_time()):
             memory.told = frozenset()
         try:
             written, holds = await self._write(node, plan.patches, memory)

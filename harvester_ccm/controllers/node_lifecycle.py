@@ -8,7 +8,6 @@ decided on once more.
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import Final
 
@@ -17,7 +16,7 @@ from msgspec import field
 
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.node_writes import NodeWrites
-from harvester_ccm.controllers.runner import Memories, Runner
+from harvester_ccm.controllers.runner import Memories, Runner, loop_time
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden
 from harvester_ccm.kube.brakes import Brakes, Hold
@@ -85,7 +84,7 @@ class NodeLifecycleController:
     def fights(self, node: Object) -> tuple[EventMessage, ...]:
         """Return what is told of somebody who undoes the taints of a Node; nothing of another object."""
         memory = self._memories.find(node)
-        return memory.brakes.said(_now()) if memory is not None else ()
+        return memory.brakes.said(loop_time()) if memory is not None else ()
 
     async def reconcile(self, name: str) -> Outcome:
         """Look after one Node."""
@@ -101,11 +100,11 @@ class NodeLifecycleController:
                 memory.seen_provider_id = node.spec.provider_id
         live_get = None
         if existence.vm_to_get is not None:
-            now = _now()
+            now = loop_time()
             if now < memory.live_get_due:
                 return Wait("spacing", memory.live_get_due - now)
             live_get = await self._get_vm(existence.vm_to_get)
-            memory.live_get_due = _now() + self._settings.confirmation_spacing
+            memory.live_get_due = loop_time() + self._settings.confirmation_spacing
             # The answer took time; what the caches say now decides together with it.
             current = self._nodes.get(name)
             if current is None or current.metadata.uid != node.metadata.uid:
@@ -114,7 +113,7 @@ class NodeLifecycleController:
         return await self._act(node, self._plan(node, memory, live_get), memory, live_get)
 
     def _plan(self, node: Node, memory: _Memory, live_get: LiveGet | None) -> LifecyclePlan:
-        view = observe_lifecycle(self._vms, node, self._settings, memory, live_get=live_get, now=_now())
+        view = observe_lifecycle(self._vms, node, self._settings, memory, live_get=live_get, now=loop_time())
         return plan_lifecycle(view)
 
     async def _get_vm(self, name: str) -> LiveGet:
@@ -133,7 +132,7 @@ class NodeLifecycleController:
         self._emit_new(node, plan.note, memory)
         if plan.note is not None:
             # Held for a reason that lasts; a VM that comes back is an event.
-            memory.live_get_due = _now() + HELD_PAUSE
+            memory.live_get_due = loop_time() + HELD_PAUSE
             return Wait("held", HELD_PAUSE)
         if hold is not None:
             return Wait("taint", hold.seconds)
@@ -159,7 +158,7 @@ class NodeLifecycleController:
     async def _delete(
         self, node: Node, request: NodeRequest, done: EventMessage, memory: _Memory, live_get: LiveGet | None
     ) -> Outcome:
-        now = _now()
+        now = loop_time()
         if now < memory.deletion_due:
             return Wait("grant", memory.deletion_due - now)
         uid, version = str(request.body["uid"]), str(request.body["resourceVersion"])
@@ -191,7 +190,3 @@ class NodeLifecycleController:
             if later:
                 memory.emitted -= {one.key}
                 self.runner.enqueue_after(node.metadata.name, later)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

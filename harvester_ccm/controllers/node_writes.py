@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from harvester_ccm.controllers.fights import node_event
+from harvester_ccm.controllers.runner import loop_time
 from harvester_ccm.errors import Conflict, NotFound
 from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
@@ -26,7 +25,7 @@ class NodeWrites:
 
     async def patch(self, node: Node, request: NodeRequest, brakes: Brakes) -> Node | Hold:
         """Patch a Node and return it, or what holds the patch back; say once who keeps undoing it."""
-        release = brakes.release("PATCH", request.name, request.body, node.document(), _now())
+        release = brakes.release("PATCH", request.name, request.body, node.document(), loop_time())
         for hold in release.holds:
             await self._tell(node, hold, brakes)
             return hold
@@ -35,7 +34,7 @@ class NodeWrites:
         except NotFound as error:
             # That it is gone is for the watch to say.
             raise Conflict(error.answer) from error
-        brakes.sent(release, answer.document(), _now())
+        brakes.sent(release, answer.document(), loop_time())
         self._nodes.observe(answer)
         return answer
 
@@ -46,7 +45,3 @@ class NodeWrites:
         event = node_event(hold, writers)
         if not self._recorder.emit(NODES, node, event, component=self._component):
             brakes.set_told(hold, event)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

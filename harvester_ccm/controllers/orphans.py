@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.config import OrphanPolicy, ServiceSettings
 from harvester_ccm.controllers.lb_api import BalancerWrites
-from harvester_ccm.controllers.runner import Memories, Runner
+from harvester_ccm.controllers.runner import Memories, Runner, loop_time
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.identity import GuestIdentity
@@ -62,7 +62,7 @@ class _Gone(Struct, frozen=True, gc=False):
 class _Suspect(Struct):
     """A load balancer that looks left over."""
 
-    since: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+    since: float = field(default_factory=loop_time)
     reported: bool = False
 
 
@@ -178,7 +178,7 @@ class OrphanCollector:
 
     def _suspicion(self, load_balancer: LoadBalancer, suspect: _Suspect, service: Service | None = None) -> Suspicion:
         """``service`` is one that the cache may not have yet."""
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         return Suspicion(
             age=now - suspect.since,
             strange=load_balancer.metadata.uid in self.strange,
@@ -196,7 +196,7 @@ class OrphanCollector:
 
     async def _delete(self, load_balancer: LoadBalancer, suspect: _Suspect) -> None:
         meta, service = load_balancer.metadata, service_key(load_balancer)
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         # A minute without any: the wave that was told of is over.
         self._braked &= bool(self._deletions) and now - self._deletions[-1] < DELETION_WINDOW
         self._deletions.append(now)
@@ -220,7 +220,7 @@ class OrphanCollector:
         gone = self._gone.get(meta.annotation(LB_SERVICE_UID) or "")
         if gone is None or meta.uid in gone.cleaned_up:
             return False
-        return asyncio.get_running_loop().time() - gone.at < MEMORY_SECONDS
+        return loop_time() - gone.at < MEMORY_SECONDS
 
     async def _get_service_uncached(self, load_balancer: LoadBalancer) -> Service | None:
         """Return the Service that the labels name. Raises CCMError: no answer but "not found" means none."""
@@ -244,7 +244,7 @@ class OrphanCollector:
             self._consider(load_balancer)
 
     def _remember(self, service: Service, left: tuple[LoadBalancer, ...]) -> None:
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         # In the order in which they went: the first ones are the oldest.
         while self._gone and now - next(iter(self._gone.values())).at >= MEMORY_SECONDS:
             del self._gone[next(iter(self._gone))]

@@ -45,6 +45,11 @@ SerialGroup = Callable[[str], str | None]
 changed while the key waited. Never raises."""
 
 
+def loop_time() -> float:
+    """Return the time of the running event loop, in seconds; it only goes forward."""
+    return asyncio.get_running_loop().time()
+
+
 class Memories(Generic[T]):
     """What is remembered of each object between two looks; one that came anew under its name is another one."""
 

@@ -8,7 +8,6 @@ what is, not on what was.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Set
 from typing import Final
@@ -20,7 +19,7 @@ from harvester_ccm.controllers.births import Births
 from harvester_ccm.controllers.gathering import Gathering
 from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.revivals import PoolLines, Stalled
-from harvester_ccm.controllers.runner import Runner
+from harvester_ccm.controllers.runner import Runner, loop_time
 from harvester_ccm.controllers.service_writes import COMPONENT, ServiceWrites
 from harvester_ccm.controllers.turns import Turns
 from harvester_ccm.controllers.vms import VMCache
@@ -116,7 +115,7 @@ class ServiceCaches:
             return self._recognition[1]
         balancers, machines = self.load_balancers, self.vms.vms
         relisted = max(balancers.relisted_at, machines.relisted_at)
-        settled = asyncio.get_running_loop().time() - relisted >= SETTLED_SECONDS
+        settled = loop_time() - relisted >= SETTLED_SECONDS
         found = recognise(self.services, balancers, self.vms.nodes, machines, cluster, settled=settled)
         if found.sight is not Sight.OPEN:
             self._recognition = cluster, found
@@ -201,7 +200,7 @@ class ServiceController:
         await self._caches.vms.nodes.wait_synced()
         self._caches.births.lead(lambda load_balancer: seems_ours(load_balancer, self.cluster))
         services = self._services.all()
-        self._states.start(services, asyncio.get_running_loop().time() - REPLACEMENT_PAUSE)
+        self._states.start(services, loop_time() - REPLACEMENT_PAUSE)
         log.info("service controller started", services=len(services))
         self._refresh_backends()
         self._enqueue_all()
@@ -218,16 +217,16 @@ class ServiceController:
         fails = isinstance(item, Service) and self.runner.failures(key) > 0
         failing = self._states.failing(key) if fails else None
         told = (failing,) if failing is not None else ()
-        return (*told, *(brakes.said(_now()) if brakes is not None else ()))
+        return (*told, *(brakes.said(loop_time()) if brakes is not None else ()))
 
     def recall(self, situation: Situation) -> Situation:
         """Return what is known of a Service with what is remembered of it, for who only looks."""
-        known = self._states.recall(situation, _now())
+        known = self._states.recall(situation, loop_time())
         return replace(known, wall_time=self.clock(), in_line=self._turns.waits(situation.service.metadata.key))
 
     async def reconcile(self, key: str) -> Outcome:
         """Bring one Service nearer to what it should be."""
-        now, is_called = asyncio.get_running_loop().time(), key in self._called
+        now, is_called = loop_time(), key in self._called
         self._called.discard(key)
         try:
             return await self._look(key, now, is_called) or await self._look(key, now, is_called, again=True) or Done()
@@ -334,7 +333,7 @@ class ServiceController:
                 break
             is_older = is_older or (sent and not isinstance(step, DeleteLoadBalancer))
         state.failing = None
-        quiet_in = brakes.quiet_in(_now())
+        quiet_in = brakes.quiet_in(loop_time())
         if not quiet_in:
             state.emitted &= emitted
         elif state.emitted - emitted:
@@ -351,7 +350,7 @@ class ServiceController:
         """
         if isinstance(step, TouchEndpoints):
             state.touched = await self._writes.touch(step, situation)
-            state.refused = None if state.touched else _now() - state.since
+            state.refused = None if state.touched else loop_time() - state.since
             return True, (), None if state.touched else step.otherwise
         otherwise = step.otherwise if isinstance(step, CreateLoadBalancer) else None
         if otherwise is not None and not self._turns.ask(situation.service.metadata.key, state.since):
@@ -457,7 +456,7 @@ class ServiceController:
         self._follow_lines(old, new)
         for item in (old, new):
             if item is not None:
-                self._states.saw(item, asyncio.get_running_loop().time())
+                self._states.saw(item, loop_time())
                 self._turns.saw(item.metadata.name, new)
         # Those of the first list wake nobody: all Services are swept when it is in.
         if self._load_balancers.synced:
@@ -492,7 +491,3 @@ class ServiceController:
         waiting = [one.metadata.key for one in services if one.spec.type == "LoadBalancer" and not one.addresses]
         answered = balancers.synced or balancers.problem is not None
         self.runner.sweep((one.metadata.key for one in services) if answered else waiting, first=waiting)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

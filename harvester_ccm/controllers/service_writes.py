@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -13,7 +12,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.controllers.fights import service_event
 from harvester_ccm.controllers.lb_api import BalancerWrites
-from harvester_ccm.controllers.runner import Memories
+from harvester_ccm.controllers.runner import Memories, loop_time
 from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden, Invalid, NotFound
 from harvester_ccm.kube.brakes import Brakes, Hold, WriteGroup, soonest
 from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
@@ -82,11 +81,11 @@ class ServiceWrites:
         target = service if isinstance(step, ChangeService) else load_balancer
         present, what = target.document() if target else {}, _named(request.name)
         last = last and isinstance(step, ChangeService)
-        release = brakes.release(request.method, what, request.body, present, _now(), last=last)
+        release = brakes.release(request.method, what, request.body, present, loop_time(), last=last)
         if not release.empty:
             sent = self._patch if isinstance(step, ChangeService) else partial(self._write, step, situation)
             answer = await sent(request, dict(release.body))
-            brakes.sent(release, answer.document() if answer else {}, _now())
+            brakes.sent(release, answer.document() if answer else {}, loop_time())
         return not release.empty, release.holds
 
     async def say(self, change: ServiceChange, situation: Situation) -> None:
@@ -117,7 +116,7 @@ class ServiceWrites:
 
     def lets_go(self, plan: ServicePlan, service: Service) -> bool:
         """Return whether the Service is let go with a plan of which no deletion has to wait."""
-        brakes, now = self.brakes.of(service), _now()
+        brakes, now = self.brakes.of(service), loop_time()
         going = [step.name for step in plan.steps if isinstance(step, DeleteLoadBalancer)]
         lets_go = any(isinstance(step, ChangeService) and step.change.finalizer is False for step in plan.steps)
         return lets_go and not any(brakes.release("DELETE", _named(name), {}, {}, now).holds for name in going)
@@ -127,7 +126,7 @@ class ServiceWrites:
 
         Withdrawn first, the address would be silent until its load balancer may be deleted.
         """
-        held = self.brakes.of(situation.service).replacement_hold(_now())
+        held = self.brakes.of(situation.service).replacement_hold(loop_time())
         kept = plan_service(replace(situation, may_replace=False)) if held else plan
         return (plan, None) if kept == plan else (kept, held)
 
@@ -193,7 +192,3 @@ class ServiceWrites:
 def _named(load_balancer: str) -> str:
     """Return what a load balancer is called where the brakes know of it."""
     return f"load balancer {load_balancer}"
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
