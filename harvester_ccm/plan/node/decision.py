@@ -194,7 +194,7 @@ def plan_node(view: NodeView) -> NodePlan:
             view.node, vm.vmi, settings=view.settings, virtual_ips=view.virtual_ips.addresses, waited=view.waited
         )
     )
-    if uninitialized_taints(view.node) and not addresses.addresses and not was_initialised(view.node):
+    if not addresses.addresses and not was_initialised(view.node):
         return _waiting(view, addresses)
     return _writing(view, vm, addresses)
 

@@ -179,15 +179,14 @@ def read_addresses(
             dropped.append(DroppedAddress(text, DropReason.UNREADABLE))
             continue
         reason = _unusable(address)
-        if reason is None and address in virtual_ips:
-            reason = DropReason.VIRTUAL_IP
-        if reason is None and address in usable:
-            reason = DropReason.DUPLICATE
-        if reason is None:
-            usable.append(address)
+        if reason is not None:
+            dropped.append(DroppedAddress(text, reason))
+        elif address in virtual_ips:
+            dropped.append(DroppedAddress(text, DropReason.VIRTUAL_IP, virtual_ips[address]))
+        elif address in usable:
+            dropped.append(DroppedAddress(text, DropReason.DUPLICATE))
         else:
-            holder = virtual_ips[address] if reason is DropReason.VIRTUAL_IP else ""
-            dropped.append(DroppedAddress(text, reason, holder))
+            usable.append(address)
     return tuple(usable), tuple(dropped)
 
 
