@@ -12,6 +12,7 @@ import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Final, TextIO, cast
 
 import yaml
@@ -122,10 +123,9 @@ def yaml_text(document: Mapping[str, object]) -> str:
     """
     # As JSON first: what is one object twice would become an anchor and a reference.
     plain = json.loads(json.dumps(document))
-    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=WIDEST)
-    if not text.replace("\n", "").isprintable():
-        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False, width=WIDEST)
-    return text.rstrip("\n")
+    dump = partial(yaml.safe_dump, plain, sort_keys=False, width=WIDEST)
+    text = str(dump(allow_unicode=True))
+    return (text if text.replace("\n", "").isprintable() else str(dump(allow_unicode=False))).rstrip("\n")
 
 
 def rendered(value: object, *, width: int, indent: int = 0) -> Iterator[str]:

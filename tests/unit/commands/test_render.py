@@ -113,3 +113,36 @@ def test_colours_are_put_around_the_words_and_nowhere_else() -> None:
     assert [re.sub(r"\x1b\[[0-9;]*m", "", paint(line)) for line in lines] == lines
     assert paint(lines[1]) == "both       Nodes   \x1b[1;31mFAILED\x1b[0m   none"
     assert paint(lines[3]) == lines[3]
+
+
+@pytest.mark.parametrize("odd", ["", chr(0x202E), chr(0x2028), chr(7)], ids=["plain", "direction", "line end", "bell"])
+def test_yaml_reads_back_as_it_was_and_shows_nothing_odd(odd: str) -> None:
+    document = {"name": f"büro{odd}", "message": f"{odd}{'so many words that they pass ' * 4}", "a": [1, None, "1"]}
+    text = yaml_text(document)
+    assert yaml.safe_load(text) == document
+    assert list(yaml.safe_load(text)) == list(document)
+    assert text.replace("\n", "").isprintable()
+    assert len(text.splitlines()) == 6
+    assert ("büro" in text) == (odd in ("", chr(7)))
+
+
+@pytest.mark.parametrize(
+    ("value", "lines"),
+    [
+        ({"a": "one\ntwo"}, ["A: one\\ntwo"]),
+        ({"a": "", "b": True, "c": 7}, ['A: ""', "B: true", "C: 7"]),
+        ([{"a": "1"}, {"b": "2"}], ["- A: 1", "- B: 2"]),
+        ([{"a": "1", "b": [2]}, {"a": "3", "b": [4]}], ["- A: 1", "  B:", "    - 2", "- A: 3", "  B:", "    - 4"]),
+        ([{"a": "1", "b": {"c": 2}}], ["- A: 1", "  B:", "    C: 2"]),
+        ([{"a": "1", "b": 2, "c": None}, {"a": "", "b": 3, "c": ""}], ["A  B", "1  2", "-  3"]),
+        (["one\ntwo"], ["- one\\ntwo"]),
+    ],
+)
+def test_what_is_a_table_and_what_is_a_list(value: object, lines: list[str]) -> None:
+    assert list(rendered(value, width=80)) == lines
+
+
+def test_nothing_follows_an_answer_without_a_sentence() -> None:
+    stream = io.StringIO()
+    Output(stream, width=80).answer({"a": "1", "b": ""})
+    assert stream.getvalue() == "A: 1\n"
