@@ -17,21 +17,17 @@ def help_width() -> int:
     return min(max(shutil.get_terminal_size(fallback=(100, 24)).columns, 40), 120)
 
 
-def help_text(*, program: str, width: int, commands: Iterable[tuple[str, str]] = ()) -> str:
+def help_text(*, program: str, width: int, commands: Iterable[tuple[str, str]]) -> str:
     """Return the help for a terminal of ``width`` characters; ``commands`` are names with their summaries."""
-    listed = tuple(commands)
-    usage = f"Usage: {program} [command] [flags]" if listed else f"Usage: {program} [flags]"
     intro = _wrap(
         "Cloud controller manager for a Kubernetes cluster whose nodes are Harvester virtual machines: load balancers, "
         "node addresses and the life of nodes.",
         width,
         "",
     )
-    blocks = [usage, intro]
-    if listed:
-        blocks.append("Commands:\n" + "\n".join(_entry(name, summary, width) for name, summary in listed))
-    blocks += [_help_section(group, width) for group in Group]
-    return "\n\n".join(blocks) + "\n"
+    listed = "\n".join(_entry(name, summary, width) for name, summary in commands)
+    sections = (_help_section(group, width) for group in Group)
+    return "\n\n".join([f"Usage: {program} [command] [flags]", intro, f"Commands:\n{listed}", *sections]) + "\n"
 
 
 def command_help(

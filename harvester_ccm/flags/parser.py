@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from harvester_ccm.flags.definition import Flag, FlagValue, FlagValues, Kind, UsageError
+from harvester_ccm.flags.definition import Flag, FlagValue, FlagValues, UsageError
 from harvester_ccm.flags.table import FLAGS
 from harvester_ccm.flags.values import go_quote, parse_bool, parse_value
 
@@ -167,7 +167,7 @@ class _Reading:
             self.problems.append(f"invalid argument {go_quote(text)} for {go_quote(title)} flag: {error}")
             return
         earlier = self.given.get(flag.name)
-        if flag.kind is Kind.WORDS and isinstance(earlier, tuple) and isinstance(value, tuple):
+        if isinstance(earlier, tuple) and isinstance(value, tuple):
             value = earlier + value
         self.given[flag.name] = value
 

@@ -119,7 +119,15 @@ def test_words_for_help_and_version(
 @pytest.mark.parametrize("more", [(), ("node",)])
 def test_help_of_a_command(app: App, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]) -> None:
     assert call("help", "cleanup", *more) == 0
-    assert capsys.readouterr().out.startswith("Usage:\n  harvester-ccm cleanup ")
+    shown = capsys.readouterr().out
+    assert shown.startswith("Usage:\n  harvester-ccm cleanup ")
+    assert "\nExamples:\n  # " in shown
+    assert "\nFlags of this command:\n  --cluster=string\n" in shown
+
+
+def test_help_of_a_command_without_flags_of_its_own(app: App, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("help", "completion") == 0
+    assert "Flags of this command" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

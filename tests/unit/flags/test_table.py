@@ -255,6 +255,12 @@ def test_command_lines(words: list[str], expected: dict[str, FlagValue]) -> None
             "a boolean flag takes its value after '=': --flag=false",
             id="boolean in the next word",
         ),
+        pytest.param(
+            ["--leader-elect", "True"],
+            '"cloud-controller-manager" does not take any arguments, got ["True"]; '
+            "a boolean flag takes its value after '=': --flag=false",
+            id="boolean with a capital in the next word",
+        ),
     ],
 )
 def test_refused_command_lines(words: list[str], expected: str) -> None:
@@ -262,10 +268,11 @@ def test_refused_command_lines(words: list[str], expected: str) -> None:
 
 
 def test_all_faults_are_reported() -> None:
-    assert problems("--nope=1", "--v=x", "-z") == (
+    assert problems("--nope=1", "word", "--v=x", "-z") == (
         "unknown flag: --nope",
         'invalid argument "x" for "-v, --v" flag: strconv.ParseUint: parsing "x": invalid syntax',
         "unknown shorthand flag: 'z' in -z",
+        '"cloud-controller-manager" does not take any arguments, got ["word"]',
     )
 
 
