@@ -21,6 +21,7 @@ from devenv.apiserver import ControlPlane, start_clusters
 from devenv.ccm import CcmProcess
 from devenv.eyes import Eyes, Unseen, addresses_in, compare
 from devenv.harvester.emulator import DataPath, HarvesterEmulator
+from devenv.harvester.lasting import LastingWebhook
 from devenv.harvester.queue import STOCK, Pace
 from devenv.kubevip import KubeVip, KubeVipOptions
 from devenv.loaded import PROGRAM, LoadedProgram
@@ -125,7 +126,7 @@ class Stage:
         directory: Path,
         *,
         pace: Pace = STOCK,
-        webhook: bool = True,
+        webhook: bool | LastingWebhook = True,
         kube_vip: KubeVipOptions | AbstractAsyncContextManager[object] | None = None,
         emulate: bool = True,
     ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from devenv.ccm import CcmProcess
+from devenv.harvester.lasting import LastingWebhook
 from devenv.harvester.queue import STOCK, Pace
 from devenv.kubevip import KubeVipOptions
 from devenv.loaded import LoadedProgram
@@ -50,12 +51,20 @@ def pace() -> Pace:
     return STOCK
 
 
+@pytest.fixture(scope="module")
+def webhook(scene: Scene) -> Iterator[LastingWebhook]:
+    """Harvester's webhook, for one stage after the other."""
+    with LastingWebhook(scene.harvester.admin_kubeconfig) as lasting:
+        yield lasting
+
+
 @pytest.fixture
-async def stage(scene: Scene, tmp_path: Path, pace: Pace) -> AsyncIterator[Stage]:
+async def stage(scene: Scene, tmp_path: Path, pace: Pace, webhook: LastingWebhook) -> AsyncIterator[Stage]:
     """Emulators and proxies on clean clusters; no run of the program may have broken inside."""
     with logs_to(tmp_path / "emulators.log"):
         try:
-            async with Stage(scene, tmp_path, pace=pace, kube_vip=KubeVipOptions(dhcp_range=DHCP_RANGE)) as opened:
+            options = KubeVipOptions(dhcp_range=DHCP_RANGE)
+            async with Stage(scene, tmp_path, pace=pace, webhook=webhook, kube_vip=options) as opened:
                 yield opened
         finally:
             # One that failed in the middle may have left them stopped, which is not the next one's fault.
