@@ -71,7 +71,7 @@ def _split_port(entry: str) -> tuple[str, str]:
     if _address(entry) is not None:
         return entry, ""
     name, _, port = entry.rpartition(":")
-    return (name.strip("[]"), port) if name and port.isdecimal() else (entry.strip("[]"), "")
+    return (name.strip("[]"), port) if port.isdecimal() else (entry.strip("[]"), "")
 
 
 def _address(text: str) -> IPAddress | None:

@@ -46,6 +46,18 @@ def test_an_entry_of_a_list_is_its_own_or_goes_with_the_list() -> None:
     assert writers_of(stored, ("spec", "taints", "example.com/held")) == ("two",)
 
 
+def test_what_stands_beside_the_field_is_another_one() -> None:
+    label: Document = {"f:metadata": {"f:labels": {".": {}, "f:other": {}}}}
+    finalizer: Document = {"f:metadata": {"f:finalizers": {".": {}, 'v:"other"': {}}}}
+    stored = document(("one", 1, OF_ZONE), ("two", 2, label), ("three", 3, finalizer))
+    assert writers_of(stored, ZONE) == ("one",)
+    assert writers_of(document(("two", 2, finalizer)), ("metadata", "finalizers", "held")) == ("two",), (
+        "the last writer"
+    )
+    both = document(("one", 1, {"f:metadata": {"f:finalizers": {'v:"held"': {}}}}), ("three", 3, finalizer))
+    assert writers_of(both, ("metadata", "finalizers", "held")) == ("one",)
+
+
 def test_few_are_named_and_none_without_the_field() -> None:
     assert len(writers_of(document(*((f"m{n}", n, OF_ZONE) for n in range(9))), ZONE)) == NAMED
     assert writers_of({"metadata": {}}, ZONE) == ()

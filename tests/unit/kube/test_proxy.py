@@ -33,6 +33,8 @@ PROXY = "http://proxy:3128"
         ("https://[fd00::1]:6443", "[fd00:0::1]:6443", False),
         ("https://10.43.0.1:6443", "::ffff:10.43.0.1", False),
         ("https://[fd00::1]:6443", "[fd00::1]:6443", False),
+        ("https://[fd00::1]:6443", "[fd00::1]", False),
+        ("https://[fd00::1]:6443", ":6443", True),
         ("https://localhost:6443", "", False),
         ("https://127.0.0.1:6443", "", False),
         ("https://[::1]:6443", "", False),
