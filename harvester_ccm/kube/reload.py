@@ -32,12 +32,6 @@ def warn_of_weaknesses(client: ApiClient) -> None:
         log.warning("credential is not protected", cluster=client.cluster, detail=weakness)
 
 
-def _as_credential_error(failure: Exception, origin: str) -> CredentialError:
-    if isinstance(failure, CredentialError):
-        return failure
-    return CredentialError(f"{origin}: cannot be used: {failure.__class__.__name__}")
-
-
 class CredentialReloader:
     """Keeps a client's credentials as their files have them."""
 
@@ -82,7 +76,8 @@ class CredentialReloader:
                 self._refuse_other_namespace(credentials)
         except Exception as failure:
             # Whatever is in a file: those in use go on.
-            error = _as_credential_error(failure, self._client.credentials.origin)
+            unknown = f"{self._client.credentials.origin}: cannot be used: {failure.__class__.__name__}"
+            error = failure if isinstance(failure, CredentialError) else CredentialError(unknown)
             if str(error) != str(self.problem):
                 log.warning("changed credentials not usable, keeping the old ones", error=str(error))
             self.problem = error

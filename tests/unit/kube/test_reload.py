@@ -250,6 +250,17 @@ async def test_what_changes_while_it_is_read_is_read_again(files: Files) -> None
     assert client.reloads == 1
 
 
+async def test_a_fault_that_nobody_knows_is_told_by_its_kind(files: Files) -> None:
+    def load() -> Credentials:
+        raise RecursionError("so deep")
+
+    async with CountingClient(load_kubeconfig(files.kubeconfig), cluster="guest") as client:
+        reloader = CredentialReloader(client, load)
+        use_token(files)
+        await reloader.look()
+    assert str(reloader.problem) == f"{files.kubeconfig}: cannot be used: RecursionError"
+
+
 @pytest.mark.parametrize("change", [lambda _files: None, rewrite], ids=["nothing", "files, not what is in them"])
 async def test_files_that_stay_as_they_are_are_not_read_each_time(
     files: Files, change: Callable[[Files], None], monkeypatch: pytest.MonkeyPatch
