@@ -138,6 +138,19 @@ def test_port_of_a_health_check(value: str, node_port: int | None) -> None:
     assert (found.node_port if found else None) == node_port
 
 
+def test_no_port_is_none_that_has_no_name() -> None:
+    nameless = [{"port": 80, "protocol": "TCP", "nodePort": 30080}]
+    request = read_request(service(annotations={HEALTH_CHECK_PORT: " "}, ports=nameless))
+    assert request.health_check is None
+    assert len(request.problems) == 1
+
+
+def test_a_health_check_asks_for_the_kind_that_has_some_unless_another_is_named() -> None:
+    asked = {HEALTH_CHECK_PORT: "80"}
+    assert read_request(service(annotations=asked, ports=PORTS)).wants_vm
+    assert not read_request(service(annotations={**asked, WORKLOAD_TYPE: "cluster"}, ports=PORTS)).wants_vm
+
+
 def test_a_wrong_port_of_a_health_check_is_told_with_those_there_are() -> None:
     (text,) = problems(annotations={HEALTH_CHECK_PORT: "81"}, ports=PORTS)
     assert f"Annotation {HEALTH_CHECK_PORT} is '81'" in text

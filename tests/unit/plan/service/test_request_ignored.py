@@ -194,6 +194,7 @@ def test_several_ignored_settings_are_one_event() -> None:
 CHANGED: dict[str, tuple[dict[str, str], dict[str, Any], list[str]]] = {
     "nothing": ({}, {}, []),
     "ipam": ({IPAM: "dhcp"}, {}, [IPAM, "'dhcp'", "'pool'", "Set the annotation back"]),
+    "ipam that is none": ({IPAM: "static"}, {}, []),
     "network added": ({NETWORK: "infra/new"}, {}, [NETWORK, "'infra/new'", "without one", "Remove the annotation"]),
     "network changed": (
         {NETWORK: "infra/new"},
