@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from structlog.testing import capture_logs
@@ -19,6 +19,7 @@ from tests.worlds.memory_server import Call, MemoryServer, refused
 from tests.worlds.program_world import Harvester, Program, guest_server
 
 HOUR = 3600.0
+Server = TypeVar("Server", bound=MemoryServer)
 ACCEPT = "--accept-new-harvester"
 NAMES = tuple(f"web-{number}" for number in range(MOST_TOLD + 10))
 
@@ -31,7 +32,7 @@ def with_nodes(guest: MemoryServer, count: int = 3) -> MemoryServer:
     return guest
 
 
-def with_machines(harvester: Harvester, count: int = 3) -> Harvester:
+def with_machines(harvester: Server, count: int = 3) -> Server:
     """Return a Harvester with the VMs of these Nodes."""
     for number in range(count):
         metadata = {"name": f"machine-{number}", "namespace": CLUSTER.namespace, "uid": f"vm-{number}"}

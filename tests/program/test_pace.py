@@ -11,9 +11,18 @@ from typing import Any
 import pytest
 
 from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
+from harvester_ccm.names import (
+    EXCLUDE_NODE_LABEL,
+    LB_CLUSTER,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    WORKLOAD_TYPE,
+)
 from harvester_ccm.plan.service.pace import ANSWER_PATIENCE, RETRY_PATIENCE, TURN_PATIENCE, WAITS_FOR_TURN
+from tests.program.test_new_harvester import with_machines, with_nodes
+from tests.worlds.builders import service
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, MemoryServer, Where, name_of, refused
 from tests.worlds.program_world import Program, guest_server
@@ -231,6 +240,22 @@ async def test_one_that_is_not_answered_for_holds_the_others_up_for_a_bounded_ti
         scene.program.create(*names(5))
         await scene.served("web-000", "web-002", "web-003", "web-004", within=ANSWER_PATIENCE + 5)
         assert not scene.program.address("web-001")
+
+
+@jumping_time
+async def test_one_that_is_not_answered_for_gets_no_more_time_by_nodes_that_come_and_go() -> None:
+    harvester = PacedHarvester(0.4)
+    harvester.ignores = lambda service: service == "web-000"
+    async with Scene(0.4, with_machines(harvester), with_nodes(guest_server())) as scene:
+        waits = service("web-000", uid="uid-of-web-000", annotations={WORKLOAD_TYPE: "vm"})
+        scene.program.put(waits)
+        await wait_for(lambda: harvester.unanswered or scene.balancers(), 5, what="a load balancer without an answer")
+        scene.program.create(*names(3)[1:])
+        for second in range(int(ANSWER_PATIENCE) + 5):
+            excluded = "true" if second % 2 else None
+            scene.program.guest.change(NODES, "node-0", {"metadata": {"labels": {EXCLUDE_NODE_LABEL: excluded}}})
+            await asyncio.sleep(1)
+        assert all(map(scene.program.address, names(3)[1:])), scene.balancers()
 
 
 @jumping_time
