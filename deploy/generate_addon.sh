@@ -18,8 +18,8 @@ readonly ROLE='harvesterhci.io:cloudprovider'
 readonly CSI_ROLE='harvesterhci.io:csi-driver'
 # The first path is where every installation looks that does not say otherwise, the second where RKE2's chart does.
 readonly PATHS='/etc/kubernetes/cloud-config /var/lib/rancher/rke2/etc/config-files/cloud-provider-config'
-# What the caller's kubeconfig says, a line each.
-readonly CONTEXT_LINES='{.current-context}{"\n"}{.clusters[0].name}{"\n"}{.clusters[0].cluster.server}{"\n"}'
+# What the caller's kubeconfig says, a line each. The last line is none of it: "$(...)" drops lines that end empty.
+readonly CONTEXT_LINES='{.current-context}{"\n"}{.clusters[0].name}{"\n"}{.clusters[0].cluster.server}{"\n"}end'
 # A line for each object: kind, name, and of a binding the accounts, of a Secret what it is and of which account a token.
 readonly OBJECT_LINES='{{range .items}}{{.kind}} {{.metadata.name}}: {{range .subjects}}{{.namespace}}/{{.name}}{{end}}'\
 '{{if eq .kind "Secret"}}{{printf "%q" .type}}{{with .metadata.annotations}}{{printf " %q %q" '\
@@ -141,8 +141,7 @@ check_arguments() {
 # Sets context, cluster and own_server from the caller's kubeconfig.
 read_kubeconfig() {
   local view
-  view=$(kube config view --minify -o "jsonpath=$CONTEXT_LINES") ||
-    die "kubectl has no ${context:+context }${context:-current context}: set KUBECONFIG to a kubeconfig of Harvester"
+  view=$(kube config view --minify -o "jsonpath=$CONTEXT_LINES") || die "$(why_no_view)"
   {
     IFS= read -r context
     IFS= read -r cluster
@@ -150,7 +149,19 @@ read_kubeconfig() {
   } <<END
 $view
 END
+  [ -n "$own_server" ] ||
+    die "context $context leads to no server: its cluster \"$cluster\" has no address. Set KUBECONFIG to a kubeconfig of Harvester"
   say "Using context $context"
+}
+
+# Prints why the kubeconfig's context cannot be read.
+why_no_view() {
+  local name
+  if name=${context:-$(kubectl config current-context 2>/dev/null)} && kubectl config get-contexts "$name" >/dev/null 2>&1; then
+    echo "context $name names no cluster, or a cluster or user that the kubeconfig does not have: correct it, or name another one with --context"
+  else
+    echo "kubectl has no ${context:+context }${context:-current context}: set KUBECONFIG to a kubeconfig of Harvester"
+  fi
 }
 
 # Sets there to what is in Harvester already. One request for all of it: starting kubectl takes longer than asking.

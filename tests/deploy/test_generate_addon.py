@@ -37,7 +37,7 @@ BALANCERS = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/{}/loadbalanc
 CLUSTER_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 KUBECTL = r"""
 case "$*" in
-  *"config view"*) printf 'context\ncluster\n%s\n' "$SAID_SERVER" ;;
+  *"config view"*) printf 'context\ncluster\n%s\nend' "$SAID_SERVER" ;;
   *"get configmap vip"*) printf %s "$SAID_VIP" ;;
   *"get --ignore-not-found"*)
     for object; do
@@ -170,6 +170,14 @@ def token_in(config: Json) -> str:
 @pytest.fixture
 def addon(harvester: ControlPlane, tmp_path: Path) -> Addon:
     return Addon(harvester, tmp_path)
+
+
+@pytest.fixture
+def addon_of_nothing(tmp_path: Path) -> Script:
+    """With a real kubectl and without a cluster."""
+    script = Script(tmp_path)
+    script.kubectl.symlink_to(require("kubectl")["kubectl"])
+    return script
 
 
 @pytest.fixture
@@ -544,6 +552,42 @@ def test_absent_context_is_named(addon: Addon) -> None:
     assert "has no context nowhere" in addon.run("--context", "nowhere", "prod", "tenant-a", expect=IS_REFUSED)[1]
     addon.kubeconfig = Path("/nowhere")
     assert "has no current context: set KUBECONFIG" in addon.run("prod", "tenant-a", expect=IS_REFUSED)[1]
+
+
+@pytest.mark.parametrize(
+    ("context", "cluster", "message"),
+    [
+        ({"cluster": "other", "user": "u"}, {"server": "https://127.0.0.1:1"}, "context x names no cluster, or a"),
+        ({"cluster": "c", "user": "other"}, {"server": "https://127.0.0.1:1"}, "context x names no cluster, or a"),
+        ({"cluster": "c", "user": "u"}, {}, 'context x leads to no server: its cluster "c" has no address'),
+        ({"cluster": "", "user": "u"}, {}, 'context x leads to no server: its cluster "" has no address'),
+    ],
+)
+def test_context_that_is_not_whole_is_named(
+    addon_of_nothing: Script, context: Json, cluster: Json, message: str
+) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": context}],
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    home = addon_of_nothing.temporary.parent / ".kube"
+    home.mkdir()
+    (home / "config").write_text(yaml.safe_dump(config))
+    for chosen in ([], ["--context", "x"]):
+        _, messages = addon_of_nothing.run(*chosen, "prod", "tenant-a", expect=IS_REFUSED)
+        assert message in messages
+        assert "kubectl has no" not in messages
+
+
+def test_server_that_the_context_does_not_have_is_missed(rehearsal: Rehearsal) -> None:
+    rehearsal.answers["SAID_SERVER"] = ""
+    _, messages = rehearsal.run("prod", "tenant-a", expect=IS_REFUSED)
+    assert 'context context leads to no server: its cluster "cluster" has no address' in messages
+    assert not rehearsal.given.exists()
 
 
 @pytest.mark.apiserver
