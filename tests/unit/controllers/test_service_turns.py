@@ -30,7 +30,7 @@ SERVICE, BALANCER = "v1/services", "loadbalancer.harvesterhci.io/v1beta1/loadbal
 SLOW = 10.0
 WORKERS = 16
 LB_PATH = f"{LOAD_BALANCERS.path(CLUSTER.namespace)}/{LB_NAME}"
-SHARERS_OF_ONE = [f"share-{number:02}" for number in range(WORKERS + 4)]
+SHARERS_OF_ONE = [f"share-{number:02}" for number in range(30)]
 
 
 def document(item: Any) -> Document:
