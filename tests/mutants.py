@@ -733,8 +733,8 @@ MUTANTS: Final = (
     Mutant(
         "what a copy made is ours when a backup brings it back",
         "controllers/births.py",
-        "old.metadata.uid, old.metadata.uid in self.strange)",
-        "old.metadata.uid, False)",
+        "self._strange_and_gone if was_strange else self._gone",
+        "self._gone",
         "program/test_copies.py",
     ),
     Mutant(

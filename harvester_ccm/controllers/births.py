@@ -45,11 +45,12 @@ class Births:
         self._has_seen_all = False
         """Whether all that was made before this process led, or by itself, is known. It stays so until Harvester goes
         back to older data: what appears after a mere outage has been made meanwhile."""
-        self._made: dict[str, bool] = {}
+        self._made: dict[str, None] = {}
         """Names, the oldest first."""
-        self._gone: dict[str, bool] = {}
-        """UIDs, the oldest first, and whether they were made by somebody else: one that was there before comes back
-        with the backup of a server, and is still whose it was."""
+        self._gone: dict[str, None] = {}
+        """UIDs: one that was there before has come back with the backup of a server."""
+        self._strange_and_gone: dict[str, None] = {}
+        """The same of those that were made by somebody else, which they are still when they come back."""
         self.strange: set[str] = set()
         """UIDs of load balancers that were made by somebody else and seem to be ours."""
         self._seems_ours: Callable[[LoadBalancer], bool] = lambda _load_balancer: True
@@ -68,7 +69,7 @@ class Births:
 
     def making(self, name: str) -> None:
         """Take note that this process is about to make a load balancer."""
-        self._remember(self._made, name, True)
+        self._remember(self._made, name)
 
     def _state_changed(self) -> None:
         self._look_back()
@@ -79,14 +80,16 @@ class Births:
 
     def _changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._remember(self._gone, old.metadata.uid, old.metadata.uid in self.strange)
+            was_strange = old.metadata.uid in self.strange
             self.strange.discard(old.metadata.uid)
+            self._remember(self._strange_and_gone if was_strange else self._gone, old.metadata.uid)
         if new is None or (old is not None and new.metadata.uid == old.metadata.uid):
             return
         self._look_back()
         meta = new.metadata
-        is_news = self._seems_ours(new) and meta.name not in self._made and self._has_seen_all
-        if self._gone.get(meta.uid, is_news):
+        if meta.uid in self._strange_and_gone or (
+            self._seems_ours(new) and meta.uid not in self._gone and meta.name not in self._made and self._has_seen_all
+        ):
             self.strange.add(meta.uid)
             log.warning("load balancer made by somebody else", lb=meta.key, service=service_key(new), detail=STRANGE)
 
@@ -103,9 +106,9 @@ class Births:
         now = asyncio.get_running_loop().time()
         self._has_seen_all |= now - max(self._led_since, self._readable_since) >= LATE_CREATION
 
-    def _remember(self, known: dict[str, bool], one: str, value: bool) -> None:
+    def _remember(self, known: dict[str, None], one: str) -> None:
         """Add to what is remembered; what has been there longest gives way."""
         known.pop(one, None)
-        known[one] = value
+        known[one] = None
         if len(known) > self._memory:
             del known[next(iter(known))]
