@@ -719,8 +719,8 @@ MUTANTS: Final = (
     Mutant(
         "what other clusters make is judged as well",
         "controllers/births.py",
-        "self._seems_ours(new) and meta.name",
-        "meta.name",
+        "self._seems_ours(new) and meta.uid",
+        "meta.uid",
         "program/test_copies.py",
     ),
     Mutant(
@@ -1056,6 +1056,13 @@ MUTANTS: Final = (
         "controllers/test_births.py",
     ),
     # Nodes.
+    Mutant(
+        "a Node that took the place of another one is waited for, however late the watch is",
+        "controllers/node_writes.py",
+        "if error.answer.status == UNPROCESSABLE:",
+        "if False:",
+        "controllers/test_node.py",
+    ),
     Mutant(
         "an InternalIP goes the first time that it is left out of a report",
         "plan/node/awaited.py",

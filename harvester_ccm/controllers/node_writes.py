@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Final
+
 from harvester_ccm.controllers.fights import node_event
 from harvester_ccm.controllers.runner import loop_time
-from harvester_ccm.errors import Conflict, NotFound
+from harvester_ccm.errors import CCMError, Conflict, NotFound
 from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
@@ -12,6 +16,8 @@ from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.managed_fields import ask_writers
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.plan.node.patch import NodeRequest
+
+UNPROCESSABLE: Final = HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 class NodeWrites:
@@ -34,6 +40,12 @@ class NodeWrites:
         except NotFound as error:
             # That it is gone is for the watch to say.
             raise Conflict(error.answer) from error
+        except Conflict as error:
+            if error.answer.status == UNPROCESSABLE:
+                # Another Node has the name, and the watch may be late to say so.
+                with suppress(CCMError):
+                    self._nodes.observe(await self._guest.get(NODES, request.name))
+            raise
         brakes.sent(release, answer.document(), loop_time())
         self._nodes.observe(answer)
         return answer

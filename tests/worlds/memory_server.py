@@ -243,7 +243,9 @@ class MemoryServer:
         self._check_version(found, patch)
         uid = found["metadata"]["uid"]
         if (patch.get("metadata") or {}).get("uid", uid) != uid:
-            raise refused(422, "Invalid", "metadata.uid: Invalid value: field is immutable")
+            what = f'{found.get("kind", "object")} "{found["metadata"]["name"]}"'
+            why = f'metadata.uid: Invalid value: "{uid}": field is immutable'
+            raise refused(422, "Invalid", f"{what} is invalid: {why}")
         wanted = merged_strategically(found, patch) if isinstance(patch, Strategic) else merged(found, patch)
         return found if wanted == found else self._settled(collection, key, wanted)
 

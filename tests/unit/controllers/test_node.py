@@ -258,8 +258,12 @@ async def test_joined_again_under_the_same_name() -> None:
     assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
 
 
-@pytest.mark.parametrize("done", [0, 1], ids=["before the first write", "before the second"])
-def test_node_replaced_in_the_middle_of_its_initialisation(done: int) -> None:
+@pytest.mark.parametrize(
+    ("done", "lag"),
+    [(0, 0), (1, 0), (0, 5)],
+    ids=["before the first write", "before the second", "before the first, while the watch is late"],
+)
+def test_node_replaced_in_the_middle_of_its_initialisation(done: int, lag: float) -> None:
     @jumping_time
     async def run() -> None:
         scene = NodeWorld()
@@ -268,6 +272,7 @@ def test_node_replaced_in_the_middle_of_its_initialisation(done: int) -> None:
         async with scene.live():
             scene.join("w1", system_uuid=ZONED.system_uuid)
             await until(lambda: len(scene.node_writes()) == done + 1)
+            scene.guest_server.watch_lag = lambda _where: lag
             scene.guest_server.remove(NODE, "w1")
             scene.join("w1", system_uuid=ZONED.system_uuid)
             assert await initialised(scene, ["w1"]) < 0.3
