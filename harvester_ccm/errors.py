@@ -315,7 +315,8 @@ _BY_A_RULE = re.compile(r'" is forbidden: (?!User ")')
 _NOT_YET = re.compile(r'^[^"]*"[^"]*" is forbidden: (not yet ready to handle request|status unknown for quota)')
 """A rule of the API server whose lists are not read, or whose quota is not counted, yet. Who wrote a policy may have
 used such words too, but not in that place."""
-_OTHER_UID: Final = "metadata.uid: Invalid value"
+_OTHER_UID = re.compile(r'^[^"]*"[^"]*" is invalid: \[?metadata\.uid: ')
+"""Values of other fields may have such words too, but not in that place."""
 UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 """What decoding JSON raises where it is none, is nested too deep, or something else than was expected."""
 
@@ -342,7 +343,7 @@ def error_from_answer(answer: Answer) -> ApiError:
         return Gone(answer)
     if answer.status >= 500:
         return Throttled(answer) if answer.retry_after is not None else ServerError(answer)
-    is_for_another = answer.status == 422 and _OTHER_UID in answer.message
+    is_for_another = answer.status == 422 and _OTHER_UID.match(answer.message)
     return Conflict(answer) if is_for_another else _BY_STATUS.get(answer.status, BadRequest)(answer)
 
 

@@ -83,7 +83,11 @@ def test_class_follows_from_status_and_reason(status: int, reason: str, expected
 def test_patch_for_another_object_of_the_name_is_a_conflict() -> None:
     message = 'nodes "w1" is invalid: metadata.uid: Invalid value: "uid-2": field is immutable'
     assert type(error(422, reason="Invalid", message=message)) is Conflict
+    several = f'Node "w1" is invalid: [{message.partition("invalid: ")[2]}, spec: Forbidden: no]'
+    assert type(error(422, reason="Invalid", message=several)) is Conflict
     assert type(error(422, reason="Invalid", message="metadata.ownerReferences[0].uid: Invalid value")) is Invalid
+    quoted = 'Service "web" is invalid: spec.ports[0].name: Invalid value: "metadata.uid: Invalid value": must be one'
+    assert type(error(422, reason="Invalid", message=quoted)) is Invalid
 
 
 @pytest.mark.parametrize(
