@@ -103,8 +103,9 @@ def without_address(situation: Situation, annotations: Annotations) -> ServiceCh
         return ServiceChange(annotations=annotations, finalizer=True)
     # The pool of before has none: what takes the old one's place may look where the Service asks for it now.
     elsewhere: Annotations = {MOVING: None} if situation.request.ip_pool else {}
-    # An address in the status is somebody else's, or may be at any moment.
-    return ServiceChange(annotations={**annotations, **elsewhere, **WITHDRAWN}, finalizer=True, ingress=())
+    # An address in the status is somebody else's, or may be at any moment. Who wrote a host name there knows why.
+    shown = () if situation.service.addresses else None
+    return ServiceChange(annotations={**annotations, **elsewhere, **WITHDRAWN}, finalizer=True, ingress=shown)
 
 
 def wait_for_address(situation: Situation) -> ServicePlan:

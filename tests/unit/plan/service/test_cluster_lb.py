@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harvester_ccm.kube_vip_names import (
     ANNOUNCE_AGAIN,
@@ -13,6 +14,7 @@ from harvester_ccm.kube_vip_names import (
     KUBE_VIP_INTERFACE,
     USER_IGNORE,
 )
+from harvester_ccm.model.core import Ingress, LoadBalancerStatus, ServiceStatus
 from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
     IP_POOL,
@@ -219,6 +221,12 @@ PENDING = {
 @pytest.mark.parametrize(("made_of", "waited", "steps", "outcome"), PENDING.values(), ids=PENDING.keys())
 def test_waiting_for_an_address(made_of: dict[str, Any], waited: float, steps: list[object], outcome: Wait) -> None:
     assert outline(waiting(), marked(**made_of), waited=waited) == (steps, outcome)
+
+
+def test_host_name_that_somebody_wrote_stays_while_no_address_comes() -> None:
+    named = LoadBalancerStatus(ingress=(Ingress(hostname="web.example.com"),))
+    waits = replace(waiting(), status=ServiceStatus(load_balancer=named))
+    assert outline(waits, marked(message=NO_POOL))[0] == outline(waiting(), marked(message=NO_POOL))[0]
 
 
 ASKED = {LB_ASKED_AGAIN: "true"}
