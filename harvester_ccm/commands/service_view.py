@@ -43,7 +43,10 @@ class ServiceView(Struct, frozen=True):
         return situation.scope.because if self.serving else f"{SERVICE_CONTROLLER} is switched off by --controllers"
 
     def _waited(self, situation: Situation) -> float:
-        """Return the seconds since the Service entered its phase: it left, its load balancer came to be, or it did."""
+        """Return the seconds since the Service entered its phase: it left, its load balancer came to be, or it did.
+
+        They are the time of the look, too: the clock of what is remembered began with the phase.
+        """
         if self.waited is not None or self.now is None:
             return self.waited or 0.0
         meta, lb = situation.service.metadata, situation.match.lb
