@@ -26,19 +26,20 @@ INSTALLED: Final = (
 """They share the clusters of ``tests/deploy/conftest.py``."""
 LONGEST: Final = (
     *INSTALLED,
-    "tests/e2e/test_ownership.py",
     "tests/e2e/test_soak.py",
     "tests/e2e/test_faults.py",
     "tests/e2e/test_crash.py",
-    "tests/e2e/test_restore.py",
-    "tests/e2e/test_refused_deletion.py",
-    "tests/e2e/test_sharing.py",
     "tests/e2e/test_switch.py",
-    "tests/e2e/test_handover.py",
+    "tests/e2e/test_refused_deletion.py",
+    "tests/e2e/test_ownership.py",
+    "tests/e2e/test_sharing.py",
     "tests/e2e/test_demo.py",
-    "tests/apiserver/test_commands_preflight.py",
+    "tests/e2e/test_handover.py",
+    "tests/e2e/test_vm_traffic.py",
+    "tests/e2e/test_strangers_run.py",
+    "tests/e2e/test_demo_show.py",
 )
-SINGLY: Final = ("tests/program/test_schedules.py",)
+SINGLY: Final = ("tests/program/test_node_crowd.py", "tests/program/test_schedules.py")
 """Their tests start nothing that others could share: each is a unit, so that no worker is left alone with all of them
 when there is nothing else to do any more."""
 SERVERLESS: Final = ("tests/program/", "tests/unit/")
@@ -79,9 +80,15 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
             super()._assign_work_unit(node)
 
     def _next_for(self, node: WorkerController) -> str | None:
-        if not is_serverless(node.gateway.id, self.numnodes):
-            return next(iter(self.workqueue), None)
-        return next((unit for unit in self.workqueue if unit.startswith(SERVERLESS)), None)
+        """Return the next unit for a worker; what a worker that crashed leaves is at the end, whatever it needs."""
+        serverless = [unit for unit in self.workqueue if unit.startswith(SERVERLESS)]
+        others = (unit for unit in self.workqueue if not unit.startswith(SERVERLESS))
+        if self._only_serverless(node) and any(not self._only_serverless(one) for one in self.nodes):
+            return next(iter(serverless), None)
+        return next(others, None) or next(iter(serverless), None)
+
+    def _only_serverless(self, node: WorkerController) -> bool:
+        return node.shutting_down or is_serverless(node.gateway.id, self.numnodes)
 
     def _split_scope(self, nodeid: str) -> str:
         path = file_of(nodeid)
