@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from devenv.harvester.endpoints import backend_port_of
 from devenv.watch import Document, annotations_of, labels_of
 
 PREFIX: Final = "loadbalancer.harvesterhci.io"
@@ -167,7 +168,7 @@ def listener_problem(listeners: Sequence[Mapping[str, Any]]) -> str | None:
     for listener in listeners:
         name = listener.get("name") or ""
         front = f"{listener.get('protocol', '')}:{listener['port']}"
-        back = f"{listener.get('protocol', '')}:{listener['backendPort']}"
+        back = f"{listener.get('protocol', '')}:{backend_port_of(listener)}"
         if name in names:
             return f"listener has duplicate name {name}"
         if front in fronts:
@@ -177,7 +178,7 @@ def listener_problem(listeners: Sequence[Mapping[str, Any]]) -> str | None:
         names.add(name)
         fronts[front] = backs[back] = name
     problems = (
-        _port_problem("port", one["port"]) or _port_problem("backend port", one["backendPort"]) for one in listeners
+        _port_problem("port", one["port"]) or _port_problem("backend port", backend_port_of(one)) for one in listeners
     )
     return next((problem for problem in problems if problem), None)
 
@@ -195,7 +196,7 @@ def health_check_problem(check: Mapping[str, Any], listeners: Sequence[Mapping[s
     port = check.get("port") or 0
     if port == 0:
         return None
-    protocols = {listener.get("protocol") for listener in listeners if listener["backendPort"] == port}
+    protocols = {listener.get("protocol") for listener in listeners if backend_port_of(listener) == port}
     if not protocols:
         return f"healthcheck port {port} is not in listener backend port list"
     if "TCP" not in protocols:

@@ -53,7 +53,7 @@ def generated_slice(balancer: Document, endpoints: list[Document]) -> Document:
 def slice_ports(balancer: Document) -> list[Document]:
     """Return the ports of the EndpointSlice: the backend ports."""
     return [
-        {"name": one.get("name") or "", "protocol": one["protocol"], "port": one["backendPort"]}
+        {"name": one.get("name") or "", "protocol": one["protocol"], "port": backend_port_of(one)}
         for one in _listeners(balancer)
     ]
 
@@ -64,10 +64,18 @@ def _service_ports(balancer: Document) -> list[Document]:
             "name": one.get("name") or "",
             "protocol": one["protocol"],
             "port": one["port"],
-            "targetPort": one["backendPort"],
+            "targetPort": backend_port_of(one),
         }
         for one in _listeners(balancer)
     ]
+
+
+def backend_port_of(listener: Mapping[str, Any]) -> int:
+    """Return where a listener leads; 0 where nothing says so, which only v1alpha1 lets pass.
+
+    The real controller reads it as a Go integer: what is absent is 0, and the API server judges what is written.
+    """
+    return listener.get("backendPort") or 0
 
 
 def _listeners(balancer: Document) -> list[Document]:

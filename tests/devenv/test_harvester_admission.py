@@ -64,6 +64,10 @@ def refusal_of(document: Document, before: Document | None = None, around: Surro
         ({"listeners": [listener(backendPort=70000)]}, ": listener backend port 70000 must <= 65535"),
         ({"listeners": [listener(backendPort=-1)]}, ": listener backend port -1 must >= 1"),
         (
+            {"listeners": [{"name": "a", "port": 80, "protocol": "TCP"}]},
+            ": listener backend port 0 must >= 1",
+        ),
+        (
             {"healthCheck": {**CHECK, "port": 8080}},
             " with healthyCheck: healthcheck port 8080 is not in listener backend port list",
         ),

@@ -12,7 +12,7 @@ from devenv.harvester import DataPath, HarvesterEmulator
 from devenv.harvester.endpoints import DUMMY_ADDRESS, DUMMY_UID, ipv4_of, matches, selector_problem
 from devenv.harvester.machines import Machine, Machines, instance_document
 from devenv.harvester.probes import Check, Tally
-from devenv.harvester.records import LOAD_BALANCERS, SERVICES, SLICES
+from devenv.harvester.records import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, SERVICES, SLICES
 from devenv.harvester.routes import Routes
 from devenv.watch import Document
 from harvester_ccm.kube.client import ApiClient
@@ -303,6 +303,31 @@ async def test_refused_service_is_told_in_the_condition(site: Site) -> None:
         assert (journal.message() or "").startswith(
             'fail to create service, error: Service "web" is invalid: spec.ports[0].protocol: Unsupported value: "HTTP"'
         )
+
+
+@pytest.mark.apiserver
+async def test_listener_without_a_backend_port_is_the_fault_of_its_load_balancer_alone(
+    harvester_admin: ApiClient, vm_namespace: str
+) -> None:
+    """As v1alpha1 lets it pass, and stored before Harvester's webhook could refuse it."""
+    old = {
+        "apiVersion": LOAD_BALANCERS_V1ALPHA1.api_version,
+        "kind": LOAD_BALANCERS.kind,
+        "metadata": {"name": "old", "namespace": vm_namespace},
+        "spec": {"ipam": "dhcp", "listeners": [{"name": "a", "port": 80, "protocol": "TCP"}]},
+    }
+    await harvester_admin.create(LOAD_BALANCERS_V1ALPHA1, old, namespace=vm_namespace)
+    async with AsyncExitStack() as stack:
+        fast = DataPath(dhcp_range=("127.78.0.10", "127.78.0.20"))
+        running = await stack.enter_async_context(HarvesterEmulator(harvester_admin, webhook=False, data_path=fast))
+        site = Site(running, harvester_admin, vm_namespace)
+        await site.prepare()
+        journal = await stack.enter_async_context(watching(site.client, "web", site.namespace))
+        await site.create()
+        await wait_for(lambda: journal.message() == "", 60.0, what="the load balancer beside it")
+        service = await harvester_admin.get(SERVICES, "old", namespace=vm_namespace)
+        # What the API server makes of target port 0.
+        assert service["spec"]["ports"][0]["targetPort"] == 80
 
 
 @pytest.mark.apiserver
