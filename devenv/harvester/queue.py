@@ -3,6 +3,9 @@
 One worker per key at a time; a key added while it is being worked on is worked on once more afterwards. A failed key
 comes back after 5 ms, doubling up to 30 s, and after 2 minutes from the 31st failure on; adding a key makes it due at
 once. These are the times that clients of the real controller meet.
+
+An error that nobody expected is a failure of its key as well: the others are worked on, and who ends the queue hears
+of it.
 """
 
 from __future__ import annotations
@@ -56,6 +59,8 @@ class WorkQueue:
         self._busy: set[str] = set()
         self._failures: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._unexpected: dict[str, Exception] = {}
+        """The first error that nobody expected, of each key."""
 
     def add(self, key: str) -> None:
         """Make the key due now."""
@@ -78,7 +83,7 @@ class WorkQueue:
         return not self._dirty and not self._busy
 
     async def run(self) -> None:
-        """Work until cancelled; what waited then is forgotten."""
+        """Work until cancelled; what waited then is forgotten. Raises what nobody expected, by then."""
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._workers):
@@ -90,6 +95,9 @@ class WorkQueue:
             self._failures.clear()
             self._dirty.clear()
             self._due = asyncio.Queue()
+            unexpected, self._unexpected = self._unexpected, {}
+            if unexpected:
+                raise ExceptionGroup(f"{self._name}: {', '.join(unexpected)}", list(unexpected.values()))
 
     async def _work(self) -> None:
         while True:
@@ -111,6 +119,13 @@ class WorkQueue:
         except (Retry, CCMError) as error:
             self._failures[key] = self._failures.get(key, 0) + 1
             log.debug("reconcile failed", queue=self._name, key=key, error=str(error))
+            return retry_seconds(self._failures[key])
+        except Exception as error:
+            # A fault of the emulator, or an object such as it has not met yet.
+            self._failures[key] = self._failures.get(key, 0) + 1
+            if key not in self._unexpected:
+                log.exception("reconcile broke", queue=self._name, key=key)
+                self._unexpected[key] = error
             return retry_seconds(self._failures[key])
         self._failures.pop(key, None)
         return pause

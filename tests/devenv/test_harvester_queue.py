@@ -68,6 +68,27 @@ async def test_failures_come_back_later_and_later_and_a_write_wakes_at_once() ->
         assert times[-1] - times[-2] < retry_seconds(6)
 
 
+async def test_an_error_that_nobody_expected_stops_no_other_key_and_is_raised_in_the_end() -> None:
+    done: Counter[str] = Counter()
+
+    async def reconcile(key: str) -> None:
+        done[key] += 1
+        if key == "broken":
+            raise KeyError("backendPort")
+
+    async def work() -> None:
+        async with queue_of(reconcile, workers=1) as queue:
+            queue.add("broken")
+            await wait_for(lambda: done["broken"] == 2, what="a second try")
+            queue.add("whole")
+            await wait_for(lambda: done["whole"] and queue.failures("broken") >= 2)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await work()
+    assert caught.group_contains(KeyError, match="backendPort")
+    assert "broken" in str(caught.value.exceptions[0])
+
+
 async def test_a_wished_pause_is_kept() -> None:
     calls: list[float] = []
 
