@@ -6,6 +6,7 @@ import gc
 import itertools
 import os
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,6 +114,12 @@ ACCOUNT = "harvester-cloud-provider"
 """Service account of the product, in both clusters."""
 _RBAC = "rbac.authorization.k8s.io"
 _LOAD_BALANCERS = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/{}/loadbalancers"
+_OF_LOAD_BALANCERS = (
+    "/api/v1/namespaces/{}/services",
+    "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices",
+    "/apis/kubevirt.io/v1/namespaces/{}/virtualmachines",
+    "/apis/kubevirt.io/v1/namespaces/{}/virtualmachineinstances",
+)
 
 _numbers = itertools.count(1)
 
@@ -157,12 +164,24 @@ def namespace(guest: ControlPlane) -> Iterator[str]:
 
 @pytest.fixture
 def vm_namespace(harvester: ControlPlane) -> Iterator[str]:
-    """A fresh namespace in Harvester, with the rights of the product. Its load balancers are removed afterwards."""
+    """A fresh namespace in Harvester, with the rights of the product. See ``fresh_vm_namespace``."""
+    with fresh_vm_namespace(harvester) as name:
+        yield name
+
+
+@contextmanager
+def fresh_vm_namespace(harvester: ControlPlane) -> Iterator[str]:
+    """Make a namespace with the rights of the product. Afterwards remove load balancers, VMs, and what goes with them.
+
+    An emulator looks at all namespaces, so that what stayed would meet the tests that come later.
+    """
     name = f"vms-{next(_numbers)}"
     harvester.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     bind(harvester, "harvesterhci.io:cloudprovider", account=(name, ACCOUNT), namespace=name)
     yield name
     _clear(harvester.admin, _LOAD_BALANCERS.format(name))
+    for collection in _OF_LOAD_BALANCERS:
+        harvester.admin.request("DELETE", collection.format(name))
 
 
 @pytest.fixture(scope="session")
