@@ -26,6 +26,9 @@ TOKEN_SECONDS: Final = 90 * 86400
 _RBAC: Final = "rbac.authorization.k8s.io"
 _AGENTS: Final = "v1.subresources.kubevirt.io"
 _NODES: Final = "/api/v1/nodes"
+_MADE_HERE: Final = "preflight-world"
+"""Label of what grants rights here."""
+_IN_ONE: Final = ("roles", "rolebindings")
 
 _numbers = itertools.count(1)
 
@@ -86,9 +89,16 @@ class PreflightWorld:
         return cls(guest, harvester, cloud_config, kubeconfig)
 
     def leave(self) -> None:
-        """Remove the Nodes and the API without a server; the accounts and their VMs are in a namespace of their own."""
+        """Remove Nodes and VMs, the API without a server, and what the accounts were granted."""
         _remove_nodes(self.guest)
         self.harvester.admin.request("DELETE", f"/apis/apiregistration.k8s.io/v1/apiservices/{_AGENTS}")
+        for plural in ("virtualmachines", "virtualmachineinstances"):
+            self.harvester.admin.request("DELETE", f"/apis/kubevirt.io/v1/namespaces/{VM_NAMESPACE}/{plural}")
+        granted = f"?labelSelector={_MADE_HERE}"
+        for place in ("clusterroles", "clusterrolebindings", *(f"namespaces/kube-system/{one}" for one in _IN_ONE)):
+            self.guest.admin.request("DELETE", f"/apis/{_RBAC}/v1/{place}{granted}")
+        for one in _IN_ONE:
+            self.harvester.admin.request("DELETE", f"/apis/{_RBAC}/v1/namespaces/{VM_NAMESPACE}/{one}{granted}")
 
     def plane(self, cluster: str) -> ControlPlane:
         """Return the control plane of ``guest`` or ``harvester``."""
@@ -124,7 +134,9 @@ class PreflightWorld:
 
     def _bind(self, kind: str, name: str, namespace: str, rules: Sequence[Json], cluster: str) -> None:
         """Grant the rules to an account of the namespace: everywhere, or with a Role in its namespace only."""
-        meta = {"name": name} if kind == "ClusterRole" else {"name": name, "namespace": namespace}
+        meta: Json = {"name": name, "labels": {_MADE_HERE: ""}}
+        if kind == "Role":
+            meta["namespace"] = namespace
         subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
         self.plane(cluster).apply(
             {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": meta, "rules": list(rules)},
