@@ -428,10 +428,10 @@ report_old_binding() {
 }
 
 delete_account() {
-  local binding="$namespace-$account" csi_binding=''
-  [ "$(about ClusterRoleBinding "$binding")" != "$namespace/$account" ] || csi_binding="clusterrolebinding/$binding"
-  kube -n "$namespace" delete --ignore-not-found "rolebinding/$binding" ${csi_binding:+"$csi_binding"} \
-    "secret/$account-token" "serviceaccount/$account" >&2
+  local binding="$namespace-$account"
+  kube -n "$namespace" delete --ignore-not-found "rolebinding/$binding" "secret/$account-token" "serviceaccount/$account" >&2
+  [ "$(about ClusterRoleBinding "$binding")" != "$namespace/$account" ] ||
+    kube delete --ignore-not-found "clusterrolebinding/$binding" >&2
 }
 
 # A file that is there already is replaced, so that the new one has the mode of ours.

@@ -606,8 +606,9 @@ def test_csi_binding_of_another_account_is_kept(addon: Addon) -> None:
     addon.plane.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
     addon.run("--delete", "a-prod", "tenant")
     assert admin.request("GET", f"{CLUSTER_BINDINGS}/tenant-a-prod")["subjects"] == binding["subjects"]
-    addon.run("--delete", "prod", "tenant-a")
+    _, messages = addon.run("--delete", "prod", "tenant-a")
     assert admin.get_or_none(f"{CLUSTER_BINDINGS}/tenant-a-prod") is None
+    assert "warning" not in messages.lower(), "kubectl warns of what is deleted in a namespace and is in none"
 
 
 @pytest.mark.apiserver
