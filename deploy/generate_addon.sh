@@ -28,7 +28,7 @@ readonly OBJECT_LINES='{{range .items}}{{.kind}} {{.metadata.name}}: {{range .su
 readonly CA_AND_TOKEN='{{with .data}}{{if and (index . "ca.crt") (index . "token")}}{{index . "ca.crt"}} {{base64decode .token}}{{end}}{{end}}'
 
 account='' namespace='' context='' server='' output='' action='make' timeout=30 csi='' rke1=''
-cluster='' own_server='' there='' work='' found='' replacing=''
+cluster='' own_server='' there='' unread='' left='' work='' found='' replacing=''
 newline='
 '
 
@@ -167,12 +167,31 @@ why_no_view() {
 # Sets there to what is in Harvester already. One request for all of it: starting kubectl takes longer than asking.
 look() {
   local failed=''
-  there=$(kube -n "$namespace" get --ignore-not-found -o "go-template=$OBJECT_LINES" "namespace/$namespace" "clusterrole/$ROLE" \
-    "secret/$account-token" "clusterrolebinding/$namespace-$account" "clusterrolebinding/$account") || failed=yes
+  there=$(lines_of "clusterrole/$ROLE" "secret/$account-token" "clusterrolebinding/$namespace-$account" "clusterrolebinding/$account") ||
+    failed=yes
   there="$newline$there$newline"
   is_there Namespace "$namespace" || die "namespace $namespace is not usable in this cluster"
   is_there ClusterRole "$ROLE" || die "ClusterRole $ROLE is not there: is context $context a Harvester cluster?"
-  [ -z "$failed" ] || die "what is in this cluster already could not be read"
+  [ -n "$failed" ] || return 0
+  [ "$action" = delete ] || die "what is in this cluster already could not be read"
+  look_at_each "secret/$account-token" "clusterrolebinding/$namespace-$account" "clusterrolebinding/$account"
+}
+
+# Adds to there what can be read, and to unread what cannot. kubectl has said why.
+look_at_each() {
+  local object lines
+  for object; do
+    if lines=$(lines_of "$object" 2>/dev/null); then
+      there="$there$lines$newline"
+    else
+      unread="$unread $object"
+    fi
+  done
+}
+
+# Prints a line for the namespace and each of the objects that is there: of a single one kubectl would give no list.
+lines_of() {
+  kube -n "$namespace" get --ignore-not-found -o "go-template=$OBJECT_LINES" "namespace/$namespace" "$@"
 }
 
 is_there() {
@@ -427,11 +446,36 @@ report_old_binding() {
   say "  kubectl delete clusterrolebinding $account"
 }
 
+# Sets left when something stays that may be the account's. What ends the credential comes first, and a deletion that is
+# refused keeps no other one from being made. What has the name of ours and was not read may be somebody else's.
 delete_account() {
-  local binding="$namespace-$account"
-  kube -n "$namespace" delete --ignore-not-found "rolebinding/$binding" "secret/$account-token" "serviceaccount/$account" >&2
+  local binding="$namespace-$account" secret="$account-token" token=''
+  case $(about Secret "$secret") in
+    '') ;;
+    "\"kubernetes.io/service-account-token\" \"$account\" "*) token="secret/$secret" ;;
+    *) say "note: Secret $namespace/$secret is no token of account $account, and is left" ;;
+  esac
+  kube -n "$namespace" delete --ignore-not-found "serviceaccount/$account" ${token:+"$token"} "rolebinding/$binding" >&2 || left=yes
   [ "$(about ClusterRoleBinding "$binding")" != "$namespace/$account" ] ||
-    kube delete --ignore-not-found "clusterrolebinding/$binding" >&2
+    kube delete --ignore-not-found "clusterrolebinding/$binding" >&2 || left=yes
+}
+
+# Says what stays because it could not be read, and what to do.
+report_unread() {
+  local object
+  for object in $unread; do
+    left=yes
+    case $object in
+      secret/*)
+        say "Secret $namespace/${object#*/} could not be read and is left. If it is there and a token of account $account:"
+        say "  kubectl -n $namespace delete secret ${object#*/}"
+        ;;
+      *)
+        say "ClusterRoleBinding ${object#*/} could not be read and is left. If it is there and of account $namespace/$account only:"
+        say "  kubectl delete clusterrolebinding ${object#*/}"
+        ;;
+    esac
+  done
 }
 
 # A file that is there already is replaced, so that the new one has the mode of ours.
@@ -476,6 +520,8 @@ main() {
   if [ "$action" = delete ]; then
     delete_account
     report_old_binding
+    report_unread
+    [ -z "$left" ] || die "not all was removed: see above, and run this again as somebody who may read and delete it"
     return 0
   fi
   choose_server

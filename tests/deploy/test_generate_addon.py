@@ -12,7 +12,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -443,8 +443,94 @@ def test_secret_of_somebody_else_is_left_alone(addon: Addon) -> None:
     )
     _, messages = addon.run("taken", "tenant-a", expect=IS_REFUSED)
     assert "is no token of account taken" in messages
+    _, deleting = addon.run("--delete", "taken", "tenant-a")
+    assert "Secret tenant-a/taken-token is no token of account taken, and is left" in deleting
     secret = addon.plane.admin.request("GET", "/api/v1/namespaces/tenant-a/secrets/taken-token")
     assert base64.b64decode(secret["data"]["password"]) == b"theirs"
+
+
+RBAC = "rbac.authorization.k8s.io"
+
+
+def owner_of(
+    plane: ControlPlane,
+    namespace: str,
+    name: str,
+    *,
+    account_verbs: Sequence[str] = ("*",),
+    secret_verbs: Sequence[str],
+) -> Path:
+    """A kubeconfig of somebody who owns a namespace and reads no ClusterRoleBindings."""
+    core = {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": account_verbs}
+    secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": secret_verbs}
+    bindings = {"apiGroups": [RBAC], "resources": ["rolebindings"], "verbs": ["*"]}
+    seen = [
+        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
+        {"apiGroups": [RBAC], "resources": ["clusterroles"], "verbs": ["get"]},
+    ]
+    subjects = [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]
+    within: Json = {"name": name, "namespace": namespace}
+    version = f"{RBAC}/v1"
+    role = {"apiGroup": RBAC, "kind": "Role", "name": name}
+    kubeconfig = plane.kubeconfig_for_service_account(namespace, name, context_namespace=namespace)
+    plane.apply(
+        {"apiVersion": version, "kind": "Role", "metadata": within, "rules": [core, secrets, bindings]},
+        {"apiVersion": version, "kind": "RoleBinding", "metadata": within, "roleRef": role, "subjects": subjects},
+        {"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": name}, "rules": seen},
+        {
+            "apiVersion": version,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": role | {"kind": "ClusterRole"},
+            "subjects": subjects,
+        },
+    )
+    return kubeconfig
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize("secret_verbs", [["*"], ["delete"]])
+def test_owner_of_the_namespace_ends_the_credential_and_is_told_what_stays(
+    addon: Addon, secret_verbs: list[str]
+) -> None:
+    admin, core = addon.plane.admin, "/api/v1/namespaces/tenant-a"
+    addon.run("--csi", "revoked", "tenant-a")
+    metadata = {"name": "taken-token", "namespace": "tenant-a"}
+    addon.plane.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+    addon.kubeconfig = owner_of(addon.plane, "tenant-a", f"owner-{len(secret_verbs[0])}", secret_verbs=secret_verbs)
+
+    _, messages = addon.run("--delete", "revoked", "tenant-a", expect=IS_REFUSED)
+    assert admin.get_or_none(f"{core}/serviceaccounts/revoked") is None
+    assert admin.get_or_none(f"/apis/{RBAC}/v1/namespaces/tenant-a/rolebindings/tenant-a-revoked") is None
+    for binding in ("tenant-a-revoked", "revoked"):
+        assert f"ClusterRoleBinding {binding} could not be read and is left" in messages
+        assert f"  kubectl delete clusterrolebinding {binding}\n" in messages
+    assert admin.get_or_none(f"{CLUSTER_BINDINGS}/tenant-a-revoked") is not None
+    assert "not all was removed" in messages
+    reads = secret_verbs == ["*"]
+    assert ("  kubectl -n tenant-a delete secret revoked-token\n" in messages) is not reads
+    if reads:
+        assert admin.get_or_none(f"{core}/secrets/revoked-token") is None
+
+    _, messages = addon.run("--delete", "taken", "tenant-a", expect=IS_REFUSED)
+    assert admin.get_or_none(f"{core}/secrets/taken-token") is not None, "that it is ours was not read"
+    assert ("Secret tenant-a/taken-token could not be read" in messages) is not reads
+
+    addon.kubeconfig = addon.plane.admin_kubeconfig
+    addon.run("--delete", "revoked", "tenant-a")
+    assert admin.get_or_none(f"{CLUSTER_BINDINGS}/tenant-a-revoked") is None
+
+
+@pytest.mark.apiserver
+def test_refused_deletion_keeps_no_other_one_from_being_made(addon: Addon) -> None:
+    addon.run("kept", "tenant-a")
+    addon.kubeconfig = owner_of(addon.plane, "tenant-a", "owner-of-secrets", account_verbs=["get"], secret_verbs=["*"])
+    _, messages = addon.run("--delete", "kept", "tenant-a", expect=IS_REFUSED)
+    assert 'serviceaccounts "kept" is forbidden' in messages
+    assert "not all was removed: see above" in messages
+    assert addon.plane.admin.get_or_none("/api/v1/namespaces/tenant-a/secrets/kept-token") is None
+    bindings = f"/apis/{RBAC}/v1/namespaces/tenant-a/rolebindings"
+    assert addon.plane.admin.get_or_none(f"{bindings}/tenant-a-kept") is None
 
 
 def test_files_are_private(rehearsal: Rehearsal, tmp_path: Path) -> None:
