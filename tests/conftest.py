@@ -89,12 +89,29 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Stop the servers of the session when only tests are left that need none: at rest they are busy, too."""
     if item.nodeid in item.config.stash[_AT_THE_END]:
-        while _running:
-            _running.pop().stop()
+        if _running:
             item.config.stash[_ENDED] = True
+            _stop_servers()
     elif item.config.stash.get(_ENDED, False) and "clusters" in getattr(item, "fixturenames", ()):
         # Left by a worker that crashed: what it had not run goes to others, whatever they have run.
         pytest.fail("this worker has stopped its servers already: run this test again by itself", pytrace=False)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs (Linux); a dead one that nobody has waited for does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in {"Z", "X"}
+
+
+def _stop_servers() -> None:
+    """Stop what the session has started. No process may be left: this is the only place where that can be seen."""
+    started = [pid for plane in _running for pid in plane.processes.values()]
+    while _running:
+        _running.pop().stop()
+    assert not [pid for pid in started if is_running(pid)], "stopping leaves processes"
 
 
 @pytest.fixture(scope="session")
@@ -137,8 +154,7 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
     both = Clusters(*start_clusters(tmp_path_factory.mktemp("clusters"), guest_additions=True))
     _running.extend(both)
     yield both
-    for plane in both:
-        plane.stop()
+    _stop_servers()
 
 
 @pytest.fixture(scope="session")

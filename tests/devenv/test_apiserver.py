@@ -12,7 +12,7 @@ import pytest
 
 from devenv.apiserver import ControlPlane, DevenvError, RefusedError
 from devenv.restclient import Json, RestClient, wait_until
-from tests.conftest import ACCOUNT, Clusters, bind, fresh_vm_namespace
+from tests.conftest import ACCOUNT, Clusters, bind, fresh_vm_namespace, is_running
 
 pytestmark = pytest.mark.apiserver
 
@@ -67,15 +67,6 @@ def refused_status(client: RestClient, method: str, path: str, body: Json | None
     with pytest.raises(RefusedError) as caught:
         client.request(method, path, body=body)
     return caught.value.status
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process runs; a dead one that nobody has waited for does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state not in {"Z", "X"}
 
 
 def test_servers_are_of_the_release_that_is_pinned(guest: ControlPlane) -> None:
