@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from devenv.background import Background
 from devenv.harvester.webhook import Webhook
-from devenv.watch import Mirror, key_of
+from devenv.watch import Document, Mirror, key_of
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
 
@@ -122,16 +122,27 @@ class LastingWebhook:
         self._loop.close()
 
     async def _wake(self) -> None:
-        """Have the rules hold again, once nothing is known any more that is gone."""
-        async with asyncio.timeout(START_SECONDS):
-            for mirror in (self._webhook.pools, self._webhook.machines, self._webhook.instances):
-                if mirror.all():
-                    there = {key_of(one) for one in (await mirror.listed())[0]}
-                    while any(key_of(one) not in there for one in mirror.all()):  # noqa: ASYNC110 - no event per object
-                        await asyncio.sleep(POLL_SECONDS)
+        """Have the rules hold again, once what is known is what is there: a webhook of one's own begins with that."""
+        async with asyncio.timeout(START_SECONDS), asyncio.TaskGroup() as group:
+            for mirror in self._webhook.mirrors:
+                group.create_task(_caught_up(mirror))
         self._webhook.asleep = False
 
     async def _fall_asleep(self) -> None:
         self._webhook.asleep = True
         if not self._webhook.listens:
             await self._webhook.start()
+
+
+async def _caught_up(mirror: Mirror) -> None:
+    """Return when the copy has every object as a list shows it, and no other."""
+    while True:
+        # A new list each time: what a list shows may be gone before the copy hears that it was there.
+        there, _ = await mirror.listed()
+        if _versions(there) == _versions(mirror.all()):
+            return
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _versions(documents: Iterable[Document]) -> dict[str, str]:
+    return {key_of(one): one["metadata"]["resourceVersion"] for one in documents}
