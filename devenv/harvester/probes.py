@@ -124,7 +124,8 @@ class Probes:
         try:
             async with asyncio.timeout(check.timeout):
                 await asyncio.get_running_loop().sock_connect(probe, (target, check.port))
-        except (OSError, TimeoutError):
+        except (OSError, OverflowError, TimeoutError):
+            # The second is what a port above 65535 raises.
             return False
         else:
             return True

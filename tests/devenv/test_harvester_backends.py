@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from devenv.background import Background
 from devenv.harvester import DataPath, HarvesterEmulator
 from devenv.harvester.endpoints import DUMMY_ADDRESS, DUMMY_UID, ipv4_of, matches, selector_problem
 from devenv.harvester.machines import Machine, Machines, instance_document
-from devenv.harvester.probes import Check, Tally
+from devenv.harvester.probes import Check, Probes, Tally
 from devenv.harvester.records import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, SERVICES, SLICES
 from devenv.harvester.routes import Routes
 from devenv.watch import Document
@@ -76,6 +78,24 @@ def test_selector(selector: Any, expected: bool) -> None:
 @pytest.mark.parametrize("selector", [{"a": []}, {"-bad": ["x"]}, {"a": ["not valid"]}, {"UP/er": ["x"]}])
 def test_selector_that_cannot_be_used(selector: dict[str, list[str]]) -> None:
     assert selector_problem(selector)
+
+
+async def test_port_that_no_backend_can_have_is_not_healthy_and_ends_no_other_probe() -> None:
+    verdicts: list[tuple[str, bool]] = []
+
+    async def report(key: str, _address: str, healthy: bool) -> None:
+        verdicts.append((key, healthy))
+
+    probes = Probes(Routes({"192.0.2.1": "127.0.2.1"}), report)
+    background = Background("probes", [probes.run])
+    await background.start([], within=60)
+    try:
+        await asyncio.sleep(0)
+        probes.want("a/web", Check(70000, success=1, failure=1, period=0.01, timeout=1.0), frozenset({"192.0.2.1"}))
+        await wait_for(lambda: len(verdicts) >= 2, 60.0, what="two verdicts")
+    finally:
+        await background.stop()
+    assert set(verdicts) == {("a/web", False)}
 
 
 def test_only_loopback_is_ever_reached() -> None:
