@@ -72,7 +72,13 @@ class HostVip:
         if not wished:
             return None
         address = (held or current or self._lease()) if wished == DHCP_ADDRESS else wished
-        return None if address == current == held else address
+        if address is None or address == current == held:
+            return None
+        if not _is_address(address):
+            # As it came from a load balancer's status, which its owner may write.
+            log.warning("no address to announce", service=key, address=address)
+            return None
+        return address
 
     async def _announce(self, key: str, address: str) -> None:
         namespace, _, name = key.partition("/")
@@ -108,6 +114,14 @@ class HostVip:
     def _tell(self) -> None:
         for callback in self._callbacks:
             callback()
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 class Collector:

@@ -351,6 +351,17 @@ async def test_listener_without_a_backend_port_is_the_fault_of_its_load_balancer
 
 
 @pytest.mark.apiserver
+async def test_status_that_shows_no_address_is_the_fault_of_its_load_balancer_alone(site: Site) -> None:
+    odd = vm_balancer("odd", site.namespace)
+    odd["status"] = {"allocatedAddress": {"ip": "nonsense", "ipPool": "lan"}}
+    await site.client.create(LOAD_BALANCERS, odd, namespace=site.namespace)
+    await wait_for(lambda: site.emulator.services.get(f"{site.namespace}/odd"), 60.0, what="the odd one's Service")
+    async with watching(site.client, "web", site.namespace) as journal:
+        await site.create()
+        await wait_for(lambda: journal.message() == "", 60.0, what="the load balancer beside it")
+
+
+@pytest.mark.apiserver
 async def test_removed_cluster_takes_its_cluster_load_balancers_along(site: Site) -> None:
     labels = {"cloudprovider.harvesterhci.io/cluster": "demo"}
     for name, kind in (("theirs", "cluster"), ("vm", "vm")):
