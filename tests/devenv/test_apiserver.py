@@ -143,6 +143,8 @@ def test_additions_on_the_guest_are_what_the_published_role_lacks(guest: Control
     assert refused_status(client, "DELETE", node) == http.client.FORBIDDEN
     bind(guest, "harvester-cloud-provider-additions", account=account)
     wait_until(lambda: allows(client, "DELETE", node), seconds=60, what="the right to delete a Node")
+    for name in ("harvester-cloud-provider-published", "harvester-cloud-provider-additions-published"):
+        guest.admin.request("DELETE", f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}")
 
 
 @pytest.mark.parametrize(
