@@ -325,6 +325,7 @@ def test_help_lists_the_commands(app: App, capsys: pytest.CaptureFixture[str]) -
     assert app.seen == []
 
 
+@pytest.mark.thorough
 def test_the_http_client_is_not_loaded_for_help() -> None:
     code = (
         "import sys; from harvester_ccm.cli import main; main(['x', '--version'], {}); print('aiohttp' in sys.modules)"
@@ -333,6 +334,7 @@ def test_the_http_client_is_not_loaded_for_help() -> None:
     assert done.stdout == f"harvester-ccm {__version__}\nFalse\n"
 
 
+@pytest.mark.thorough
 def test_nothing_is_loaded_to_run_that_is_memory_for_nothing() -> None:
     """A framework for web sites, the C++ library, and two more copies of the system's authorities.
 

@@ -98,6 +98,7 @@ def test_a_wildcard_address_is_no_name(address: str, monkeypatch: pytest.MonkeyP
     assert address not in asked
 
 
+@pytest.mark.thorough
 def test_making_one_does_not_load_the_library_into_this_program() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], check=False, capture_output=True, text=True)
 
