@@ -60,20 +60,12 @@ check: $(READY) ## format, lint, types, import contracts
 unit: $(READY) ## the tests of each room of the program by itself, with a fixed few examples: seconds
 	$(BIN)/python -m pytest -q tests/unit
 
-.PHONY: mutants
-mutants: $(READY) ## faults put into the program one by one: tests without servers must notice each of them
-	@$(BIN)/python -m tests.mutants
-
 SEEDS ?= 1000
 MINUTES ?= 600
 
 .PHONY: soak
 soak: $(READY) ## the whole program in memory, in SEEDS schedules, or for MINUTES; SEED=n tells all of one
 	@$(BIN)/python -m tests.simulation.soak $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --minutes $(MINUTES) --first $(or $(FIRST),0))
-
-.PHONY: holes
-holes: $(READY) ## show that the schedules find what was wrong once, with its mend taken out of a copy; takes long
-	@$(BIN)/python -m tests.simulation.holes
 
 .PHONY: test
 test: check tools ## all checks and all tests, with many examples and on real API servers

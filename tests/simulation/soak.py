@@ -115,7 +115,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--seed", help="play only this one and tell all")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--first-only", action="store_true", help="end with the first that fails")
     parser.add_argument("--whole", action="store_true", help="do not make failing stories short")
     options = parser.parse_args(arguments)
     if options.seed is not None:
@@ -130,7 +129,7 @@ def main(arguments: list[str]) -> int:
         }
         for one in as_completed(waiting):
             played.add(one.result())
-            if time.monotonic() - began > 60 * options.minutes or (options.first_only and played.failed):
+            if time.monotonic() - began > 60 * options.minutes:
                 pool.shutdown(cancel_futures=True)
                 break
     print(played)
