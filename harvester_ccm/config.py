@@ -110,8 +110,6 @@ class NodeSettings(Struct, frozen=True):
     """Follow VM instances: topology labels and the network to device ConfigMap."""
     hostname_lookup: bool
     """Find a VM by the host name of its guest, where nothing else tells which one a Node is."""
-    label_prefix: str
-    """Labels and annotations of a VM with it are copied to its Node; ends with a slash, or is empty."""
 
     @property
     def asks_guests(self) -> bool:

@@ -279,11 +279,6 @@ NODE_NETWORK_RECORD: Final = catalogued(
     PREFIX + "node-network", "Node", "annotation", "both", value="`namespace/name` of a VM network",
     meaning="Network that the addresses of the Node were taken from: it is not guessed again.",
 )  # fmt: skip
-VM_LABELS_RECORD: Final = catalogued(
-    PREFIX + "vm-labels", "Node", "annotation", "both", value="JSON object",
-    meaning="Labels and annotations that were copied from the VM (`--node-label-prefix`): only those are removed when "
-    "the VM has them no more.",
-)  # fmt: skip
 INSTANCE_TYPE: Final = catalogued(
     "node.kubernetes.io/instance-type", "Node", "label", "written", value="text",
     meaning="Copied from the older name where that is set; Harvester names no instance types.",
@@ -442,5 +437,3 @@ class NodeReason(StrEnum):
     """Warning: somebody else keeps undoing what is written; the message says who and what, where that is known."""
     TOPOLOGY_INVALID = "InvalidTopology"
     """Warning: the VM's zone or region cannot be a label value."""
-    VM_LABEL_LEFT_OUT = "VMLabelNotCopied"
-    """Warning: labels or annotations of the VM are not copied to the Node; the message says which and why."""

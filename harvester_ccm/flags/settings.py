@@ -27,7 +27,6 @@ from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags.ciphers import SERVED, chosen_suites
 from harvester_ccm.flags.cluster_name import read_cluster_name
 from harvester_ccm.flags.definition import FlagValues
-from harvester_ccm.flags.prefixes import parse_node_label_prefix
 from harvester_ccm.flags.ranges import parse_exclude_ranges, parse_management_network, parse_node_ip_cidr
 from harvester_ccm.flags.values import go_quote
 
@@ -182,7 +181,6 @@ def _nodes(check: _Check, flags: FlagValues) -> NodeSettings:
         deletion_max_share=flags.read("node-deletion-max-share", float),
         vmi_controller=not flags.read("disable-vmi-controller", bool),
         hostname_lookup=not flags.read("disable-hostname-lookup", bool),
-        label_prefix=check.attempt(lambda: parse_node_label_prefix(flags.text("node-label-prefix")), ""),
     )
 
 

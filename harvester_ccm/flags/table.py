@@ -100,12 +100,6 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
         "internal address of the node.",
     ),
     Flag(
-        "node-label-prefix", Kind.TEXT, "", Group.NODES,
-        "Domain whose labels and annotations (such as rack.example.com/row) are copied from a VM to its Node, and "
-        "taken away with it. Whoever may label VMs in Harvester can then label Nodes with them. Domains of Kubernetes, "
-        "Harvester, Rancher and kube-vip are refused.",
-    ),
-    Flag(
         "node-monitor-period", Kind.DURATION, "5s", Group.NODES,
         "Time between two looks at the VM of a node that is not ready, and time for which a node must miss something "
         "before an Event says so. An address that a VM does not report any more is waited for six times as long.",

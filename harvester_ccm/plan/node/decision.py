@@ -43,7 +43,6 @@ from harvester_ccm.plan.node.patch import (
     was_initialised,
 )
 from harvester_ccm.plan.node.topology import plan_topology
-from harvester_ccm.plan.node.vm_labels import plan_vm_labels
 from harvester_ccm.plan.node.vms import BY_INTERNAL_IP, VM, NodeStore, internal_ips
 
 _EMITTED_AFTER_INIT: Final = frozenset(
@@ -62,7 +61,6 @@ _EMITTED_AFTER_INIT: Final = frozenset(
         NodeReason.ADDITIONAL_IPS_INVALID,
         NodeReason.ADDRESS_CLAIMED,
         NodeReason.TOPOLOGY_INVALID,
-        NodeReason.VM_LABEL_LEFT_OUT,
     }
 )
 """What somebody has to correct. The rest (no VM, no address for a moment, Harvester away) happens to Nodes that are
@@ -223,14 +221,10 @@ def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
     node = view.node
     tainted = bool(uninitialized_taints(node))
     topology = plan_topology(node, vm.vmi, follow=view.settings.vmi_controller)
-    copied = plan_vm_labels(node, vm, view.settings.label_prefix)
     unidentified = () if tainted or node.spec.provider_id else (events.no_provider_id(vm),)
-    notes = (*_notes(view, addresses), *unidentified, *topology.notes, *copied.notes)
+    notes = (*_notes(view, addresses), *unidentified, *topology.notes)
     provider_id = format_provider_id(vm.uid) if tainted and not node.spec.provider_id else None
-    change = MetadataChange(
-        {**topology.change.labels, **copied.change.labels}, {**topology.change.annotations, **copied.change.annotations}
-    )
-    change = _with_records(view, vm, addresses, change)
+    change = _with_records(view, vm, addresses, topology.change)
     told = tuple(note for note in notes if _RECORDED_BY.get(note.reason, "") in change.annotations)
     known = view.virtual_ips
     if tainted and known.problem is not None:

@@ -59,19 +59,6 @@ class MetadataChange(Struct, frozen=True):
     annotations: Mapping[str, str | None]
 
 
-class MetadataPlan(Struct, frozen=True):
-    """What to change on the Node, only what differs, and what is odd."""
-
-    change: MetadataChange
-    notes: tuple[EventMessage, ...] = ()
-
-
-def record_change(node: Node, annotation: str, record: Mapping[str, object]) -> dict[str, str | None]:
-    """Return what to write of an annotation that is to hold a record, as JSON; an empty one is removed."""
-    wanted = msgspec.json.encode(record, order="sorted").decode() if record else None
-    return {} if node.metadata.annotation(annotation) == wanted else {annotation: wanted}
-
-
 def identity_patch(
     node: Node,
     provider_id: str | None,

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
@@ -34,14 +35,21 @@ from harvester_ccm.names import (
     NodeReason,
 )
 from harvester_ccm.plan.node.events import warning
-from harvester_ccm.plan.node.patch import MetadataChange, MetadataPlan, record_change, uninitialized_taints
+from harvester_ccm.plan.node.patch import MetadataChange, uninitialized_taints
 from harvester_ccm.plan.node.vms import agent_connected, migrating, phase
 
 _BETA_KEYS: Final[Mapping[str, str]] = {ZONE: ZONE_BETA, REGION: REGION_BETA}
 _RECORD_KEYS: Final[Mapping[str, str]] = {ZONE: "zone", REGION: "region"}
 
 
-def plan_topology(node: Node, vmi: VirtualMachineInstance | None, *, follow: bool = True) -> MetadataPlan:
+class TopologyPlan(Struct, frozen=True):
+    """What to change on the Node, only what differs, and what is odd."""
+
+    change: MetadataChange
+    notes: tuple[EventMessage, ...] = ()
+
+
+def plan_topology(node: Node, vmi: VirtualMachineInstance | None, *, follow: bool = True) -> TopologyPlan:
     """Return the changes of labels. ``follow`` False takes zone and region only at the initialisation."""
     labels: dict[str, str | None] = {}
     notes: list[EventMessage] = []
@@ -63,7 +71,9 @@ def plan_topology(node: Node, vmi: VirtualMachineInstance | None, *, follow: boo
     if not tainted:
         labels |= _mirrored(node, labels, INSTANCE_TYPE_BETA, INSTANCE_TYPE)
     changed = {key: value for key, value in labels.items() if node.metadata.label(key) != value}
-    return MetadataPlan(MetadataChange(changed, record_change(node, TOPOLOGY_RECORD, record)), tuple(notes))
+    text = msgspec.json.encode(record, order="sorted").decode() if record else None
+    recorded = {} if node.metadata.annotation(TOPOLOGY_RECORD) == text else {TOPOLOGY_RECORD: text}
+    return TopologyPlan(MetadataChange(changed, recorded), tuple(notes))
 
 
 def _vanished(node: Node, vmi: VirtualMachineInstance) -> bool:

@@ -598,23 +598,3 @@ async def test_fifty_nodes_join_at_once() -> None:
     assert len(scene.node_writes()) == 100
     assert set(scene.told()) == {"Synced"}
     assert scene.asked() == []
-
-
-@jumping_time
-async def test_labels_of_the_vm_are_on_the_node_when_it_is_initialised_and_follow() -> None:
-    key = "rack.example.com/row"
-    scene = NodeWorld(node_settings(label_prefix="rack.example.com/"))
-    scene.boot(ZONED, "10.0.0.1")
-    scene.harvester_server.change(VM, f"{NAMESPACE}/w1", {"metadata": {"labels": {key: "7"}}})
-    async with scene.live():
-        scene.join("w1", system_uuid=ZONED.system_uuid)
-        await initialised(scene, ["w1"])
-        assert scene.node_writes() == [f"{NODE_PATH}/status", NODE_PATH]
-        labels = scene.stored("w1")["metadata"]["labels"]
-        assert labels[key] == "7"
-        scene.harvester_server.change(VM, f"{NAMESPACE}/w1", {"metadata": {"labels": {key: "8"}}})
-        assert await until(lambda: scene.stored("w1")["metadata"]["labels"][key] == "8") < 0.2
-        scene.harvester_server.change(VM, f"{NAMESPACE}/w1", {"metadata": {"labels": {key: None}}})
-        assert await until(lambda: key not in scene.stored("w1")["metadata"]["labels"]) < 0.2
-        await asyncio.sleep(600)
-    assert scene.node_writes() == [f"{NODE_PATH}/status", *[NODE_PATH] * 3]

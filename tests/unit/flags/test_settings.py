@@ -46,7 +46,6 @@ DEFAULTS = Settings(
         deletion_max_share=0.34,
         vmi_controller=True,
         hostname_lookup=True,
-        label_prefix="",
     ),
     leader_election=LeaderElectionSettings(
         enabled=True,
@@ -92,7 +91,7 @@ def test_every_flag_reaches_its_setting() -> None:
         "--management-network=vlan10 --node-ip-cidr=10.1.2.3/8 "
         "--node-exclude-ip-ranges=10.9.0.0/16 --disable-annotation-alpha-provided-ip-addr --concurrent-node-syncs=3 "
         "--node-monitor-period=1s --node-status-update-frequency=1m --node-deletion-confirmations=5 "
-        "--node-deletion-max-share=50% --node-label-prefix=rack.example.com --disable-vmi-controller "
+        "--node-deletion-max-share=50% --disable-vmi-controller "
         "--disable-hostname-lookup --leader-elect=false "
         "--leader-elect-lease-duration=60s "
         "--leader-elect-renew-deadline=40s --leader-elect-retry-period=5s --leader-elect-resource-name=lock "
@@ -125,7 +124,6 @@ def test_every_flag_reaches_its_setting() -> None:
             deletion_max_share=0.5,
             vmi_controller=False,
             hostname_lookup=False,
-            label_prefix="rack.example.com/",
         ),
         leader_election=LeaderElectionSettings(
             enabled=False, lease_duration=60.0, renew_deadline=40.0, retry_period=5.0, name="lock", namespace="infra"
@@ -212,27 +210,6 @@ def test_flags_without_effect_are_passed_on() -> None:
             'invalid configuration for --management-network: network type managementNetwork name "a/b/c" has too '
             "many slashes",
             id="too many slashes",
-        ),
-        pytest.param(
-            ["--node-label-prefix=Rack"],
-            'invalid configuration for --node-label-prefix: "Rack" is no domain in lower case, expected one such as '
-            "rack.example.com",
-            id="no prefix of labels",
-        ),
-        *(
-            pytest.param(
-                [f"--node-label-prefix={prefix}"],
-                f'invalid configuration for --node-label-prefix: "{prefix}" belongs to {domain}, whose keys a VM may '
-                "not set; name another domain",
-                id=prefix,
-            )
-            for prefix, domain in (
-                ("kubernetes.io", "kubernetes.io"),
-                ("node-role.kubernetes.io/", "kubernetes.io"),
-                ("node.k8s.io", "k8s.io"),
-                ("cloudprovider.harvesterhci.io", "harvesterhci.io"),
-                ("rke.cattle.io", "cattle.io"),
-            )
         ),
         pytest.param(
             ["--node-ip-cidr=10.0.0.0/8,fd00::1,10.1.0.0/16"],

@@ -121,7 +121,6 @@ OWN_DEFAULTS: dict[str, FlagValue] = {
     "load-balancer-class-only": False,
     "node-deletion-confirmations": 3,
     "node-deletion-max-share": 0.34,
-    "node-label-prefix": "",
     "orphan-lbs": "delete",
     "orphan-lbs-period": 600.0,
 }

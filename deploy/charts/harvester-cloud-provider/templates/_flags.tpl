@@ -20,9 +20,6 @@
 {{- with .Values.nodeExcludeIPRanges }}
 - {{ printf "--node-exclude-ip-ranges=%s" (join "," .) | quote }}
 {{- end }}
-{{- with .Values.nodeLabelPrefix }}
-- {{ printf "--node-label-prefix=%v" . | quote }}
-{{- end }}
 {{- with .Values.controllers }}
 - {{ printf "--controllers=%s" (join "," .) | quote }}
 {{- end }}

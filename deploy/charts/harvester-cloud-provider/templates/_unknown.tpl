@@ -20,7 +20,7 @@ metrics.prometheusRule metrics.prometheusRule.annotations metrics.prometheusRule
 metrics.serviceMonitor metrics.serviceMonitor.annotations metrics.serviceMonitor.authorization
 metrics.serviceMonitor.bearerTokenFile metrics.serviceMonitor.enabled metrics.serviceMonitor.interval
 metrics.serviceMonitor.labels metrics.serviceMonitor.tlsConfig
-nameOverride nodeExcludeIPRanges nodeIPCIDR nodeLabelPrefix nodeSelector podAnnotations podDisruptionBudget
+nameOverride nodeExcludeIPRanges nodeIPCIDR nodeSelector podAnnotations podDisruptionBudget
 podDisruptionBudget.enabled podDisruptionBudget.maxUnavailable podLabels podSecurityContext priorityClassName probes
 probes.liveness probes.readiness probes.startup rbac rbac.create rbac.endpointSlices rbac.nodeDeletion replicasCount resources
 securityContext serviceAccount serviceAccount.annotations serviceAccount.create serviceAccount.name strategy
