@@ -51,7 +51,6 @@ _SUMMARIES: Final = {
     "files.",
     "adopt": "Keep the address of an existing load balancer after a cluster was set up anew or renamed.",
     "cleanup": "List or delete the load balancers of a guest cluster that is gone.",
-    "collect": "Write a support bundle without secrets, which explain -f replays.",
     "completion": "Print the script that completes command lines in bash, zsh, fish or kubectl.",
 }
 

@@ -33,9 +33,6 @@ _MEANT_WITH: Final[Mapping[str, frozenset[str]]] = {
 }
 """Which flags mean nothing, or the wrong thing, beside another value of a flag."""
 
-WAYS: Final = frozenset({"cloud-config", "cloud-config-context", "kubeconfig", "context", "master"})
-"""Flags that say how clusters are reached, which is another matter on another machine."""
-
 
 class RunningProgram(Struct, frozen=True):
     """A process of the program."""

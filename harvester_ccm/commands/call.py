@@ -51,8 +51,8 @@ OUTPUT: Final = flag(
 )
 FILENAME: Final = flag(
     "filename",
-    "File with objects as YAML or JSON: one object, several documents, or a List; - is the standard input. Or a bundle "
-    "of collect, with its flags. May be given more than once. With it no cluster is asked.",
+    "File with objects as YAML or JSON: one object, several documents, or a List; - is the standard input. May be "
+    "given more than once. With it no cluster is asked.",
     kind=Kind.WORDS,
     shorthand="f",
 )
@@ -133,8 +133,6 @@ class Manual(Struct, frozen=True):
     """What the first argument may be, for shells that complete it."""
     offline: Callable[[FlagValues], bool] = lambda _flags: False
     """Whether a command line asks no cluster, so that no cloud-config is needed."""
-    replayed: Callable[[FlagValues], FlagValues | None] = lambda _flags: None
-    """The flags with those of a recorded case, which then is all there is; None where a command line names none."""
     scripted: Callable[[FlagValues], bool] = lambda _flags: False
     """Whether the answer is for scripts where --output does not say."""
     rights: str = ""
@@ -150,7 +148,7 @@ def perform(invocation: Invocation, manual: Manual) -> int:
             return EXIT_OK
         form = _form(flags, manual)
         beside = find_program(invocation.environment, invocation.proc)
-        flags = manual.replayed(flags) or with_defaults(flags, beside)
+        flags = with_defaults(flags, beside)
         settings = _settings(flags, invocation.environment, manual)
         _quiet(settings.logging, invocation.environment)
         output = Output(sys.stdout, form=form, paint=_paint(form, invocation.environment))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from harvester_ccm.commands import EXIT_OK
-from harvester_ccm.commands.bundle import recorded_flags
 from harvester_ccm.commands.call import (
     FILENAME,
     HARVESTER_NAMESPACE,
@@ -87,7 +86,6 @@ MANUAL: Final = Manual(
         ("Why has Service web in namespace shop no address?", "explain svc/web -n shop"),
         ("Which VM is Node w1, and where are its addresses from?", "explain node/w1"),
         ("The same case again, from files.", "explain svc -f case.yaml --cluster-name=demo"),
-        ("The same case again, from a bundle of collect.", "explain svc/web -n shop -f case.tgz"),
     ),
     meaning="""
         Says what a Service or a Node is, what would be done about it now and why, and what it waits for. Nothing is
@@ -108,6 +106,5 @@ MANUAL: Final = Manual(
     action=_explain,
     words=("svc", "service", NODE, *_OTHERS),
     offline=_is_offline,
-    replayed=recorded_flags,
     scripted=_is_scripted,
 )

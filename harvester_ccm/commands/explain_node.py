@@ -100,8 +100,7 @@ async def _get_vm(node: Node, store: ListedNodes, clusters: Clusters) -> LiveGet
 def _from_files(call: Call, name: str) -> NodeReport:
     inventory = read_recorded(call, once_meant=True)
     node, choice = _chosen(name, inventory)
-    missing = () if inventory.taken else _missing(call, inventory)
-    inventory = inventory.assuming(choice, *missing)
+    inventory = inventory.assuming(choice, *_missing(call, inventory))
     return report_node(node, inventory.node_store(call.settings), call.settings, live_get=None)
 
 

@@ -92,8 +92,7 @@ def _from_files(call: Call, target: Target) -> ServiceReport:
     if read_request(service).wants_vm or any(one.spec.workload_type == "vm" for one in inventory.load_balancers):
         inventory = with_vms_of_nodes(inventory)
     view = view_of(call, inventory)
-    missing = () if inventory.taken else _missing(call, inventory, service)
-    return report_service(service, inventory.assuming(choice, *missing), view)
+    return report_service(service, inventory.assuming(choice, *_missing(call, inventory, service)), view)
 
 
 def _chosen(target: Target, inventory: Inventory) -> tuple[Service, str]:

@@ -17,11 +17,9 @@ import yaml
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.commands.bundle import Bundle, is_bundle, read_bundle
 from harvester_ccm.commands.call import Call, harvester_namespace, refuse
 from harvester_ccm.commands.inventory import COLLECTIONS, Inventory
 from harvester_ccm.commands.render import Document
-from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import SERVICES, parse_provider_id
 from harvester_ccm.model.harvester import BEFORE_1_2, VirtualMachine
 from harvester_ccm.model.meta import Object, ObjectMeta, Resource
@@ -79,11 +77,7 @@ def read_files(names: Sequence[str], *, namespace: str) -> Inventory:
     ``namespace`` is the one in Harvester; where it is empty, that of the objects is taken. Raises ConfigurationError
     for what cannot be read.
     """
-    bundles = {name: _read_bundle(name) for name in names if is_bundle(name)}
-    texts = {name: bundles[name].objects if name in bundles else _read(name) for name in names}
-    facts = [one.facts for one in bundles.values()]
-    namespace = namespace or next((one.namespace for one in facts), "")
-    found = [one for name, text in texts.items() for one in _objects(text, _title(name))]
+    found = [one for name in names for one in _objects(_read(name), _title(name))]
     known = [one for one in found if one.known]
     others = ", ".join(one.title for one in found if not one.known)
     assumptions = [f"not looked at: {others}"] if others else []
@@ -102,12 +96,11 @@ def read_files(names: Sequence[str], *, namespace: str) -> Inventory:
         else:
             assumptions.append(f"{one.title} is left out: the namespace in Harvester is {chosen}")
     contents: dict[str, Any] = {field: tuple(items) for field, items in collected.items()}
-    inventory = Inventory(**contents, namespace=chosen, taken=next((one.time for one in facts), None))
+    inventory = Inventory(**contents, namespace=chosen)
     if any(one.capabilities == BEFORE_1_2 for one in inventory.load_balancers):
         inventory = replace(inventory, capabilities=BEFORE_1_2)
         assumptions.append(f"Harvester is one before 1.2: a load balancer in the files is {BEFORE_1_2.api_version}")
-    problems = {plural: CCMError(text) for one in facts for plural, text in one.problems.items()}
-    return replace(inventory, problems=problems).assuming(*assumptions)
+    return inventory.assuming(*assumptions)
 
 
 def _with_stand_ins(inventory: Inventory) -> Inventory:
@@ -139,13 +132,6 @@ def _with(inventory: Inventory, metas: Iterable[ObjectMeta]) -> Inventory:
         for one in metas
     )
     return replace(inventory, vms=(*inventory.vms, *(VirtualMachine(metadata=one) for one in made)))
-
-
-def _read_bundle(name: str) -> Bundle:
-    try:
-        return read_bundle(name)
-    except CCMError as error:
-        raise refuse(str(error)) from None
 
 
 def _title(name: str) -> str:

@@ -94,8 +94,8 @@ class Inventory(Struct, frozen=True, dict=True):
     assumptions: tuple[str, ...] = ()
     """What had to be supposed, in sentences."""
     taken: datetime | None = None
-    """The time when the objects were read, by which they are judged; None where files do not say it, and then they are
-    taken to have just come into their state."""
+    """The time when the objects were read, by which they are judged; None for files, whose objects are taken to have
+    just come into their state."""
 
     @cached_property
     def _stores(self) -> dict[ClusterIdentity, ListedStore]:

@@ -46,13 +46,10 @@ HEADING: Final = ("WHERE", "CHECK", "RESULT", "DETAIL")
 
 
 async def _preflight(call: Call) -> int:
-    expect_arguments(call, [])
-    return await look_before(call.settings, call.environment, call.output)
-
-
-async def look_before(settings: Settings, environment: Mapping[str, str], output: Output) -> int:
     """Show every check as soon as it and all before it are done, and return the exit code."""
-    printer = _Printer(output)
+    expect_arguments(call, [])
+    settings, environment = call.settings, call.environment
+    printer = _Printer(call.output)
     row = partial(Check, FLAGS, "cluster name")
     warnings = [row(Result.WARNING, text) for text in settings.warnings]
     for check in warnings or [row(Result.OK, f"{settings.harvester.cluster_name!r}")]:

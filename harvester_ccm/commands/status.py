@@ -15,7 +15,6 @@ import msgspec
 from harvester_ccm.access import guest_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.beside import goes_by
-from harvester_ccm.commands.bundle import recorded_flags
 from harvester_ccm.commands.call import (
     FILENAME,
     HARVESTER_NAMESPACE,
@@ -139,6 +138,5 @@ MANUAL: Final = Manual(
     own=(OUTPUT, NAMESPACE, ALL_NAMESPACES, WATCH, FILENAME, HARVESTER_NAMESPACE),
     action=_status,
     forms=FORMS,
-    replayed=recorded_flags,
     offline=lambda flags: bool(flags.words(FILENAME.name)),
 )

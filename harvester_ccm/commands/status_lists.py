@@ -40,10 +40,9 @@ def status_from_files(call: Call) -> Status:
     """Return what the objects in files come to."""
     inventory = read_recorded(call)
     frame = Status(
-        observed=time_text(inventory.taken or datetime.now(UTC)),
+        observed=time_text(datetime.now(UTC)),
         cluster=call.settings.harvester.cluster_name,
         namespace=inventory.namespace,
-        problems=tuple(map(inert, inventory.lacking())),
         assumptions=_assumptions(call, inventory),
     )
     return report(frame, look(known_from(call, inventory)))

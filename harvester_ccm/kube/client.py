@@ -289,9 +289,9 @@ class ApiClient:
             return await exchange()
         return await self._fence.send(exchange, f"{method} {path}")
 
-    async def read(self, path: str, decode: Callable[[bytes], V], *, params: Mapping[str, str] | None = None) -> V:
+    async def read(self, path: str, decode: Callable[[bytes], V]) -> V:
         """Return what stands under a path that is no resource's. Raises UnexpectedAnswer where it cannot be decoded."""
-        body = await self.request("GET", path, params=params)
+        body = await self.request("GET", path)
         try:
             return decode(body)
         except msgspec.MsgspecError as error:

@@ -28,7 +28,7 @@ def test_a_commit_is_checked_as_everywhere() -> None:
     assert [hook["entry"] for hook in hooks] == ["make check"]
 
 
-def test_forms_ask_for_the_bundle() -> None:
+def test_forms_ask_for_status_and_preflight() -> None:
     forms = [file for file in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if file.name != "config.yml"]
     assert len(forms) == 2
     for file in forms:
@@ -36,7 +36,9 @@ def test_forms_ask_for_the_bundle() -> None:
         assert {"name", "description", "body"} <= set(form)
         fields = [field for field in form["body"] if field["type"] != "markdown"]
         assert len({field["id"] for field in fields}) == len(fields)
-        assert any("harvester-ccm collect" in field["attributes"].get("description", "") for field in fields)
+        described = " ".join(field["attributes"].get("description", "") for field in fields)
+        assert "harvester-ccm status -o yaml" in described
+        assert "harvester-ccm preflight -o json" in described
 
 
 def test_owners_are_of_what_exists() -> None:

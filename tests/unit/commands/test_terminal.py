@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 import structlog
@@ -36,7 +35,6 @@ ORDERS: dict[str, int] = {
     "adopt svc/web none -n shop": 1,
     "cleanup --cluster=demo": 1,
     ADOPTED: 0,
-    "collect": 2,
     "completion bash": 0,
     "help": 0,
     "help explain": 0,
@@ -53,7 +51,6 @@ PIPED = (
     "explain node/w1",
     ADOPTED,
     "cleanup --cluster=demo",
-    "collect",
     "completion bash",
 )
 """Those that write much into a pipe."""
@@ -160,13 +157,6 @@ def test_whoever_reads_one_line_gets_no_traceback(flags: list[str], words: str) 
     assert "Traceback" not in told
     assert "error" not in told
     assert code in (141, 0, 1)
-
-
-def test_a_bundle_is_written_into_a_pipe(flags: list[str], tmp_path: Path) -> None:
-    order = [sys.executable, "-m", "harvester_ccm", "collect", *flags]
-    done = subprocess.run(order, check=False, capture_output=True, timeout=SECONDS)
-    assert done.stdout[:2] == b"\x1f\x8b"
-    assert b"not in it: Lease" in done.stderr
 
 
 def test_an_error_before_the_log_is_set_up_shows_no_variables(
