@@ -152,11 +152,6 @@ LB_ASKED_AGAIN: Final = catalogued(
     meaning="The load balancer has no address and is to be deleted; what Harvester says of it since then shows that no "
     "address is booked for it, which a deletion would lose.",
 )  # fmt: skip
-LB_CALLED: Final = catalogued(
-    PREFIX + "called", "LoadBalancer", "annotation", "written", value="time",
-    meaning="When the load balancer was written once more because the IP pool that had no address for it may have one "
-    "again: Harvester looks at it at once then, and only after minutes otherwise. Says nothing else.",
-)  # fmt: skip
 LB_CLUSTER: Final = catalogued(
     PREFIX + "cluster", "LoadBalancer", "label", "both", value="cluster name",
     meaning="Guest cluster the load balancer belongs to; Harvester cleans up by it.",

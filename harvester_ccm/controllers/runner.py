@@ -25,9 +25,6 @@ from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait
 
-FIRST_RETRY: Final = 0.5
-LONGEST_RETRY: Final = 60.0
-"""Longest pause in seconds between two tries of a key that fails."""
 CONFLICT_RETRY: Final = 0.02
 """Pause after a conflict: the cache has usually caught up by then."""
 QUICK_CONFLICTS: Final = 5
@@ -365,7 +362,7 @@ class Runner:
         state = self._failures.setdefault(key, _Failures())
         state.count += 1
         self.observer.failed(key, error)
-        pause = pause_after(error, state.count, first=FIRST_RETRY, longest=LONGEST_RETRY)
+        pause = pause_after(error, state.count)
         if gist(str(error)) != state.message:
             state.message = gist(str(error))
             log.warning(

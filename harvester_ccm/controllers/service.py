@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from harvester_ccm.controllers.births import Births
 from harvester_ccm.controllers.gathering import Gathering
 from harvester_ccm.controllers.lb_api import BalancerWrites
-from harvester_ccm.controllers.revivals import PoolLines, Stalled
 from harvester_ccm.controllers.runner import Runner, loop_time
 from harvester_ccm.controllers.service_writes import COMPONENT, ServiceWrites
 from harvester_ccm.controllers.turns import Turns
@@ -57,7 +56,6 @@ from harvester_ccm.plan.service.situation import (
     Situation,
     by_name,
     observe,
-    serving,
 )
 from harvester_ccm.plan.service.steps import (
     ChangeService,
@@ -173,13 +171,9 @@ class ServiceController:
         )
         self.runner.on_behind = (self._services.catch_up, self._load_balancers.catch_up)
         self._turns = Turns(self.runner.enqueue)
-        self._stalled = Stalled(self.runner.enqueue)
-        self._pool_lines = PoolLines(self._call)
         for load_balancer in self._load_balancers.all():
-            # It was read before there was anybody to tell.
-            self._follow_lines(None, load_balancer)
-        self._called: set[str] = set()
-        """Services whose load balancers are to be written once more."""
+            # The informer read it before this controller registered its callback.
+            self._follow_turns(None, load_balancer)
         caches.services.on_change(self._service_changed)
         caches.load_balancers.on_change(self._load_balancer_changed)
         caches.load_balancers.on_state(self._refresh_backends)
@@ -226,17 +220,13 @@ class ServiceController:
 
     async def reconcile(self, key: str) -> Outcome:
         """Bring one Service nearer to what it should be."""
-        now, is_called = loop_time(), key in self._called
-        self._called.discard(key)
+        now = loop_time()
         try:
-            return await self._look(key, now, is_called) or await self._look(key, now, is_called, again=True) or Done()
-        except CCMError:
-            self._called |= {key} if is_called else set()
-            raise
+            return await self._look(key, now) or await self._look(key, now, again=True) or Done()
         finally:
             self._turns.looked_at(key)
 
-    async def _look(self, key: str, now: float, is_called: bool, *, again: bool = False) -> Outcome | None:
+    async def _look(self, key: str, now: float, *, again: bool = False) -> Outcome | None:
         """Observe, decide and act; return None where the decision has to be made ``again``."""
         service = self._services.get(key)
         if service is None:
@@ -249,7 +239,7 @@ class ServiceController:
         if situation.match.lb is None:
             self._recognise(situation.recognition)
         state = self._states.follow(situation, now)
-        situation = replace(situation, remembered=state, now=now, wall_time=self.clock(), is_called=is_called)
+        situation = replace(situation, remembered=state, now=now, wall_time=self.clock())
         plan, held = self._writes.keep_serving(plan_service(situation), situation)
         outcome = await self._take(plan, situation, state, again=again)
         return await self._writes.wait_for((held,), outcome, situation) if held and outcome else outcome
@@ -362,8 +352,6 @@ class ServiceController:
         except CCMError as error:
             await self._failed(error, step, situation, state)
             raise
-        if sent and not isinstance(step, ChangeService):
-            self._stalled.worked(deletes=isinstance(step, DeleteLoadBalancer))
         return sent, held, None
 
     async def _failed(self, error: CCMError, step: WriteStep, situation: Situation, state: ServiceState) -> None:
@@ -373,7 +361,6 @@ class ServiceController:
         if isinstance(step, ChangeService):
             event = write_refused(error, failures)
         else:
-            self._stalled.failed(key, error, deletes=isinstance(step, DeleteLoadBalancer))
             event = failure_event(error, failures, situation.service)
         state.failing = event
         lost = unbooked_note(situation) if isinstance(step, CreateLoadBalancer) and event is not None else None
@@ -433,18 +420,7 @@ class ServiceController:
         for key in relatives - {service.metadata.key}:
             self.runner.enqueue(key)
 
-    def _call(self, load_balancer: LoadBalancer) -> bool:
-        """Have a load balancer written once more; return False where it serves no Service of this cluster."""
-        key = service_key(load_balancer)
-        service = self._services.get(key)
-        if service is None or serving(self._caches, service, self.cluster) != load_balancer:
-            return False
-        self._called.add(key)
-        self.runner.enqueue(key)
-        return True
-
-    def _follow_lines(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        self._pool_lines.changed(old, new)
+    def _follow_turns(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         if new is None or not seems_ours(new, self.cluster):
             return
         if old is None:
@@ -453,7 +429,7 @@ class ServiceController:
             self._turns.leaves(new)
 
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        self._follow_lines(old, new)
+        self._follow_turns(old, new)
         for item in (old, new):
             if item is not None:
                 self._states.saw(item, loop_time())

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.kube.backoff import LONGEST_PAUSE
 from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
@@ -97,34 +98,6 @@ class PacedHarvester(MemoryServer):
         self.change(LOAD_BALANCERS, f"vms/{document['metadata']['name']}", {"status": status})
 
 
-class PooledHarvester(PacedHarvester):
-    """Has so many free addresses, and looks again at what it has refused when that is written, or much later."""
-
-    def __init__(self, free: int) -> None:
-        super().__init__(0.4)
-        self.free = free
-        self.refuses = lambda _service: self.free <= 0
-
-    def replace(self, collection: Where, key: str, body: Document) -> Document:
-        """Store a changed object; a load balancer without an address is answered for once more."""
-        stored = super().replace(collection, key, body)
-        if name_of(collection) == name_of(LOAD_BALANCERS) and not address_of(stored):
-            self.look_at(stored["metadata"]["name"])
-        return stored
-
-    def remove(self, collection: Where, key: str) -> Document:
-        """Let an object go, and its address with it."""
-        gone = super().remove(collection, key)
-        self.free += bool(name_of(collection) == name_of(LOAD_BALANCERS) and address_of(gone))
-        return gone
-
-    def _answer_for(self, document: Document) -> None:
-        if not address_of(document):
-            refused_before, self.message = self.free <= 0, EXHAUSTED
-            super()._answer_for(document)
-            self.free -= not refused_before
-
-
 class ContendedHarvester(PacedHarvester):
     """Has two workers: while one books an address the other one fails to, says so and tries again."""
 
@@ -154,11 +127,6 @@ class LeavingHarvester(PacedHarvester):
         if name_of(collection) == name_of(LOAD_BALANCERS):
             gone = {"metadata": {"finalizers": None}}
             asyncio.get_running_loop().call_later(self.leaves_in, lambda: self.change(LOAD_BALANCERS, key, gone))
-
-
-def address_of(document: Document) -> str:
-    """Return the address of a load balancer; empty when it has none."""
-    return str(((document.get("status") or {}).get("allocatedAddress") or {}).get("ip") or "")
 
 
 class Scene:
@@ -326,9 +294,9 @@ async def test_one_that_is_refused_or_cannot_be_created_holds_up_nobody() -> Non
 async def test_one_that_harvester_tries_again_by_itself_keeps_its_turn() -> None:
     harvester = ContendedHarvester()
     async with Scene(0.4, harvester) as scene:
-        stranger = awaiting("another", "web-000")
-        del stranger["status"]
-        harvester.create(LOAD_BALANCERS, stranger)
+        labels = {LB_CLUSTER: "another", LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "web-000"}
+        metadata = {"name": "another-web-000", "namespace": "vms", "labels": labels}
+        harvester.create(LOAD_BALANCERS, {"metadata": metadata, "spec": {"ipam": "pool", "ipPool": "lan"}})
         scene.program.create(*names(20))
         await scene.served(*names(20))
     # The stranger's was in the way of the first. Had that been taken for an answer, each next one would meet another.
@@ -366,91 +334,11 @@ def test_a_service_that_goes_while_it_waits_asks_for_nothing(going: str) -> None
     scene()
 
 
-def waits(scene: Scene, *among: str) -> list[str]:
-    """Return the Services that have no address."""
-    return [name for name in among if not scene.program.address(name)]
-
-
 @jumping_time
-async def test_an_address_that_is_free_again_goes_at_once_to_the_first_that_waits() -> None:
-    harvester = PooledHarvester(free=3)
-    async with Scene(0.4, harvester) as scene:
-        scene.program.create(*names(6))
-        await scene.served(*names(3), within=10)
-        await asyncio.sleep(60)
-        before = len(harvester.writes("loadbalancers"))
-        scene.program.guest.delete("v1/services", "shop/web-001")
-        await scene.served("web-003", within=3)
-        await asyncio.sleep(60)
-        assert waits(scene, *names(6)[2:]) == ["web-004", "web-005"]
-        # The deletion, the call of one, the address of it, and the call of the next one, for whom there is nothing.
-        written = [one.partition(" ")[0] for one in harvester.writes("loadbalancers")[before:]]
-        assert written == ["DELETE", "PUT", "PUT", "PUT"]
-
-
-@jumping_time
-async def test_those_that_waited_before_the_program_began_are_called_as_well() -> None:
-    harvester = PooledHarvester(free=1)
-    async with Scene(0.4, harvester) as scene:
-        scene.program.create(*names(3))
-        await scene.served("web-000", within=10)
-        await asyncio.sleep(60)
-    scene = Scene(0.4, harvester, scene.program.guest)
-    async with scene:
-        await asyncio.sleep(60)
-        scene.program.guest.delete("v1/services", "shop/web-000")
-        await scene.served("web-001", within=3)
-
-
-def awaiting(cluster: str, service: str) -> Document:
-    """Return a load balancer that the pool has refused an address, and that nobody here may write."""
-    labels = {LB_CLUSTER: cluster, LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: service}
-    return {
-        "metadata": {"name": f"{cluster}-{service}", "namespace": "vms", "labels": labels},
-        "spec": {"ipam": "pool", "ipPool": "lan"},
-        "status": {"conditions": [{"type": "Ready", "status": "False", "message": EXHAUSTED}]},
-    }
-
-
-@pytest.mark.parametrize(
-    "first", [("another", "elsewhere"), ("another", "web-001"), ("demo", "gone")], ids=["far", "namesake", "left over"]
-)
-def test_those_that_nobody_here_can_call_hold_up_nobody(first: tuple[str, str]) -> None:
-    @jumping_time
-    async def scene() -> None:
-        harvester = PooledHarvester(free=1)
-        async with Scene(0.4, harvester) as scene:
-            harvester.put(LOAD_BALANCERS, awaiting(*first))
-            scene.program.create(*names(2))
-            await scene.served("web-000", within=10)
-            await asyncio.sleep(60)
-            scene.program.guest.delete("v1/services", "shop/web-000")
-            await scene.served("web-001", within=3)
-
-    scene()
-
-
-@jumping_time
-async def test_one_that_gets_an_address_of_a_pool_that_grew_calls_the_others() -> None:
-    harvester = PooledHarvester(free=1)
-    async with Scene(0.4, harvester) as scene:
-        scene.program.create(*names(8))
-        await scene.served("web-000", within=10)
-        await asyncio.sleep(60)
-        harvester.free, harvester.most = 5, 0
-        # Harvester comes to one of them by itself.
-        found = harvester.of(LOAD_BALANCERS).values()
-        harvester.look_at(next(one["metadata"]["name"] for one in found if "web-004" in str(one["metadata"]["labels"])))
-        await scene.served("web-004", "web-001", "web-002", "web-003", "web-005", within=5)
-        await asyncio.sleep(60)
-        assert waits(scene, *names(8)) == ["web-006", "web-007"]
-        assert harvester.most == 1
-
-
-@jumping_time
-async def test_where_nothing_is_freed_nobody_is_called() -> None:
-    harvester = PooledHarvester(free=0)
-    async with Scene(0.4, harvester) as scene:
+async def test_services_that_wait_for_a_free_address_cause_no_writes() -> None:
+    async with Scene(0.4) as scene:
+        harvester = scene.harvester
+        harvester.refuses, harvester.message = lambda _service: True, EXHAUSTED
         scene.program.create(*names(5))
         await asyncio.sleep(60)
         before = len(harvester.writes())
@@ -459,7 +347,7 @@ async def test_where_nothing_is_freed_nobody_is_called() -> None:
 
 
 @jumping_time
-async def test_the_first_write_that_works_again_calls_those_that_failed_each_in_its_turn() -> None:
+async def test_failed_creations_are_retried_within_30_s_after_an_outage_one_at_a_time() -> None:
     async with Scene(0.4) as scene:
         away = refused(500, "InternalError", AWAY)
         scene.harvester.fault = lambda call: away if call.verb == "POST" and "loadbalancers" in call.path else None
@@ -470,7 +358,6 @@ async def test_the_first_write_that_works_again_calls_those_that_failed_each_in_
         await asyncio.sleep(200)
         failed = len(scene.harvester.writes("loadbalancers"))
         scene.harvester.fault = None
-        await wait_for(lambda: any(map(scene.program.address, names(10))), 70)
-        await scene.served(*names(10), within=6)
+        await scene.served(*names(10), within=LONGEST_PAUSE + 6)
         assert scene.harvester.most == 1
         assert len(scene.harvester.writes("loadbalancers")) - failed == 20

@@ -17,7 +17,6 @@ from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     LB_ASKED_AGAIN,
-    LB_CALLED,
     LB_CONTROLLER_FINALIZER,
     MOVING,
     PRIMARY_SERVICE_LABEL,
@@ -36,7 +35,7 @@ from harvester_ccm.plan.service.kube_vip import (
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, network_of, searches_elsewhere
 from harvester_ccm.plan.service.network_device import device_for
 from harvester_ccm.plan.service.ownership import allocated_addresses
-from harvester_ccm.plan.service.pending import awaited_pool, pending_cause, pool_of_last_attempt
+from harvester_ccm.plan.service.pending import pending_cause, pool_of_last_attempt
 from harvester_ccm.plan.service.selection import of_other_class, primary_label, was_secondary
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
@@ -222,8 +221,6 @@ def keep_or_remake(situation: Situation, load_balancer: LoadBalancer, change: Lo
     gone: Harvester forgets what it has booked in one pool when it finds another one named.
     """
     elsewhere = searches_elsewhere(load_balancer, situation.service) and not situation.pending.patience
-    if situation.is_called and awaited_pool(load_balancer) and change.empty:
-        change = LoadBalancerChange(annotations={LB_CALLED: situation.wall_time})
     return (
         ending(load_balancer) if elsewhere or load_balancer.is_closed else change_load_balancer(load_balancer, change)
     )

@@ -120,29 +120,6 @@ def pool_of_last_attempt(load_balancer: LoadBalancer) -> str:
     return found["pool"] if found else full
 
 
-def awaited_pool(load_balancer: LoadBalancer | None) -> str:
-    """Return the pool that has refused a load balancer an address, which stays so until something changes there.
-
-    Empty for one that is gone or waits for something else. Where no pool fits, Harvester looks again every second.
-    """
-    if load_balancer is None or load_balancer.metadata.deleting or not load_balancer.awaits_allocation:
-        return ""
-    message = load_balancer.ready.message if load_balancer.ready else ""
-    if _is_exhausted(message):
-        return pool_of_last_attempt(load_balancer)
-    return load_balancer.spec.ip_pool if _is_missing(message) else ""
-
-
-def freed_pool(old: LoadBalancer | None, new: LoadBalancer | None, *, was_refused: bool) -> str:
-    """Return the pool that may have a free address since a load balancer has changed; empty for none.
-
-    Either it gave up an address there, or it ``was_refused`` one and has got one: then a pool was made or grew.
-    """
-    if old is not None and old.allocated_ip:
-        return old.allocated_pool if new is None or new.allocated_ip != old.allocated_ip else ""
-    return new.allocated_pool if was_refused and new is not None and new.allocated_ip else ""
-
-
 _CHOSEN_POOL_IS_GONE: Final = "The IP pool that Harvester chose is not there any more, or not ready"
 
 
@@ -150,16 +127,12 @@ def _is_exhausted(message: str) -> bool:
     return "no IP addresses available" in message
 
 
-def _is_missing(message: str) -> bool:
-    return "fail to get allocator" in message or "could not get the allocator" in message
-
-
 def _refusal(load_balancer: LoadBalancer, message: str) -> tuple[WaitReason, str]:
     if "no match" in message.lower():
         return WaitReason.NO_MATCHING_POOL, _no_pool(message)
     if _is_exhausted(message):
         return WaitReason.POOL_EXHAUSTED, _exhausted(load_balancer)
-    if _is_missing(message):
+    if "fail to get allocator" in message or "could not get the allocator" in message:
         pool = load_balancer.spec.ip_pool
         missing = f"Harvester has no ready IP pool {pool!r}" if pool else _CHOSEN_POOL_IS_GONE
         return WaitReason.NO_SUCH_POOL, f"{missing}. Create it, or name another one"

@@ -214,8 +214,6 @@ class Situation(Struct, frozen=True, dict=True):
     remembered: ServiceState = field(default_factory=ServiceState)
     now: float = 0.0
     """The time of the look, by the clock of what is remembered."""
-    is_called: bool = False
-    """Whether the pool that has refused it an address may have one again."""
     in_line: bool = False
     """Whether it waits for its turn to have a load balancer created, as far as who only looks is told."""
     may_replace: bool = True
@@ -352,11 +350,6 @@ def by_name(situation: Situation, found: tuple[LoadBalancer, ...]) -> Situation:
 def _allocated(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> frozenset[str] | None:
     """Return the addresses that Harvester has allocated for a Service; None while that is not known."""
     return allocated_addresses(_candidates(store, service, cluster)) if store.load_balancers.synced else None
-
-
-def serving(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> LoadBalancer | None:
-    """Return the load balancer that serves a Service."""
-    return _match(_candidates(store, service, cluster), store, service, cluster).lb
 
 
 def _match(

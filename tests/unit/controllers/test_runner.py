@@ -10,8 +10,9 @@ from itertools import pairwise
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.controllers.runner import CONFLICT_RETRY, LONGEST_RETRY, QUICK_CONFLICTS, SWEEP_SHARE, Runner
+from harvester_ccm.controllers.runner import CONFLICT_RETRY, QUICK_CONFLICTS, SWEEP_SHARE, Runner
 from harvester_ccm.errors import Answer, Conflict, ServerError, Throttled, Unreachable
+from harvester_ccm.kube.backoff import LONGEST_PAUSE
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait
 from tests.worlds.background import running
 from tests.worlds.clock import jumping_time
@@ -191,7 +192,7 @@ async def test_failing_key_is_tried_with_growing_pauses_up_to_a_limit() -> None:
     pauses = [later - earlier for earlier, later in zip(work.times, work.times[1:], strict=False)]
     for number, pause in enumerate(pauses):
         shortest = 0.5 * 2**number
-        assert min(shortest, LONGEST_RETRY) - 0.001 <= pause <= min(shortest + 0.5, LONGEST_RETRY) + 0.001
+        assert min(shortest, LONGEST_PAUSE) - 0.001 <= pause <= min(shortest + 0.5, LONGEST_PAUSE) + 0.001
     assert len(pauses) == 12
 
 
