@@ -1,7 +1,7 @@
 """The program with other times than those built into it: where a test would only wait for one of them.
 
 ``python -m devenv.times TIMES MODULE ARGUMENTS...`` runs a module so; TIMES is JSON, an object with seconds by name. A
-name is that of ``docs/reference/times.md``, such as ``plan.service.orphans.ORPHAN_GRACE``. What the built-in time is,
+name is that of a module and its constant, such as ``plan.service.orphans.ORPHAN_GRACE``. What the built-in time is,
 and that it is kept, is shown where time jumps.
 """
 

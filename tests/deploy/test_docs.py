@@ -33,7 +33,6 @@ OTHER_PROGRAMS = {
     *("--install", "--reset-then-reuse-values", "--reuse-values", "--logs"),  # helm
     "--for",  # kubectl wait
     "--build-arg",  # docker
-    *("--from", "--spec"),  # uvx, pipx
     "--flag",  # stands for any
 }
 """Flags in the pages that belong to other programs."""
