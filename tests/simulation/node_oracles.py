@@ -63,13 +63,11 @@ class NodeOracles:
 
     def differences(self) -> list[str]:
         """Return what is not as it should be at rest."""
-        found = []
+        found = [] if self._are_too_many_missing() else [f"Node {name} has no VM" for name in self._missing()]
         for name, node in self._server.of(NODES).items():
             key = key_of(name)
             instance = self._world.harvester.of(INSTANCES).get(key)
             if not self._world.machines.exists(name):
-                if UNINITIALIZED_TAINT not in taints(node):
-                    found.append(f"Node {name} has no VM")
                 continue
             if instance is None:
                 if UNINITIALIZED_TAINT not in taints(node) and SHUTDOWN_TAINT not in taints(node):
@@ -86,3 +84,22 @@ class NodeOracles:
             if not node["spec"].get("providerID"):
                 found.append(f"Node {name} has no provider ID")
         return found
+
+    def _missing(self) -> list[str]:
+        """Return the names of initialized Nodes whose VM does not exist."""
+        nodes = self._server.of(NODES).items()
+        return [
+            name
+            for name, node in nodes
+            if UNINITIALIZED_TAINT not in taints(node) and not self._world.machines.exists(name)
+        ]
+
+    def _are_too_many_missing(self) -> bool:
+        """Return whether fewer Nodes run on their VM than have none, for example because Harvester was restored.
+
+        The program deletes none of them then.
+        """
+        running = [name for name in self._server.of(NODES) if self._world.machines.runs(name)]
+        is_blocked = len(self._missing()) > len(running)
+        self._world.met["deletion of Nodes blocked"] |= is_blocked
+        return is_blocked
