@@ -1,4 +1,4 @@
-"""A leader that is halted for longer than its Lease, as a paused VM is, writes nothing when it goes on."""
+"""A leader that is stopped (SIGSTOP) for longer than its Lease writes nothing when it goes on."""
 
 from __future__ import annotations
 
@@ -26,16 +26,8 @@ SHORT: Final = {
 NAMES: Final = [f"web-{number}" for number in range(8)]
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        pytest.param("harvester_ccm", id="process"),
-        # None of its clocks says that it was.
-        pytest.param("tests.e2e.paused_machine", id="machine"),
-    ],
-)
-async def test_leader_that_was_halted_writes_nothing_more(stage: Stage, module: str) -> None:
-    halted = stage.run(flags=SHORT, proxied=True, module=module)
+async def test_leader_that_was_halted_writes_nothing_more(stage: Stage) -> None:
+    halted = stage.run(flags=SHORT, proxied=True)
     await stage.logged(halted, "became leader")
     await stage.create_service("before")
     await stage.served("before")
