@@ -76,11 +76,6 @@ class Process:
         """Name of the present run; empty while nothing runs."""
         return f"{self.name}.{self._run}" if self._task is not None else ""
 
-    @property
-    def identity_end(self) -> str:
-        """What the identity of the present run ends with."""
-        return self.running
-
     def start(self) -> None:
         """Start the program, unless it runs."""
         if self._starting is not None:
