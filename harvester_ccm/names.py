@@ -422,8 +422,6 @@ class NodeReason(StrEnum):
     """Warning: the VM does not have the address the kubelet was started with."""
     PROVIDED_IP_TRUSTED = "ProvidedNodeIPTrusted"
     """Warning: the kubelet's address is used because Harvester reports none."""
-    ADDRESS_CLAIMED = "NodeAddressClaimed"
-    """Warning: a load balancer, or another Node, has the InternalIP of the Node as well."""
     ADDITIONAL_IPS_INVALID = "InvalidAdditionalInternalIPs"
     """Warning: the annotation with additional internal addresses cannot be read."""
     WRITE_REFUSED = "NodeWriteRefused"

@@ -317,6 +317,18 @@ def node_addresses_check(inventory: Inventory, cluster: ClusterIdentity, setting
     )
 
 
+def shared_addresses_check(inventory: Inventory) -> Check | None:
+    """Return the check that names Nodes with the same InternalIP; None when there are none."""
+    names: dict[str, list[str]] = {}
+    for node, entry in ((one, entry) for one in inventory.nodes for entry in one.status.addresses):
+        if entry.type == "InternalIP":
+            names.setdefault(entry.address, []).append(node.metadata.name)
+    shared = sorted(f"{address} ({some_of(sorted(nodes))})" for address, nodes in names.items() if len(nodes) > 1)
+    advice = "Give each VM its own address. Check static addresses and machine IDs that were cloned with an image"
+    text = f"Nodes have the same InternalIP: {some_of(shared)}"
+    return Check(BOTH, "InternalIPs", Result.WARNING, text, advice) if shared else None
+
+
 def _index(inventory: Inventory, guest: ClusterIdentity) -> VMIndex:
     # Without VMIs less is found, and what is found holds nevertheless.
     return ListedNodes(replace(inventory, problems={}), guest).index()

@@ -41,7 +41,7 @@ from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.node.match import node_matches
-from harvester_ccm.plan.node.vms import BY_INTERNAL_IP, VMIndex, internal_ips, join
+from harvester_ccm.plan.node.vms import VMIndex, join
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, ListedStore
@@ -172,10 +172,10 @@ class ListedNodes(Struct, frozen=True, dict=True):
     inventory: Inventory
     cluster: ClusterIdentity
 
-    @cached_property
+    @property
     def nodes(self) -> Listed[Node]:
         """The Nodes of this cluster."""
-        return Listed(self.inventory.nodes, {BY_INTERNAL_IP: internal_ips})
+        return Listed(self.inventory.nodes)
 
     @property
     def vms(self) -> Listed[VirtualMachine]:

@@ -27,6 +27,7 @@ from harvester_ccm.commands.checks_content import (
     node_check,
     rights_check,
     served_by,
+    shared_addresses_check,
     vm_check,
     webhook_check,
 )
@@ -82,7 +83,7 @@ def _together(settings: Settings, harvester: _Side, guest: _Side) -> Iterator[Ch
     cluster = ClusterIdentity.of(settings, harvester.namespace, inventory.cluster_uid)
     for look in _TOGETHER.values():
         yield look(inventory, cluster)
-    remarks = [kept_addresses_check(inventory, cluster)]
+    remarks = [kept_addresses_check(inventory, cluster), shared_addresses_check(inventory)]
     if NODE_CONTROLLER in settings.controllers:
         remarks.append(node_addresses_check(inventory, cluster, settings.nodes))
     yield from (remark for remark in remarks if remark is not None)

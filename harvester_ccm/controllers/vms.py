@@ -18,10 +18,8 @@ from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.plan.node.device_mapping import DeviceReport, device_report
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import (
-    BY_INTERNAL_IP,
     VM,
     VMIndex,
-    internal_ips,
     is_indexed,
     is_own,
     join,
@@ -42,10 +40,7 @@ NodeWake = Callable[[str], None]
 """Called with the name of a Node that should be looked at."""
 
 
-NODE_INDEXES: Final[Mapping[str, Callable[[Node], Iterable[str]]]] = {
-    IDENTITY: node_identities,
-    BY_INTERNAL_IP: internal_ips,
-}
+NODE_INDEXES: Final[Mapping[str, Callable[[Node], Iterable[str]]]] = {IDENTITY: node_identities}
 VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {UID: lambda vm: (vm.metadata.uid,)}
 
 
@@ -140,10 +135,7 @@ class VMCache:
             present = (self._joined(vm, self.vmis.get(vm.metadata.key)) for vm in vms)
             self._wake_nodes(frozenset().union(*map(vm_identities, present)))
             self._tell_of_networks()
-        had, has = (set(internal_ips(one)) if one else set[str]() for one in (old, new))
-        sharing = {one.metadata.name for address in had ^ has for one in self.nodes.by_index(BY_INTERNAL_IP, address)}
-        for name in sharing | {one.metadata.name for one in (old, new) if one is not None}:
-            self._wake(name)
+        self._wake(next(one.metadata.name for one in (new, old) if one is not None))
 
     def _vm_changed(self, old: VirtualMachine | None, new: VirtualMachine | None) -> None:
         if not _alike(old, new):

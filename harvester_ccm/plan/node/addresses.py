@@ -21,8 +21,8 @@ annotation of the kubelet's address as the cloud-provider framework does. Differ
 * ``--node-exclude-ip-ranges`` hides ExternalIPs in every mode, in Go only together with ``--node-ip-cidr``. An
   InternalIP that a range or the annotation chose is never hidden (as in Go). Where just the first address of a family
   would be taken, an excluded one is passed over, and is taken with a note when the VM has no other of that family.
-* Addresses of load balancers are no addresses of the Node, but for the kubelet's, the last InternalIP of a family, and
-  an InternalIP that was chosen here, and so before any load balancer had it.
+* Addresses of load balancers are no addresses of the Node, except the kubelet's address and the present InternalIP:
+  whoever creates a Service must not be able to take them from a Node.
 * ``additional-internal-ips`` may hold ranges, and is compared as addresses.
 """
 
@@ -94,8 +94,6 @@ class AddressPlan(Struct, frozen=True):
     """Addresses that the VM should report and does not, or those that it reports while it is not known which of them
     takes the place of an InternalIP, each with the seconds for which that matters already: they are ``waited`` of the
     next plan."""
-    chosen: bool = False
-    """Whether an InternalIP was chosen among several addresses."""
 
 
 def plan_addresses(
@@ -112,7 +110,8 @@ def plan_addresses(
     has the seconds for which the plans before this one awaited an address.
     """
     provided, notes = _provided(node, settings)
-    present = tuple(sorted(_present_internal_ips(node), key=lambda address: address in virtual_ips))
+    present = _present_internal_ips(node)
+    virtual_ips = {ip: owner for ip, owner in virtual_ips.items() if ip not in (*provided, *present)}
     recorded = node.metadata.annotation(NODE_NETWORK_RECORD) or ""
     evidence = NetworkEvidence(settings.management_network, provided, present, recorded, settings.node_ip_cidrs)
     nic = management_nic(vmi, evidence)
@@ -133,6 +132,7 @@ class _Seen(Struct, frozen=True):
     evidence: NetworkEvidence
     settings: NodeSettings
     virtual_ips: Mapping[IPAddress, str]
+    """Addresses of load balancers that are not the Node's, each with what has it."""
     waited: Mapping[IPAddress, float]
 
 
@@ -145,10 +145,6 @@ class _Report(Struct, frozen=True):
     dropped: tuple[DroppedAddress, ...]
     elsewhere: Mapping[IPAddress, str]
     """Addresses on other interfaces, each with the name of one."""
-    virtual_ips: Mapping[IPAddress, str]
-    """Addresses of load balancers that are not the Node's, each with what has it."""
-    spared: Mapping[IPAddress, str]
-    """Those that are the Node's own nevertheless."""
 
 
 def _plan_on(nic: Nic | None, seen: _Seen) -> AddressPlan:
@@ -159,9 +155,9 @@ def _plan_on(nic: Nic | None, seen: _Seen) -> AddressPlan:
     contradiction = _contradiction(report, seen)
     if contradiction is not None:
         return AddressPlan((), report.dropped, contradiction)
-    present = tuple(address for address in seen.evidence.present if address not in report.virtual_ips)
+    present = seen.evidence.present
     awaited = awaited_addresses(
-        replace(seen.evidence, present=present),
+        seen.evidence,
         report.addresses,
         report.elsewhere,
         waited=seen.waited,
@@ -185,24 +181,20 @@ def _plan_on(nic: Nic | None, seen: _Seen) -> AddressPlan:
     if not choice.internal:
         return replace(nothing, problem=_no_internal_ip(report, seen))
     hidden, hidden_notes = _hidden(seen.node, settings, choice)
-    others = {} if settings.management_network else _published_elsewhere(seen.node, report)
+    others = {} if settings.management_network else _published_elsewhere(seen, report)
     plan = _publish(seen.node, candidates, choice, hidden, others)
     return replace(
         plan,
         dropped=(*report.dropped, *plan.dropped),
         notes=(*_choice_notes(choice, awaited, report, seen), *hidden_notes),
         awaited=awaited.seconds,
-        chosen=_is_one_of_several(choice, report),
     )
 
 
 def _read(nic: Nic | None, seen: _Seen) -> _Report:
     texts = reported_addresses(seen.vmi, nic.name) if nic else ()
-    spared = _spared(seen, texts)
-    virtual_ips = {address: holder for address, holder in seen.virtual_ips.items() if address not in spared}
-    addresses, dropped = read_addresses(texts, virtual_ips)
-    elsewhere = addresses_elsewhere(seen.vmi, nic) if nic else {}
-    return _Report(nic, addresses, dropped, elsewhere, virtual_ips, spared)
+    addresses, dropped = read_addresses(texts, seen.virtual_ips)
+    return _Report(nic, addresses, dropped, addresses_elsewhere(seen.vmi, nic) if nic else {})
 
 
 def _undecided(nic: Nic, seen: _Seen) -> AddressPlan:
@@ -249,12 +241,6 @@ def _no_internal_ip(report: _Report, seen: _Seen) -> EventMessage:
     return events.no_internal_ip(report.nic, report.addresses, seen.settings.node_ip_cidrs)
 
 
-def _is_one_of_several(choice: Choice, report: _Report) -> bool:
-    """Return whether an InternalIP was chosen among several addresses of its family."""
-    families = {address.version for address in choice.internal}
-    return any(address not in choice.internal and address.version in families for address in report.addresses)
-
-
 def _choice_notes(choice: Choice, awaited: Awaited, report: _Report, seen: _Seen) -> list[EventMessage]:
     """Return what the owner of the Node should know about the choice."""
     notes = []
@@ -269,8 +255,7 @@ def _choice_notes(choice: Choice, awaited: Awaited, report: _Report, seen: _Seen
         notes.append(events.provided_trusted(trusted, vmi, nic, reported))
     if choice.despite_exclusion:
         notes.append(events.excluded_used(choice.despite_exclusion))
-    claimed = {address: holder for address, holder in report.spared.items() if address in choice.internal}
-    return [*notes, *(events.claimed(address, holder) for address, holder in claimed.items())]
+    return notes
 
 
 def _provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress, ...], list[EventMessage]]:
@@ -283,19 +268,6 @@ def _provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress, ...]
         return (), [events.invalid_provided(value, str(error))]
 
 
-def _spared(seen: _Seen, texts: Sequence[str]) -> dict[IPAddress, str]:
-    """Return the virtual IPs that are the Node's own nevertheless, each with what claims it.
-
-    They are the kubelet's address, an InternalIP in whose place the VM has no other address of the family, and one that
-    was chosen here: then no load balancer had it.
-    """
-    evidence, virtual_ips = seen.evidence, seen.virtual_ips
-    families = {address.version for address in read_addresses(texts, virtual_ips)[0]}
-    chosen_here = seen.node.metadata.annotation(NODE_NETWORK_RECORD) is not None
-    first = (address for address in evidence.present if chosen_here or address.version not in families)
-    return {address: virtual_ips[address] for address in (*evidence.provided, *first) if address in virtual_ips}
-
-
 def _present_internal_ips(node: Node) -> tuple[IPAddress, ...]:
     """Return the InternalIPs to prefer: those of an initialised Node, because the kubelet's first guess is none."""
     if not was_initialised(node):
@@ -303,13 +275,14 @@ def _present_internal_ips(node: Node) -> tuple[IPAddress, ...]:
     return read_addresses((a.address for a in node.status.addresses if a.type == "InternalIP"), {})[0]
 
 
-def _published_elsewhere(node: Node, report: _Report) -> dict[IPAddress, str]:
+def _published_elsewhere(seen: _Seen, report: _Report) -> dict[IPAddress, str]:
     """Return the ExternalIPs of an initialised Node that the VM has on another interface, with its name.
 
     Go providers before 0.2.6 publish the addresses of all interfaces.
     """
+    node, elsewhere = seen.node, report.elsewhere
     texts = [a.address for a in node.status.addresses if a.type == "ExternalIP" and was_initialised(node)]
-    published, elsewhere = read_addresses(texts, report.virtual_ips)[0], report.elsewhere
+    published = read_addresses(texts, seen.virtual_ips)[0]
     return {address: elsewhere[address] for address in published if address in elsewhere}
 
 

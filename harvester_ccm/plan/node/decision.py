@@ -43,7 +43,7 @@ from harvester_ccm.plan.node.patch import (
     was_initialised,
 )
 from harvester_ccm.plan.node.topology import plan_topology
-from harvester_ccm.plan.node.vms import BY_INTERNAL_IP, VM, NodeStore, internal_ips
+from harvester_ccm.plan.node.vms import VM, NodeStore
 
 _EMITTED_AFTER_INIT: Final = frozenset(
     {
@@ -59,7 +59,6 @@ _EMITTED_AFTER_INIT: Final = frozenset(
         NodeReason.PROVIDED_IP_INVALID,
         NodeReason.PROVIDED_IP_NOT_FOUND,
         NodeReason.ADDITIONAL_IPS_INVALID,
-        NodeReason.ADDRESS_CLAIMED,
         NodeReason.TOPOLOGY_INVALID,
     }
 )
@@ -100,8 +99,6 @@ class NodeView(Struct, frozen=True):
     """Why VMs or VMIs cannot be read at the moment; what was read before may be known nevertheless."""
     waited: Mapping[IPAddress, float] = field(default_factory=dict)
     """Seconds for which the plans before this one awaited each address."""
-    shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """InternalIPs of the Node that other Nodes have, too, with their names; of Nodes that are Ready and have a VM."""
 
 
 class NodePlan(Struct, frozen=True):
@@ -151,26 +148,7 @@ def observe(
     waited: Mapping[IPAddress, float] = MappingProxyType({}),
 ) -> NodeView:
     """Return what is known about a Node."""
-    match = match_vm(store, node)
-    shared = _shared(store, node) if match.vm is not None else {}
-    return NodeView(node, match, settings, virtual_ips, unreadable(store), waited, shared)
-
-
-def _shared(store: NodeStore, node: Node) -> dict[str, tuple[str, ...]]:
-    """Return the InternalIPs of a Node that other Nodes in use have, with their names.
-
-    A VM with a fixed address that replaces another one has it while the Node of that one is still there.
-    """
-    found = {address: store.nodes.by_index(BY_INTERNAL_IP, address) for address in internal_ips(node)}
-    names = {
-        address: sorted(
-            one.metadata.name
-            for one in nodes
-            if one.metadata.name != node.metadata.name and one.ready == "True" and match_vm(store, one).vm is not None
-        )
-        for address, nodes in found.items()
-    }
-    return {address: tuple(others) for address, others in names.items() if others}
+    return NodeView(node, match_vm(store, node), settings, virtual_ips, unreadable(store), waited)
 
 
 def plan_node(view: NodeView) -> NodePlan:
@@ -244,8 +222,7 @@ def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
 
 
 def _notes(view: NodeView, addresses: AddressPlan) -> tuple[EventMessage, ...]:
-    shared = (events.shared_internal_ip(address, names) for address, names in view.shared.items())
-    return tuple(note for note in (addresses.problem, view.match.note, *addresses.notes, *shared) if note is not None)
+    return tuple(note for note in (addresses.problem, view.match.note, *addresses.notes) if note is not None)
 
 
 def _internal_ips(addresses: Iterable[NodeAddress]) -> tuple[str, ...]:
@@ -286,23 +263,17 @@ def _with_records(view: NodeView, vm: VM, addresses: AddressPlan, change: Metada
     """Return the change together with the records of the VM and of the network, where they are due.
 
     They come with what is written anyway. What was guessed is worth a write of its own: a VM in the place of another
-    one, the network of a VM with several, and an InternalIP among several addresses. While the guest agent is silent
-    about that, nothing else tells that the addresses of another one are not the Node's. The network also says that the
-    InternalIP was nobody else's when it was chosen, so it is not written where it is not known or not so.
+    one, and the network of a VM with several. While the guest agent is silent about that, nothing else tells that the
+    addresses of another one are not the Node's.
     """
-    node, known = view.node, view.virtual_ips
+    node, nic = view.node, addresses.nic
     written = uninitialized_taints(node) or change.labels or change.annotations
     records = {}
     if written and (not node.spec.provider_id or parse_provider_id(node.spec.provider_id) == vm.uid):
         records[MACHINE_RECORD] = vm.object.metadata.key
     if view.match.note is not None:
         records[REPLACEMENT_RECORD] = vm.uid
-    nic, doubtful = (
-        addresses.nic,
-        not known.complete or any(n.reason is NodeReason.ADDRESS_CLAIMED for n in addresses.notes),
-    )
-    first = node.metadata.annotation(NODE_NETWORK_RECORD) is None
-    if addresses.addresses and nic and not (first and doubtful) and (written or nic.guessed_among or addresses.chosen):
+    if addresses.addresses and nic and (written or nic.guessed_among):
         records[NODE_NETWORK_RECORD] = nic.network
     due = {key: value for key, value in records.items() if node.metadata.annotation(key) != value}
     return replace(change, annotations={**change.annotations, **due})

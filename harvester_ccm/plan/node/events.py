@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from harvester_ccm.errors import CCMError, CredentialError, Forbidden, NotServed, Unauthorized, Unreachable
 from harvester_ccm.model.harvester import VirtualMachineInstance
-from harvester_ccm.model.outcome import EventMessage, some_of
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, UNINITIALIZED_TAINT, NodeReason
 from harvester_ccm.netip import IPAddress, IPNetwork
 from harvester_ccm.plan.node.interfaces import DroppedAddress, Nic
@@ -191,27 +191,6 @@ def virtual_ips_unread(source: str, error: CCMError | None) -> EventMessage:
         "a load balancer's may become its own. Let the program list and watch them"
     )
     return warning(NodeReason.VIRTUAL_IPS_UNREAD, text, subject=source)
-
-
-def claimed(address: IPAddress, holder: str) -> EventMessage:
-    """Return the note for an address of the Node that a load balancer has as well."""
-    return warning(
-        NodeReason.ADDRESS_CLAIMED,
-        f"{address} is the InternalIP of this Node and the address of {holder}. The Node keeps it, but traffic for it "
-        "may reach either: give the load balancer another address, and keep those of nodes out of its IP pool",
-        subject=f"{address} {holder}",
-    )
-
-
-def shared_internal_ip(address: str, others: Sequence[str]) -> EventMessage:
-    """Return the note for an InternalIP that other Nodes have as well."""
-    return warning(
-        NodeReason.ADDRESS_CLAIMED,
-        f"{address} is the InternalIP of other Nodes, too, so what is sent to one of them may reach another. Give each "
-        "VM an address of its own: look for static addresses, and for machine IDs that were cloned, by which DHCP "
-        f"servers tell machines apart. The others: {some_of(others)}",
-        subject=address,
-    )
 
 
 def provided_elsewhere(misplaced: Sequence[IPAddress], elsewhere: Mapping[IPAddress, str], nic: Nic) -> EventMessage:

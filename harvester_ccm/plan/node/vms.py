@@ -22,10 +22,6 @@ from harvester_ccm.model.harvester import InstanceSpec, VirtualMachine, VirtualM
 from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.meta import DNS_SUBDOMAIN, OBJECT_NAME
 from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR
-from harvester_ccm.netip import plain_address
-
-BY_INTERNAL_IP: Final = "internal IP"
-"""Index of Nodes by ``internal_ips``."""
 
 _UUIDS_OF_NAMES: Final = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 """Space in which KubeVirt before 1.4 makes firmware UUIDs from the names of VMs."""
@@ -109,7 +105,7 @@ class NodeStore(Protocol):
 
     @property
     def nodes(self) -> Lister[Node]:
-        """The Nodes of this cluster, with the index BY_INTERNAL_IP."""
+        """The Nodes of this cluster."""
 
     @property
     def vms(self) -> Lister[VirtualMachine]:
@@ -221,19 +217,6 @@ def node_identities(node: Node) -> tuple[str, ...]:
     uid = parse_provider_id(node.spec.provider_id)
     uuid = node.status.node_info.system_uuid.strip().lower()
     return (*([uid_identity(uid)] if uid else []), *([f"uuid {uuid}"] if uuid else []), _host(node.metadata.name))
-
-
-def internal_ips(node: Node) -> tuple[str, ...]:
-    """Return the InternalIPs that a Node has for itself, in one spelling; none of one that is being deleted."""
-    texts = () if node.metadata.deleting else (one.address for one in node.status.addresses if one.type == "InternalIP")
-    return tuple(dict.fromkeys(map(_plain, texts)))
-
-
-def _plain(text: str) -> str:
-    try:
-        return str(plain_address(text))
-    except ValueError:
-        return text
 
 
 def vm_identities(vm: VM) -> frozenset[str]:

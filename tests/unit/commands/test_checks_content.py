@@ -16,6 +16,7 @@ from harvester_ccm.commands.checks_content import (
     name_check,
     node_addresses_check,
     node_check,
+    shared_addresses_check,
     vm_check,
 )
 from harvester_ccm.commands.inventory import Inventory
@@ -173,6 +174,18 @@ def test_nodes_that_would_get_another_internal_ip_are_named() -> None:
     )
     unread = replace(found, problems={INSTANCES.plural: Unreachable("away")})
     assert node_addresses_check(unread, DEMO, node_settings()) is None
+
+
+def test_nodes_with_the_same_internal_ip_are_named() -> None:
+    nodes = []
+    for name, address in (("w1", "10.0.0.1"), ("w2", "10.0.0.2"), ("w3", "10.0.0.1")):
+        document = objects.node(name)
+        document["status"]["addresses"] = [{"type": "InternalIP", "address": address}]
+        nodes.append(NODES.decode(msgspec.json.encode(document)))
+    check = shared_addresses_check(Inventory(nodes=tuple(nodes)))
+    assert check is not None
+    assert (check.result, check.detail) == (Result.WARNING, "Nodes have the same InternalIP: 10.0.0.1 (w1, w3)")
+    assert shared_addresses_check(Inventory(nodes=tuple(nodes[:2]))) is None
 
 
 def test_what_cannot_be_read_is_skipped() -> None:

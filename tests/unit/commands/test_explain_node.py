@@ -110,16 +110,6 @@ def test_a_known_address_that_is_not_reported_is_kept(run: Runner, case: Writer)
     assert kept in addresses(document)
 
 
-def test_another_node_of_the_internal_ip_is_told(run: Runner, case: Writer) -> None:
-    nodes = [objects.node(), objects.node("w2")]
-    for one in nodes:
-        one["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.5"}]
-    vmi = objects.instance("w1", ("eth0", LAN, ["10.0.0.5"]))
-    document = explain(run, case(*nodes, objects.machine(), objects.machine("w2"), vmi))
-    told = [step["event"]["message"] for step in document["steps"] if "event" in step]
-    assert any("10.0.0.5 is the InternalIP of other Nodes" in text and text.endswith("w2") for text in told)
-
-
 def test_writes_in_their_order(run: Runner, case: Writer) -> None:
     vmi = objects.instance("w1", ("eth0", LAN, ["10.0.0.5"]))
     result = run(

@@ -11,7 +11,6 @@ from harvester_ccm.controllers.service import ServiceCaches
 from harvester_ccm.errors import CCMError
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
 from harvester_ccm.names import REGION, SERVICE_FINALIZER, ZONE
-from harvester_ccm.plan.node.events import shared_internal_ip
 from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import page, refused
 from tests.worlds.node_objects import node_settings
@@ -362,63 +361,6 @@ async def test_virtual_address_of_a_load_balancer_is_no_node_address() -> None:
         scene.report(ZONED, "10.0.0.1")
         await asyncio.sleep(600)
     assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
-
-
-@jumping_time
-async def test_nodes_of_one_internal_ip_are_told_of_each_other_once_and_keep_it() -> None:
-    scene = NodeWorld()
-    async with scene.live():
-        for number, name in enumerate(("w1", "w2", "w3")):
-            vm = machine(name)
-            scene.boot(vm, f"10.0.0.{number + 1}")
-            scene.join(name, system_uuid=vm.system_uuid)
-        await initialised(scene, ["w1", "w2", "w3"])
-        scene.report(machine("w2"), "10.0.0.1")
-        # Its lease has ended somewhere: a guest agent is believed after some time.
-        await until(lambda: "InternalIP 10.0.0.1" in scene.addresses("w2"))
-        took = await until(lambda: all("NodeAddressClaimed" in scene.told(name) for name in ("w1", "w2")))
-        assert took < 2 * PERIOD
-        await asyncio.sleep(3600)
-        assert [scene.told(name).count("NodeAddressClaimed") for name in ("w1", "w2", "w3")] == [1, 1, 0]
-        text = next(one["message"] for one in scene.guest_server.events() if one["reason"] == "NodeAddressClaimed")
-        assert "10.0.0.1 is the InternalIP of other Nodes" in text
-        assert "InternalIP 10.0.0.1" in scene.addresses("w1")
-        assert "InternalIP 10.0.0.1" in scene.addresses("w2")
-
-
-@jumping_time
-async def test_a_vm_that_replaces_another_one_with_its_address_is_no_news() -> None:
-    scene = NodeWorld()
-    async with scene.live():
-        for name in ("w1", "w2"):
-            scene.boot(machine(name), "10.0.0.1")
-            scene.join(name, system_uuid=machine(name).system_uuid)
-            await initialised(scene, [name])
-            if name == "w1":
-                scene.destroy(machine(name))
-        await asyncio.sleep(3600)
-        assert "NodeAddressClaimed" not in (*scene.told("w1"), *scene.told("w2"))
-
-
-@jumping_time
-async def test_nodes_that_many_share_an_internal_ip_with_are_told_once_each() -> None:
-    scene, names = NodeWorld(), [f"w{number}" for number in range(9)]
-    async with scene.live():
-        for name in names:
-            scene.boot(machine(name), "10.0.0.1")
-            scene.join(name, system_uuid=machine(name).system_uuid, ready="False" if name == "w0" else "True")
-            await initialised(scene, [name])
-        await asyncio.sleep(3600)
-    told = [one["message"] for one in scene.guest_server.events() if one["reason"] == "NodeAddressClaimed"]
-    assert len(told) == len(names)
-    assert not any("w0" in text for text in told), "it is not Ready"
-
-
-def test_what_is_told_of_a_shared_internal_ip_is_told_once_and_short() -> None:
-    note = shared_internal_ip("10.0.0.1", [f"node-{number}" for number in range(500)])
-    assert note.key == shared_internal_ip("10.0.0.1", ["node-7"]).key, "one that joins is no news"
-    assert "Give each VM an address of its own" in note.message
-    assert note.message.endswith("node-4 and 495 more")
 
 
 @jumping_time

@@ -8,9 +8,8 @@ from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import MACHINE_RECORD, NODE_NETWORK_RECORD, PROVIDED_NODE_IP, NodeReason
-from harvester_ccm.netip import plain_address
 from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
-from harvester_ccm.plan.node.decision import NodePlan, NodeView, VirtualIPs, plan_node
+from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.patch import patch_request
 from tests.worlds.node_objects import (
@@ -196,45 +195,14 @@ def test_tainted_node_without_an_internal_ip_waits_for_one_whatever_is_recorded(
         assert (plan.patches, plan.waiting is not None) == ((), True)
 
 
-def look(
-    known: Node, running: VirtualMachineInstance, vips: VirtualIPs | None = None, **fields: float
-) -> tuple[NodePlan, Node]:
+def look(known: Node, running: VirtualMachineInstance, **fields: float) -> tuple[NodePlan, Node]:
     """Return the plan for a Node, and the Node after it."""
     match = find_vm(known, index([vm(labels=OWN)], [running]))
-    plan = plan_node(NodeView(known, match, node_settings(**fields), vips or VirtualIPs()))
+    plan = plan_node(NodeView(known, match, node_settings(**fields)))
     for patch in plan.patches:
         request = patch_request(known, patch)
         known = patched(known, request.body) if request else known
     return plan, known
-
-
-VIPS = VirtualIPs({plain_address("10.0.0.1"): "load balancer prod/lb in Harvester"})
-BOTH = "I 10.0.0.1, E 10.0.0.2, H w1"
-
-
-def test_claim_takes_no_internal_ip_that_was_chosen_before_it() -> None:
-    _, recorded = look(target("I 10.0.0.1, H w1", None), reporting("10.0.0.1, 10.0.0.2"))
-    plan, after = look(recorded, reporting("10.0.0.1, 10.0.0.2"), VIPS)
-    assert shown(after.status.addresses) == BOTH
-    assert [note.reason for note in plan.notes] == [NodeReason.ADDRESS_CLAIMED]
-
-
-@pytest.mark.parametrize(
-    "vips",
-    [
-        pytest.param(VIPS, id="claimed"),
-        pytest.param(VirtualIPs(complete=False), id="not known"),
-    ],
-)
-def test_internal_ip_is_not_recorded_as_chosen_while_it_may_be_a_load_balancers(vips: VirtualIPs) -> None:
-    known = target("I 10.0.0.1, H w1", "10.0.0.1")
-    _, after = look(known, reporting("10.0.0.1, 10.0.0.2"), vips)
-    assert after.metadata.annotation(NODE_NETWORK_RECORD) is None
-
-
-def test_go_chose_the_address_of_a_load_balancer() -> None:
-    _, after = look(target(BOTH, None), reporting("10.0.0.1, 10.0.0.2"), VIPS)
-    assert shown(after.status.addresses) == "I 10.0.0.2, H w1"
 
 
 def test_plan_says_when_to_look_again_and_what_is_used_meanwhile() -> None:
