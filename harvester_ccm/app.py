@@ -14,7 +14,7 @@ import gc
 import signal
 import socket
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from itertools import permutations
 from typing import Any, Final, Protocol
 
@@ -42,19 +42,14 @@ from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.reload import CredentialReloader, warn_of_weaknesses
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
-from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES, LoadBalancer
-from harvester_ccm.model.meta import Object
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
-from harvester_ccm.plan.service.orphans import Suspicion
-from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Situation
-from harvester_ccm.status.report import Known
+from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
 from harvester_ccm.telemetry import catalogue, served
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.nodes import follow_new_nodes
 from harvester_ccm.telemetry.services import ServiceMetrics
-from harvester_ccm.telemetry.status import StatusPage
 
 DRAIN_SECONDS: Final = 0.2
 """Time that running reconciles get at shutdown."""
@@ -111,9 +106,7 @@ async def _run(settings: Settings, environment: Mapping[str, str]) -> int:
             warn_of_weaknesses(client)
         reloaders = credential_reloaders(settings, environment, guest=guest, harvester=harvester)
         application = Application(settings, guest, harvester, fence=fence, reloaders=reloaders, telemetry=telemetry)
-        async with served(
-            settings.server, guest, telemetry=telemetry, health=application.health, status=application.status.answer
-        ):
+        async with served(settings.server, guest, telemetry=telemetry, health=application.health):
             return await application.run()
 
 
@@ -159,10 +152,6 @@ class Application:
         self._guest_caches = self._caches.services, self._vms.nodes
         self._harvester_caches = self._caches.load_balancers, self._vms.vms, self._vms.vmis
         self._elector = self._make_elector(f"{host}_{uuid.uuid4()}")
-        self.status = StatusPage(
-            settings, self.health, self._elector, ((guest, self._guest_caches), (harvester, self._harvester_caches))
-        )
-        """What there is to see."""
         self._reloaders = reloaders
         self._guest_identity = GuestIdentity(guest)
         for reloader in reloaders:
@@ -176,8 +165,6 @@ class Application:
                 # A server that was restored is so for all that is read from it, also where no version tells.
                 noticing.on_rewind(other.list_again)
         self._runners: list[Runner] = []
-        self._fights: list[Callable[[Object], tuple[EventMessage, ...]]] = []
-        """Who knows of somebody that undoes what is written to an object."""
         self._observe()
 
     def _observe(self) -> None:
@@ -260,23 +247,9 @@ class Application:
             group.create_task(self._guest_identity.run(), name="identity")
             uid = await self._guest_identity.answered()
             cluster = ClusterIdentity.of(self._settings, self._harvester.namespace, uid)
-            self.status.show(lambda: self._known(cluster, lambda one: one, lambda _one: Suspicion(age=0.0)))
             if SERVICE_CONTROLLER in self._settings.controllers:
                 self._start_services(group, cluster)
             self._start_nodes(group)
-
-    def _known(
-        self,
-        cluster: ClusterIdentity,
-        recall: Callable[[Situation], Situation],
-        suspicion: Callable[[LoadBalancer], Suspicion],
-    ) -> Known:
-        """Return what there is to see, with what is remembered of Services and of load balancers without one."""
-        taken = self._addresses.current()
-        return Known(self._caches, self._vms, taken, cluster, self._settings, recall, suspicion, self._fights_of)
-
-    def _fights_of(self, item: Object) -> tuple[EventMessage, ...]:
-        return tuple(event for fights in self._fights for event in fights(item))
 
     def _start_nodes(self, group: asyncio.TaskGroup) -> None:
         caches, vm_cache, settings = self._caches, self._vms, self._settings.nodes
@@ -290,7 +263,6 @@ class Application:
                 settings=settings,
                 on_unmatched=hostnames.set_unmatched if hostnames else None,
             )
-            self._fights.append(node_controller.fights)
             self._start_controller(group, node_controller, NODE_CONTROLLER)
             if hostnames is not None:
                 self._start_controller(group, hostnames)
@@ -300,7 +272,6 @@ class Application:
             lifecycle = NodeLifecycleController(
                 self._guest, self._harvester, vm_cache, recorder=self._recorder, settings=settings
             )
-            self._fights.append(lifecycle.fights)
             self._start_controller(group, lifecycle, LIFECYCLE_CONTROLLER)
 
     def _start_services(self, group: asyncio.TaskGroup, cluster: ClusterIdentity) -> None:
@@ -326,10 +297,8 @@ class Application:
         self._guest_identity.on_learned(collector.learn_uid)
         self.health.add("harvester-recognised", lambda: controller.not_recognised or None, Aspect.READY)
         self._telemetry.read_at_scrape(catalogue.ORPHANS_DELETED, lambda: {(): float(collector.deleted)})
-        self._fights.append(controller.fights)
         self._start_controller(group, controller, SERVICE_CONTROLLER)
         self._start_controller(group, collector)
-        self.status.show(lambda: self._known(controller.cluster, controller.recall, collector.suspicion))
 
     def _start_controller(self, group: asyncio.TaskGroup, controller: _Controller, name: str = "") -> None:
         """Measure a controller and run it; ``name`` is the one in ``--controllers``, where it has one."""

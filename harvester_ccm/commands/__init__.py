@@ -31,7 +31,7 @@ class Invocation(Struct, frozen=True):
     """Arguments, without a command's name."""
     environment: Mapping[str, str]
     proc: Path = Path("/proc")
-    """Where the processes are seen among which the running program may be."""
+    """The proc filesystem, which has the command line of the running program."""
 
 
 class Command(Struct, frozen=True):

@@ -12,7 +12,7 @@ import structlog
 from msgspec import Struct
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE, Invocation
-from harvester_ccm.commands.beside import RunningProgram, find_program, with_defaults
+from harvester_ccm.commands.beside import running_flags, with_defaults
 from harvester_ccm.commands.render import Form, Output
 from harvester_ccm.config import LogFormat, LoggingSettings, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError, Forbidden, Unauthorized
@@ -105,8 +105,6 @@ class Call(Struct, frozen=True):
     settings: Settings
     environment: Mapping[str, str]
     output: Output
-    beside: RunningProgram | None = None
-    """The running program in whose container the command was called."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -147,12 +145,11 @@ def perform(invocation: Invocation, manual: Manual) -> int:
             sys.stdout.write(_help(invocation, manual))
             return EXIT_OK
         form = _form(flags, manual)
-        beside = find_program(invocation.environment, invocation.proc)
-        flags = with_defaults(flags, beside)
+        flags = with_defaults(flags, running_flags(invocation.proc))
         settings = _settings(flags, invocation.environment, manual)
         _quiet(settings.logging, invocation.environment)
         output = Output(sys.stdout, form=form, paint=_paint(form, invocation.environment))
-        code = manual.action(Call(flags.arguments, flags, settings, invocation.environment, output, beside))
+        code = manual.action(Call(flags.arguments, flags, settings, invocation.environment, output))
         return code if isinstance(code, int) else asyncio.run(code)
     except ConfigurationError as error:
         _report(error.problems)

@@ -113,7 +113,7 @@ def _watched(what: str, *parts: str) -> tuple[Right, Right]:
 
 _NO_MAPPING: Final = "the network to device ConfigMap is not kept, so Services with a network wait for their device"
 _SILENT: Final = "kube-vip stays silent after an address was switched or changed, which an Event then says"
-_NO_METRICS: Final = _should("create", "nobody can read /metrics and /status of this program", METRICS)
+_NO_METRICS: Final = _should("create", "nobody can read /metrics of this program", METRICS)
 _NO_LEASE: Final = "the program waits for its Lease for ever and does nothing"
 _EITHER: Final = (NODE_CONTROLLER, LIFECYCLE_CONTROLLER)
 

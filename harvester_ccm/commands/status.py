@@ -1,8 +1,4 @@
-"""``status``: the whole at one look, what is wrong first. Reads only.
-
-The leader beside the command is asked where there is one, because it knows what it waits for since when; else lists of
-both clusters are made the same of.
-"""
+"""``status``: lists both clusters and prints the state of every object, problems first. Reads only."""
 
 from __future__ import annotations
 
@@ -12,9 +8,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from harvester_ccm.access import guest_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.beside import goes_by
 from harvester_ccm.commands.call import (
     FILENAME,
     HARVESTER_NAMESPACE,
@@ -26,12 +20,11 @@ from harvester_ccm.commands.call import (
     refuse,
     switch,
 )
-from harvester_ccm.commands.clusters import Asked, open_clusters
-from harvester_ccm.commands.reach import status_of, why_not
+from harvester_ccm.commands.clusters import open_clusters
 from harvester_ccm.commands.status_lists import status_from_files, status_from_lists
 from harvester_ccm.commands.status_view import status_lines
 from harvester_ccm.errors import CCMError
-from harvester_ccm.redaction import inert, redact_text
+from harvester_ccm.redaction import redact_text
 from harvester_ccm.status.document import Status
 
 OUTPUT: Final = flag(
@@ -79,29 +72,14 @@ async def _watch(call: Call) -> NoReturn:
 
 
 async def _observed(call: Call) -> Status:
-    """Return what the leader beside us says, else what lists come to."""
-    asked = await _ask_program(call)
-    if asked.answer is not None and asked.answer.services is not None:
-        return asked.answer
     async with open_clusters(call.settings, call.environment) as clusters:
-        status = await status_from_lists(call, clusters)
-    said = why_not(asked)
-    return msgspec.structs.replace(status, assumptions=(*([inert(said)] if said else []), *status.assumptions))
-
-
-async def _ask_program(call: Call) -> Asked[Status]:
-    if call.beside is None or not goes_by(call.flags):
-        return Asked()
-    try:
-        return await status_of(call.beside, guest_credentials(call.settings.guest, call.environment))
-    except CCMError as error:
-        return Asked(error=error)
+        return await status_from_lists(call, clusters)
 
 
 def _chosen(call: Call, status: Status) -> Status:
     """Return the status of the namespace that was asked for; Nodes and the like are in none."""
     namespace = call.flags.text(NAMESPACE.name)
-    if not namespace or call.flags.read(ALL_NAMESPACES.name, bool) or status.services is None:
+    if not namespace or call.flags.read(ALL_NAMESPACES.name, bool):
         return status
     kept = tuple(one for one in status.services if one.namespace == namespace)
     return msgspec.structs.replace(status, services=kept, nodes=None, left_over=None, pools=())
@@ -124,9 +102,6 @@ MANUAL: Final = Manual(
         Shows the whole at one look: who leads, both API servers, every Service of type LoadBalancer, the Nodes and
         their VMs, load balancers without a Service, and IP pools. What is wrong comes first, with the reason and the
         remedy that the Events and the condition LoadBalancerReady say. Nothing is written.
-
-        In the pod of the leader it is asked for what it knows; everywhere else the same is made of lists of both
-        clusters, or of files.
 
         Exit codes: 0 all is well, 1 something is wrong, or a cluster could not be asked, 2 the command line cannot be
         used.

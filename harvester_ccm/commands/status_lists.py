@@ -1,4 +1,4 @@
-"""A status out of lists of both clusters, or out of files: what a command sees that asks no running program."""
+"""A status out of lists of both clusters, or out of files."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def known_from(call: Call, inventory: Inventory) -> Known:
     store = inventory.service_store(view.cluster)
     nodes = inventory.node_store(call.settings)
     suspicion = listed_suspicion(store.services, store.load_balancers)
-    return Known(store, nodes, nodes.virtual_ips, view.cluster, call.settings, view.recall, lambda _lb: suspicion)
+    return Known(store, nodes, nodes.virtual_ips, view.cluster, call.settings, view.recall, suspicion)
 
 
 def _assumptions(call: Call, inventory: Inventory) -> tuple[str, ...]:

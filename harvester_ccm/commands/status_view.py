@@ -40,8 +40,7 @@ def status_lines(status: Status, *, width: int, wide: bool = False) -> Iterator[
     yield from (hanging(text, first=f"  {title:<10} ", width=width) for title, text in _head(status))
     yield ""
     yield from _wrong(status, width)
-    if status.services is not None:
-        yield from _table("Service", status.services, _service_columns(now), width=width, wide=wide)
+    yield from _table("Service", status.services, _service_columns(now), width=width, wide=wide)
     if status.nodes is not None:
         yield from _table("Node", status.nodes, _NODE_COLUMNS, width=width, wide=wide)
     if status.pools:
@@ -52,20 +51,15 @@ def status_lines(status: Status, *, width: int, wide: bool = False) -> Iterator[
 
 
 def _verdict(status: Status) -> str:
-    if status.services is None:
-        return "What becomes of Services and Nodes is known to the leader only."
     found = _number(list(_faults(status)))
     return f"{found} to see to: above, what is wrong comes first." if found else "All is well."
 
 
 def _head(status: Status) -> Iterator[tuple[str, str]]:
-    program, leader = status.program, status.leader
+    leader = status.leader
     if leader is not None:
         since = f", for {age(leader.since, status.observed)}" if leader.since else ""
         yield "leader", f"{leader.identity}{since}" if leader.identity else "none: nobody holds the Lease"
-    if program is not None:
-        role = "" if program.leading else "; this process does not lead"
-        yield "program", f"harvester-ccm {program.version}, up {age(program.started, status.observed)}{role}"
     for server in status.servers:
         yield server.cluster, _server(server, status.observed, told=bool(status.problems))
 
@@ -112,7 +106,7 @@ def _faults(status: Status) -> Iterator[_Fault]:
     """Yield what is wrong; Services of which the same is to be said are one fault, and so are Nodes."""
     yield from (_Fault(problem) for problem in status.problems)
     away = status.problems if any(map(_is_away, status.servers)) else ()
-    for state, texts, services in _alike(status.services or (), away):
+    for state, texts, services in _alike(status.services, away):
         title = counted("Service", [one.key for one in services])
         yield _Fault(f"{title}: {_how_long(state, services, status.observed)}", texts, len(services))
     for state, texts, nodes in _alike(status.nodes or (), away):

@@ -28,7 +28,6 @@ from harvester_ccm.kube.brakes import Brakes, Hold, soonest
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.model.core import NODES, Node
-from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
@@ -96,11 +95,6 @@ class NodeController:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.runner.run(), name="node workers")
             group.create_task(self._pass_over_all(), name="node pass")
-
-    def fights(self, node: Object) -> tuple[EventMessage, ...]:
-        """Return what is told of somebody who undoes what is written to a Node; nothing of another object."""
-        memory = self._memories.find(node)
-        return memory.brakes.said(loop_time()) if memory is not None else ()
 
     async def reconcile(self, name: str) -> Outcome:
         """Bring one Node nearer to what its VM is."""

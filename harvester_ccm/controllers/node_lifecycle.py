@@ -24,7 +24,6 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.model.core import NODES, Node, parse_provider_id
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
-from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
 from harvester_ccm.plan.node.events import new_events
 from harvester_ccm.plan.node.existence import LiveGet, vm_existence
@@ -80,11 +79,6 @@ class NodeLifecycleController:
         for node in self._nodes.all():
             self.runner.enqueue(node.metadata.name)
         await self.runner.run()
-
-    def fights(self, node: Object) -> tuple[EventMessage, ...]:
-        """Return what is told of somebody who undoes the taints of a Node; nothing of another object."""
-        memory = self._memories.find(node)
-        return memory.brakes.said(loop_time()) if memory is not None else ()
 
     async def reconcile(self, name: str) -> Outcome:
         """Look after one Node."""

@@ -56,4 +56,4 @@ class NodeWrites:
         writers = await ask_writers(self._guest, NODES, node.metadata, hold.path)
         event = node_event(hold, writers)
         if not self._recorder.emit(NODES, node, event, component=self._component):
-            brakes.set_told(hold, event)
+            brakes.set_told(hold)

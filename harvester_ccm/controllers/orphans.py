@@ -172,11 +172,7 @@ class OrphanCollector:
         suspicion = replace(suspicion, turn_in=0.0) if has_turn else suspicion
         return plan_orphan(load_balancer, service, self._cluster, suspicion, self._settings.orphan_lbs)
 
-    def suspicion(self, load_balancer: LoadBalancer) -> Suspicion:
-        """Return what is known of a load balancer that may be left over."""
-        return self._suspicion(load_balancer, self._suspects.find(load_balancer) or _Suspect())
-
-    def _suspicion(self, load_balancer: LoadBalancer, suspect: _Suspect, service: Service | None = None) -> Suspicion:
+    def _suspicion(self, load_balancer: LoadBalancer, suspect: _Suspect, service: Service | None) -> Suspicion:
         """``service`` is one that the cache may not have yet."""
         now = loop_time()
         return Suspicion(

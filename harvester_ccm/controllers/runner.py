@@ -63,11 +63,6 @@ class Memories(Generic[T]):
             known = self._memories[key] = (uid, self._new())
         return known[1]
 
-    def find(self, item: Object) -> T | None:
-        """Return what is remembered of an object, None where nothing is."""
-        uid, memory = self._memories.get(item.metadata.key, ("", None))
-        return memory if uid == item.metadata.uid else None
-
     def forget(self, key: str) -> None:
         """Drop what is remembered of an object that is gone, or has become ordinary."""
         self._memories.pop(key, None)

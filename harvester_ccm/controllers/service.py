@@ -30,7 +30,6 @@ from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import Capabilities, LoadBalancer, capabilities_of
-from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service.backends import Backends
@@ -205,19 +204,6 @@ class ServiceController:
         self.cluster = replace(self.cluster, uid=uid)
         self._enqueue_all()
 
-    def fights(self, item: Object) -> tuple[EventMessage, ...]:
-        """Return what is told of writes for a Service that fail or that somebody undoes; nothing of another object."""
-        brakes, key = self._writes.brakes.find(item), item.metadata.key
-        fails = isinstance(item, Service) and self.runner.failures(key) > 0
-        failing = self._states.failing(key) if fails else None
-        told = (failing,) if failing is not None else ()
-        return (*told, *(brakes.said(loop_time()) if brakes is not None else ()))
-
-    def recall(self, situation: Situation) -> Situation:
-        """Return what is known of a Service with what is remembered of it, for who only looks."""
-        known = self._states.recall(situation, loop_time())
-        return replace(known, wall_time=self.clock(), in_line=self._turns.waits(situation.service.metadata.key))
-
     async def reconcile(self, key: str) -> Outcome:
         """Bring one Service nearer to what it should be."""
         now = loop_time()
@@ -322,7 +308,6 @@ class ServiceController:
                 # What comes after goes by that it was done: a Service is not let go while its load balancer stays.
                 break
             is_older = is_older or (sent and not isinstance(step, DeleteLoadBalancer))
-        state.failing = None
         quiet_in = brakes.quiet_in(loop_time())
         if not quiet_in:
             state.emitted &= emitted
@@ -362,7 +347,6 @@ class ServiceController:
             event = write_refused(error, failures)
         else:
             event = failure_event(error, failures, situation.service)
-        state.failing = event
         lost = unbooked_note(situation) if isinstance(step, CreateLoadBalancer) and event is not None else None
         is_news = [self._emit(key, told, state) for told in (event, lost) if told is not None]
         if event is not None and any(is_news):
@@ -376,7 +360,8 @@ class ServiceController:
         now = observe(self._caches, service, self.cluster)
         if not now.harvester_known and not situation.listed:
             now = by_name(now, tuple(situation.match.judged.values()))
-        return step in plan_service(self.recall(now)).steps
+        now = replace(self._states.recall(now, loop_time()), wall_time=self.clock())
+        return step in plan_service(now).steps
 
     def _emit(self, key: str, event: EventMessage, state: ServiceState) -> bool:
         """Tell the user what was not told yet, and return whether that was done.

@@ -137,7 +137,7 @@ class ServiceWrites:
         for hold in (one for one in holds if not brakes.is_told(one)):
             event = service_event(hold, await self._writers(situation, hold))
             if not self._recorder.emit(SERVICES, service, event, component=COMPONENT):
-                brakes.set_told(hold, event)
+                brakes.set_told(hold)
         due = outcome.at_most if isinstance(outcome, Wait) else None
         return Wait(WaitReason.BRAKED, soonest((due, *(hold.seconds for hold in holds))))
 

@@ -66,10 +66,6 @@ class Turns:
         self._granted.add(key)
         return True
 
-    def waits(self, key: str) -> bool:
-        """Return whether a Service stands in line."""
-        return key in self._since
-
     def appeared(self, found: LoadBalancer) -> None:
         """Count a load balancer as asked for, whether this process did it, and whether it knows: also one before it."""
         if not is_answered(found):

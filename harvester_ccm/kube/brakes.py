@@ -20,7 +20,6 @@ import msgspec
 from msgspec import Struct, field
 
 from harvester_ccm.kube.backoff import Allowance
-from harvester_ccm.model.outcome import EventMessage
 
 UNDONE_AT_ONCE: Final = 3
 """So many undone writes of one group of fields are repeated at once."""
@@ -144,7 +143,6 @@ class _Brake(Struct, gc=False):
     allowance: Allowance
     counts_all: bool
     told: bool = False
-    said: EventMessage | None = None
     fields: dict[Path, int] = field(default_factory=dict)
     """Prints of the value that was written last and of the one that was there then, the former above the latter."""
 
@@ -241,15 +239,9 @@ class Brakes(Struct, gc=False):
         """Return whether the user knows, since there was quiet the last time."""
         return self._brakes[hold.group].told
 
-    def set_told(self, hold: Hold, said: EventMessage | None = None) -> None:
-        """Take note that the user knows, and by which words."""
-        brake = self._brakes[hold.group]
-        brake.told, brake.said = True, said
-
-    def said(self, now: float) -> tuple[EventMessage, ...]:
-        """Return what the user was told of, as far as it was so of late."""
-        found = (one for one in self._brakes.values() if one.told and one.allowance.whole_in(now))
-        return tuple(one.said for one in found if one.said is not None)
+    def set_told(self, hold: Hold) -> None:
+        """Take note that the user knows."""
+        self._brakes[hold.group].told = True
 
     def _forget(self, *groups: WriteGroup) -> None:
         """Have nothing of what was written count as undone."""

@@ -101,11 +101,6 @@ class LeaderElector:
         """Who holds the Lease as last seen; empty when nobody does or it was never read."""
         return (self._observed.spec.holder_identity or "") if self._observed else ""
 
-    @property
-    def held_since(self) -> str:
-        """When the holder took the Lease, by its own clock; empty where nobody says."""
-        return (self._observed.spec.acquire_time or "") if self._observed else ""
-
     async def acquire(self) -> None:
         """Return when the Lease is ours."""
         holder: str | None = None

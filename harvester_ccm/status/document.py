@@ -1,4 +1,4 @@
-"""The shape of a status, as ``/status`` answers it and ``harvester-ccm status -o json`` prints it.
+"""The shape of a status, as ``harvester-ccm status -o json`` prints it.
 
 ``apiVersion`` changes when a field changes its meaning or goes; readers pass over fields that they do not know. Times
 are RFC 3339. No field holds a credential, and what others wrote is in one line.
@@ -150,15 +150,6 @@ class Leader(Part, frozen=True, kw_only=True):
     since: str = ""
 
 
-class Program(Part, frozen=True, kw_only=True):
-    """The process that answers."""
-
-    version: str
-    identity: str
-    leading: bool
-    started: str
-
-
 class Status(Part, frozen=True, kw_only=True):
     """The whole at one look. What is wrong comes first in each list."""
 
@@ -170,16 +161,14 @@ class Status(Part, frozen=True, kw_only=True):
     """Value of --cluster-name."""
     namespace: str
     """In Harvester."""
-    program: Program | None = None
-    """Null where no running program was asked."""
     leader: Leader | None = None
     """Null where that is not known, or nobody is elected."""
     servers: tuple[Server, ...] = ()
     problems: tuple[str, ...] = ()
     """What is wrong with the whole."""
-    services: tuple[ServiceLine, ...] | None = None
-    """Null from a process that does not lead: it does not look after them."""
+    services: tuple[ServiceLine, ...] = ()
     nodes: tuple[NodeLine, ...] | None = None
+    """Null if only Services of one namespace are shown."""
     left_over: tuple[LeftOver, ...] | None = None
     pools: tuple[Pool, ...] = ()
     assumptions: tuple[str, ...] = ()
@@ -188,9 +177,5 @@ class Status(Part, frozen=True, kw_only=True):
     @property
     def wrong(self) -> bool:
         """Whether anything is."""
-        objects = any(one.wrong for one in self.services or ()) or any(one.wrong for one in self.nodes or ())
+        objects = any(one.wrong for one in self.services) or any(one.wrong for one in self.nodes or ())
         return objects or bool(self.problems or self.left_over)
-
-
-encode: Final = msgspec.json.Encoder().encode
-decode: Final = msgspec.json.Decoder(Status).decode

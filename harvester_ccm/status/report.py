@@ -1,8 +1,4 @@
-"""From what is observed of both clusters to a status: every line is what the plans say of one object now.
-
-The running program observes through its caches and remembers, a command lists once and remembers nothing; the rest is
-the same. ``look`` yields line by line, so that who has other things to do may do them in between.
-"""
+"""From what is observed of both clusters to a status: every line is what the plans say of one object now."""
 
 from __future__ import annotations
 
@@ -21,9 +17,8 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import IPPool, LoadBalancer
 from harvester_ccm.model.lister import Lister
-from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Done, EventMessage, Refused, Retry, Wait, WaitReason
-from harvester_ccm.names import LOAD_BALANCER_READY, NodeReason, Reason
+from harvester_ccm.names import LOAD_BALANCER_READY, NodeReason
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, VirtualIPs, plan_node
 from harvester_ccm.plan.node.decision import observe as observe_node
 from harvester_ccm.plan.node.patch import uninitialized_taints
@@ -64,10 +59,8 @@ class Known(Struct, frozen=True):
     settings: Settings
     recall: Callable[[Situation], Situation]
     """Adds what is remembered of a Service."""
-    suspicion: Callable[[LoadBalancer], Suspicion]
-    """Returns what is known of a load balancer without a Service."""
-    fights: Callable[[Object], tuple[EventMessage, ...]] = lambda _item: ()
-    """Returns what is told of writes to a Service or a Node: that one fails, or that somebody undoes them."""
+    suspicion: Suspicion
+    """What is known of every load balancer without a Service."""
 
 
 def look(known: Known) -> Iterator[Line]:
@@ -76,14 +69,14 @@ def look(known: Known) -> Iterator[Line]:
         for service in known.services.services.all():
             if service.spec.type == "LoadBalancer" or may_be_ours(service, known.cluster):
                 situation = known.recall(observe(known.services, service, known.cluster))
-                yield from service_lines(situation, known.fights(service))
+                yield from service_lines(situation)
                 yield from _booked(situation.match.own)
         for load_balancer in known.services.load_balancers.all():
             yield from left_over_lines(load_balancer, known)
     if NODE_CONTROLLER in known.settings.controllers:
         for node in known.nodes.nodes.all():
             view = observe_node(known.nodes, node, virtual_ips=known.virtual_ips, settings=known.settings.nodes)
-            yield node_line(view, known.fights(node))
+            yield node_line(view)
 
 
 def left_alone(settings: Settings) -> Iterator[str]:
@@ -110,11 +103,11 @@ def report(frame: Status, lines: Iterable[Line], pools: Iterable[Pool] = ()) -> 
     )
 
 
-def service_lines(situation: Situation, fights: tuple[EventMessage, ...] = ()) -> Iterator[ServiceLine]:
+def service_lines(situation: Situation) -> Iterator[ServiceLine]:
     """Yield what there is to see of a Service; nothing of one that is none of our business."""
     service, scope = situation.service, situation.scope
     if scope.ours:
-        yield _service_line(situation, fights)
+        yield _service_line(situation)
     elif service.spec.type == "LoadBalancer" and not service.metadata.deleting:
         meta = service.metadata
         yield ServiceLine(
@@ -127,11 +120,11 @@ def service_lines(situation: Situation, fights: tuple[EventMessage, ...] = ()) -
         )
 
 
-def _service_line(situation: Situation, fights: tuple[EventMessage, ...]) -> ServiceLine:
+def _service_line(situation: Situation) -> ServiceLine:
     service, request, lb = situation.service, situation.request, situation.match.lb
     meta, plan = service.metadata, plan_service(situation)
-    said = _failing(situation, fights) or _said(plan, situation)
-    told = (*(one.event for one in plan.steps if isinstance(one, EmitEvent)), *fights)
+    said = _said(plan, situation)
+    told = (one.event for one in plan.steps if isinstance(one, EmitEvent))
     warnings = tuple(notice(one) for one in dict.fromkeys(told) if _warns(one))
     shares = primary_reference(service) if lb is None else None
     wished = "vm" if request.wants_vm else "cluster"
@@ -200,28 +193,17 @@ def _said(plan: ServicePlan, situation: Situation) -> _Said:
             return _Said(State.PENDING, message=_waits_for(WaitReason.QUEUED))
 
 
-def _failing(situation: Situation, fights: tuple[EventMessage, ...]) -> _Said | None:
-    """Return that a write fails, which no plan can know: where the guest refuses it, the condition cannot say it."""
-    failure = next((one for one in fights if one.reason in (Reason.SYNC_FAILED, Reason.HARVESTER_UNAVAILABLE)), None)
-    service, before = situation.service, situation.service.condition(LOAD_BALANCER_READY)
-    if failure is None or situation.scope.leaving:
-        return None
-    since = before.last_transition_time if before is not None and before.status == "False" else None
-    state = State.READY if is_served(service) else State.PENDING
-    return _Said(state, str(failure.reason), failure.message, since or "")
-
-
 def _waits_for(reason: WaitReason) -> str:
     """Return what a Service waits for of which nothing was told yet; who should look at it may not be there."""
     hint = "; if that stays, look at its Events, and whether the program runs and leads"
     return f"waits for {reason.meaning}{hint if reason is WaitReason.QUEUED else ''}"
 
 
-def node_line(view: NodeView, fights: tuple[EventMessage, ...] = ()) -> NodeLine:
+def node_line(view: NodeView) -> NodeLine:
     """Return what there is to see of a Node."""
     node, match, plan = view.node, view.match, plan_node(view)
     addresses = tuple(one.address for one in node.status.addresses if one.type == "InternalIP")
-    told = [one for one in (*plan.notes, *fights) if _warns(one)]
+    told = [one for one in plan.notes if _warns(one)]
     if match.vm is None and match.problem is not None and not match.stranger and match.problem not in told:
         # Said of no Node that is well; that its VM is not found has to be seen here nevertheless. That Harvester is
         # away is said of the whole.
@@ -258,7 +240,7 @@ def left_over_lines(load_balancer: LoadBalancer, known: Known) -> Iterator[LeftO
     policy = known.settings.services.orphan_lbs
     service = service_of(load_balancer, known.services.services)
     shown = OrphanPolicy.REPORT if policy is OrphanPolicy.OFF else policy
-    plan = plan_orphan(load_balancer, service, known.cluster, known.suspicion(load_balancer), shown)
+    plan = plan_orphan(load_balancer, service, known.cluster, known.suspicion, shown)
     if not plan.because:
         return
     yield from _booked((load_balancer,))
@@ -278,7 +260,7 @@ def _booked(load_balancers: Iterable[LoadBalancer]) -> Iterator[Booked]:
 
 
 def listed_suspicion(services: Lister[Service], load_balancers: Lister[LoadBalancer]) -> Suspicion:
-    """Return what is known of any load balancer without a Service by whoever has only seen lists."""
+    """Return what lists say of any load balancer without a Service."""
     current = services.problem is None and load_balancers.problem is None
     return Suspicion(age=math.inf, caches_current=current, services=services.all())
 

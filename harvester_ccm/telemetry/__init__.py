@@ -1,8 +1,8 @@
-"""What this process tells of itself: metrics, health, status, and the HTTPS server for all of it."""
+"""Metrics and health of this process, and the HTTPS server for both."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from harvester_ccm.config import ServerSettings
@@ -13,14 +13,9 @@ from harvester_ccm.telemetry.metrics import Telemetry
 
 @asynccontextmanager
 async def served(
-    settings: ServerSettings,
-    guest: ApiClient,
-    *,
-    telemetry: Telemetry,
-    health: HealthRegistry,
-    status: Callable[[], Awaitable[bytes]],
+    settings: ServerSettings, guest: ApiClient, *, telemetry: Telemetry, health: HealthRegistry
 ) -> AsyncIterator[None]:
-    """Serve metrics, health and status over HTTPS for the time of a block. Raises ConfigurationError."""
+    """Serve metrics and health over HTTPS for the time of a block. Raises ConfigurationError."""
     if settings.port == 0:
         yield
         return
@@ -28,5 +23,5 @@ async def served(
     from harvester_ccm.telemetry.auth import AccessReviewer  # noqa: PLC0415
     from harvester_ccm.telemetry.server import https_server  # noqa: PLC0415
 
-    async with https_server(settings, health, telemetry=telemetry, reviewer=AccessReviewer(guest), status=status):
+    async with https_server(settings, health, telemetry=telemetry, reviewer=AccessReviewer(guest)):
         yield

@@ -1,4 +1,4 @@
-"""The HTTPS server of health, readiness, metrics and status.
+"""The HTTPS server of health, readiness and metrics.
 
 It serves one request for each connection and gives every connection ``CONNECTION_SECONDS``: an idle one costs memory,
 probes open a new one each time anyway, and a scrape is rare. When more than ``CONNECTIONS`` are open the oldest is
@@ -42,12 +42,10 @@ CLOSE_SECONDS: Final = 0.5
 MALFORMED_SECONDS: Final = 60.0
 """Between two log lines about requests that are no HTTP, and between two about requests that could not be answered."""
 METRICS: Final = "/metrics"
-STATUS: Final = "/status"
 HEALTH: Final = {"healthz": Aspect.LIVE, "livez": Aspect.LIVE, "readyz": Aspect.READY}
 """Endpoints and what they answer. ``/healthz`` is what older probes ask: it must not fail because Harvester does."""
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Server": "harvester-ccm"}
 
-Status = Callable[[], Awaitable[bytes]]
 Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
 
 log = structlog.get_logger(__name__)
@@ -55,21 +53,13 @@ log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def https_server(
-    settings: ServerSettings,
-    health: HealthRegistry,
-    *,
-    telemetry: Telemetry,
-    reviewer: AccessReviewer,
-    status: Status,
+    settings: ServerSettings, health: HealthRegistry, *, telemetry: Telemetry, reviewer: AccessReviewer
 ) -> AsyncIterator[None]:
-    """Serve for the time of a block; ``status`` returns a JSON document.
-
-    Raises ConfigurationError: port in use, certificate not usable.
-    """
+    """Serve for the time of a block. Raises ConfigurationError: port in use, certificate not usable."""
     certificate = ServingCertificate(settings)
     await certificate.load()
     listener = _listen(settings.bind_address, settings.port)
-    site = _Site(health, telemetry, reviewer, status, settings.open_paths)
+    site = _Site(health, telemetry, reviewer, settings.open_paths)
     connections = _Connections(site.handle)
     door = Door(listener, connections, certificate)
     door.open()
@@ -102,7 +92,6 @@ class _Site(Struct, frozen=True):
     health: HealthRegistry
     telemetry: Telemetry
     reviewer: AccessReviewer
-    status: Status
     open_paths: frozenset[str]
     told: _Seldom = field(default_factory=_Seldom)
 
@@ -123,8 +112,8 @@ class _Site(Struct, frozen=True):
     async def _answer(self, request: BaseRequest) -> HttpAnswer:
         path = request.path
         endpoint, _, check = path.removeprefix("/").partition("/")
-        if path not in (METRICS, STATUS) and (endpoint not in HEALTH or path.endswith("/")):
-            return say(HTTPStatus.NOT_FOUND, "not found; there are /healthz, /livez, /readyz, /metrics and /status")
+        if path != METRICS and (endpoint not in HEALTH or path.endswith("/")):
+            return say(HTTPStatus.NOT_FOUND, "not found; there are /healthz, /livez, /readyz and /metrics")
         if request.method not in ("GET", "HEAD"):
             return say(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is served")
         public = is_open(path, self.open_paths)
@@ -132,20 +121,15 @@ class _Site(Struct, frozen=True):
             refusal = await self.reviewer.refusal(request.headers.get("Authorization", ""), path)
             if refusal is not None:
                 return refusal
-        if path in (METRICS, STATUS):
-            return await self._page(path, request.headers.get("Accept", ""))
+        if path == METRICS:
+            body, content_type = self.telemetry.exposition(request.headers.get("Accept", ""))
+            return HttpAnswer(HTTPStatus.OK, body, content_type)
         results = self.health.results(HEALTH[endpoint])
         if check:
             found = [one for one in results if one.name == check]
             return single(found[0], explain=not public) if found else say(HTTPStatus.NOT_FOUND, "no such check")
         query = request.rel_url.query
         return summary(endpoint, results, verbose="verbose" in query, exclude=query.getall("exclude", []))
-
-    async def _page(self, path: str, accept: str) -> HttpAnswer:
-        if path == STATUS:
-            return HttpAnswer(HTTPStatus.OK, await self.status(), "application/json")
-        body, content_type = self.telemetry.exposition(accept)
-        return HttpAnswer(HTTPStatus.OK, body, content_type)
 
 
 def is_open(path: str, open_paths: Iterable[str]) -> bool:

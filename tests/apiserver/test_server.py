@@ -34,10 +34,6 @@ READER: dict[str, object] = {
 TOKEN_REVIEWS, ACCESS_REVIEWS = "/tokenreviews", "/subjectaccessreviews"
 
 
-async def status() -> bytes:
-    return b'{"kind": "Status"}'
-
-
 class Asking:
     """Asks one server."""
 
@@ -83,7 +79,7 @@ async def serve(kubeconfig: Path) -> AsyncIterator[Asking]:
         settings = ServerSettings("127.0.0.1", port, None, None, "1.2", (), frozenset({"/healthz"}))
         async with (
             ApiClient(load_kubeconfig(kubeconfig), cluster="guest") as client,
-            served(settings, client, telemetry=Telemetry("1.2.3"), health=HealthRegistry(), status=status),
+            served(settings, client, telemetry=Telemetry("1.2.3"), health=HealthRegistry()),
             aiohttp.ClientSession(connector=connector) as session,
         ):
             yield Asking(port, session)

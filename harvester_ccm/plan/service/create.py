@@ -75,8 +75,6 @@ def plan_creation(situation: Situation) -> ServicePlan:
     recorded = change_service(service, ServiceChange(annotations=record_of(situation))) if situation.kept else ()
     # Before there were pools Harvester gave no answer by which another one's turn could begin.
     waiting = _waiting_for_turn(situation) if can.has_ip_pools else None
-    if waiting is not None and situation.in_line:
-        return waiting.after(*recorded, *_prepared(service, vm=vm))
     create = replace(_load_balancer(situation, spec, former, touched=second and vm), otherwise=waiting)
     steps: tuple[Step, ...] = (
         *emit(

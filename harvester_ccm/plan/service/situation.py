@@ -157,8 +157,6 @@ class ServiceState(Struct, gc=False):
     """Whether it had our finalizer and an address before anybody looked, so that who gave it may not be known."""
     emitted: set[EventMessage] = field(default_factory=set)
     """The Events of the plan before."""
-    failing: EventMessage | None = None
-    """Why the last write failed; None where none did, or where that is not told yet."""
     touched: bool = False
     """Whether its endpoints were touched in this phase."""
     refused: float | None = None
@@ -214,8 +212,6 @@ class Situation(Struct, frozen=True, dict=True):
     remembered: ServiceState = field(default_factory=ServiceState)
     now: float = 0.0
     """The time of the look, by the clock of what is remembered."""
-    in_line: bool = False
-    """Whether it waits for its turn to have a load balancer created, as far as who only looks is told."""
     may_replace: bool = True
     """Whether the one that serves may be given up for another one; not while that was done too often."""
 
@@ -433,11 +429,6 @@ class ServiceStates:
         if state is None or state.uid != meta.uid:
             state = ServiceState(since=now, found_served=self._found.get(meta.uid, False))
         return replace(situation, remembered=state.now_in(situation.phase, now), now=now)
-
-    def failing(self, key: str) -> EventMessage | None:
-        """Return why the last write for a Service failed; None where none did, or where that is not told yet."""
-        state = self._states.get(key)
-        return state.failing if state is not None else None
 
     def saw(self, load_balancer: LoadBalancer, now: float) -> None:
         """Take note that a load balancer was there until now."""

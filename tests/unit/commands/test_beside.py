@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 
 from harvester_ccm.cli import main
-from harvester_ccm.commands.beside import find_program, with_defaults
+from harvester_ccm.commands.beside import running_flags, with_defaults
 from harvester_ccm.flags import FLAGS, Grammar, parse_command_line
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import Writer
 
 PROGRAM = ("/opt/harvester-ccm/bin/python3", "/usr/bin/harvester-cloud-provider")
-POD = {"KUBERNETES_SERVICE_HOST": "10.53.0.1"}
-HERE, ELSEWHERE = "mnt:[4026531841]", "mnt:[4026532999]"
 ARGUMENTS = Grammar(FLAGS, takes_arguments=True)
 
 
@@ -24,25 +22,22 @@ class Proc:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.process("self", "harvester-ccm", "explain")
 
-    def process(self, name: str, *words: str, mount: str = HERE) -> None:
-        """Add a process; ``mount`` names its mount namespace, empty for one that may not be looked at."""
+    def process(self, name: str, *words: str) -> None:
+        """Add a process."""
         directory = self.root / name
-        (directory / "ns").mkdir(parents=True)
+        directory.mkdir(parents=True)
         (directory / "cmdline").write_bytes(b"".join(f"{word}\0".encode() for word in words))
-        if mount:
-            (directory / "ns" / "mnt").symlink_to(mount)
 
-    def cluster(self, **environment: str) -> str | None:
-        """Return the --cluster-name of the program that is found; None when none is."""
-        found = find_program(environment, self.root)
-        return found.flags.text("cluster-name") if found else None
+    def cluster(self) -> str | None:
+        """Return the --cluster-name of process 1; None if that is another program."""
+        found = running_flags(self.root)
+        return found.text("cluster-name") if found else None
 
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Proc:
-    """A directory like /proc, with this command in it."""
+    """A directory like /proc."""
     return Proc(tmp_path / "proc")
 
 
@@ -80,45 +75,15 @@ def test_process_1_is_something_else(proc: Proc, line: tuple[str, ...]) -> None:
     assert proc.cluster() is None
 
 
-def test_process_1_that_is_gone_is_none(proc: Proc) -> None:
+def test_a_process_1_that_cannot_be_read_is_none(proc: Proc) -> None:
     assert proc.cluster() is None
-
-
-def test_the_first_process_of_another_container_is_not_ours(proc: Proc) -> None:
-    proc.process("1", *PROGRAM, "--cluster-name=demo", mount=ELSEWHERE)
-    assert proc.cluster(**POD) is None
-
-
-def test_namespaces_that_may_not_be_seen_do_not_hide_process_1(proc: Proc) -> None:
-    proc.process("1", *PROGRAM, "--cluster-name=demo", mount="")
-    assert proc.cluster() == "demo"
-
-
-@pytest.mark.parametrize("first", [("/pause",), ("/bin/sh", "/start.sh"), ("tini", "--", *PROGRAM)])
-def test_behind_another_process_1_the_program_of_our_container_is_found_in_a_pod(
-    proc: Proc, first: tuple[str, ...]
-) -> None:
-    """A shared process namespace shows all containers of the pod, --pid=host all of the node."""
-    proc.process("1", *first, mount=ELSEWHERE)
-    proc.process("7", *PROGRAM, "--cluster-name=demo")
-    proc.process("8", "harvester-ccm", "explain", "service", "shop/web")
-    proc.process("9", *PROGRAM, "--cluster-name=another", mount=ELSEWHERE)
-    assert proc.cluster(**POD) == "demo"
-    assert proc.cluster() is None  # not in a pod, where programs may run for several clusters
-
-
-def test_there_is_no_choice_between_two_programs(proc: Proc) -> None:
-    proc.process("1", "/pause")
-    proc.process("7", *PROGRAM, "--cluster-name=demo")
-    proc.process("8", *PROGRAM, "--cluster-name=other")
-    assert proc.cluster(**POD) is None
 
 
 def test_the_command_line_comes_first_and_the_log_is_the_commands_own(proc: Proc, tmp_path: Path) -> None:
     given = ("--cluster-name=demo", "--former-cluster-name=old", "--management-network=default/lan", "--v=5")
     proc.process("1", *PROGRAM, *given, "--cloud-config=/from/the/program", "--logging-format=json")
     flags = parse_command_line(("service", "--cluster-name=other", "--former-cluster-name=older"), ARGUMENTS)
-    taken = with_defaults(flags, find_program({}, proc.root), tmp_path / "cloud-config")
+    taken = with_defaults(flags, running_flags(proc.root), tmp_path / "cloud-config")
     assert taken.arguments == ("service",)
     assert (taken.text("cluster-name"), taken.words("former-cluster-name")) == ("other", ("older",))
     assert (taken.text("management-network"), taken.text("cloud-config")) == ("default/lan", "/from/the/program")
@@ -127,10 +92,10 @@ def test_the_command_line_comes_first_and_the_log_is_the_commands_own(proc: Proc
 
 def test_the_context_of_another_file_is_not_taken(proc: Proc, tmp_path: Path) -> None:
     proc.process("1", *PROGRAM, "--cloud-config=/all", "--cloud-config-context=host", "--context=guest")
-    program = find_program({}, proc.root)
+    given = running_flags(proc.root)
 
     def contexts(*words: str) -> tuple[str, str]:
-        taken = with_defaults(parse_command_line(words, ARGUMENTS), program, tmp_path / "cloud-config")
+        taken = with_defaults(parse_command_line(words, ARGUMENTS), given, tmp_path / "cloud-config")
         return taken.text("cloud-config-context"), taken.text("context")
 
     assert contexts() == ("host", "guest")
@@ -140,10 +105,10 @@ def test_the_context_of_another_file_is_not_taken(proc: Proc, tmp_path: Path) ->
 
 def test_what_belongs_to_another_cluster_is_not_taken(proc: Proc, tmp_path: Path) -> None:
     proc.process("1", *PROGRAM, "--cluster-name=demo", "--former-cluster-name=old", "--master=https://guest:6443")
-    program = find_program({}, proc.root)
+    given = running_flags(proc.root)
 
     def taken(*words: str) -> tuple[str, tuple[str, ...], str]:
-        flags = with_defaults(parse_command_line(words, ARGUMENTS), program, tmp_path / "cloud-config")
+        flags = with_defaults(parse_command_line(words, ARGUMENTS), given, tmp_path / "cloud-config")
         return flags.text("cluster-name"), flags.words("former-cluster-name"), flags.text("master")
 
     assert taken() == ("demo", ("old",), "https://guest:6443")

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
 
-from harvester_ccm.cli import main
-from harvester_ccm.commands import status as status_command
-from harvester_ccm.commands.beside import RunningProgram
-from harvester_ccm.commands.clusters import Asked
 from harvester_ccm.commands.status_view import age, fitted, status_lines
-from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.names import LB_OWNER, SERVICE_FINALIZER
 from harvester_ccm.status.document import (
     Leader,
@@ -21,15 +15,13 @@ from harvester_ccm.status.document import (
     NodeLine,
     Notice,
     Pool,
-    Program,
     Server,
     ServiceLine,
     State,
     Status,
 )
-from tests.unit.commands import clusters, objects
+from tests.unit.commands import objects
 from tests.unit.commands.conftest import Json, Runner, Writer
-from tests.worlds.loopback_api import two_clusters
 
 DEMO = "--cluster-name=demo"
 OTHER_UID = "2f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12"
@@ -136,7 +128,6 @@ WHOLE = Status(
     observed=NOW,
     cluster="demo",
     namespace="vms",
-    program=Program(version="1.2.3", identity="w1_x", leading=True, started="2026-11-21T09:00:00Z"),
     leader=Leader(identity="w1_x", since="2026-11-21T10:00:00Z"),
     servers=(
         Server(cluster="guest", url="https://10.53.0.1:443"),
@@ -177,7 +168,6 @@ def test_a_status_fits_the_terminal(width: int) -> None:
     lines = [line for one in status_lines(WHOLE, width=width) for line in one.splitlines()]
     assert [line for line in lines if len(line) > width] == []
     assert "  leader     w1_x, for 2h" in lines
-    assert "  program    harvester-ccm 1.2.3, up 3h" in lines
     assert any(line.startswith("  harvester  https://10.0.0.9:6443, reachable, token expires in 30d") for line in lines)
     assert "What is wrong (3):" in lines
     assert any("pending for 12m" in line for line in lines)
@@ -244,14 +234,6 @@ def test_wide_shows_all() -> None:
     assert any("LOAD BALANCER" in line and "NETWORK" in line for line in lines)
 
 
-def test_a_process_that_does_not_lead_says_so() -> None:
-    program = Program(version="1", identity="w2_y", leading=False, started=NOW)
-    status = Status(observed=NOW, cluster="demo", namespace="vms", program=program, leader=Leader(identity="w1_x"))
-    lines = list(status_lines(status, width=80))
-    assert "  program    harvester-ccm 1, up 0s; this process does not lead" in lines
-    assert lines[-1] == "What becomes of Services and Nodes is known to the leader only."
-
-
 def test_servers_that_cannot_be_read_and_tokens_that_have_ended() -> None:
     servers = (
         Server(cluster="harvester", url="https://h:6443", problem="no answer", token_expires="2026-11-01T00:00:00Z"),
@@ -287,39 +269,3 @@ def test_columns_are_spared_from_the_highest_number_on() -> None:
 )
 def test_ages(since: str, shown: str) -> None:
     assert age(since, NOW) == shown
-
-
-@pytest.mark.parametrize(
-    ("words", "asked"),
-    [
-        ((), True),
-        (("-n", "shop", "--v=2"), True),
-        (("--cluster-name=other",), False),
-        (("--former-cluster-name=other",), False),
-        (("--kubeconfig=KUBECONFIG",), False),
-        (("--context=x",), False),
-        (("--master=https://127.0.0.1:1",), False),
-        (("--cloud-config=CLOUD",), False),
-        (("--cloud-config-context=x",), False),
-        (("--leader-elect-resource-namespace=elsewhere",), False),
-    ],
-)
-def test_the_program_is_not_asked_about_other_clusters(
-    words: tuple[str, ...], asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Runner
-) -> None:
-    """It would answer for its own ones, and be shown the token of another."""
-    shown: list[Credentials] = []
-
-    async def status_of(_program: RunningProgram, guest: Credentials) -> Asked[Status]:
-        shown.append(guest)
-        return Asked(answer=WHOLE)
-
-    monkeypatch.setattr(status_command, "status_of", status_of)
-    with two_clusters(clusters.guest(), clusters.harvester(), tmp_path, objects.VMS) as flags:
-        process = tmp_path / "proc" / "1"
-        process.mkdir(parents=True)
-        (process / "cmdline").write_bytes("\0".join(["harvester-ccm", *flags]).encode())
-        files = {"KUBECONFIG": str(tmp_path / "kubeconfig"), "CLOUD": str(tmp_path / "cloud-config")}
-        given = [word.replace(key, file) for word in words for key, file in files.items() if key in word] or words
-        main(["harvester-ccm", "status", *given], {}, proc=tmp_path / "proc")
-    assert bool(shown) is asked

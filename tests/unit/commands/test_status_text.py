@@ -13,7 +13,6 @@ from harvester_ccm.status.document import (
     NodeLine,
     Notice,
     Pool,
-    Program,
     Server,
     ServiceLine,
     State,
@@ -32,7 +31,6 @@ WHOLE = Status(
     observed=NOW,
     cluster="demo",
     namespace="vms",
-    program=Program(version="1.2.3", identity="ccm-1", leading=True, started="2026-11-22T09:58:00Z"),
     leader=Leader(identity="ccm-1", since="2026-11-22T09:58:30Z"),
     servers=(
         Server(cluster="guest", url="https://g:6443", token_expires="2026-11-25T10:00:00Z"),
@@ -90,7 +88,6 @@ EMPTY = Status(
 WHOLE_TEXT = """\
 Cluster demo, namespace vms of Harvester
   leader     ccm-1, for 90s
-  program    harvester-ccm 1.2.3, up 2m
   guest      https://g:6443, reachable, token expires in 3d (2026-11-25)
   harvester  https://h:6443, NOT READABLE, see below
 

@@ -170,7 +170,7 @@ def test_an_error_before_the_log_is_set_up_shows_no_variables(
 
     structlog.reset_defaults()
     monkeypatch.setattr(call, "configure_logging", partial(configure_logging, cache=False))
-    monkeypatch.setattr(call, "find_program", fail)
+    monkeypatch.setattr(call, "running_flags", fail)
     assert main(["harvester-ccm", "preflight"], {}) == 1
     told = capsys.readouterr().err
     assert "stopped by an unexpected error" in told

@@ -32,10 +32,6 @@ from tests.worlds.memory_server import MemoryClient, MemoryServer
 HOST = "ccm.example.org"
 
 
-async def status() -> bytes:
-    return b'{"kind": "Status"}'
-
-
 class Gate(AccessReviewer):
     """Lets callers with the right word in."""
 
@@ -124,7 +120,7 @@ async def scene(
     for name, value in limits.items():
         monkeypatch.setattr(f"harvester_ccm.telemetry.{name}", value)
     health, gate = HealthRegistry(), Gate()
-    async with https_server(serving, health, telemetry=Telemetry("1.2.3"), reviewer=gate, status=status):
+    async with https_server(serving, health, telemetry=Telemetry("1.2.3"), reviewer=gate):
         yield RunningServer(Client(serving.port, tmp_path / "ca.crt"), serving, health, gate)
 
 
@@ -176,7 +172,7 @@ async def test_what_is_open_is_a_setting(serving: ServerSettings, tmp_path: Path
     gate = Gate()
     health = HealthRegistry()
     health.add("harvester-reachable", lambda: "no route to host", Aspect.READY)
-    async with https_server(settings, health, telemetry=Telemetry("1"), reviewer=gate, status=status):
+    async with https_server(settings, health, telemetry=Telemetry("1"), reviewer=gate):
         client = Client(serving.port, tmp_path / "ca.crt")
 
         assert (await client.get("/metrics")).status == 200
@@ -330,7 +326,7 @@ async def test_token_that_is_no_text_is_refused_without_a_word(
     guest = MemoryServer()
     reviewer = AccessReviewer(MemoryClient(guest, cluster="guest"))
     client, telemetry = Client(serving.port, tmp_path / "ca.crt"), Telemetry("1.2.3")
-    async with https_server(serving, HealthRegistry(), telemetry=telemetry, reviewer=reviewer, status=status):
+    async with https_server(serving, HealthRegistry(), telemetry=telemetry, reviewer=reviewer):
         with capture_logs() as logs:
             reply = await client.get("/metrics", token=token)
     assert (reply.status, reply.headers["www-authenticate"]) == (401, "Bearer")
@@ -355,16 +351,14 @@ async def test_no_suite_without_authenticated_encryption_is_served(
 
 async def test_suites_of_tls_1_2_can_be_chosen(serving: ServerSettings, tmp_path: Path) -> None:
     chosen = replace(serving, ciphers=("ECDHE-ECDSA-CHACHA20-POLY1305",))
-    async with https_server(chosen, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate(), status=status):
+    async with https_server(chosen, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
         assert await speak_1_2(serving.port, tmp_path, "ALL") == "ECDHE-ECDSA-CHACHA20-POLY1305"
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await speak_1_2(serving.port, tmp_path, "ECDHE-ECDSA-AES128-GCM-SHA256")
 
 
 async def test_without_any_suite_there_is_only_tls_1_3(serving: ServerSettings, tmp_path: Path) -> None:
-    async with https_server(
-        replace(serving, ciphers=()), HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate(), status=status
-    ):
+    async with https_server(replace(serving, ciphers=()), HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
         assert (await Client(serving.port, tmp_path / "ca.crt").get("/healthz")).status == 200
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await speak_1_2(serving.port, tmp_path, "ALL")
@@ -391,7 +385,7 @@ async def ended(reader: asyncio.StreamReader) -> bool:
 
 async def test_the_end_of_the_block_ends_open_connections(serving: ServerSettings, tmp_path: Path) -> None:
     client = Client(serving.port, tmp_path / "ca.crt")
-    async with https_server(serving, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate(), status=status):
+    async with https_server(serving, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
         reader, writer = await client.open()
     async with asyncio.timeout(5):
         assert await ended(reader)
@@ -419,9 +413,7 @@ async def test_a_port_in_use_ends_the_start_with_one_sentence(serving: ServerSet
     with socket.create_server(("127.0.0.1", serving.port)):
         message = rf"^cannot listen on 127\.0\.0\.1:{serving.port}: Address already in use; another process"
         with pytest.raises(ConfigurationError, match=message):
-            async with https_server(
-                serving, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate(), status=status
-            ):
+            async with https_server(serving, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
                 pass
 
 
@@ -429,18 +421,18 @@ async def test_an_address_of_another_host_ends_the_start(serving: ServerSettings
     settings = replace(serving, bind_address="192.0.2.1")
 
     with pytest.raises(ConfigurationError, match="this host has no such address: set --bind-address"):
-        async with https_server(settings, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate(), status=status):
+        async with https_server(settings, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
             pass
 
 
 async def test_all_addresses_means_both_families(serving: ServerSettings, tmp_path: Path) -> None:
     settings = replace(serving, bind_address="::")
-    async with https_server(settings, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate(), status=status):
+    async with https_server(settings, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
         for host in ("127.0.0.1", "::1"):
             assert (await Client(serving.port, tmp_path / "ca.crt", host).get("/livez")).body == "ok"
 
 
 async def test_a_restart_finds_its_port_free(serving: ServerSettings, tmp_path: Path) -> None:
     for _ in range(2):
-        async with https_server(serving, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate(), status=status):
+        async with https_server(serving, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
             assert (await Client(serving.port, tmp_path / "ca.crt").get("/livez")).body == "ok"
