@@ -21,7 +21,7 @@ STEP = "Chart and manifests name the image that is published"
 TAG = f"v{__version__}"
 
 
-NOTES = "- Added: what is new in it,\n  on two lines.\n"
+NOTES = "### Added\n\n- What is new in it,\n  on two lines.\n"
 RECORDER = """#!/bin/sh
 echo "${0##*/} $*" >> "$CALLS"
 """
@@ -87,8 +87,8 @@ def checkout(tmp_path: Path) -> Path:
     root = tmp_path / "checkout"
     shutil.copytree(ROOT / "deploy", root / "deploy")
     shutil.copy(ROOT / "pyproject.toml", root)
-    text = f"# Changelog\n\n## Unreleased\n\n## {__version__} (2026-01-01)\n\n{NOTES}\n## 0.0.9\n\n- Fixed: long ago.\n"
-    (root / "CHANGELOG.md").write_text(text)
+    released = f"## [{__version__}] - 2026-01-01\n\n{NOTES}\n## [0.0.9] - 2025-01-01\n\n- Old.\n"
+    (root / "CHANGELOG.md").write_text(f"# Changelog\n\n## [Unreleased]\n\n{released}")
     return root
 
 
@@ -103,7 +103,7 @@ def test_only_the_version_that_the_files_have_is_released(checkout: Path, tag: s
 
 
 def test_a_release_has_its_section_in_the_changelog(checkout: Path) -> None:
-    (checkout / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n")
+    (checkout / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n")
     done = run(script("The tag, the program and the chart have one version"), {"GITHUB_REF_NAME": TAG}, checkout)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (1, f"CHANGELOG.md has no section {__version__}")
 
