@@ -76,7 +76,7 @@ async def test_deleted_load_balancer_comes_back_with_name_and_address(stage: Sta
     told = await stage.hears("web", Reason.RECREATING)
     after = await the_load_balancer(stage)
     assert told.type == "Warning"
-    assert "address 127.77.0.2 is gone in Harvester" in told.message
+    assert "No load balancer in Harvester has address 127.77.0.2" in told.message
     assert (after.metadata.name, after.address) == (before.metadata.name, "127.77.0.2")
     assert after.metadata.uid != before.metadata.uid
     (service,) = await stage.served("web")

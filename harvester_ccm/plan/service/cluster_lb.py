@@ -175,9 +175,8 @@ def address_event(situation: Situation, load_balancer: LoadBalancer, address: st
     """Return the Event about a new address, a changed one, or the end of a change of the workload type."""
     service, kind = situation.service, load_balancer.spec.workload_type
     before = service.addresses
-    shown = before or ((situation.remembered.lost,) if situation.remembered.lost else ())
-    if shown and shown != (address,) and not _shows_wish_only(situation):
-        text = f"The address changed from {shown[0]} to {address}"
+    if before and before != (address,) and not _shows_wish_only(situation):
+        text = f"The address changed from {before[0]} to {address}"
         return EventMessage("Warning", Reason.ADDRESS_CHANGED, text)
     if service.metadata.annotation(MOVING) is not None:
         text = f"The load balancer is one of workload type {kind} now, address {address}"
@@ -191,8 +190,8 @@ def address_event(situation: Situation, load_balancer: LoadBalancer, address: st
 
 def _shows_wish_only(situation: Situation) -> bool:
     """Return whether kube-vip has followed a wish of the user before we came: nobody was given that address."""
-    shown, before = situation.service.addresses[:1], situation.remembered
-    return shown == (situation.request.address,) and not before.found_served and before.given.isdisjoint(shown)
+    requested = (situation.request.address,)
+    return situation.service.addresses[:1] == requested and not situation.remembered.found_served
 
 
 def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:

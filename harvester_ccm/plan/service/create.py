@@ -1,4 +1,4 @@
-"""A Service gets its load balancer: the first one, one in place of a vanished one, or one of the other workload type.
+"""Creates the load balancer of a Service: the first one, one after a deletion in Harvester, or the other workload type.
 
 The last is made because the user said so, with the same address if possible. What has to be remembered while there is
 no load balancer is kept in an annotation of the Service, so that a restart in the middle goes on where it was.
@@ -56,8 +56,7 @@ def plan_creation(situation: Situation) -> ServicePlan:
     wants_vm = request.wants_vm and not (situation.kept and request.workload_type is None)
     vm = wants_vm or not can.has_cluster_type
     replaced = read_replaced(situation)
-    former = replaced or _vanished(situation)
-    ipam = (former.ipam if former is not None else "") or request.ipam
+    ipam = (replaced.ipam if replaced is not None else "") or request.ipam
     second = replaced is not None or _may_meet_remains(situation, vm=vm)
     gone_for = max(situation.waited, situation.since_vm_lb or 0.0)
     if second and gone_for < REPLACEMENT_PAUSE:
@@ -65,17 +64,17 @@ def plan_creation(situation: Situation) -> ServicePlan:
     refusal = unsupported(service, vm=vm, new=situation.is_new)
     if refusal is not None or ipam is None:
         return ServicePlan((*emit(refusal), *_given_up(situation)), Refused(WaitReason.NOT_SERVABLE))
-    spec = _front_spec("vm" if vm else "cluster", ipam, request, former)
+    spec = _front_spec("vm" if vm else "cluster", ipam, request, replaced)
     if vm:
         fields = wanted_spec(situation)
         if not fields or (can.selects_backends_by_label and not situation.backends.known):
             return ServicePlan(hold(service), Wait(WaitReason.MACHINES if fields else WaitReason.NODE_PORTS))
         spec.update(fields)
-    lost = replaced is None and (former is not None or (is_served(service) and not _shows_wish(service)))
+    lost = replaced is None and is_served(service) and not _shows_wish(service)
     recorded = change_service(service, ServiceChange(annotations=record_of(situation))) if situation.kept else ()
     # Before there were pools Harvester gave no answer by which another one's turn could begin.
     waiting = _waiting_for_turn(situation) if can.has_ip_pools else None
-    create = replace(_load_balancer(situation, spec, former, touched=second and vm), otherwise=waiting)
+    create = replace(_load_balancer(situation, spec, replaced, touched=second and vm), otherwise=waiting)
     steps: tuple[Step, ...] = (
         *emit(
             ignored_settings(service, can, vm=vm),
@@ -84,7 +83,7 @@ def plan_creation(situation: Situation) -> ServicePlan:
         *recorded,
         *_prepared(service, vm=vm),
         create,
-        EmitEvent(_recreating(service, create.name, former) if lost else _ENSURING),
+        EmitEvent(_recreating(service, create.name) if lost else _ENSURING),
     )
     return ServicePlan(steps, Wait(WaitReason.NOT_PROCESSED, CONTROLLER_PATIENCE))
 
@@ -129,19 +128,8 @@ def _shows_wish(service: Service) -> bool:
     return service.addresses[0] in (service.spec.load_balancer_ip, service.metadata.annotation(REQUESTED_ADDRESS))
 
 
-def _vanished(situation: Situation) -> Former | None:
-    """Return what the load balancer was that served the Service until somebody deleted it; None when not known.
-
-    While one of its name is still there, its name and address cannot be had.
-    """
-    former = situation.remembered.former
-    if former is None or not is_served(situation.service):
-        return None
-    return None if former.name in situation.match.judged else former
-
-
-def _front_spec(workload_type: str, ipam: str, request: Request, former: Former | None) -> Document:
-    pool = (former.pool if former is not None else "") or request.ip_pool
+def _front_spec(workload_type: str, ipam: str, request: Request, replaced: Former | None) -> Document:
+    pool = (replaced.pool if replaced is not None else "") or request.ip_pool
     return {"workloadType": workload_type, "ipam": ipam, "ipPool": pool if ipam == "pool" else ""}
 
 
@@ -162,10 +150,12 @@ def _prepared(service: Service, *, vm: bool) -> tuple[ChangeService, ...]:
     return change_service(service, ServiceChange(annotations=hold_or_leave_requested(service), finalizer=True))
 
 
-def _load_balancer(situation: Situation, spec: Document, former: Former | None, *, touched: bool) -> CreateLoadBalancer:
+def _load_balancer(
+    situation: Situation, spec: Document, replaced: Former | None, *, touched: bool
+) -> CreateLoadBalancer:
     """Return the step that makes the load balancer; in the place of another it has that one's name and network."""
-    name = former.name if former is not None else situation.match.expected_name
-    network = former.network if former is not None else None
+    name = replaced.name if replaced is not None else situation.match.expected_name
+    network = replaced.network if replaced is not None else None
     body = new_load_balancer(
         situation.service, name, situation.cluster, spec=spec, network=network, capabilities=situation.capabilities
     )
@@ -175,16 +165,12 @@ def _load_balancer(situation: Situation, spec: Document, former: Former | None, 
     return CreateLoadBalancer(name, body)
 
 
-def _recreating(service: Service, name: str, former: Former | None) -> EventMessage:
-    """Return what to tell when a load balancer vanished; Harvester knows by the name which address it had."""
-    gone = f"The load balancer with address {service.addresses[0]} is gone in Harvester; it is created again"
-    if former is not None:
-        text = f"{gone} under the same name, so Harvester gives the same address unless somebody else took it"
-    else:
-        text = (
-            f"No load balancer in Harvester has address {service.addresses[0]}, which the Service shows; one is "
-            f"created as {name}. If that was its name, Harvester gives the same address unless somebody else took it"
-        )
+def _recreating(service: Service, name: str) -> EventMessage:
+    """Return the Event for a missing load balancer; Harvester allocates an address again by the name."""
+    text = (
+        f"No load balancer in Harvester has address {service.addresses[0]}, which the Service shows; one is created as "
+        f"{name}. If that was its name, Harvester gives the same address unless somebody else took it"
+    )
     return EventMessage("Warning", Reason.RECREATING, text)
 
 
@@ -227,7 +213,7 @@ def read_replaced(situation: Situation) -> Former | None:
     Whoever may edit the Service may write the note: it is believed only of a load balancer that is the Service's, as
     with the name of another one comes the address that it had.
     """
-    service, match, seen = situation.service, situation.match, situation.remembered.former
+    service, match = situation.service, situation.match
     noted = noted_move(service)
     if noted is None or not _is_of(noted, situation.cluster):
         return None
@@ -235,7 +221,7 @@ def read_replaced(situation: Situation) -> Former | None:
     if noted.name in match.judged.keys() - own:
         # A copy of the cluster has the note of the original, whose load balancer that is.
         return None
-    known = {match.expected_name, *own, *((seen.name,) if seen else ())}
+    known = {match.expected_name, *own}
     return noted if noted.name in known or is_name_of(noted.name, service) else None
 
 

@@ -29,7 +29,6 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.kube_vip import Announcement
-from harvester_ccm.plan.service.load_balancer import Former, former_of
 from harvester_ccm.plan.service.ownership import (
     LoadBalancerMatch,
     allocated_addresses,
@@ -147,12 +146,6 @@ class ServiceState(Struct, gc=False):
     """When the phase began."""
     vm_lb_seen: float | None = None
     """When a VM load balancer of the Service was last there; None when none was."""
-    former: Former | None = None
-    """Its last load balancer that had an address, if it was seen."""
-    given: frozenset[str] = frozenset()
-    """The addresses of that one."""
-    lost: str = ""
-    """The address that it showed until another load balancer got it; empty once it shows another one."""
     found_served: bool = False
     """Whether it had our finalizer and an address before anybody looked, so that who gave it may not be known."""
     emitted: set[EventMessage] = field(default_factory=set)
@@ -267,8 +260,7 @@ class Situation(Struct, frozen=True, dict=True):
         # Of what Harvester does not show, or shows of another cluster, nobody can say that it gave no address.
         if not (self.harvester_known and self.listed) or self.recognition.sight is not Sight.OURS or self.scope.leaving:
             return ""
-        before = self.remembered
-        if not said or not before.found_served or address in before.given or Announcement.of(self.service).ignored:
+        if not said or not self.remembered.found_served or Announcement.of(self.service).ignored:
             return ""
         ours = said == (SAID_TO_KUBE_VIP,) and self.booked_for_others(address)
         return "" if ours or any(one.address for one in self.match.own) else address
@@ -412,14 +404,6 @@ class ServiceStates:
             state.noted_since = None
         elif state.noted_since is None:
             state.noted_since = now
-        if situation.service.addresses or situation.scope.leaving:
-            state.lost = situation.unbooked if situation.booked_for_others(situation.unbooked) else ""
-        lb = situation.match.lb
-        if lb is not None and (lb.allocated_ip or lb.address):
-            state.former, state.given = former_of(lb), allocated_addresses((lb,))
-        elif lb is not None and lb.awaits_allocation and lb.ready is not None:
-            # What took its place has got no address there, and is not made there again.
-            state.former = None
         return state
 
     def recall(self, situation: Situation, now: float) -> Situation:

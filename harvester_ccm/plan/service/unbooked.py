@@ -50,8 +50,9 @@ def keeping_note(situation: Situation) -> EventMessage | None:
 
 def unbooked_note(situation: Situation) -> EventMessage | None:
     """Return what to tell of an address that the Service shows while no load balancer holds it for it."""
-    address, kept, before = situation.unbooked, keeping_note(situation), situation.remembered
-    if kept is not None or not (address in before.given or (address and before.found_served)):
+    address, kept = situation.unbooked, keeping_note(situation)
+    is_request = address == situation.request.address and not situation.remembered.found_served
+    if kept is not None or not address or is_request:
         return kept
     text = (
         f"Address {address} is still that of the Service although no load balancer of Harvester holds it: it is not "

@@ -10,7 +10,7 @@ from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import LB_TOUCH, WORKLOAD_TYPE
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from tests.worlds.background import running
-from tests.worlds.builders import LB_NAME, allocated, served, service
+from tests.worlds.builders import LB_NAME, allocated, service
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Document
 from tests.worlds.service_controller_world import ServiceControllerWorld
@@ -74,17 +74,3 @@ async def test_new_service_is_not_written_twice() -> None:
     made = stored(stage)
     assert made is not None
     assert LB_TOUCH not in made["metadata"]["annotations"]
-
-
-async def test_adopted_load_balancer_that_vanishes_comes_back_as_it_was() -> None:
-    stage = ServiceControllerWorld()
-    stage.guest.put(SERVICES, served())
-    stage.harvester.put(LOAD_BALANCERS, allocated(None, "older-shop-web-00000000"))
-    await stage.start()
-    assert await stage.reconcile(KEY) == Done()
-
-    stage.harvester.remove(LOAD_BALANCERS, "vms/older-shop-web-00000000")
-    await stage.reconcile(KEY)
-
-    assert stage.writes() == ["POST older-shop-web-00000000"]
-    assert stage.harvester.of(LOAD_BALANCERS)["vms/older-shop-web-00000000"]["spec"]["ipPool"] == "vlan100"

@@ -323,25 +323,25 @@ def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
 EARLIER = load_balancer_name("prod", "shop", "web", UID)
 THEIRS = load_balancer_name("demo", "shop", "web", "uid-of-another")
 OF_ORIGINAL = marked(name=EARLIER, labels={LB_CLUSTER: "earlier"})
-NOTED: dict[str, tuple[str, tuple[Any, ...], Former | None, bool]] = {
-    "its own name": (LB_NAME, (), None, True),
-    "made under another name of the cluster": (EARLIER, (), None, True),
-    "made under another name, and there as another cluster's": (EARLIER, (OF_ORIGINAL,), None, False),
-    "that one is still there": (ADOPTED, (allocated(None, ADOPTED, deleting=True),), None, True),
-    "that one was seen": (ADOPTED, (), Former(ADOPTED), True),
-    "made for another Service of the name": (THEIRS, (), None, False),
-    "another Service's": (load_balancer_name("demo", "other", "web", UID), (), None, False),
-    "a name of somebody's choice": ("any-name-i-like", (), None, False),
-    "short": ("x", (), None, False),
+NOTED: dict[str, tuple[str, tuple[Any, ...], bool]] = {
+    "its own name": (LB_NAME, (), True),
+    "made under another name of the cluster": (EARLIER, (), True),
+    "made under another name, and there as another cluster's": (EARLIER, (OF_ORIGINAL,), False),
+    "that one is still there": (ADOPTED, (allocated(None, ADOPTED, deleting=True),), True),
+    "that one is gone": (ADOPTED, (), False),
+    "made for another Service of the name": (THEIRS, (), False),
+    "another Service's": (load_balancer_name("demo", "other", "web", UID), (), False),
+    "a name of somebody's choice": ("any-name-i-like", (), False),
+    "short": ("x", (), False),
 }
 
 
-@pytest.mark.parametrize(("name", "found", "former", "believed"), NOTED.values(), ids=NOTED.keys())
+@pytest.mark.parametrize(("name", "found", "believed"), NOTED.values(), ids=NOTED.keys())
 def test_a_note_is_believed_of_a_load_balancer_of_the_service_only(
-    name: str, found: tuple[Any, ...], former: Former | None, believed: bool
+    name: str, found: tuple[Any, ...], believed: bool
 ) -> None:
     asked = service(annotations={MOVING: f'{{"name":"{name}","ipam":"pool"}}'}, ours=True)
-    noted = read_replaced(situation_of(asked, *found, former=former))
+    noted = read_replaced(situation_of(asked, *found))
     assert (noted is not None) is believed
 
 

@@ -149,4 +149,5 @@ def test_address_in_use_is_given_up_only_when_there_certainly_is_none(message: s
     asked = service(annotations={KUBE_VIP_ADDRESSES: ADDRESS}, ours=True, address=ADDRESS)
     steps, _ = outline(asked, marked(message=message))
     withdrawn = {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}, "ingress": None}}
-    assert steps == [*([withdrawn] if given_up else []), "Warning AddressPending"]
+    kept = [] if given_up else ["Warning AddressNotBooked"]
+    assert steps == [*([withdrawn] if given_up else []), "Warning AddressPending", *kept]

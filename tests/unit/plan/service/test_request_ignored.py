@@ -106,10 +106,9 @@ WISH = "10.9.9.9"
     ("known", "reasons"),
     [
         ({}, ["Warning AddressNotAsRequested", "Normal EnsuredLoadBalancer"]),
-        ({"given": frozenset({WISH})}, ["Warning AddressNotAsRequested", "Warning AddressChanged"]),
         ({"found_served": True}, ["Warning AddressNotAsRequested", "Warning AddressChanged"]),
     ],
-    ids=["kube-vip followed the wish", "Harvester gave it once", "nobody knows who gave it"],
+    ids=["kube-vip followed the wish", "nobody knows who gave it"],
 )
 def test_an_address_that_nobody_was_given_does_not_change(known: dict[str, Any], reasons: list[str]) -> None:
     wishing = service(spec={"loadBalancerIP": WISH}, ours=True, address=WISH, annotations={KUBE_VIP_ADDRESSES: WISH})
