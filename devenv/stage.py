@@ -128,13 +128,10 @@ class Stage:
         pace: Pace = STOCK,
         webhook: bool | LastingWebhook = True,
         kube_vip: KubeVipOptions | AbstractAsyncContextManager[object] | None = None,
-        emulate: bool = True,
     ) -> None:
         """``pace`` is that of Harvester's controllers: as they are installed, unless something else is asked for.
 
         ``kube_vip`` says how the emulated one is set up, or is what runs in its place.
-
-        Without ``emulate`` the emulator of Harvester has to be entered by whoever needs it.
         """
         self.scene = scene
         self.directory = directory
@@ -150,7 +147,6 @@ class Stage:
         self._sent = asyncio.Event()
         for proxy in (self.guest_proxy, self.harvester_proxy):
             proxy.listeners.append(self._note_sent)
-        self._emulate = emulate
         options, other = (kube_vip, None) if isinstance(kube_vip, KubeVipOptions) else (None, kube_vip)
         self.kube_vip = KubeVip(self.guest, options)
         self._announcer = other or self.kube_vip
@@ -165,8 +161,7 @@ class Stage:
             await stack.enter_async_context(self.host_eyes)
             await stack.enter_async_context(self.guest_proxy)
             await stack.enter_async_context(self.harvester_proxy)
-            if self._emulate:
-                await stack.enter_async_context(self.harvester)
+            await stack.enter_async_context(self.harvester)
             await stack.enter_async_context(self._announcer)
             stack.push_async_callback(self._end_runs)
             self._stack = stack.pop_all()

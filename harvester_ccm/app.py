@@ -44,7 +44,7 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
-from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
+from harvester_ccm.plan.service.situation import SERVICE_INDEXES
 from harvester_ccm.telemetry import catalogue, served
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
@@ -143,7 +143,7 @@ class Application:
         )
         self._caches = ServiceCaches(
             services=Informer(guest, SERVICES, indexes=SERVICE_INDEXES),
-            load_balancers=follow_load_balancers(harvester, vms, indexes=LOAD_BALANCER_INDEXES),
+            load_balancers=follow_load_balancers(harvester, vms),
             vms=self._vms,
             config_maps=Informer(guest, CONFIG_MAPS, mapping),
         )

@@ -172,8 +172,8 @@ LB_SERVICE_UID: Final = catalogued(
     meaning="UID of the Service that the load balancer was last written for.",
 )  # fmt: skip
 LB_SERVICE_UUID: Final = catalogued(
-    PREFIX + "service-uuid", "LoadBalancer", "annotation", "both", value="UID",
-    meaning="The same as the providers before 0.2 wrote it; written on Harvester before 1.2 only.",
+    PREFIX + "service-uuid", "LoadBalancer", "annotation", "read", value="UID",
+    meaning="UID of the Service, written by the providers before 0.2.",
 )  # fmt: skip
 LB_REQUESTED_NETWORK: Final = catalogued(
     PREFIX + "lb-network", "LoadBalancer", "annotation", "both", value="`namespace/name`",

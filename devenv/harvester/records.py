@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from msgspec.structs import replace
-
 from devenv.harvester.queue import TokenBucket
 from devenv.watch import Document, Mirror, documents
 from harvester_ccm.errors import Conflict
@@ -14,7 +12,6 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.meta import Resource
 
 LOAD_BALANCERS: Final = documents("loadbalancer.harvesterhci.io", "v1beta1", "loadbalancers", kind="LoadBalancer")
-LOAD_BALANCERS_V1ALPHA1: Final = replace(LOAD_BALANCERS, version="v1alpha1")
 POOLS: Final = documents("loadbalancer.harvesterhci.io", "v1beta1", "ippools", kind="IPPool", namespaced=False)
 MACHINES: Final = documents("kubevirt.io", "v1", "virtualmachines", kind="VirtualMachine")
 INSTANCES: Final = documents("kubevirt.io", "v1", "virtualmachineinstances", kind="VirtualMachineInstance")

@@ -20,7 +20,7 @@ from harvester_ccm.errors import (
     ServerError,
 )
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.model.harvester import load_balancers_in
+from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.plan.service.pending import WEBHOOK_AWAY, remedy
 
 DRY_RUN: Final = {"dryRun": "All"}
@@ -77,8 +77,7 @@ class Admission(Struct, frozen=True):
 
 async def ask_admission(harvester: ApiClient, body: Mapping[str, object], namespace: str) -> Admission:
     """Return what would be said to a new load balancer, by sending it as a dry run."""
-    path = load_balancers_in(str(body["apiVersion"])).path(namespace)
-    asked = await ask(harvester.request("POST", path, params=DRY_RUN, body=body))
+    asked = await ask(harvester.request("POST", LOAD_BALANCERS.path(namespace), params=DRY_RUN, body=body))
     return Admission(AdmissionVerdict.ADMITTED) if asked.error is None else judge(asked.error)
 
 

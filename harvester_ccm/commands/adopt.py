@@ -24,7 +24,7 @@ from harvester_ccm.commands.targets import SERVICE, Target, kind_of, read_target
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer, load_balancers_in
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER
 from harvester_ccm.plan.service.load_balancer import changed_document, load_balancer_change
 from harvester_ccm.plan.service.ownership import Verdict, service_key
@@ -55,9 +55,8 @@ async def _adopt(call: Call) -> int:
         allowed = not adoption.obstacles and (call.flags.read(FORCE.name, bool) or not adoption.doubts)
         write = allowed and bool(adoption.changes) and call.flags.read(YES.name, bool)
         if write:
-            resource = load_balancers_in(adoption.load_balancer.api_version)
             namespace = clusters.harvester.namespace
-            await clusters.harvester.replace(resource, name, adoption.document, namespace=namespace)
+            await clusters.harvester.replace(LOAD_BALANCERS, name, adoption.document, namespace=namespace)
     call.output.answer(_document(adoption, written=write), _verdict(adoption, allowed=allowed, written=write))
     return EXIT_OK if allowed else EXIT_PROBLEMS
 
@@ -101,7 +100,7 @@ def _obstacles(service: Service, load_balancer: LoadBalancer, inventory: Invento
     if load_balancer.metadata.deleting:
         yield "the load balancer is being deleted"
     wanted = situation.request.workload_type
-    if load_balancer.capabilities.has_cluster_type and wanted not in {None, load_balancer.spec.workload_type}:
+    if wanted not in {None, load_balancer.spec.workload_type}:
         yield (
             f"the Service asks for a {wanted} load balancer and this is a {load_balancer.spec.workload_type} one, so "
             "it would be deleted and created again"

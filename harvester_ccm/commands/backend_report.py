@@ -46,7 +46,7 @@ class BackendReport(Struct, frozen=True):
     """The VMs behind a load balancer."""
 
     selected: tuple[str, ...]
-    """Names of the VMs that the load balancer selects; addresses for want of names, where it selects those."""
+    """Names of the VMs that the load balancer selects."""
     found: tuple[Backend, ...]
     checked: bool
     """Whether Harvester checks their health; without it every one counts as ready."""
@@ -92,8 +92,6 @@ def backends_of(load_balancer: LoadBalancer, inventory: Inventory, none_because:
         return None
     names = {nic.ip_address: one.metadata.name for one in inventory.vmis for nic in one.interfaces if nic.ip_address}
     selected = tuple((spec.backend_server_selector or {}).get(VM_NAME) or ())
-    if not load_balancer.capabilities.selects_backends_by_label:
-        selected = tuple(names.get(address, address) for address in load_balancer.backends)
     note = backend_note(load_balancer)
     present = next((one for one in inventory.slices if one.metadata.name == load_balancer.metadata.name), None)
     found = tuple(Backend(address, names.get(address, ""), None) for address in sorted(load_balancer.backends))

@@ -25,9 +25,7 @@ from harvester_ccm.model.harvester import (
     GUEST_OS_INFO,
     INSTANCES,
     LOAD_BALANCERS,
-    LOAD_BALANCERS_V1ALPHA1,
     VIRTUAL_MACHINES,
-    Capabilities,
 )
 from harvester_ccm.model.meta import ObjectMeta, Resource
 from harvester_ccm.model.outcome import some_of
@@ -52,19 +50,14 @@ class Needed(Struct, frozen=True):
     resource: Resource[Any]
     advice: str
     required: bool = True
-    older: Resource[Any] | None = None
-    """One that does for want of it."""
-    older_advice: str = ""
 
 
 APIS: Final[Mapping[str, Sequence[Needed]]] = {
     HARVESTER: (
         Needed(
             LOAD_BALANCERS,
-            "Harvester's load balancer controller has to be installed",
-            older=LOAD_BALANCERS_V1ALPHA1,
-            older_advice="This is Harvester before 1.2, which announces every address itself and knows no IP pools. "
-            "Upgrade it for cluster load balancers and for the choice of a pool",
+            "Harvester before 1.2 is not supported: upgrade Harvester to 1.2 or later. If Harvester is newer, its load "
+            "balancer controller has to be installed",
         ),
         Needed(VIRTUAL_MACHINES, "Is the server in the cloud-config a Harvester? Its VMs are KubeVirt's"),
         Needed(
@@ -106,9 +99,8 @@ def api_check(served_here: Served, where: str) -> Check:
             continue
         there = ", ".join(served) or "nothing of this group"
         problems.append(f"{one.resource.api_version} is not served (there is {there})")
-        replaced = one.older is not None and one.older.version in served
-        advice.append(one.older_advice if replaced else one.advice)
-        lacking |= one.required and not replaced
+        advice.append(one.advice)
+        lacking |= one.required
     if not problems:
         return row(Result.OK, ", ".join(dict.fromkeys(one.resource.api_version for one in needed)))
     return row(Result.FAILED if lacking else Result.WARNING, "; ".join(problems), ". ".join(advice))
@@ -140,14 +132,11 @@ def rights_check(where: str, collection: Collection, reviewed: Sequence[Reviewed
     return row(Result.OK, f"may {', '.join(verbs)}")
 
 
-async def webhook_check(client: ApiClient, guest: ClusterIdentity, capabilities: Capabilities) -> Check:
+async def webhook_check(client: ApiClient, guest: ClusterIdentity) -> Check:
     """Return the check that Harvester's webhook admits a load balancer; a dry run, so none is made."""
     made_up = Service(metadata=ObjectMeta(name="preflight", namespace="default", uid=guest.uid or "preflight"))
-    spec: dict[str, object] = {"workloadType": "cluster", "ipam": "pool"}
-    if not capabilities.has_cluster_type:
-        spec = {"ipam": "pool", "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 30080}]}
     name = name_for(made_up, guest)
-    body = new_load_balancer(made_up, name, guest, spec=spec, capabilities=capabilities)
+    body = new_load_balancer(made_up, name, guest, spec={"workloadType": "cluster", "ipam": "pool"})
     admission, row = await ask_admission(client, body, guest.namespace), partial(Check, HARVESTER, "webhook")
     match admission.verdict:
         case AdmissionVerdict.ADMITTED:

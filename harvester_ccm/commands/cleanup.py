@@ -29,14 +29,14 @@ from harvester_ccm.commands.call import (
     harvester_namespace,
     refuse,
 )
-from harvester_ccm.commands.clusters import AskingClient, ask_all, read_load_balancers, unusable_cloud_config
+from harvester_ccm.commands.clusters import AskingClient, ask_all, unusable_cloud_config
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.render import Document
 from harvester_ccm.errors import CCMError, Conflict, CredentialError, NotFound
 from harvester_ccm.flags.cluster_name import read_cluster_name
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.harvester import VIRTUAL_MACHINES, LoadBalancer, VirtualMachine, load_balancers_in
+from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer, VirtualMachine
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.vms import Membership
 from harvester_ccm.plan.service.cleanup import before_deletion
@@ -103,11 +103,11 @@ async def _clean_up(call: Call) -> int:
 
 
 async def _look(harvester: ApiClient, cluster: str, namespace: str, *, uid: str) -> Leftovers:
-    balancers = await ask_all(read_load_balancers(harvester, namespace))
+    balancers = await ask_all(harvester.list(LOAD_BALANCERS, namespace=namespace))
     if balancers.answer is None:
         raise balancers.error or CCMError("there was no answer")
     vms = await ask_all(harvester.list(VIRTUAL_MACHINES, namespace=namespace))
-    named = [one for one in balancers.answer[1] if one.metadata.label(LB_CLUSTER) == cluster]
+    named = [one for one in balancers.answer.items if one.metadata.label(LB_CLUSTER) == cluster]
     chosen = tuple(one for one in named if not uid or one.metadata.annotation(LB_OWNER) == uid)
     return judge_leftovers(cluster, namespace, chosen, vms.answer.items if vms.answer else None)
 
@@ -166,7 +166,7 @@ async def delete_leftovers(harvester: ApiClient, leftovers: Leftovers) -> Cleanu
 
 async def _end(harvester: ApiClient, found: LoadBalancer) -> None:
     """Delete a load balancer as it is now; one that was refused an address is closed first. Raises CCMError."""
-    resource, name, namespace = load_balancers_in(found.api_version), found.metadata.name, found.metadata.namespace
+    name, namespace = found.metadata.name, found.metadata.namespace
     deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
     current = found
     while not current.metadata.deleting:
@@ -176,14 +176,16 @@ async def _end(harvester: ApiClient, found: LoadBalancer) -> None:
         with suppress(Conflict):
             if first is not None and first.empty:
                 meta = current.metadata
-                await harvester.delete(resource, name, namespace=namespace, uid=meta.uid, version=meta.resource_version)
+                await harvester.delete(
+                    LOAD_BALANCERS, name, namespace=namespace, uid=meta.uid, version=meta.resource_version
+                )
                 return
             if first is not None:
-                await harvester.replace(resource, name, changed_document(current, first), namespace=namespace)
+                await harvester.replace(LOAD_BALANCERS, name, changed_document(current, first), namespace=namespace)
         if asyncio.get_running_loop().time() >= deadline:
             raise CCMError(_STILL_BOOKING if first is None or not first.empty else _KEEPS_CHANGING)
         await asyncio.sleep(LOOK_SECONDS)
-        current = await harvester.get(resource, name, namespace=namespace)
+        current = await harvester.get(LOAD_BALANCERS, name, namespace=namespace)
 
 
 def _whose(load_balancer: LoadBalancer) -> tuple[str | None, ...]:
@@ -197,7 +199,7 @@ async def _await_end(harvester: ApiClient, namespace: str, asked: dict[str, str]
     loop, left = asyncio.get_running_loop(), list(asked)
     deadline = loop.time() + GONE_SECONDS
     while left:
-        present = {one.metadata.uid for one in (await read_load_balancers(harvester, namespace))[1]}
+        present = {one.metadata.uid for one in (await harvester.list(LOAD_BALANCERS, namespace=namespace)).items}
         still = [name for name in left if asked[name] in present]
         if len(still) < len(left):
             deadline = loop.time() + GONE_SECONDS

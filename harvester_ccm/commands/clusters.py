@@ -21,20 +21,15 @@ from harvester_ccm.errors import (
     CredentialError,
     Forbidden,
     NotFound,
-    NotServed,
     Unreachable,
 )
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
-from harvester_ccm.kube.versions import versions_serving
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import (
     INSTANCES,
     LOAD_BALANCERS,
     VIRTUAL_MACHINES,
-    LoadBalancer,
-    capabilities_of,
-    choose_load_balancers,
 )
 from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, PROGRAM
@@ -79,10 +74,6 @@ class AskingClient(ApiClient):
     _said = False
 
 
-Balancers = tuple[Resource[LoadBalancer], tuple[LoadBalancer, ...]]
-"""The load balancers of a namespace in Harvester, after the version they were read in."""
-
-
 class Asked(Struct, Generic[T_co], frozen=True):
     """The answer to a question, or why there is none."""
 
@@ -121,22 +112,6 @@ async def open_clusters(settings: Settings, environment: Mapping[str, str]) -> A
         raise unusable_cloud_config(error) from error
     async with AskingClient(guest, cluster="guest") as one, AskingClient(harvester, cluster="harvester") as other:
         yield Clusters(one, other)
-
-
-async def read_load_balancers(harvester: ApiClient, namespace: str) -> Balancers:
-    """Return the load balancers in the version that the running program would choose."""
-
-    async def read(resource: Resource[LoadBalancer]) -> Balancers:
-        return resource, (await harvester.list(resource, namespace=namespace)).items
-
-    try:
-        return await read(LOAD_BALANCERS)
-    except NotServed:
-        served = await versions_serving(harvester, LOAD_BALANCERS.group, LOAD_BALANCERS.plural)
-        chosen = choose_load_balancers(served, LOAD_BALANCERS)
-        if chosen == LOAD_BALANCERS:
-            raise
-        return await read(chosen)
 
 
 @asynccontextmanager
@@ -219,15 +194,13 @@ async def read_harvester(client: ApiClient) -> Inventory:
     problems: dict[str, CCMError] = {}
     namespace = client.namespace
     balancers, vms, vmis = await asyncio.gather(
-        _read(LOAD_BALANCERS, ask_all(read_load_balancers(client, namespace)), problems),
+        _read(LOAD_BALANCERS, ask_all(client.list(LOAD_BALANCERS, namespace=namespace)), problems),
         _read(VIRTUAL_MACHINES, ask_all(client.list(VIRTUAL_MACHINES, namespace=namespace)), problems),
         _read(INSTANCES, ask_all(client.list(INSTANCES, namespace=namespace)), problems),
     )
-    resource, load_balancers = balancers or (LOAD_BALANCERS, ())
     return Inventory(
         namespace=namespace,
-        load_balancers=load_balancers,
-        capabilities=capabilities_of(resource.api_version),
+        load_balancers=balancers.items if balancers else (),
         vms=vms.items if vms else (),
         vmis=vmis.items if vmis else (),
         unread=frozenset().union(*(one.unread for one in (vms, vmis) if one)),

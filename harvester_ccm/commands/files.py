@@ -21,7 +21,7 @@ from harvester_ccm.commands.call import Call, harvester_namespace, refuse
 from harvester_ccm.commands.inventory import COLLECTIONS, Inventory
 from harvester_ccm.commands.render import Document
 from harvester_ccm.model.core import SERVICES, parse_provider_id
-from harvester_ccm.model.harvester import BEFORE_1_2, VirtualMachine
+from harvester_ccm.model.harvester import VirtualMachine
 from harvester_ccm.model.meta import Object, ObjectMeta, Resource
 
 STANDARD_INPUT: Final = "-"
@@ -96,11 +96,7 @@ def read_files(names: Sequence[str], *, namespace: str) -> Inventory:
         else:
             assumptions.append(f"{one.title} is left out: the namespace in Harvester is {chosen}")
     contents: dict[str, Any] = {field: tuple(items) for field, items in collected.items()}
-    inventory = Inventory(**contents, namespace=chosen)
-    if any(one.capabilities == BEFORE_1_2 for one in inventory.load_balancers):
-        inventory = replace(inventory, capabilities=BEFORE_1_2)
-        assumptions.append(f"Harvester is one before 1.2: a load balancer in the files is {BEFORE_1_2.api_version}")
-    return inventory.assuming(*assumptions)
+    return Inventory(**contents, namespace=chosen).assuming(*assumptions)
 
 
 def _with_stand_ins(inventory: Inventory) -> Inventory:

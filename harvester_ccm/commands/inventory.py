@@ -29,9 +29,7 @@ from harvester_ccm.model.core import (
 from harvester_ccm.model.harvester import (
     INSTANCES,
     LOAD_BALANCERS,
-    SINCE_1_2,
     VIRTUAL_MACHINES,
-    Capabilities,
     LoadBalancer,
     VirtualMachine,
     VirtualMachineInstance,
@@ -79,8 +77,6 @@ class Inventory(Struct, frozen=True, dict=True):
     namespace: str = ""
     """The one in Harvester."""
     load_balancers: tuple[LoadBalancer, ...] = ()
-    capabilities: Capabilities = SINCE_1_2
-    """What Harvester's load balancers can do."""
     vms: tuple[VirtualMachine, ...] = ()
     vmis: tuple[VirtualMachineInstance, ...] = ()
     unread: frozenset[str] = frozenset()
@@ -152,7 +148,7 @@ class Inventory(Struct, frozen=True, dict=True):
         return self._stores[cluster]
 
     def _service_store(self, cluster: ClusterIdentity) -> ListedStore:
-        backends = Backends.of(self.nodes, node_matches(ListedNodes(self, cluster)), self.capabilities)
+        backends = Backends.of(self.nodes, node_matches(ListedNodes(self, cluster)))
         problem = self.problems.get
         return ListedStore(
             services=Listed(self.services, SERVICE_INDEXES, problem=problem(SERVICES.plural)),
@@ -160,7 +156,6 @@ class Inventory(Struct, frozen=True, dict=True):
             config_maps=Listed(self.config_maps),
             # That there is no Node follows from a list only.
             backends=backends if NODES.plural not in self.problems else Backends(known=False),
-            capabilities=self.capabilities,
             nodes=Listed(self.nodes),
             machines=Listed(self.vms, problem=problem(VIRTUAL_MACHINES.plural), unread=self.unread),
         )

@@ -164,7 +164,7 @@ class _Side:
             self._say(check)
         if self.where == HARVESTER:
             guest = ClusterIdentity.of(self._settings, self.namespace)
-            self._say(await webhook_check(client, guest, self.inventory.capabilities))
+            self._say(await webhook_check(client, guest))
             self._say(vm_check(self.inventory, guest))
 
     async def _rights(self, client: ApiClient, user: str) -> list[Check]:

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from harvester_ccm.commands.render import Document
 from harvester_ccm.model.core import SERVICES, Service
-from harvester_ccm.model.harvester import LoadBalancer, load_balancers_in
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.meta import ObjectT, Resource
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.service.situation import Situation
@@ -82,8 +82,7 @@ def rehearse(steps: Iterable[Step], situation: Situation, *, again: bool = False
                 taken.append({"loadBalancer": {"create": request.body}})
             case "PUT":
                 taken.append({"loadBalancer": {"update": request.body}})
-                resource = load_balancers_in(str(request.body["apiVersion"]))
-                present[request.name] = resource.decode(msgspec.json.encode(request.body))
+                present[request.name] = LOAD_BALANCERS.decode(msgspec.json.encode(request.body))
             case "DELETE":
                 taken.append({"loadBalancer": {"delete": {**target, **request.body}}})
     return done

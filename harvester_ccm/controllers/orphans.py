@@ -151,7 +151,7 @@ class OrphanCollector:
             return Wait("orphan", plan.look_again or later)
         if not plan.first.empty:
             document = changed_document(load_balancer, plan.first)
-            await self._writes.replace(load_balancer.metadata.name, document, plan.first)
+            await self._writes.replace(load_balancer.metadata.name, document)
             return Wait("orphan", later)
         await self._delete(load_balancer, suspect)
         return Done()

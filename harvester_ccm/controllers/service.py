@@ -29,7 +29,7 @@ from harvester_ccm.kube.events import EventRecorder, wall_time
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
-from harvester_ccm.model.harvester import Capabilities, LoadBalancer, capabilities_of
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service.backends import Backends
@@ -101,11 +101,6 @@ class ServiceCaches:
             cache.on_change(self._forget_recognition)
             cache.on_state(self._forget_recognition)
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """What a new load balancer can do, in the version of the API that is read."""
-        return capabilities_of(self.load_balancers.resource.api_version)
-
     def recognition(self, cluster: ClusterIdentity) -> Recognition:
         """Return what Harvester shows of this cluster; judged anew after a change of anything it depends on."""
         if self._recognition is not None and self._recognition[0] == cluster:
@@ -125,9 +120,9 @@ class ServiceCaches:
         """Read anew which nodes get traffic; return whether they are known for the first time, and if they changed."""
         if not self.vms.nodes.synced:
             return False, False
-        before, found = self.backends, Backends.of(self.vms.nodes.all(), self.vms.matches(), self.capabilities)
+        before, found = self.backends, Backends.of(self.vms.nodes.all(), self.vms.matches())
         # What was known once holds until more is known.
-        self.backends = found if found.known or not before.known else replace(before, addresses=found.addresses)
+        self.backends = found if found.known else before
         return not before.known and found.known, before.chosen != self.backends.chosen
 
 

@@ -178,8 +178,8 @@ class ServiceWrites:
             case CreateLoadBalancer():
                 await self._balancers.create(name, body)
                 log.info("load balancer created", service=key, lb=name)
-            case ChangeLoadBalancer(change=change):
-                written = await self._balancers.replace(name, body, change)
+            case ChangeLoadBalancer():
+                written = await self._balancers.replace(name, body)
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
                 return written
             case DeleteLoadBalancer(uid=uid, version=version):

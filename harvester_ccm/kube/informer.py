@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import Final
@@ -27,7 +27,6 @@ from harvester_ccm.errors import (
     CCMError,
     Forbidden,
     Gone,
-    NotServed,
     ServerError,
     UnexpectedAnswer,
     Unreachable,
@@ -35,7 +34,7 @@ from harvester_ccm.errors import (
 )
 from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import SLICE, ApiClient
-from harvester_ccm.kube.collection import Page, WatchEvent
+from harvester_ccm.kube.collection import WatchEvent
 from harvester_ccm.kube.store import Store
 from harvester_ccm.model.meta import ObjectT, Resource
 
@@ -43,8 +42,6 @@ SILENCE: Final = 150.0
 """Seconds without a line after which a watch is dead; servers send a bookmark about every minute."""
 WATCH_MINUTES: Final = (5.0, 10.0)
 """A watch asks the server to end it after a random time in this range."""
-SECOND_CHOICE_SECONDS: Final = 20.0
-"""The same where the collection is read in another version than the first choice, which is asked for after each."""
 RECONNECT_SECONDS: Final = 0.2
 """Pause between a watch that ended and the next one."""
 WORKED_SECONDS: Final = 0.5
@@ -62,10 +59,6 @@ A watch that lasted as long as the first was no failure, whatever ended it.
 """
 REFUSALS: Final = 3
 """So many refused watches in a row lead to a new list: the server may not know the version any more."""
-
-Choose = Callable[[CCMError | None], Awaitable[Resource[ObjectT]]]
-"""Returns the version of the resource to read; called with the error when reading it as it is was refused, and with
-None before every list and after every watch. Must not raise."""
 
 _PAUSE: Final = partial(pause_after, growth=PAUSE_GROWTH)
 
@@ -108,15 +101,12 @@ class Informer(Store[ObjectT]):
         selection: Selection | None = None,
         *,
         indexes: Mapping[str, Callable[[ObjectT], Iterable[str]]] | None = None,
-        choose: Choose[ObjectT] | None = None,
         timing: InformerTiming = USUAL_TIMING,
     ) -> None:
-        """``resource`` is the first choice; ``choose`` may name another version of it later."""
         super().__init__(indexes)
         self._client = client
-        self._first_choice = self._resource = resource
-        self._choose = choose
-        self._is_other_version = False
+        self.resource = resource
+        """What is read."""
         self._selection = selection or Selection()
         self._state_callbacks: list[Callable[[], None]] = []
         self._timing = timing
@@ -139,12 +129,7 @@ class Informer(Store[ObjectT]):
     @property
     def name(self) -> str:
         """``cluster/resource``, for logs and metrics."""
-        return f"{self._client.cluster}/{self._resource.plural}"
-
-    @property
-    def resource(self) -> Resource[ObjectT]:
-        """What is read, in the version that was chosen."""
-        return self._resource
+        return f"{self._client.cluster}/{self.resource.plural}"
 
     @property
     def synced(self) -> bool:
@@ -194,14 +179,10 @@ class Informer(Store[ObjectT]):
 
     async def _list(self) -> str:
         """Fill the store; return the version it has."""
-        await self._chose_otherwise(None)
         newest = self._newest_known()
-        try:
-            page = await self._read_page()
-        except NotServed as error:
-            if not await self._chose_otherwise(error):
-                raise
-            page = await self._read_page()
+        page = await self._client.list(
+            self.resource, namespace=self._selection.namespace, params=self._selection.params()
+        )
         self._listed_at = asyncio.get_running_loop().time()
         self.unread = page.unread
         self._replace_all(page.items, page.resource_version, newest)
@@ -210,29 +191,11 @@ class Informer(Store[ObjectT]):
             # Nobody goes by a store that was never filled before, so this may take its time.
             self._tell(SLICE)
             await asyncio.sleep(0)
-        first, switched = not self.synced, self._is_other_version
-        self._is_other_version = False
-        self._synced.set()
-        if first:
+        if not self.synced:
+            self._synced.set()
             log.debug("collection synced", collection=self.name, objects=len(self._objects))
-        if first or switched:
             self._changed_state()
         return page.resource_version
-
-    async def _read_page(self) -> Page[ObjectT]:
-        return await self._client.list(
-            self._resource, namespace=self._selection.namespace, params=self._selection.params()
-        )
-
-    async def _chose_otherwise(self, error: CCMError | None) -> bool:
-        """Return whether the collection is to be read in another version from now on; it has to be listed then."""
-        if self._choose is None:
-            return False
-        chosen = await self._choose(error)
-        if chosen == self._resource:
-            return False
-        self._resource, self._is_other_version = chosen, True
-        return True
 
     async def _follow(self, version: str) -> None:
         """Apply changes after ``version`` until a new list is needed."""
@@ -268,8 +231,6 @@ class Informer(Store[ObjectT]):
                 if self._must_list_after(problem):
                     return
             self.restarts += 1
-            if await self._chose_otherwise(None):
-                return
 
     def _must_list_after(self, problem: CCMError | None) -> bool:
         """Return whether changes may have been lost: a server that is back may not be where it was."""
@@ -305,11 +266,9 @@ class Informer(Store[ObjectT]):
 
     def _open_watch(self, version: str) -> AsyncGenerator[WatchEvent[ObjectT], None]:
         seconds = 60 * random.uniform(*WATCH_MINUTES)
-        if self._resource != self._first_choice:
-            seconds = SECOND_CHOICE_SECONDS
         params = {**self._selection.params(), "resourceVersion": version, "timeoutSeconds": str(int(seconds))}
         silence = self._timing.silence
-        return self._client.watch(self._resource, namespace=self._selection.namespace, params=params, silence=silence)
+        return self._client.watch(self.resource, namespace=self._selection.namespace, params=params, silence=silence)
 
     def _apply(self, event: WatchEvent[ObjectT]) -> None:
         self.last_contact = asyncio.get_running_loop().time()
@@ -318,7 +277,7 @@ class Informer(Store[ObjectT]):
     def _replace_all(self, items: Collection[ObjectT], version: str, newest: int) -> None:
         """Take in a list; ``newest`` is the highest version that was seen when it was asked for."""
         self.last_contact = asyncio.get_running_loop().time()
-        if self._take_in(items, version, newest, anew=self._is_other_version):
+        if self._take_in(items, version, newest):
             log.warning("server went back to older data", collection=self.name, version=version)
         if self.synced:
             self.relisted_at = self.last_contact if self._untold else self.relisted_at

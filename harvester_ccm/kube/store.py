@@ -1,8 +1,7 @@
 """The objects of a collection as they are known, and who is told of their changes.
 
 Versions of the server decide: an older one never replaces a newer one, and an object that is missing from a new list is
-gone. A server that was restored is known by versions that went back; its list then replaces everything. So does a list
-in another version of the API.
+gone. A server that was restored is known by versions that went back; its list then replaces everything.
 """
 
 from __future__ import annotations
@@ -89,14 +88,13 @@ class Store(Generic[ObjectT]):
         """
         return max(self._seen, *map(_version, self._objects.values()), 0)
 
-    def _take_in(self, items: Collection[ObjectT], version: str, newest: int, *, anew: bool) -> bool:
+    def _take_in(self, items: Collection[ObjectT], version: str, newest: int) -> bool:
         """Take in a list, to be told of later; return whether the server went back to older data.
 
-        ``newest`` is the highest version that was seen when the list was asked for. ``anew``: what differs replaces
-        what is known, whatever its version, as in another version of the API.
+        ``newest`` is the highest version that was seen when the list was asked for.
         """
         listed = _number(version)
-        rewound = listed < newest or any(self._is_of_another_past(item, listed, anew=anew) for item in items)
+        rewound = listed < newest or any(self._is_of_another_past(item, listed) for item in items)
         for callback in self._rewind_callbacks if rewound else ():
             callback()
         self._seen = listed
@@ -105,20 +103,20 @@ class Store(Generic[ObjectT]):
             key = item.metadata.key
             present.add(key)
             old = self._objects.get(key)
-            if old is None or _supersedes(item, old) or ((rewound or anew) and item != old):
+            if old is None or _supersedes(item, old) or (rewound and item != old):
                 self._untold.append(self._store(key, item))
         for key, old in list(self._objects.items()):
             if key not in present and (rewound or _version(old) <= listed):
                 self._untold.append(self._store(key, None))
         return rewound
 
-    def _is_of_another_past(self, item: ObjectT, listed: int, *, anew: bool) -> bool:
+    def _is_of_another_past(self, item: ObjectT, listed: int) -> bool:
         """Return whether a list of version ``listed`` contradicts what we saw before that version.
 
         The versions of a restored server may have overtaken those of the past that it lost.
         """
         old = self._objects.get(item.metadata.key)
-        if old is None or anew or not _version(item) <= _version(old) <= listed:
+        if old is None or not _version(item) <= _version(old) <= listed:
             return False
         return item != old
 

@@ -2,25 +2,16 @@
 
 A LoadBalancer keeps the bytes it was decoded from. Harvester has neither a patch verb nor a status subresource for
 it, so a change is a PUT of the whole object, and fields that this program does not know must survive it.
-
-Harvester before 1.2 has another version of it. It is converted here, as Harvester's own upgrade does: read into the
-same view, and written by ``Capabilities.encode``. Everybody else asks what a load balancer can do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final, cast
+from typing import Final
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.model.meta import Model, Object, ObjectMeta, Resource, decoder
-from harvester_ccm.names import LB_SERVICE_UID, LB_SERVICE_UUID
-
-_V1BETA1: Final = "loadbalancer.harvesterhci.io/v1beta1"
-_V1ALPHA1: Final = "loadbalancer.harvesterhci.io/v1alpha1"
 
 
 class Listener(Model, frozen=True, kw_only=True):
@@ -46,7 +37,7 @@ class LoadBalancerSpec(Model, frozen=True, kw_only=True):
     """``spec`` of a LoadBalancer. An absent ``ipam`` means ``pool``."""
 
     named_workload_type: str = msgspec.field(default="", name="workloadType")
-    """Empty where it is absent: on what Harvester has converted from v1alpha1."""
+    """Empty if the object has none: Harvester's upgrade to 1.2 leaves it out."""
     ipam: str = "pool"
     ip_pool: str = ""
     listeners: tuple[Listener, ...] | None = None
@@ -85,67 +76,13 @@ class HarvesterLoadBalancerStatus(Model, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] | None = None
 
 
-class Capabilities(Struct, frozen=True):
-    """What load balancers can do in one version of Harvester's API: what plans ask instead of the version."""
-
-    api_version: str
-    """``apiVersion`` of what is written."""
-    has_cluster_type: bool
-    """Whether there are cluster load balancers; without them Harvester announces every address itself."""
-    has_ip_pools: bool
-    """Whether addresses are allocated from IP pools that can be chosen, and noted on the load balancer."""
-    selects_backends_by_label: bool
-    """Whether backends are VMs, found by their labels; they are the addresses of nodes otherwise."""
-
-    def encode_spec(self, fields: Mapping[str, object]) -> dict[str, object]:
-        """Return these fields of ``spec`` as they are written; those that this version does not have are left out."""
-        absent = {
-            "workloadType": not self.has_cluster_type,
-            "ipPool": not self.has_ip_pools,
-            "backendServerSelector": not self.selects_backends_by_label,
-            "backendServers": self.selects_backends_by_label,
-        }
-        written = {key: value for key, value in fields.items() if not absent.get(key)}
-        check = written.get("healthCheck")
-        if self.api_version == _V1ALPHA1 and isinstance(check, dict):
-            # The capital letter is Harvester's.
-            written["healthCheck"] = {_V1ALPHA1_CHECK.get(key, key): value for key, value in check.items()}
-        return written
-
-    def encode(self, body: Mapping[str, object]) -> dict[str, object]:
-        """Return a new load balancer as it is created, from ``metadata`` and a ``spec`` with the fields of any version.
-
-        Annotations of newer versions mean nothing to older ones, and are in place when Harvester is upgraded.
-        """
-        spec = self.encode_spec(cast("dict[str, object]", body["spec"]))
-        encoded = {"apiVersion": self.api_version, "kind": LOAD_BALANCERS.kind, **body, "spec": spec}
-        if self.api_version == _V1ALPHA1:
-            metadata = cast("dict[str, dict[str, object]]", body["metadata"])
-            annotations = metadata["annotations"]
-            annotations = {**annotations, LB_SERVICE_UUID: annotations[LB_SERVICE_UID]}
-            # Without a status the conversion of the newer version fails, and with it every list of load balancers.
-            encoded |= {"metadata": {**metadata, "annotations": annotations}, "status": {}}
-        return encoded
-
-
-_V1ALPHA1_CHECK: Final = {"periodSeconds": "PeriodSeconds"}
-SINCE_1_2: Final = Capabilities(_V1BETA1, has_cluster_type=True, has_ip_pools=True, selects_backends_by_label=True)
-BEFORE_1_2: Final = Capabilities(_V1ALPHA1, has_cluster_type=False, has_ip_pools=False, selects_backends_by_label=False)
-
-
-def capabilities_of(api_version: str) -> Capabilities:
-    """Return what load balancers of this ``apiVersion`` can do."""
-    return BEFORE_1_2 if api_version == _V1ALPHA1 else SINCE_1_2
-
-
 class _SourcelessLoadBalancer(Object, frozen=True, kw_only=True):
-    api_version: str = ""
     spec: LoadBalancerSpec = LoadBalancerSpec()
     status: HarvesterLoadBalancerStatus | None = None
 
 
 class LoadBalancer(_SourcelessLoadBalancer, frozen=True, kw_only=True):
-    """A LoadBalancer of Harvester, whatever the version of the API that it was read in."""
+    """A LoadBalancer of Harvester."""
 
     source: bytes = b""
     """The JSON document this view was decoded from, without ``managedFields``; empty on objects never read."""
@@ -166,16 +103,6 @@ class LoadBalancer(_SourcelessLoadBalancer, frozen=True, kw_only=True):
     def address(self) -> str:
         """``status.address``: the address in use."""
         return self.status.address if self.status else ""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What it can do, and how it has to be written."""
-        return capabilities_of(self.api_version)
-
-    @property
-    def awaits_allocation(self) -> bool:
-        """Whether it is to get an address from a pool and has none; never so where there are no pools."""
-        return self.capabilities.has_ip_pools and not self.allocated_ip
 
     @property
     def is_closed(self) -> bool:
@@ -207,45 +134,18 @@ class LoadBalancer(_SourcelessLoadBalancer, frozen=True, kw_only=True):
         return msgspec.json.decode(self.source, type=dict[str, object])
 
 
-class _V1Alpha1HealthCheck(Model, frozen=True, kw_only=True):
-    period_seconds: int = msgspec.field(default=0, name=_V1ALPHA1_CHECK["periodSeconds"])
-
-
-class _V1Alpha1Spec(Model, frozen=True, kw_only=True):
-    backend_servers: tuple[str, ...] | None = None
-    health_check: _V1Alpha1HealthCheck | None = None
-
-
-class _V1Alpha1LoadBalancer(Model, frozen=True, kw_only=True):
-    """What v1alpha1 has elsewhere, or names otherwise."""
-
-    spec: _V1Alpha1Spec = _V1Alpha1Spec()
-
-
 _decode_fields = msgspec.json.Decoder(_SourcelessLoadBalancer, strict=False).decode
 _decode_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_v1alpha1 = msgspec.json.Decoder(_V1Alpha1LoadBalancer, strict=False).decode
 
 
 def decode_load_balancer(source: bytes) -> LoadBalancer:
-    """Decode a LoadBalancer of either version and keep its document. Raises msgspec.DecodeError.
+    """Decode a LoadBalancer and keep its document. Raises msgspec.DecodeError.
 
     Who wrote which field is left out of that. It is a third of it, and a server that is not told keeps what it knows.
     """
     fields = _decode_fields(source)
-    spec, status = fields.spec, fields.status
-    if fields.api_version == _V1ALPHA1:
-        own, check = _decode_v1alpha1(source).spec, spec.health_check
-        if check is not None and own.health_check is not None:
-            check = msgspec.structs.replace(check, period_seconds=own.health_check.period_seconds)
-        spec = msgspec.structs.replace(spec, named_workload_type="vm", health_check=check)
-        status = msgspec.structs.replace(status or HarvesterLoadBalancerStatus(), backend_servers=own.backend_servers)
     return LoadBalancer(
-        api_version=fields.api_version,
-        metadata=fields.metadata,
-        spec=spec,
-        status=status,
-        source=_without_managed_fields(source),
+        metadata=fields.metadata, spec=fields.spec, status=fields.status, source=_without_managed_fields(source)
     )
 
 
@@ -411,8 +311,6 @@ LOAD_BALANCERS: Final = Resource(
 IP_POOLS: Final = Resource(
     LOAD_BALANCERS.group, LOAD_BALANCERS.version, "ippools", "IPPool", decoder(IPPool), namespaced=False
 )
-LOAD_BALANCERS_V1ALPHA1: Final = replace(LOAD_BALANCERS, version="v1alpha1")
-"""All that Harvester before 1.2 serves."""
 VIRTUAL_MACHINES: Final = Resource(
     "kubevirt.io", "v1", "virtualmachines", "VirtualMachine", decoder(VirtualMachine), strangers=True
 )
@@ -424,16 +322,3 @@ WATCHED_INSTANCES: Final = replace(INSTANCES, decode=decode_watched_instance)
 GUEST_OS_INFO: Final = Resource(
     "subresources.kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", decoder(GuestOSInfo)
 )
-
-
-def load_balancers_in(version: str) -> Resource[LoadBalancer]:
-    """Return the resource of this version, ``v1alpha1`` or ``v1beta1``; an API group may stand before it."""
-    return LOAD_BALANCERS_V1ALPHA1 if version.rpartition("/")[2] == "v1alpha1" else LOAD_BALANCERS
-
-
-def choose_load_balancers(served: Collection[str], current: Resource[LoadBalancer]) -> Resource[LoadBalancer]:
-    """Return the resource to read, given the versions that Harvester serves load balancers in.
-
-    Without any that is known here the current one stays: what is missing may be installed at any moment.
-    """
-    return next((one for one in (LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1) if one.version in served), current)

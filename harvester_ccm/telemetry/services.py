@@ -96,10 +96,6 @@ def state_of(load_balancer: LoadBalancer) -> str:
     if load_balancer.metadata.deleting:
         return "deleting"
     condition = load_balancer.ready
-    is_ready = condition is not None and condition.status == "True"
-    if not load_balancer.capabilities.has_ip_pools and not load_balancer.address:
-        # Harvester before 1.2 calls it ready all the same.
-        return "pending"
-    if is_ready:
+    if condition is not None and condition.status == "True":
         return "ready"
-    return "pending" if load_balancer.awaits_allocation else "unhealthy"
+    return "unhealthy" if load_balancer.allocated_ip else "pending"

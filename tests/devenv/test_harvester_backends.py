@@ -14,9 +14,9 @@ from devenv.harvester import DataPath, HarvesterEmulator
 from devenv.harvester.endpoints import DUMMY_ADDRESS, DUMMY_UID, ipv4_of, matches, selector_problem
 from devenv.harvester.machines import Machine, Machines, instance_document
 from devenv.harvester.probes import Check, Probes, Tally
-from devenv.harvester.records import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, SERVICES, SLICES
+from devenv.harvester.records import LOAD_BALANCERS, SERVICES, SLICES
 from devenv.harvester.routes import Routes
-from devenv.watch import Document
+from devenv.watch import Document, documents
 from harvester_ccm.kube.client import ApiClient
 from tests.devenv.emulated import LISTENER, ask, ask_by_datagram, backend, datagram_backend, vm_balancer, watching
 from tests.worlds.waiting import wait_for
@@ -330,13 +330,14 @@ async def test_listener_without_a_backend_port_is_the_fault_of_its_load_balancer
     harvester_admin: ApiClient, vm_namespace: str
 ) -> None:
     """As v1alpha1 lets it pass, and stored before Harvester's webhook could refuse it."""
+    resource = documents(LOAD_BALANCERS.group, "v1alpha1", LOAD_BALANCERS.plural, kind=LOAD_BALANCERS.kind)
     old = {
-        "apiVersion": LOAD_BALANCERS_V1ALPHA1.api_version,
+        "apiVersion": resource.api_version,
         "kind": LOAD_BALANCERS.kind,
         "metadata": {"name": "old", "namespace": vm_namespace},
         "spec": {"ipam": "dhcp", "listeners": [{"name": "a", "port": 80, "protocol": "TCP"}]},
     }
-    await harvester_admin.create(LOAD_BALANCERS_V1ALPHA1, old, namespace=vm_namespace)
+    await harvester_admin.create(resource, old, namespace=vm_namespace)
     async with AsyncExitStack() as stack:
         fast = DataPath(dhcp_range=("127.78.0.10", "127.78.0.20"))
         running = await stack.enter_async_context(HarvesterEmulator(harvester_admin, webhook=False, data_path=fast))

@@ -17,10 +17,9 @@ from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.fence import WriteFence
-from harvester_ccm.kube.informer import Choose, Informer, Selection
+from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
-from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer
-from harvester_ccm.model.meta import Resource
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import Done, EventType, Outcome
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
@@ -67,13 +66,7 @@ class HandDrivenController(ServiceController):
 class ServiceControllerWorld:
     """Two servers in memory and the controller; Harvester takes its finalizer off at once."""
 
-    def __init__(
-        self,
-        *,
-        class_only: bool = False,
-        balancers: Resource[LoadBalancer] = LOAD_BALANCERS,
-        choose: Choose[LoadBalancer] | None = None,
-    ) -> None:
+    def __init__(self, *, class_only: bool = False) -> None:
         self.guest, self.harvester = MemoryServer(), MemoryServer(prompt=[LB_CONTROLLER_FINALIZER])
         self.fence = WriteFence()
         """Of writes to Harvester."""
@@ -81,13 +74,11 @@ class ServiceControllerWorld:
         harvester = MemoryClient(self.harvester, cluster="harvester", namespace=CLUSTER.namespace, fence=self.fence)
         for server in (self.guest, self.harvester):
             server.delay = lambda _call: 0.0
-        if balancers != LOAD_BALANCERS:
-            self.harvester.unserved = frozenset({LOAD_BALANCERS.api_version})
         self.recorder = Recorder(guest)
         vms = Selection(CLUSTER.namespace)
         self.caches = ServiceCaches(
             services=Informer(guest, SERVICES, indexes=SERVICE_INDEXES),
-            load_balancers=Informer(harvester, balancers, vms, indexes=LOAD_BALANCER_INDEXES, choose=choose),
+            load_balancers=Informer(harvester, LOAD_BALANCERS, vms, indexes=LOAD_BALANCER_INDEXES),
             vms=VMCache(
                 Informer(guest, NODES, indexes=NODE_INDEXES),
                 Informer(harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES),

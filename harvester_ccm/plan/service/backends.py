@@ -1,7 +1,4 @@
-"""The nodes that may get traffic from a VM load balancer, and why others get none.
-
-Harvester finds their VMs by label; before 1.2 it was given the addresses of the nodes.
-"""
+"""The nodes that may get traffic from a VM load balancer, and why others get none."""
 
 from __future__ import annotations
 
@@ -10,11 +7,9 @@ from typing import Final, Self
 
 from msgspec import Struct, field
 
-from harvester_ccm.model.core import Node, is_of_other_provider
-from harvester_ccm.model.harvester import Capabilities
+from harvester_ccm.model.core import Node
 from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.names import EXCLUDE_NODE_LABEL
-from harvester_ccm.netip import ipv4_text
 
 NO_BACKEND: Final = "no-node-of-this-cluster"
 """Stands for an empty backend list: Harvester keeps the old backends when the list itself is empty."""
@@ -29,8 +24,6 @@ class Backends(Struct, frozen=True):
     """Of their VMs."""
     strangers: tuple[str, ...] = ()
     """Names of nodes that get none because they are no VM that is known for certain."""
-    addresses: tuple[str, ...] = ()
-    """Of the nodes; followed only where load balancers do not select backends by label."""
     known: bool = True
     """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
     none_because: str = ""
@@ -43,22 +36,19 @@ class Backends(Struct, frozen=True):
     @property
     def chosen(self) -> tuple[object, ...]:
         """What calls for a change of load balancers when it differs."""
-        return self.names, self.strangers, self.addresses, self.known, self.none_because
+        return self.names, self.strangers, self.known, self.none_because
 
     @classmethod
-    def of(cls, nodes: Iterable[Node], matches: NodeMatches, capabilities: Capabilities) -> Self:
+    def of(cls, nodes: Iterable[Node], matches: NodeMatches) -> Self:
         """Return the nodes that may get traffic, by what is known of their VMs."""
         nodes = tuple(nodes)
         strangers = sorted(n.metadata.name for n in nodes if takes_traffic(n) and n.metadata.name in matches.strangers)
         names = backend_names(nodes, matches.vm_names)
-        addresses = () if capabilities.selects_backends_by_label else backend_addresses(nodes)
-        some = names if capabilities.selects_backends_by_label else addresses
         return cls(
             names=names,
             strangers=tuple(strangers),
-            addresses=addresses,
             known=matches.known,
-            none_because="" if some else why_no_backend(nodes),
+            none_because="" if names else why_no_backend(nodes),
             networks=matches.networks,
             attached=matches.attached,
         )
@@ -105,15 +95,3 @@ def backend_names(nodes: Iterable[Node], vm_names: Mapping[str, str]) -> tuple[s
     """
     names = (vm_names.get(node.metadata.name) for node in nodes if takes_traffic(node))
     return tuple(sorted({name for name in names if name is not None}))
-
-
-def backend_addresses(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Return the IPv4 InternalIPs of the nodes that take traffic, in the order of their names.
-
-    Harvester before 1.2 puts them into an EndpointSlice of IPv4 addresses, which takes no other ones. Nodes of another
-    provider do not count.
-    """
-    ours = (node for node in nodes if takes_traffic(node) and not is_of_other_provider(node.spec.provider_id))
-    chosen = sorted(ours, key=lambda node: node.metadata.name)
-    internal = (entry.address for node in chosen for entry in node.status.addresses if entry.type == "InternalIP")
-    return tuple(dict.fromkeys(address for address in internal if ipv4_text(address)))

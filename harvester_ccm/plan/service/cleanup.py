@@ -188,11 +188,8 @@ def before_deletion(load_balancer: LoadBalancer) -> LoadBalancerChange | None:
     gives that back on deletion; but a deletion that it meets before that booking gives back nothing. It looks at one
     load balancer once at a time, so an answer to what was closed says that nothing is being booked any more. A pool
     that does not exist must not be named: Harvester would never let the load balancer go. Where it has found no pool
-    it is asked once more, since its answer was made after the question. Before 1.2 it booked nothing on the load
-    balancer: what kube-vip has given goes with the Service that Harvester made.
+    it is asked once more, since its answer was made after the question.
     """
-    if not load_balancer.capabilities.has_ip_pools:
-        return LoadBalancerChange()
     if not load_balancer.metadata.has_finalizer(LB_CONTROLLER_FINALIZER):
         return None
     if load_balancer.allocated_ip or (load_balancer.is_closed and load_balancer.ready):

@@ -265,13 +265,9 @@ def not_as_requested(
         where = "".join(f" ({place})" for place in asked_in(service, request.address)[:1])
         text = (
             f"address {request.address} was asked for{where} and {address} was given, because Harvester chooses the "
-            "address itself"
+            f"address itself. To have {request.address}, make an IP pool with only that address, name the pool in "
+            f"annotation {IP_POOL}, delete this Service and create it anew"
         )
-        if load_balancer.capabilities.has_ip_pools:
-            text += (
-                f". To have {request.address}, make an IP pool with only that address, name the pool in annotation "
-                f"{IP_POOL}, delete this Service and create it anew"
-            )
         differences.append(text)
     pool, wanted = load_balancer.allocated_pool, load_balancer.spec.ip_pool
     if pool and wanted and pool != wanted:

@@ -51,10 +51,9 @@ _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balanc
 
 def plan_creation(situation: Situation) -> ServicePlan:
     """Return what to do for a Service that has no load balancer."""
-    service, request, can = situation.service, situation.request, situation.capabilities
+    service, request = situation.service, situation.request
     # Only in so many words is an address taken from kube-vip that its user gave.
-    wants_vm = request.wants_vm and not (situation.kept and request.workload_type is None)
-    vm = wants_vm or not can.has_cluster_type
+    vm = request.wants_vm and not (situation.kept and request.workload_type is None)
     replaced = read_replaced(situation)
     ipam = (replaced.ipam if replaced is not None else "") or request.ipam
     second = replaced is not None or _may_meet_remains(situation, vm=vm)
@@ -67,17 +66,16 @@ def plan_creation(situation: Situation) -> ServicePlan:
     spec = _front_spec("vm" if vm else "cluster", ipam, request, replaced)
     if vm:
         fields = wanted_spec(situation)
-        if not fields or (can.selects_backends_by_label and not situation.backends.known):
+        if not fields or not situation.backends.known:
             return ServicePlan(hold(service), Wait(WaitReason.MACHINES if fields else WaitReason.NODE_PORTS))
         spec.update(fields)
     lost = replaced is None and is_served(service) and not _shows_wish(service)
     recorded = change_service(service, ServiceChange(annotations=record_of(situation))) if situation.kept else ()
-    # Before there were pools Harvester gave no answer by which another one's turn could begin.
-    waiting = _waiting_for_turn(situation) if can.has_ip_pools else None
+    waiting = _waiting_for_turn(situation)
     create = replace(_load_balancer(situation, spec, replaced, touched=second and vm), otherwise=waiting)
     steps: tuple[Step, ...] = (
         *emit(
-            ignored_settings(service, can, vm=vm),
+            ignored_settings(service, vm=vm),
             keeping_note(situation) if situation.kept and not (lost or vm) else None,
         ),
         *recorded,
@@ -156,9 +154,7 @@ def _load_balancer(
     """Return the step that makes the load balancer; in the place of another it has that one's name and network."""
     name = replaced.name if replaced is not None else situation.match.expected_name
     network = replaced.network if replaced is not None else None
-    body = new_load_balancer(
-        situation.service, name, situation.cluster, spec=spec, network=network, capabilities=situation.capabilities
-    )
+    body = new_load_balancer(situation.service, name, situation.cluster, spec=spec, network=network)
     if touched:
         metadata = cast("dict[str, Document]", body["metadata"])
         metadata["annotations"][LB_TOUCH] = "true"

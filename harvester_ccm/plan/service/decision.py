@@ -227,7 +227,7 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
             deletion((current,)), Wait(WaitReason.OLD_LOAD_BALANCER)
         )
         return booking.after(*hold(service))
-    if not current.capabilities.has_cluster_type or wanted in {None, current.spec.workload_type}:
+    if wanted in {None, current.spec.workload_type}:
         refusal = unsupported(service, vm=vm)
     else:
         # What could not be created again is not deleted.
@@ -242,7 +242,7 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
         adoption_note(current, service, situation.cluster),
         booked_twice(situation, current) if situation.holders else None,
         converted(request, current),
-        ignored_settings(service, current.capabilities, vm=vm),
+        ignored_settings(service, vm=vm),
         *refused_changes(service, request, current),
     )
     return plan.after(*emit(*told))

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import (
     DESCRIPTION,
     IP_POOL,
@@ -94,7 +94,6 @@ def new_load_balancer(
     *,
     spec: Mapping[str, object],
     network: str | None = None,
-    capabilities: Capabilities = SINCE_1_2,
 ) -> Document:
     """Return the object to create with this ``spec``; ``network`` holds instead of the one that the Service names.
 
@@ -111,17 +110,18 @@ def new_load_balancer(
         LB_SELECT_NAMESPACE: service.metadata.annotation(POOL_NAMESPACE) or "",
         **_kept_annotations(service, cluster),
     }
-    body = {
+    return {
+        "apiVersion": LOAD_BALANCERS.api_version,
+        "kind": LOAD_BALANCERS.kind,
         "metadata": {
             "name": name,
             "namespace": cluster.namespace,
             "labels": load_balancer_labels(service, cluster),
             "annotations": {key: value for key, value in annotations.items() if value is not None},
-            **({"finalizers": [LB_CONTROLLER_FINALIZER]} if capabilities.has_ip_pools else {}),
+            "finalizers": [LB_CONTROLLER_FINALIZER],
         },
         "spec": {key: value for key, value in {**_description(service), **spec}.items() if value not in (None, "")},
     }
-    return capabilities.encode(body)
 
 
 def _description(service: Service) -> Document:
@@ -168,7 +168,7 @@ def load_balancer_change(
     annotations = _kept_annotations(service, cluster)
     if not searches_elsewhere(current, service):
         annotations[LB_ASKED_AGAIN] = None
-    wanted = current.capabilities.encode_spec({**_description(service), **(spec or {})})
+    wanted = {**_description(service), **(spec or {})}
     present = cast("Document", current.document().get("spec") or {}) if wanted else {}
     return LoadBalancerChange(
         labels={k: v for k, v in load_balancer_labels(service, cluster).items() if meta.label(k) != v},
@@ -185,7 +185,7 @@ def searches_elsewhere(current: LoadBalancer, service: Service) -> bool:
     looks where that one had its address.
     """
     meta = service.metadata
-    if not current.awaits_allocation or meta.annotation(MOVING) is not None:
+    if current.allocated_ip or meta.annotation(MOVING) is not None:
         return False
     pool = (meta.annotation(IP_POOL) or "").strip() if current.spec.ipam == "pool" else current.spec.ip_pool
     network = current.metadata.annotation(LB_REQUESTED_NETWORK)
@@ -225,7 +225,7 @@ def changed_document(current: LoadBalancer, change: LoadBalancerChange) -> Docum
         document["status"] = {**status, "address": change.address}
     elif change.closing_pool:
         document["status"] = {**unsaid, "allocatedAddress": {"ipPool": change.closing_pool}}
-    elif current.awaits_allocation and (change.ask_again or not _POOL_CHOICE.isdisjoint(change.annotations)):
+    elif not current.allocated_ip and (change.ask_again or not _POOL_CHOICE.isdisjoint(change.annotations)):
         document["status"] = unsaid
     return document
 

@@ -69,11 +69,6 @@ _SLOW: Final = (
     "Harvester is still working on the address. If this stays, look at the status of the IP pool and at the log of "
     "harvester-load-balancer in namespace harvester-system"
 )
-_NOT_GIVEN: Final = (
-    "Harvester has made the load balancer and has no address for it yet. For ipam pool, check that its setting "
-    "vip-pools has a free address for the namespace of the VMs; for ipam dhcp, that a DHCP server answers in the "
-    "network of Harvester's hosts; and that kube-vip runs in namespace harvester-system"
-)
 NO_CONTROLLER_ANSWER: Final = EventMessage(
     "Warning",
     Reason.ADDRESS_PENDING,
@@ -98,8 +93,6 @@ def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
         return PendingCause(WaitReason.ALLOCATING, _pending(_SLOW, message), CONTENTION_PATIENCE)
     if any(words in message for words in _ANNOUNCING):
         return PendingCause(WaitReason.ANNOUNCING, _pending(_NOT_ANNOUNCED, message))
-    if not message and not load_balancer.capabilities.has_ip_pools:
-        return PendingCause(WaitReason.ANNOUNCING, EventMessage("Warning", Reason.ADDRESS_PENDING, _NOT_GIVEN))
     reserving = _RESERVING.search(message)
     if not message or reserving or _DUPLICATE in message:
         text = _unwritable(reserving["pool"]) if reserving else _SLOW
@@ -256,9 +249,9 @@ def _unavailable_text(error: CCMError | None) -> str:
             return f"The credential in the cloud-config lacks a right in Harvester: {error}. {remedy}"
         case NotServed():
             return (
-                "Harvester does not serve loadbalancer.harvesterhci.io in a version that is spoken (v1beta1, "
-                "v1alpha1). Check that the server in the cloud-config is Harvester, not this cluster, and that its "
-                "load balancer controller is installed"
+                "Harvester does not serve loadbalancer.harvesterhci.io/v1beta1. Harvester before 1.2 is not "
+                "supported: upgrade Harvester to 1.2 or later. If Harvester is newer, check that the server in the "
+                "cloud-config is Harvester, not this cluster, and that its load balancer controller is installed"
             )
         case _:
             return f"{_fault(error)}: {error}"

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from harvester_ccm.model.core import ConfigMap, Service, ServicePort, published_devices
-from harvester_ccm.model.harvester import Capabilities, HealthCheck, LoadBalancer
+from harvester_ccm.model.harvester import HealthCheck, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     CATALOGUE,
@@ -268,10 +268,10 @@ def _likened(key: str) -> str:
     return f"{key} (did you mean {PREFIX}{nearest[0]}?)" if nearest else key
 
 
-def ignored_settings(service: Service, can: Capabilities, *, vm: bool) -> EventMessage | None:
+def ignored_settings(service: Service, *, vm: bool) -> EventMessage | None:
     """Return one note about all settings that have no effect on this kind of load balancer, or None."""
-    of_type = _ignored_on_vm(service, can) if vm else _ignored_on_cluster(service)
-    return without_effect([*_ignored_anywhere(service), *of_type, *_ignored_for_want_of(can, service)])
+    of_type = _ignored_on_vm(service) if vm else _ignored_on_cluster(service)
+    return without_effect([*_ignored_anywhere(service), *of_type])
 
 
 def without_effect(ignored: list[str]) -> EventMessage | None:
@@ -286,6 +286,8 @@ def _ignored_anywhere(service: Service) -> Iterator[str]:
         yield _ignored_family(service.spec.ip_family_policy)
     if any(entry.ip_mode not in {"", "VIP"} for entry in service.status.load_balancer.ingress):
         yield "ipMode Proxy in the status (packets keep the address as destination, so ipMode is VIP)"
+    if service.metadata.annotation(IPAM) == "dhcp" and service.metadata.annotation(IP_POOL):
+        yield f"annotation {IP_POOL} (the address comes from DHCP)"
 
 
 def _ignored_family(policy: str) -> str:
@@ -307,9 +309,9 @@ def _ignored_on_cluster(service: Service) -> Iterator[str]:
         yield f"{', '.join(checks)} (health checks need a VM load balancer; set annotation {WORKLOAD_TYPE} to vm{port})"
 
 
-def _ignored_on_vm(service: Service, can: Capabilities) -> Iterator[str]:
+def _ignored_on_vm(service: Service) -> Iterator[str]:
     yield from _fields_ignored_on_vm(service)
-    if can.has_ip_pools and service.metadata.annotation(NETWORK):
+    if service.metadata.annotation(NETWORK):
         yield (
             f"annotation {NETWORK}, beyond the choice of a pool (Harvester announces the address in the network of its "
             "hosts; an address of another network cannot be reached)"
@@ -317,23 +319,6 @@ def _ignored_on_vm(service: Service, can: Capabilities) -> Iterator[str]:
     details = _health_check_annotations(service)
     if details and HEALTH_CHECK_PORT not in details:
         yield f"{', '.join(details)} (nodes are checked only with annotation {HEALTH_CHECK_PORT})"
-
-
-def _ignored_for_want_of(can: Capabilities, service: Service) -> Iterator[str]:
-    choosing = [key for key in (IP_POOL, NETWORK, PROJECT, POOL_NAMESPACE) if service.metadata.annotation(key)]
-    if choosing and not can.has_ip_pools:
-        yield (
-            f"annotations {', '.join(choosing)} (Harvester before 1.2 gives addresses by the namespace of the VMs, "
-            "from its setting vip-pools)"
-        )
-    if service.metadata.annotation(WORKLOAD_TYPE) == "cluster" and not can.has_cluster_type:
-        yield (
-            f"annotation {WORKLOAD_TYPE} cluster (Harvester before 1.2 announces every address itself; the load "
-            "balancer is recreated as a cluster load balancer once Harvester is upgraded. Remove the annotation to "
-            "keep it then)"
-        )
-    if can.has_ip_pools and service.metadata.annotation(IPAM) == "dhcp" and IP_POOL in choosing:
-        yield f"annotation {IP_POOL} (the address comes from DHCP)"
 
 
 def converted(request: Request, load_balancer: LoadBalancer) -> EventMessage | None:

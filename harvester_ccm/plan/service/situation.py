@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import ConfigMap, Node, Service
-from harvester_ccm.model.harvester import SINCE_1_2, Capabilities, LoadBalancer, VirtualMachine
+from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine
 from harvester_ccm.model.lister import Listed, Lister
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
@@ -81,10 +81,6 @@ class ServiceStore(Protocol):
         """The nodes that may get traffic."""
 
     @property
-    def capabilities(self) -> Capabilities:
-        """What a new load balancer can do."""
-
-    @property
     def strange(self) -> Set[str]:
         """UIDs of load balancers that somebody else is known to have made."""
 
@@ -119,7 +115,6 @@ class ListedStore(Struct, frozen=True, dict=True):
     load_balancers: Listed[LoadBalancer]
     config_maps: Listed[ConfigMap]
     backends: Backends
-    capabilities: Capabilities = SINCE_1_2
     nodes: Listed[Node] = field(default_factory=lambda: Listed(()))
     machines: Listed[VirtualMachine] = field(default_factory=lambda: Listed(()))
     strange: Set[str] = frozenset()
@@ -185,8 +180,6 @@ class Situation(Struct, frozen=True, dict=True):
     """The other Services that name the primary of this one, or this one itself where it names none."""
     own_secondaries: tuple[Service, ...] = ()
     """Services that name this very Service as their primary, or were last served as its secondaries."""
-    capabilities: Capabilities = SINCE_1_2
-    """What a new load balancer can do."""
     node_addresses: tuple[str, ...] = ()
     """Of the nodes in the network that the Service asks for or, where none reports any there, in all networks."""
     network_devices: Mapping[str, str] | None = None
@@ -315,7 +308,6 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         secondaries_of_primary=tuple(one for one in shares_with if primary_reference(one) == (primary or key)),
         own_secondaries=tuple(one for one in store.services.by_index(BY_PRIMARY, key) if one.metadata.key != key),
         backends=store.backends,
-        capabilities=store.capabilities,
         node_addresses=_node_addresses(store, request.network),
         network_devices=network_devices(mapping),
         mapping_known=store.config_maps.synced or store.config_maps.problem is not None,

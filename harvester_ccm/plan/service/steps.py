@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES, EndpointSlice, Ingress, Service, ServiceCondition
-from harvester_ccm.model.harvester import LoadBalancer, load_balancers_in
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.meta import Resource
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
@@ -278,13 +278,12 @@ def request_for(
             return ServiceRequest("PATCH", SERVICES, meta.namespace, meta.name, body)
         case CreateLoadBalancer(name=name, body=body) if _is_held(service, situation.service.metadata.uid):
             new = described(body, situation.service, situation.cluster)
-            return ServiceRequest("POST", load_balancers_in(str(body["apiVersion"])), namespace, name, new)
+            return ServiceRequest("POST", LOAD_BALANCERS, namespace, name, new)
         case ChangeLoadBalancer(name=name, change=difference) if load_balancer is not None:
             document = described(changed_document(load_balancer, difference), situation.service, situation.cluster)
-            return ServiceRequest("PUT", load_balancers_in(load_balancer.api_version), namespace, name, document)
+            return ServiceRequest("PUT", LOAD_BALANCERS, namespace, name, document)
         case DeleteLoadBalancer(name=name, uid=uid, version=version):
-            resource = load_balancers_in(situation.capabilities.api_version)
-            return ServiceRequest("DELETE", resource, namespace, name, {"uid": uid, "resourceVersion": version})
+            return ServiceRequest("DELETE", LOAD_BALANCERS, namespace, name, {"uid": uid, "resourceVersion": version})
         case TouchEndpoints() if service is not None:
             body = {"metadata": {"annotations": kube_vip.touch(service)}}
             return ServiceRequest("PATCH", ENDPOINT_SLICES, service.metadata.namespace, service.metadata.name, body)

@@ -14,7 +14,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import Listener, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason, some_of
 from harvester_ccm.names import LB_TOUCH, MOVING, VM_NAME, Reason
-from harvester_ccm.plan.service.backends import NO_BACKEND
+from harvester_ccm.plan.service.backends import NO_BACKEND, Backends
 from harvester_ccm.plan.service.cleanup import keep_or_remake
 from harvester_ccm.plan.service.cluster_lb import address_event, not_as_requested, wait_for_address, without_address
 from harvester_ccm.plan.service.kube_vip import stripped, virtual_ip_ingress
@@ -41,7 +41,6 @@ def wanted_spec(situation: Situation) -> Document:
     spec: Document = {
         "listeners": msgspec.to_builtins([*front]),
         "backendServerSelector": {VM_NAME: [*backends.names] or [NO_BACKEND]},
-        "backendServers": [*backends.addresses],
         "healthCheck": None if check is None else msgspec.to_builtins(check),
     }
     if not backends.known:
@@ -79,7 +78,7 @@ def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[EventMes
 
     A load balancer that is new, or new to us, is not called unhealthy before its first checks are over.
     """
-    if not _has_backends(situation, load_balancer):
+    if not _has_backends(situation.backends):
         return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, situation.backends.none_because), None
     before = next((note for note in situation.remembered.emitted if note.reason is Reason.BACKENDS_UNHEALTHY), None)
     note = backend_note(load_balancer)
@@ -102,7 +101,7 @@ def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[EventMes
 def _strangers(situation: Situation) -> EventMessage | None:
     """Return what to tell about nodes that are left out because it is not certain which VM they are."""
     names, backends = situation.backends.strangers, situation.backends
-    if not names or not backends.known or backends.addresses:
+    if not names or not backends.known:
         return None
     text = (
         f"Harvester sends no traffic to {some_of(names)}: for these nodes no VM in the namespace "
@@ -111,11 +110,8 @@ def _strangers(situation: Situation) -> EventMessage | None:
     return EventMessage("Warning", Reason.NODES_WITHOUT_VM, text)
 
 
-def _has_backends(situation: Situation, load_balancer: LoadBalancer) -> bool:
+def _has_backends(backends: Backends) -> bool:
     """Return whether nodes may get traffic; assumed while the VMs behind them are not known."""
-    backends = situation.backends
-    if not load_balancer.capabilities.selects_backends_by_label:
-        return bool(backends.addresses)
     return bool(backends.names) or not backends.known
 
 

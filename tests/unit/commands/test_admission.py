@@ -9,7 +9,7 @@ from harvester_ccm.commands.checks_connection import Result
 from harvester_ccm.commands.checks_content import webhook_check
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.harvester import BEFORE_1_2, SINCE_1_2, Capabilities
+from harvester_ccm.model.harvester import LOAD_BALANCERS
 from tests.unit.commands import objects
 from tests.worlds.memory_server import MemoryClient, MemoryServer, refused
 
@@ -55,7 +55,7 @@ async def test_what_harvester_says(error: CCMError, verdict: AdmissionVerdict, r
     server = MemoryServer()
     server.fault = lambda call: error if call.is_write else None
     client = MemoryClient(server, cluster="harvester", namespace=objects.VMS)
-    check = await webhook_check(client, ClusterIdentity("demo", objects.VMS), SINCE_1_2)
+    check = await webhook_check(client, ClusterIdentity("demo", objects.VMS))
     assert (check.result, check.advice) == (result, found.advice)
 
 
@@ -76,14 +76,11 @@ async def test_who_refuses_is_named(error: CCMError, who: str) -> None:
     server = MemoryServer()
     server.fault = lambda call: error if call.is_write else None
     client = MemoryClient(server, cluster="harvester", namespace=objects.VMS)
-    check = await webhook_check(client, ClusterIdentity("demo", objects.VMS), SINCE_1_2)
+    check = await webhook_check(client, ClusterIdentity("demo", objects.VMS))
     assert ("Harvester's API server would refuse a load balancer" in check.detail) == ("API server" in who)
 
 
-@pytest.mark.parametrize("capabilities", [SINCE_1_2, BEFORE_1_2])
-async def test_it_is_a_dry_run_of_what_the_program_creates(
-    capabilities: Capabilities, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_is_a_dry_run_of_what_the_program_creates(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[str, str, object, object]] = []
 
     async def request(method: str, path: str, *, params: object = None, body: object = None, **_more: object) -> bytes:
@@ -92,11 +89,11 @@ async def test_it_is_a_dry_run_of_what_the_program_creates(
 
     client = MemoryClient(MemoryServer(), cluster="harvester", namespace=objects.VMS)
     monkeypatch.setattr(client, "request", request)
-    check = await webhook_check(client, ClusterIdentity("demo", objects.VMS), capabilities)
+    check = await webhook_check(client, ClusterIdentity("demo", objects.VMS))
     assert check.result is Result.OK
     ((method, path, params, body),) = sent
     assert (method, params) == ("POST", {"dryRun": "All"})
-    assert path == f"/apis/{capabilities.api_version}/namespaces/{objects.VMS}/loadbalancers"
+    assert path == LOAD_BALANCERS.path(objects.VMS)
     assert isinstance(body, dict)
     assert body["metadata"]["labels"]["cloudprovider.harvesterhci.io/serviceName"] == "preflight"
     assert await ask_admission(client, body, objects.VMS) == Admission(AdmissionVerdict.ADMITTED)

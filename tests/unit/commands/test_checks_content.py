@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from harvester_ccm.commands.checks_connection import Result
 from harvester_ccm.commands.checks_content import (
+    APIS,
+    api_check,
     kept_addresses_check,
     load_balancer_check,
     name_check,
@@ -19,7 +21,9 @@ from harvester_ccm.commands.checks_content import (
     shared_addresses_check,
     vm_check,
 )
+from harvester_ccm.commands.clusters import Asked
 from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.rights import HARVESTER
 from harvester_ccm.errors import Answer, Forbidden, Unreachable
 from harvester_ccm.kube.tokens import token_end
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -42,6 +46,22 @@ def contents(*vms: tuple[str, str], nodes: tuple[str, ...] = ()) -> Inventory:
         instances.append(INSTANCES.decode(msgspec.json.encode(document)))
     found = tuple(NODES.decode(msgspec.json.encode(objects.node(name))) for name in nodes)
     return Inventory(vms=tuple(machines), vmis=tuple(instances), nodes=found)
+
+
+@pytest.mark.parametrize(
+    ("versions", "result", "says", "advises"),
+    [
+        pytest.param(("v1beta1", "v1alpha1"), Result.OK, "loadbalancer.harvesterhci.io/v1beta1", "", id="1.2 or later"),
+        pytest.param(("v1alpha1",), Result.FAILED, "(there is v1alpha1)", "upgrade Harvester to 1.2", id="before 1.2"),
+        pytest.param((), Result.FAILED, "there is nothing of this group", "has to be installed", id="no controller"),
+    ],
+)
+def test_versions_of_harvester(versions: tuple[str, ...], result: Result, says: str, advises: str) -> None:
+    served = {one.resource.group: Asked(answer=("v1",)) for one in APIS[HARVESTER]}
+    check = api_check({**served, LOAD_BALANCERS.group: Asked(answer=versions)}, HARVESTER)
+    assert check.result is result
+    assert says in check.detail
+    assert advises in check.advice
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of
@@ -18,14 +17,10 @@ from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
 from harvester_ccm.model.harvester import (
-    BEFORE_1_2,
     INSTANCES,
     LOAD_BALANCERS,
-    SINCE_1_2,
     VIRTUAL_MACHINES,
-    Capabilities,
     LoadBalancer,
-    load_balancers_in,
 )
 from harvester_ccm.names import LB_SERVICE_UUID
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, observe
@@ -57,8 +52,7 @@ def services() -> tuple[Service, ...]:
     return tuple(decoded(document) for document in documents)
 
 
-@pytest.mark.parametrize("capabilities", [SINCE_1_2, BEFORE_1_2], ids=["today", "Harvester before 1.2"])
-async def test_lists_and_caches_show_the_same_situation(capabilities: Capabilities) -> None:
+async def test_lists_and_caches_show_the_same_situation() -> None:
     balancers = tuple(
         load_balancer(document)
         for document in (
@@ -74,7 +68,6 @@ async def test_lists_and_caches_show_the_same_situation(capabilities: Capabiliti
         services=services(),
         nodes=(NODES.decode(msgspec.json.encode(node)),),
         load_balancers=balancers,
-        capabilities=capabilities,
         vms=(VIRTUAL_MACHINES.decode(msgspec.json.encode(objects.machine())),),
     )
     caches = caches_of(inventory)
@@ -87,10 +80,9 @@ def caches_of(inventory: Inventory) -> ServiceCaches:
     """Return caches that hold the inventory, as after their first list."""
     credentials = Credentials("http://127.0.0.1:1", "", None, FixedToken(None))
     client = ApiClient(credentials, cluster="none")
-    resource = load_balancers_in(inventory.capabilities.api_version)
     caches = ServiceCaches(
         services=Informer(client, SERVICES, indexes=SERVICE_INDEXES),
-        load_balancers=Informer(client, resource, indexes=LOAD_BALANCER_INDEXES),
+        load_balancers=Informer(client, LOAD_BALANCERS, indexes=LOAD_BALANCER_INDEXES),
         vms=VMCache(
             Informer(client, NODES, indexes=NODE_INDEXES),
             Informer(client, VIRTUAL_MACHINES, indexes=VM_INDEXES),

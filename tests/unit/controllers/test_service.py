@@ -12,8 +12,17 @@ from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import Done, Wait
-from harvester_ccm.names import PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE
-from tests.worlds.builders import ADDRESS, LB_NAME, allocated, marked, served, service
+from harvester_ccm.names import (
+    LB_OWNER,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    LB_SERVICE_UID,
+    LB_SERVICE_UUID,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    WORKLOAD_TYPE,
+)
+from tests.worlds.builders import ADDRESS, LB_NAME, UID, allocated, marked, served, service
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import document_of, page, refused
 from tests.worlds.service_controller_world import ServiceControllerWorld
@@ -244,6 +253,30 @@ async def test_what_comes_back_while_its_deletion_waits_for_the_lease_stays(come
     else:
         await look
     assert (f"DELETE {LB_NAME}" in stage.writes()) is not comes_back
+
+
+async def test_an_api_that_is_not_served_means_no_load_balancer_is_gone() -> None:
+    stage = await stage_with(served(deleting=True), balancers=(allocated(),))
+    stage.harvester.faults.append(NotServed(Answer(404, "", "404 page not found", "DELETE /x")))
+    with pytest.raises(NotServed):
+        await stage.reconcile(KEY)
+    assert KEY in stage.guest.of(SERVICES)
+    assert stage.caches.load_balancers.get(LB_KEY) is not None
+    assert await stage.reconcile(KEY) == Done()
+    assert KEY not in stage.guest.of(SERVICES)
+
+
+async def test_a_load_balancer_of_a_provider_before_0_2_is_found_by_the_uid_and_keeps_its_name() -> None:
+    earlier = allocated(
+        name="kubernetes-shop-web-1234",
+        labels={LB_SERVICE_NAMESPACE: "", LB_SERVICE_NAME: ""},
+        annotations={LB_SERVICE_UID: "", LB_OWNER: "", LB_SERVICE_UUID: UID},
+    )
+    stage = await stage_with(served(), balancers=(earlier,))
+    assert await stage.reconcile(KEY) == Done()
+    assert stage.writes() == ["PUT kubernetes-shop-web-1234"]
+    assert await stage.reconcile(KEY) == Done()
+    assert stage.writes() == []
 
 
 async def test_a_page_in_the_place_of_an_answer_makes_no_service_unseen() -> None:

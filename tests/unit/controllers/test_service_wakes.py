@@ -7,22 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from harvester_ccm.errors import CCMError
 from harvester_ccm.kube_vip_names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
 )
-from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
+from harvester_ccm.model.core import CONFIG_MAPS, SERVICES
 from harvester_ccm.model.harvester import (
     INSTANCES,
     LOAD_BALANCERS,
-    LOAD_BALANCERS_V1ALPHA1,
     VIRTUAL_MACHINES,
-    LoadBalancer,
 )
-from harvester_ccm.model.meta import Resource
 from harvester_ccm.model.outcome import Wait, WaitReason
 from harvester_ccm.names import (
     LB_REQUESTED_NETWORK,
@@ -104,18 +100,3 @@ async def test_the_networks_of_the_cluster_wake_when_they_change() -> None:
     stage.guest.put(CONFIG_MAPS, {"metadata": metadata, "data": {NAD_MAPPING_KEY: "{}"}})
     await stage.settle()
     assert stage.woken == [KEY]
-
-
-async def test_the_backends_are_those_of_the_version_that_harvester_turns_out_to_serve() -> None:
-    async def older(_error: CCMError | None) -> Resource[LoadBalancer]:
-        return LOAD_BALANCERS_V1ALPHA1
-
-    stage = ServiceControllerWorld(choose=older)
-    stage.harvester.unserved = frozenset({LOAD_BALANCERS.api_version})
-    status = {"addresses": [{"type": "InternalIP", "address": "10.1.0.1"}]}
-    stage.guest.put(NODES, {"metadata": {"name": "a"}, "status": status})
-    await stage.start(LOAD_BALANCERS.plural)
-    seen = [stage.caches.backends.addresses]
-    await stage.read(stage.caches.load_balancers)
-    seen.append(stage.caches.backends.addresses)
-    assert seen == [(), ("10.1.0.1",)]

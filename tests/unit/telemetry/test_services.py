@@ -13,7 +13,7 @@ import pytest
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.model.core import SERVICES, Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LOAD_BALANCERS_V1ALPHA1, LoadBalancer
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
 from harvester_ccm.telemetry import catalogue
 from harvester_ccm.telemetry.catalogue import Metric
@@ -183,23 +183,6 @@ def test_state_of_a_load_balancer(make: Callable[..., LoadBalancer], fields: dic
 
 def test_an_address_without_backends_is_unhealthy() -> None:
     assert state_of(load_balancer(ip="192.0.2.1", message="no running backend servers")) == "unhealthy"
-
-
-@pytest.mark.parametrize(
-    ("address", "ready", "expected"),
-    [
-        pytest.param("", "True", "pending", id="called ready without an address"),
-        pytest.param("192.0.2.1", "True", "ready", id="served"),
-        pytest.param("192.0.2.1", "False", "unhealthy", id="in trouble"),
-    ],
-)
-def test_state_on_harvester_before_1_2(address: str, ready: str, expected: str) -> None:
-    document = {
-        "apiVersion": LOAD_BALANCERS_V1ALPHA1.api_version,
-        "spec": {"ipam": "pool"},
-        "status": {"address": address, "conditions": [{"type": "Ready", "status": ready}]},
-    }
-    assert state_of(LOAD_BALANCERS_V1ALPHA1.decode(msgspec.json.encode(document))) == expected
 
 
 async def test_load_balancers_of_this_cluster_are_counted(scene: ServiceMetricsWorld) -> None:

@@ -33,7 +33,6 @@ Document = dict[str, Any]
 OURS = [SERVICE_FINALIZER]
 OF_BACKENDS = {
     "backends": "names",
-    "backend_addresses": "addresses",
     "backends_known": "known",
     "no_backend_because": "none_because",
     "stranger_nodes": "strangers",

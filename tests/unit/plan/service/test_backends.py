@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harvester_ccm.model.core import NODES, ConfigMap, Node
-from harvester_ccm.model.harvester import SINCE_1_2
 from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.meta import ObjectMeta
-from harvester_ccm.plan.service.backends import Backends, backend_addresses, backend_names, takes_traffic
+from harvester_ccm.plan.service.backends import Backends, backend_names, takes_traffic
 from harvester_ccm.plan.service.request import network_devices
 from harvester_ccm.plan.service.vm_lb import listeners
 from tests.worlds.builders import DELETED_AT, service
@@ -50,13 +49,7 @@ def test_only_vms_of_nodes_that_are_known_get_traffic() -> None:
     nodes = (node("host-b"), node("vm-a"), node("host-c"), node("host-d", labels={EXCLUDE: "true"}))
     matches = NodeMatches({"host-b": "vm-b", "vm-a": "vm-a", "host-d": "vm-d"}, frozenset({"host-c", "host-d"}))
     assert backend_names(nodes, matches.vm_names) == ("vm-a", "vm-b")
-    assert Backends.of(nodes, matches, SINCE_1_2) == Backends(("vm-a", "vm-b"), strangers=("host-c",))
-
-
-def test_addresses_of_another_providers_nodes_get_no_traffic() -> None:
-    address = {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}
-    assert backend_addresses([node(status=address)]) == ("10.0.0.1",)
-    assert backend_addresses([node(status=address, providerID="aws:///eu/i-1")]) == ()
+    assert Backends.of(nodes, matches) == Backends(("vm-a", "vm-b"), strangers=("host-c",))
 
 
 PORTS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
-from harvester_ccm.model.harvester import SINCE_1_2, LoadBalancer
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Refused, WaitReason
 from harvester_ccm.names import (
     DESCRIPTION,
@@ -173,7 +173,7 @@ IGNORED: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize(("made_of", "cluster", "vm"), IGNORED.values(), ids=IGNORED.keys())
 def test_ignored_settings(made_of: dict[str, Any], cluster: str, vm: str) -> None:
     for text, hosted in ((cluster, False), (vm, True)):
-        note = ignored_settings(service(**made_of), SINCE_1_2, vm=hosted)
+        note = ignored_settings(service(**made_of), vm=hosted)
         assert (note is None) == (not text)
         assert note is None or text in note.message
 
