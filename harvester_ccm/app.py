@@ -29,7 +29,6 @@ from harvester_ccm.controllers.lb_api import follow_load_balancers
 from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
 from harvester_ccm.controllers.orphans import OrphanCollector
-from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.controllers.service import ServiceCaches, ServiceController
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
@@ -40,6 +39,7 @@ from harvester_ccm.kube.identity import ClusterReplaced, GuestIdentity
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.reload import CredentialReloader, warn_of_weaknesses
+from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES
@@ -64,7 +64,7 @@ log = structlog.get_logger(__name__)
 class _Controller(Protocol):
     """What works off a queue."""
 
-    runner: Runner
+    queue: WorkQueue
 
     def run(self) -> Coroutine[None, None, None]: ...
 
@@ -164,7 +164,7 @@ class Application:
             for noticing, other in permutations(caches, 2):
                 # A server that was restored is so for all that is read from it, also where no version tells.
                 noticing.on_rewind(other.list_again)
-        self._runners: list[Runner] = []
+        self._queues: list[WorkQueue] = []
         self._observe()
 
     def _observe(self) -> None:
@@ -228,7 +228,7 @@ class Application:
 
     async def _until_stopped(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        await asyncio.gather(*(runner.drain(DRAIN_SECONDS) for runner in self._runners))
+        await asyncio.gather(*(queue.drain(DRAIN_SECONDS) for queue in self._queues))
         raise _Stop
 
     async def _lead(self) -> None:
@@ -302,12 +302,12 @@ class Application:
 
     def _start_controller(self, group: asyncio.TaskGroup, controller: _Controller, name: str = "") -> None:
         """Measure a controller and run it; ``name`` is the one in ``--controllers``, where it has one."""
-        queue = self._telemetry.follow_queue(controller.runner)
+        queue = self._telemetry.follow_queue(controller.queue)
         if name:
             self._telemetry.follow_controller(name)
             self.health.follow_controller(name, queue)
-        self._runners.append(controller.runner)
-        group.create_task(controller.run(), name=controller.runner.name)
+        self._queues.append(controller.queue)
+        group.create_task(controller.run(), name=controller.queue.name)
 
     async def _shut_down(self, *, lost: bool) -> None:
         if lost:

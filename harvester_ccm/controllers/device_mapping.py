@@ -12,13 +12,13 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.controllers.gathering import Gathering
-from harvester_ccm.controllers.runner import Runner, loop_time
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, AlreadyExists, Conflict, Forbidden, NotFound
 from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
@@ -26,6 +26,8 @@ from harvester_ccm.plan.node.device_mapping import Devices, new_config_map, plan
 from harvester_ccm.plan.node.vms import own_vmis
 
 KEY: Final = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
+COALESCE_SECONDS: Final = 0.2
+"""Delay after a change of a VM: hundreds of VMs that start one after the other cause few reconciles."""
 FORBIDDEN_PAUSE: Final = 600.0
 """Seconds until a write that is not granted, or that a rule of the cluster refuses, is tried again."""
 
@@ -54,8 +56,8 @@ class NetworkMapping:
         self._brakes = Brakes()
         self._forbidden_until: float | None = None
         """Loop time before which nothing is written; None while nothing was refused."""
-        self.runner = Runner("network mapping", self.reconcile, workers=1)
-        vms.on_networks(Gathering(self._wake).ask)
+        self.queue = WorkQueue("network mapping", self.reconcile, workers=1)
+        vms.on_networks(lambda: self.queue.enqueue_after(KEY, COALESCE_SECONDS))
         config_maps.on_change(lambda _old, _new: self._wake())
         config_maps.on_state(self._wake)
 
@@ -63,7 +65,7 @@ class NetworkMapping:
         """Work until cancelled."""
         await self._vms.nodes.wait_synced()
         self._wake()
-        await self.runner.run()
+        await self.queue.run()
 
     async def reconcile(self, key: str) -> Outcome:
         """Make the ConfigMap say what the nodes' VMs say."""
@@ -146,4 +148,4 @@ class NetworkMapping:
         log.warning(_NOT_GRANTED if isinstance(error, Forbidden) else _NOT_ADMITTED, config_map=KEY, error=str(error))
 
     def _wake(self) -> None:
-        self.runner.enqueue(KEY)
+        self.queue.enqueue(KEY)

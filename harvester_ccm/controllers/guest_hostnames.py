@@ -15,13 +15,15 @@ from typing import Final
 import structlog
 from msgspec import Struct
 
-from harvester_ccm.controllers.runner import Memories, Runner, loop_time
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.backoff import backoff
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.object_state import ObjectStates
+from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.harvester import GUEST_OS_INFO, VirtualMachineInstance
-from harvester_ccm.model.outcome import Done, Outcome, Retry
+from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.plan.node.match import match_vm
 from harvester_ccm.plan.node.vms import may_be_asked
 
@@ -51,11 +53,11 @@ class GuestHostnames:
         self._vms = vms
         self._unmatched: set[str] = set()
         """Names of new Nodes whose VM is not known by anything that was read so far."""
-        self._asked = Memories(_Asked)
+        self._asked = ObjectStates(_Asked)
         self._answers: dict[str, tuple[VirtualMachineInstance, str]] = {}
         self._first_answer = 0.0
         self._forbidden = False
-        self.runner = Runner("guest hostname", self.reconcile, workers=WORKERS)
+        self.queue = WorkQueue("guest hostname", self.reconcile, workers=WORKERS)
         vms.vmis.on_change(self._vmi_changed)
 
     def set_unmatched(self, node_name: str, unmatched: bool) -> None:
@@ -68,7 +70,7 @@ class GuestHostnames:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        await self.runner.run()
+        await self.queue.run()
 
     async def reconcile(self, key: str) -> Outcome:
         """Ask one VM's agent, if there is a reason to."""
@@ -89,7 +91,7 @@ class GuestHostnames:
             asked.last = now
             asked.due = now + backoff(asked.times, first=PAUSES[0], longest=PAUSES[1])
             await self._question(key, vmi)
-        return Retry(max(asked.due - loop_time(), 0.0))
+        return Wait("guest agent", max(asked.due - loop_time(), 0.0))
 
     async def _question(self, key: str, vmi: VirtualMachineInstance) -> None:
         meta = vmi.metadata
@@ -127,7 +129,7 @@ class GuestHostnames:
     def _hand_on(self) -> None:
         """Give the answers to the join, unless other questions may still bring a second VM of the same name."""
         waited = loop_time() - self._first_answer
-        if not self._answers or (waited < LONGEST_WAIT and (self.runner.depth or self.runner.busy > 1)):
+        if not self._answers or (waited < LONGEST_WAIT and (self.queue.depth or self.queue.busy > 1)):
             return
         answers, self._answers = self._answers, {}
         for vmi, hostname in answers.values():
@@ -138,8 +140,8 @@ class GuestHostnames:
         for vmi in self._vms.vmis.all():
             asked = self._asked.of(vmi)
             asked.due = min(asked.due, asked.last + PAUSES[0])
-            self.runner.enqueue(vmi.metadata.key)
+            self.queue.enqueue(vmi.metadata.key)
 
     def _vmi_changed(self, _old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
         if new is not None and self._unmatched:
-            self.runner.enqueue(new.metadata.key)
+            self.queue.enqueue(new.metadata.key)

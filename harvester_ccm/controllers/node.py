@@ -10,23 +10,22 @@ that joins in good order gets one Event in all.
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Callable, Iterable, Set
-from typing import Final
 
 import structlog
 from msgspec import Struct, field
 
 from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.node_writes import NodeWrites
-from harvester_ccm.controllers.runner import Memories, Runner, loop_time
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, Forbidden, Invalid
 from harvester_ccm.kube.brakes import Brakes, Hold, soonest
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.object_state import ObjectStates
+from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
 from harvester_ccm.netip import IPAddress
@@ -34,9 +33,6 @@ from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
 from harvester_ccm.plan.node.events import new_events, write_note
 from harvester_ccm.plan.node.match import wants_hostname
 from harvester_ccm.plan.node.patch import NodePatch, patch_request
-
-PASS_SPREAD: Final = 0.2
-"""Share of the period over which the Nodes of a full pass are spread, and by which the period varies."""
 
 log = structlog.get_logger(__name__)
 
@@ -81,10 +77,15 @@ class NodeController:
         self._writes = NodeWrites(guest, vms.nodes, recorder, component=NODE_CONTROLLER)
         self._settings = settings
         self._on_unmatched = on_unmatched or (lambda _name, _unmatched: None)
-        self._memories = Memories(_Memory)
-        self.runner = Runner("node", self.reconcile, workers=settings.concurrent_syncs)
-        self.runner.on_behind = (vms.nodes.catch_up,)
-        vms.on_wake(self.runner.enqueue)
+        self._memories = ObjectStates(_Memory)
+        self.queue = WorkQueue(
+            "node",
+            self.reconcile,
+            workers=settings.concurrent_syncs,
+            resync=lambda: [node.metadata.name for node in self._nodes.all()],
+            resync_seconds=settings.status_period,
+        )
+        vms.on_wake(self.queue.enqueue)
         virtual_addresses.on_change(self._virtual_ips_changed)
         virtual_addresses.on_state(vms.wake_all)
 
@@ -92,9 +93,7 @@ class NodeController:
         """Work until cancelled."""
         await self._nodes.wait_synced()
         self._vms.wake_all()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.runner.run(), name="node workers")
-            group.create_task(self._pass_over_all(), name="node pass")
+        await self.queue.run()
 
     async def reconcile(self, name: str) -> Outcome:
         """Bring one Node nearer to what its VM is."""
@@ -193,13 +192,6 @@ class NodeController:
         memory.untold = tuple(one for later, one in left if later)
         return soonest(later for later, _ in left if later)
 
-    async def _pass_over_all(self) -> None:
-        period = self._settings.status_period
-        while True:
-            await asyncio.sleep(period * random.uniform(1 - PASS_SPREAD, 1))
-            for node in self._nodes.all():
-                self.runner.enqueue_after(node.metadata.name, period * random.uniform(0, PASS_SPREAD))
-
     def _virtual_ips_changed(self, addresses: Set[IPAddress]) -> None:
         """Wake the Nodes that show one of the addresses, or whose VM reports it."""
         if not self._virtual_addresses.complete:
@@ -208,8 +200,8 @@ class NodeController:
         texts = {str(address) for address in addresses}
         for node in self._nodes.all():
             if any(shown.address in texts for shown in node.status.addresses):
-                self.runner.enqueue(node.metadata.name)
+                self.queue.enqueue(node.metadata.name)
         for vm in self._vms.index().by_name.values():
             if vm.vmi and any(not texts.isdisjoint(nic.addresses) for nic in vm.vmi.interfaces):
                 for name in self._vms.nodes_of(vm):
-                    self.runner.enqueue(name)
+                    self.queue.enqueue(name)

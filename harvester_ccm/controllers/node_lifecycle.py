@@ -16,12 +16,14 @@ from msgspec import field
 
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.node_writes import NodeWrites
-from harvester_ccm.controllers.runner import Memories, Runner, loop_time
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden
 from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.object_state import ObjectStates
+from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import NODES, Node, parse_provider_id
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
@@ -68,17 +70,20 @@ class NodeLifecycleController:
         self._settings = settings
         self._deletions: dict[str, float] = {}
         """Loop times of the last deletions and of those under way, by UIDs of Nodes; in the memory of every Node."""
-        self._memories = Memories(lambda: _Memory(deletions=self._deletions))
-        self.runner = Runner("node lifecycle", self.reconcile, workers=settings.concurrent_syncs)
-        self.runner.on_behind = (vms.nodes.catch_up,)
-        vms.on_wake(self.runner.enqueue)
+        self._memories = ObjectStates(lambda: _Memory(deletions=self._deletions))
+        self.queue = WorkQueue(
+            "node lifecycle", self.reconcile, workers=settings.concurrent_syncs, resync=self._node_names
+        )
+        vms.on_wake(self.queue.enqueue)
 
     async def run(self) -> None:
         """Work until cancelled."""
         await self._nodes.wait_synced()
-        for node in self._nodes.all():
-            self.runner.enqueue(node.metadata.name)
-        await self.runner.run()
+        self.queue.enqueue_background(self._node_names())
+        await self.queue.run()
+
+    def _node_names(self) -> list[str]:
+        return [node.metadata.name for node in self._nodes.all()]
 
     async def reconcile(self, name: str) -> Outcome:
         """Look after one Node."""
@@ -183,4 +188,4 @@ class NodeLifecycleController:
             later = self._recorder.emit(NODES, node, one, component=LIFECYCLE_CONTROLLER)
             if later:
                 memory.emitted -= {one.key}
-                self.runner.enqueue_after(node.metadata.name, later)
+                self.queue.enqueue_after(node.metadata.name, later)

@@ -7,10 +7,10 @@ from http import HTTPStatus
 from typing import Final
 
 from harvester_ccm.controllers.fights import node_event
-from harvester_ccm.controllers.runner import loop_time
 from harvester_ccm.errors import CCMError, Conflict, NotFound
 from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.managed_fields import ask_writers

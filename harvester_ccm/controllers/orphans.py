@@ -8,7 +8,6 @@ certain is reported in the log, once.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Iterator, Set
 from functools import partial
@@ -20,11 +19,13 @@ from msgspec.structs import replace
 
 from harvester_ccm.config import OrphanPolicy, ServiceSettings
 from harvester_ccm.controllers.lb_api import BalancerWrites
-from harvester_ccm.controllers.runner import Memories, Runner, loop_time
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.object_state import ObjectStates
+from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LoadBalancer
@@ -46,7 +47,6 @@ from harvester_ccm.plan.service.situation import BY_SERVICE
 MEMORY_SECONDS: Final = 600.0
 """How long it is remembered that a Service went: longer than any request to Harvester is under way, so that a load
 balancer whose creation was answered late is found, too."""
-WORKERS: Final = 4
 
 log = structlog.get_logger(__name__)
 
@@ -93,7 +93,7 @@ class OrphanCollector:
         self._sweeps = settings.orphan_lbs is not OrphanPolicy.OFF
         self._gone: dict[str, _Gone] = {}
         """By the UID of the Service."""
-        self._suspects = Memories(_Suspect)
+        self._suspects = ObjectStates(_Suspect)
         self._deletions: deque[float] = deque(maxlen=DELETIONS_AT_ONCE)
         """When the last ones were deleted."""
         self._braked = False
@@ -101,8 +101,10 @@ class OrphanCollector:
         """UIDs of load balancers that somebody else made while this process led."""
         self.deleted = 0
         """Load balancers deleted so far."""
-        self.runner = Runner("orphans", self.reconcile, workers=WORKERS, serial=self._one_by_one)
-        self.runner.on_behind = (load_balancers.catch_up,)
+        # One worker: load balancers are deleted one after the other.
+        self.queue = WorkQueue(
+            "orphans", self.reconcile, workers=1, resync=self._resync_keys, resync_seconds=settings.orphan_period
+        )
         services.on_change(self._service_changed)
         load_balancers.on_change(self._load_balancer_changed)
 
@@ -110,10 +112,8 @@ class OrphanCollector:
         """Work until cancelled."""
         await self._services.wait_synced()
         await self._load_balancers.wait_synced()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.runner.run(), name="orphan workers")
-            if self._sweeps:
-                group.create_task(self._every_period(), name="orphan period")
+        self.queue.enqueue_background(self._resync_keys())
+        await self.queue.run()
 
     def learn_uid(self, uid: str) -> None:
         """Go on with the mark of this cluster, which could not be read at first."""
@@ -205,11 +205,6 @@ class OrphanCollector:
         else:
             log.info("orphaned load balancer deleted", lb=meta.key, service=service)
 
-    def _one_by_one(self, key: str) -> str | None:
-        """Return the group of a load balancer that was found: those are looked at and deleted one after the other."""
-        load_balancer = self._load_balancers.get(key)
-        return None if load_balancer is None or self._seen_gone(load_balancer) else "found"
-
     def _seen_gone(self, load_balancer: LoadBalancer) -> bool:
         """Return whether its Service was seen to go, not too long ago, without a clean-up that has dealt with it."""
         meta = load_balancer.metadata
@@ -226,10 +221,8 @@ class OrphanCollector:
         except NotFound:
             return None
 
-    async def _every_period(self) -> None:
-        while True:
-            self.runner.sweep(one.metadata.key for one in self._load_balancers.all())
-            await asyncio.sleep(self._settings.orphan_period)
+    def _resync_keys(self) -> list[str]:
+        return [one.metadata.key for one in self._load_balancers.all()] if self._sweeps else []
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
         if old is None or (new is not None and new.metadata.uid == old.metadata.uid):
@@ -257,4 +250,4 @@ class OrphanCollector:
     def _consider(self, load_balancer: LoadBalancer) -> None:
         """Have the load balancer looked at if it looks left over."""
         if self._seen_gone(load_balancer) or (self._sweeps and service_of(load_balancer, self._services) is None):
-            self.runner.enqueue(load_balancer.metadata.key)
+            self.queue.enqueue(load_balancer.metadata.key)

@@ -8,6 +8,7 @@ what is, not on what was.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Set
 from typing import Final
@@ -16,17 +17,17 @@ import structlog
 from msgspec.structs import replace
 
 from harvester_ccm.controllers.births import Births
-from harvester_ccm.controllers.gathering import Gathering
 from harvester_ccm.controllers.lb_api import BalancerWrites
-from harvester_ccm.controllers.runner import Runner, loop_time
 from harvester_ccm.controllers.service_writes import COMPONENT, ServiceWrites
 from harvester_ccm.controllers.turns import Turns
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, Conflict, ServerError
 from harvester_ccm.kube.brakes import Hold
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder, wall_time
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import LoadBalancer
@@ -44,7 +45,6 @@ from harvester_ccm.plan.service.selection import (
     keeps_unbooked,
     may_be_ours,
     primaries_of,
-    primary_reference,
     recognise,
 )
 from harvester_ccm.plan.service.situation import (
@@ -67,6 +67,8 @@ from harvester_ccm.plan.service.steps import (
 )
 from harvester_ccm.plan.service.unbooked import unbooked_note
 
+COALESCE_SECONDS: Final = 0.2
+"""Delay of a refresh of the backends after a change of a Node or VM."""
 SETTLED_SECONDS: Final = 5.0
 """So long after a list that told of changes the other collections of that server have been listed, too."""
 LIST_REFUSED: Final = 500
@@ -150,21 +152,14 @@ class ServiceController:
         self.cluster = cluster
         """This cluster, with its mark where that could be read."""
         self._states = ServiceStates()
-        self.backends = Gathering(self._refresh_backends)
-        """Reads which nodes get traffic."""
+        self.backends_timer: asyncio.TimerHandle | None = None
+        """Set while a refresh of the backends is scheduled."""
         self.not_recognised = ""
         """Why no load balancer is created: Harvester shows nothing of this cluster. Empty while it does."""
         self.clock: Callable[[], str] = wall_time
         """Tells the time of day as the API writes it."""
-        self.runner = Runner(
-            "service",
-            self.reconcile,
-            workers=workers,
-            serial=self._shared_address,
-            is_worth_a_look=self._is_worth_a_look,
-        )
-        self.runner.on_behind = (self._services.catch_up, self._load_balancers.catch_up)
-        self._turns = Turns(self.runner.enqueue)
+        self.queue = WorkQueue("service", self.reconcile, workers=workers, resync=self._managed_keys)
+        self._turns = Turns(self.queue.enqueue)
         for load_balancer in self._load_balancers.all():
             # The informer read it before this controller registered its callback.
             self._follow_turns(None, load_balancer)
@@ -172,8 +167,7 @@ class ServiceController:
         caches.load_balancers.on_change(self._load_balancer_changed)
         caches.load_balancers.on_state(self._refresh_backends)
         caches.load_balancers.on_state(self._enqueue_all)
-        # The backends are read once for all Nodes and VMs that change together.
-        caches.vms.on_wake(lambda _name: self.backends.ask())
+        caches.vms.on_wake(self._schedule_backends)
         for informer in (caches.vms.vms, caches.vms.vmis):
             informer.on_state(self._refresh_backends)
         caches.config_maps.on_change(self._enqueue_all)
@@ -192,7 +186,7 @@ class ServiceController:
         log.info("service controller started", services=len(services))
         self._refresh_backends()
         self._enqueue_all()
-        await self.runner.run()
+        await self.queue.run()
 
     def learn_uid(self, uid: str) -> None:
         """Go on with the mark of this cluster, which could not be read at first."""
@@ -252,20 +246,13 @@ class ServiceController:
             self._enqueue_all()
         self.not_recognised = found.because
 
-    def _shared_address(self, key: str) -> str:
-        """Return the primary whose address the Service wants: what one takes of it, the next one has to see."""
-        service = self._services.get(key)
-        return (primary_reference(service) if service is not None else None) or key
-
-    def _is_worth_a_look(self, key: str) -> bool:
-        """Return whether a Service may be ours to which nothing has happened."""
-        service = self._services.get(key)
-        return service is None or may_be_ours(service, self.cluster)
+    def _managed_keys(self) -> list[str]:
+        return [one.metadata.key for one in self._services.all() if may_be_ours(one, self.cluster)]
 
     def _enqueue_if_ours(self, service: Service) -> None:
         """Wake a Service unless it is certainly not ours; whose its load balancers are is left to the reconcile."""
         if may_be_ours(service, self.cluster):
-            self.runner.enqueue(service.metadata.key)
+            self.queue.enqueue(service.metadata.key)
 
     async def _take(
         self, plan: ServicePlan, situation: Situation, state: ServiceState, *, again: bool
@@ -282,7 +269,7 @@ class ServiceController:
         emitted: set[EventMessage] = set()
         holds: list[Hold] = []
         lets_go = self._writes.lets_go(plan, situation.service)
-        is_older, last = False, lets_go and self.runner.failures(key) < TELL_AFTER_FAILURES
+        is_older, last = False, lets_go and self.queue.failures(key) < TELL_AFTER_FAILURES
         steps, outcome = deque(plan.steps), plan.outcome
         while steps:
             step = steps.popleft()
@@ -307,7 +294,7 @@ class ServiceController:
         if not quiet_in:
             state.emitted &= emitted
         elif state.emitted - emitted:
-            self.runner.enqueue_after(key, quiet_in)
+            self.queue.enqueue_after(key, quiet_in)
         return await self._writes.wait_for(holds, outcome, situation) if holds else outcome
 
     async def _send(
@@ -337,7 +324,7 @@ class ServiceController:
     async def _failed(self, error: CCMError, step: WriteStep, situation: Situation, state: ServiceState) -> None:
         """Tell the user of a write that failed, as an Event and in the status."""
         key = situation.service.metadata.key
-        failures = self.runner.failures(key) + 1
+        failures = self.queue.failures(key) + 1
         if isinstance(step, ChangeService):
             event = write_refused(error, failures)
         else:
@@ -369,7 +356,7 @@ class ServiceController:
             return False
         later = self._recorder.emit(SERVICES, service, event, component=COMPONENT)
         if later:
-            self.runner.enqueue_after(key, later)
+            self.queue.enqueue_after(key, later)
         else:
             state.emitted.add(event)
         return not later
@@ -386,7 +373,7 @@ class ServiceController:
             if item is None:
                 continue
             if new is None:
-                self.runner.enqueue(item.metadata.key)
+                self.queue.enqueue(item.metadata.key)
             else:
                 self._enqueue_if_ours(item)
             self._enqueue_relatives(item)
@@ -398,7 +385,7 @@ class ServiceController:
         for primary in (*primaries, service.metadata.key):
             relatives.update(one.metadata.key for one in self._services.by_index(BY_PRIMARY, primary))
         for key in relatives - {service.metadata.key}:
-            self.runner.enqueue(key)
+            self.queue.enqueue(key)
 
     def _follow_turns(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         if new is None or not seems_ours(new, self.cluster):
@@ -422,14 +409,21 @@ class ServiceController:
         """Wake the Services that a load balancer is made for, and those that share its address or want it."""
         for item in (old, new):
             if item is not None and self._services.get(service_key(item)) is not None:
-                self.runner.enqueue(service_key(item))
+                self.queue.enqueue(service_key(item))
         if new is not None and allocated_addresses((new,)) != allocated_addresses(() if old is None else (old,)):
             for secondary in self._services.by_index(BY_PRIMARY, service_key(new)):
-                self.runner.enqueue(secondary.metadata.key)
+                self.queue.enqueue(secondary.metadata.key)
             for other in self._services.by_index(BY_ADDRESS, new.allocated_ip):
                 self._enqueue_if_ours(other)
 
+    def _schedule_backends(self, _node: str) -> None:
+        """Refresh the backends soon; hundreds of Nodes that join one after the other cause few refreshes."""
+        if self.backends_timer is None:
+            loop = asyncio.get_running_loop()
+            self.backends_timer = loop.call_later(COALESCE_SECONDS, self._refresh_backends)
+
     def _refresh_backends(self) -> None:
+        self.backends_timer = None
         first, changed = self._caches.refresh_backends()
         if first:
             self._enqueue_all()
@@ -439,11 +433,13 @@ class ServiceController:
                     self._enqueue_concerned(None, load_balancer)
 
     def _enqueue_all(self, *_change: object) -> None:
-        """Wake all, those first that wait for an address.
+        """Enqueue all Services; those without an address are urgent.
 
-        Nothing can be said of the others before Harvester has answered, or not, and that wakes all once more.
+        The others are decided once Harvester has responded or failed, and each of these enqueues all again.
         """
-        services, balancers = self._services.all(), self._load_balancers
-        waiting = [one.metadata.key for one in services if one.spec.type == "LoadBalancer" and not one.addresses]
-        answered = balancers.synced or balancers.problem is not None
-        self.runner.sweep((one.metadata.key for one in services) if answered else waiting, first=waiting)
+        for key in self._managed_keys():
+            service = self._services.get(key)
+            if service is not None and service.spec.type == "LoadBalancer" and not service.addresses:
+                self.queue.enqueue(key)
+        if self._load_balancers.synced or self._load_balancers.problem is not None:
+            self.queue.enqueue_background(self._managed_keys())

@@ -12,13 +12,14 @@ from msgspec.structs import replace
 
 from harvester_ccm.controllers.fights import service_event
 from harvester_ccm.controllers.lb_api import BalancerWrites
-from harvester_ccm.controllers.runner import Memories, loop_time
 from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden, Invalid, NotFound
 from harvester_ccm.kube.brakes import Brakes, Hold, WriteGroup, soonest
 from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.managed_fields import ask_writers
+from harvester_ccm.kube.object_state import ObjectStates
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Outcome, Wait, WaitReason
@@ -63,7 +64,7 @@ class ServiceWrites:
         self._services = services
         self._recorder = recorder
         self._is_right = is_right
-        self.brakes = Memories(Brakes)
+        self.brakes = ObjectStates(Brakes)
 
     async def send(
         self, step: ChangeService | BalancerStep, situation: Situation, *, last: bool

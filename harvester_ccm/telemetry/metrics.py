@@ -17,12 +17,12 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from harvester_ccm.config import CONTROLLER_ALIASES
-from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.kube.tokens import TokenSource, token_end
+from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.telemetry import catalogue
 from harvester_ccm.telemetry.catalogue import Metric, MetricType
@@ -155,10 +155,10 @@ class Telemetry:
         """Show that a controller runs, named as in ``--controllers``."""
         self._controllers.append(name)
 
-    def follow_queue(self, runner: Runner) -> Queue:
+    def follow_queue(self, queue: WorkQueue) -> Queue:
         """Measure a queue from now on, and return what is measured."""
-        runner.observer = queue = self.queue(runner.name)
-        return queue
+        queue.observer = metrics = self.queue(queue.name)
+        return metrics
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics and their content type, in the best format that the ``Accept`` header names."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from msgspec import Struct
 from prometheus_client import Counter, Histogram
 
-from harvester_ccm.controllers.runner import QueueObserver
+from harvester_ccm.kube.workqueue import QueueObserver
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 

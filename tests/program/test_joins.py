@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from harvester_ccm.controllers import device_mapping
-from harvester_ccm.controllers.gathering import GATHER_SECONDS
-from harvester_ccm.controllers.service import ServiceCaches
+from harvester_ccm.controllers.service import COALESCE_SECONDS, ServiceCaches
 from harvester_ccm.plan.node.device_mapping import plan_nad_mapping
 from tests.worlds.clock import jumping_time
 from tests.worlds.node_world import NAMESPACE, NodeWorld, initialised, machine
@@ -50,7 +49,7 @@ def test_no_node_has_all_the_others_looked_at_once_more(mark: str, monkeypatch: 
                 world.report(vm, f"10.0.0.{number}")
             took = await initialised(world, [vm.name for vm in vms])
             await asyncio.sleep(1)
-        most = 2 + (took + 1) / GATHER_SECONDS
+        most = 2 + (took + 1) / COALESCE_SECONDS
         assert looks.keys() == {"networks", "backends"}
         assert max(looks.values()) <= most
 

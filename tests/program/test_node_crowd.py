@@ -40,7 +40,7 @@ WINDOW: Final = 600.0
 ONE_LOOK: Final = 0.1
 """Seconds within which all writes of one look at a Node are sent: a request takes some milliseconds here."""
 SEEDS: Final = 8
-KNOWN: Final = ("2 22", "1 26")
+KNOWN: Final = ("2 22",)
 """A Node joins, and of its VM the program has only a copy: Harvester forgot the VM, or has not told of it yet."""
 OTHERS_TAINT: Final = {"key": "example.com/drained", "effect": "NoExecute"}
 

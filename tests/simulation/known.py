@@ -171,17 +171,6 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(0.004, "delete_balancer", {"name": "a"}),
         ),
     ),
-    # Both clusters have one name and one mark. Each made its own of it for ever, a dozen times a minute.
-    "the workload type is changed in the original of a copy under the same name": Story(
-        "6364",
-        pool=1,
-        nodes=0,
-        acts=(
-            Act(0.0, "create", _create(ONE_PORT, {WORKLOAD_TYPE: "vm"})),
-            Act(0.0, "clone", {"cluster": "demo"}),
-            Act(18.161, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "cluster"}}),
-        ),
-    ),
     # What the watch had not told of stayed in the cache after the backup: that was taken for an older list.
     "harvester goes back to a backup without what was just created": Story(
         "52256",

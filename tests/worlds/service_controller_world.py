@@ -101,7 +101,7 @@ class ServiceControllerWorld:
 
     async def start(self, *unread: str) -> None:
         """Fill the caches and keep them up to date until the test ends, but not those of the resources named."""
-        self._tasks.append(asyncio.create_task(self.controller.runner.run(), name="queue"))
+        self._tasks.append(asyncio.create_task(self.controller.queue.run(), name="queue"))
         caches, vms = self.caches, self.caches.vms
         for informer in (
             caches.services, caches.load_balancers, vms.nodes, vms.vms, vms.vmis, caches.config_maps
@@ -124,9 +124,9 @@ class ServiceControllerWorld:
         """Return when the caches have caught up and the queue has handed out what that woke."""
         await self.guest.delivered()
         await self.harvester.delivered()
-        await wait_for(lambda: self.controller.backends.due is None, what="the reading of the backends")
+        await wait_for(lambda: self.controller.backends_timer is None, what="the reading of the backends")
         # Its one worker gives the others a turn after each key.
-        for _ in range(self.controller.runner.depth + 1):
+        for _ in range(self.controller.queue.depth + 1):
             await asyncio.sleep(0)
 
     async def reconcile(self, key: str) -> Outcome:

@@ -168,7 +168,7 @@ async def test_a_fault_that_lasts_is_told_once_and_overcome() -> None:
     stage = await stage_with(service())
     stage.controller.at_work = True
     stage.harvester.faults += [BUSY] * 4
-    stage.controller.runner.enqueue(KEY)
+    stage.controller.queue.enqueue(KEY)
     await asyncio.sleep(60)
     assert stage.told() == [
         "web: Warning HarvesterUnavailable",

@@ -115,7 +115,7 @@ async def test_without_the_right_it_is_told_once_what_to_do_and_tried_again_seld
     stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
     refuse(stage, verb)
     stage.controller.at_work = True
-    stage.controller.runner.enqueue(KEY)
+    stage.controller.queue.enqueue(KEY)
     await asyncio.sleep(TOUCH_ENDPOINTS_AFTER + FIRST_TOUCH_RETRY / 2)
     assert tries(stage, verb) == 1
     assert stage.guest.of(SERVICES)[KEY]["metadata"]["annotations"][ANNOUNCE_AGAIN] == "refused"
@@ -145,7 +145,7 @@ async def test_a_right_that_comes_back_is_used(verb: str, missing: float) -> Non
     stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
     refuse(stage, verb)
     stage.controller.at_work = True
-    stage.controller.runner.enqueue(KEY)
+    stage.controller.queue.enqueue(KEY)
     await asyncio.sleep(TOUCH_ENDPOINTS_AFTER + missing)
     stage.guest.fault = None
     await asyncio.sleep(missing + FIRST_TOUCH_RETRY)
@@ -160,7 +160,7 @@ async def test_a_right_that_comes_back_is_used(verb: str, missing: float) -> Non
 async def test_a_right_that_comes_back_is_used_by_the_next_process() -> None:
     stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"), asked=REFUSED)
     stage.controller.at_work = True
-    stage.controller.runner.enqueue(KEY)
+    stage.controller.queue.enqueue(KEY)
     await asyncio.sleep(FIRST_TOUCH_RETRY + 1.0)
     assert (is_noted(stage), list(touched(stage))) == (False, ["web-a"])
     assert [one for one in stage.told() if "Warning" in one] == []
@@ -172,7 +172,7 @@ async def test_a_refusal_that_could_not_be_noted_is_none_the_less_no_last_word()
     busy = ServerError(Answer(503, "ServiceUnavailable", "busy", "PATCH /x"))
     no = refused(403, "Forbidden", "endpointslices is forbidden")
     stage.controller.at_work = True
-    stage.controller.runner.enqueue(KEY)
+    stage.controller.queue.enqueue(KEY)
     await asyncio.sleep(TOUCH_ENDPOINTS_AFTER / 2)
     stage.guest.fault = lambda call: (no if of_endpoints(call) else busy) if call.is_write else None
     await asyncio.sleep(60.0)
@@ -189,7 +189,7 @@ async def test_a_touch_that_failed_is_made_later() -> None:
     busy = ServerError(Answer(503, "ServiceUnavailable", "busy", "PATCH /x"))
     failures = iter([busy, busy, refused(404, "NotFound", "no such slice", about="web-a")])
     stage.guest.fault = lambda call: next(failures, None) if of_endpoints(call) else None
-    stage.controller.runner.enqueue(KEY)
+    stage.controller.queue.enqueue(KEY)
     await asyncio.sleep(60.0)
     assert (is_noted(stage), list(touched(stage))) == (False, ["web-a"])
     assert [one for one in stage.told() if "Warning" in one] == []
@@ -234,7 +234,7 @@ async def test_without_the_right_a_lease_that_nobody_shows_is_left_at_work_until
     stage.harvester.put(LOAD_BALANCERS, marked(ip=DHCP_ADDRESS, spec={"ipam": "dhcp"}))
     refuse(stage, "PATCH")
     stage.controller.at_work = True
-    stage.controller.runner.enqueue(KEY)
+    stage.controller.queue.enqueue(KEY)
     await asyncio.sleep(10_000)
     assert stage.guest.of(SERVICES)[KEY]["metadata"]["annotations"][KUBE_VIP_ADDRESSES] == DHCP_ADDRESS
     assert 5 <= tries(stage, "PATCH") <= 15

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from harvester_ccm.config import SERVICE_CONTROLLER, ServerSettings
-from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.errors import CCMError, CredentialError, Unreachable
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.tokens import FixedToken
+from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import NODES, SERVICES, Node, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.meta import ObjectMeta
@@ -156,7 +156,7 @@ async def test_a_controller_that_is_stuck_is_not_live() -> None:
         return Done()
 
     telemetry, health = Telemetry("1", clock=lambda: now), HealthRegistry()
-    runner = Runner("service", never, workers=1)
+    runner = WorkQueue("service", never, workers=1)
     health.follow_controller(SERVICE_CONTROLLER, telemetry.follow_queue(runner))
     for name in (SERVICE_CONTROLLER, "cloud-node-lifecycle-controller"):
         telemetry.follow_controller(name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 
-from harvester_ccm.controllers.runner import Runner
 from harvester_ccm.errors import Answer, Conflict, Unreachable
+from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Wait
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.queues import Queue
@@ -90,8 +90,8 @@ async def give(answers: list[Outcome | Exception], _key: str) -> Outcome:
     return answer
 
 
-def observed(telemetry: Telemetry, answers: list[Outcome | Exception]) -> tuple[Runner, Queue]:
-    runner = Runner("service", functools.partial(give, answers), workers=1)
+def observed(telemetry: Telemetry, answers: list[Outcome | Exception]) -> tuple[WorkQueue, Queue]:
+    runner = WorkQueue("service", functools.partial(give, answers), workers=1)
     queue = telemetry.queue("service")
     runner.observer = queue
     return runner, queue
@@ -132,7 +132,7 @@ async def test_work_that_is_cut_short_is_over() -> None:
         await asyncio.Event().wait()
         return Done()
 
-    runner = Runner("service", never, workers=1)
+    runner = WorkQueue("service", never, workers=1)
     queue = runner.observer = telemetry.queue("service")
     async with running(runner.run()):
         runner.enqueue("shop/a")

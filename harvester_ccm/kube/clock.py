@@ -1,0 +1,16 @@
+"""The two clocks of the process: monotonic time for every duration, wall time for timestamps in API objects."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+
+def loop_time() -> float:
+    """Return the monotonic time of the running event loop, in seconds. Tests advance it."""
+    return asyncio.get_running_loop().time()
+
+
+def wall_time() -> str:
+    """Return the wall time in the format of the Kubernetes API, such as ``2026-01-31T12:00:00Z``."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,61 @@
+"""Token buckets, and the limit on writes that concern one object.
+
+Two controllers that insist on different values of one field write forever, each as fast as the API server responds. One
+limit per object covers every write that this controller sends on its behalf: to the Service and its load balancer, or
+to the Node. It needs neither the field nor the other writer: a burst of writes is always allowed, so ordinary
+operation never waits, and afterwards one write per interval keeps the object correct most of the time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from harvester_ccm.kube.clock import loop_time
+
+WRITE_BURST: Final = 20
+"""Maximum number of writes for one object without a pause; a Service takes four from its creation to its address."""
+WRITE_INTERVAL_SECONDS: Final = 30.0
+"""Time between two writes for an object whose burst is used up."""
+_PRUNE_ABOVE: Final = 1024
+"""Number of tracked objects above which unused buckets are removed."""
+
+
+class TokenBucket(Struct, gc=False):
+    """A token bucket: ``burst`` tokens, refilled by one per ``interval`` seconds. Times are of one clock."""
+
+    burst: int
+    interval: float
+    full_at: float = float("-inf")
+    """Time at which all tokens are available again."""
+
+    def delay(self, now: float, tokens: int = 1) -> float:
+        """Return the seconds until this number of tokens is available; 0 if it is."""
+        return max(0.0, self.full_at - now + (tokens - self.burst) * self.interval)
+
+    def take(self, now: float) -> None:
+        """Take one token. The bucket can become overdrawn."""
+        self.full_at = max(now, self.full_at) + self.interval
+
+
+class WriteRateLimiter:
+    """Limits the writes that concern one object, whatever their cause."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def delay(self, uid: str, *, writes: int = 1, terminating: bool = False) -> float:
+        """Return the seconds until this number of writes is allowed for the object with this UID.
+
+        A terminating object never waits: its finalizer must not stay because of earlier writes.
+        """
+        bucket = self._buckets.get(uid)
+        return 0.0 if bucket is None or terminating else bucket.delay(loop_time(), writes)
+
+    def record(self, uid: str) -> None:
+        """Count one write that was sent for the object."""
+        now = loop_time()
+        if len(self._buckets) > _PRUNE_ABOVE:
+            self._buckets = {uid: bucket for uid, bucket in self._buckets.items() if bucket.full_at > now}
+        self._buckets.setdefault(uid, TokenBucket(WRITE_BURST, WRITE_INTERVAL_SECONDS)).take(now)

@@ -1,0 +1,261 @@
+"""Work queue of a controller: which key to reconcile next, and when to retry it.
+
+As in client-go, a key is queued at most once and never reconciled by two workers at the same time; a key that is
+enqueued during its reconcile is reconciled again afterwards. There are two lanes. The urgent lane holds keys whose
+objects changed or whose timer expired. The background lane holds keys of a resync, which is a safety net against
+missed events; its keys are reconciled while the urgent lane is empty.
+
+A reconcile never sleeps: it returns an outcome or raises an error, and only this module turns that into a retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from enum import IntEnum
+from itertools import count
+from typing import Final
+
+import structlog
+from msgspec import Struct
+
+from harvester_ccm.errors import CCMError, Conflict, gist
+from harvester_ccm.kube.backoff import pause_after
+from harvester_ccm.kube.identity import ClusterReplaced
+from harvester_ccm.model.outcome import Outcome, Refused, Wait
+
+BACKOFF_SECONDS: Final = 0.5
+"""Delay after the first failure of a key; it doubles with each further failure."""
+MAX_BACKOFF_SECONDS: Final = 30.0
+CONFLICT_DELAY_SECONDS: Final = 0.02
+"""Delay after a conflict. The watch has usually delivered the newer object by then."""
+MAX_QUICK_CONFLICTS: Final = 5
+"""Number of conflicts in a row with the short delay; each further conflict counts as a failure."""
+RESYNC_SECONDS: Final = 600.0
+"""Interval between two resyncs; shorter than the time for which the recorder drops a repeated Event."""
+RESYNC_JITTER: Final = 0.2
+"""Share of the interval by which it varies, so that the queues of a process do not resync at the same time."""
+
+log = structlog.get_logger(__name__)
+
+Reconcile = Callable[[str], Awaitable[Outcome]]
+
+
+class _Lane(IntEnum):
+    URGENT = 0
+    BACKGROUND = 1
+
+
+class QueueObserver:
+    """Receives what happens in a queue, for metrics; this one ignores it. Every method returns at once."""
+
+    def added(self, key: str) -> None:
+        """The key was queued."""
+
+    def started(self, key: str) -> None:
+        """A worker started to reconcile the key."""
+
+    def finished(self, key: str) -> None:
+        """The worker finished the key, with or without an error."""
+
+    def answered(self, key: str, waits_for: str) -> None:
+        """The reconcile of the key succeeded; ``waits_for`` is the reason if it is not ready, else empty."""
+
+    def failed(self, key: str, error: Exception) -> None:
+        """The reconcile of the key failed and will be retried."""
+
+
+class _Failures(Struct):
+    """Failed reconciles of a key since the last success."""
+
+    count: int = 0
+    conflicts: int = 0
+    message: str = ""
+    """Message of the last failure that was logged."""
+
+
+class WorkQueue:
+    """Runs ``reconcile`` for every enqueued key."""
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Reconcile,
+        *,
+        workers: int,
+        resync: Callable[[], Iterable[str]] = tuple,
+        resync_seconds: float = RESYNC_SECONDS,
+    ) -> None:
+        """``resync`` returns the keys to reconcile once per interval; by default there are none."""
+        self.name = name
+        self._reconcile = reconcile
+        self._workers = workers
+        self._resync_keys = resync
+        self._resync_seconds = resync_seconds
+        self.observer = QueueObserver()
+        """Set this before the first key is enqueued."""
+        self._queue: asyncio.PriorityQueue[tuple[_Lane, int, str]] = asyncio.PriorityQueue()
+        """Entries in order. An entry whose key is not queued in its lane any more is skipped."""
+        self._sequence = count()
+        self._queued: dict[str, _Lane] = {}
+        self._active: set[str] = set()
+        self._enqueued_again: dict[str, _Lane] = {}
+        """Keys that were enqueued during their reconcile."""
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._failures: dict[str, _Failures] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._draining = False
+
+    @property
+    def depth(self) -> int:
+        """Number of queued keys."""
+        return len(self._queued)
+
+    @property
+    def busy(self) -> int:
+        """Number of keys that are being reconciled."""
+        return len(self._active)
+
+    def failures(self, key: str) -> int:
+        """Return the number of failures of the key since its last success; quick conflicts do not count."""
+        return self._failures[key].count if key in self._failures else 0
+
+    def enqueue(self, key: str) -> None:
+        """Reconcile the key as soon as a worker is free."""
+        self._add(key, _Lane.URGENT)
+
+    def enqueue_background(self, keys: Iterable[str]) -> None:
+        """Reconcile the keys when no other key is queued."""
+        for key in keys:
+            self._add(key, _Lane.BACKGROUND)
+
+    def enqueue_after(self, key: str, seconds: float) -> None:
+        """Reconcile the key in ``seconds``, or earlier if it is enqueued before."""
+        if self._draining:
+            return
+        loop = asyncio.get_running_loop()
+        at = loop.time() + seconds
+        timer = self._timers.get(key)
+        if timer is None or timer.when() > at:
+            self._cancel_timer(key)
+            self._timers[key] = loop.call_at(at, self._timer_expired, key)
+
+    async def run(self) -> None:
+        """Reconcile keys until cancelled. Raises ClusterReplaced."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._resync(), name=f"{self.name}-resync")
+            for number in range(self._workers):
+                group.create_task(self._work(), name=f"{self.name}-{number}")
+
+    async def drain(self, seconds: float) -> None:
+        """Accept no more keys, and wait at most ``seconds`` for the reconciles in progress."""
+        self._draining = True
+        self._queued.clear()
+        for key in list(self._timers):
+            self._cancel_timer(key)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+
+    def _add(self, key: str, lane: _Lane) -> None:
+        if self._draining:
+            return
+        if key in self._active:
+            self._enqueued_again[key] = min(lane, self._enqueued_again.get(key, lane))
+            return
+        present = self._queued.get(key)
+        if present is not None and present <= lane:
+            return
+        self._cancel_timer(key)
+        self._queued[key] = lane
+        self._queue.put_nowait((lane, next(self._sequence), key))
+        if present is None:
+            self.observer.added(key)
+
+    def _timer_expired(self, key: str) -> None:
+        del self._timers[key]
+        self._add(key, _Lane.URGENT)
+
+    def _cancel_timer(self, key: str) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    async def _resync(self) -> None:
+        while True:
+            await asyncio.sleep(self._resync_seconds * random.uniform(1 - RESYNC_JITTER, 1))
+            self.enqueue_background(self._resync_keys())
+
+    async def _work(self) -> None:
+        while True:
+            lane, _, key = await self._queue.get()
+            if self._queued.get(key) is not lane:
+                continue
+            del self._queued[key]
+            self._active.add(key)
+            self._idle.clear()
+            self.observer.started(key)
+            try:
+                await self._process(key)
+            finally:
+                self._active.discard(key)
+                self.observer.finished(key)
+                if not self._active:
+                    self._idle.set()
+                if key in self._enqueued_again:
+                    self._add(key, self._enqueued_again.pop(key))
+            # Reconciles without a request would otherwise run in a row and delay the Lease and the watches.
+            await asyncio.sleep(0)
+
+    async def _process(self, key: str) -> None:
+        try:
+            outcome = await self._reconcile(key)
+        except ClusterReplaced:
+            raise
+        except Conflict as error:
+            self._conflicted(key, error)
+        except CCMError as error:
+            self._failed(key, error)
+        except Exception as error:  # a bug that one object triggers must not stop the others
+            log.exception("reconcile broke", controller=self.name, key=key)
+            self._failed(key, error)
+        else:
+            self._succeeded(key, outcome)
+
+    def _succeeded(self, key: str, outcome: Outcome) -> None:
+        self.observer.answered(key, outcome.reason if isinstance(outcome, Wait | Refused) else "")
+        if isinstance(outcome, Wait) and outcome.at_most is not None:
+            self.enqueue_after(key, outcome.at_most)
+        failures = self._failures.pop(key, None)
+        if failures is not None and failures.count:
+            log.info("reconcile works again", controller=self.name, key=key)
+
+    def _conflicted(self, key: str, error: Conflict) -> None:
+        failures = self._failures.setdefault(key, _Failures())
+        failures.conflicts += 1
+        if failures.conflicts > MAX_QUICK_CONFLICTS:
+            self._failed(key, error)
+            return
+        self.observer.failed(key, error)
+        self.enqueue_after(key, CONFLICT_DELAY_SECONDS)
+
+    def _failed(self, key: str, error: Exception) -> None:
+        failures = self._failures.setdefault(key, _Failures())
+        failures.count += 1
+        self.observer.failed(key, error)
+        delay = pause_after(error, failures.count, first=BACKOFF_SECONDS, longest=MAX_BACKOFF_SECONDS)
+        # An outage lasts for many retries: log a failure once until its message changes.
+        if gist(str(error)) != failures.message:
+            failures.message = gist(str(error))
+            log.warning(
+                "reconcile failed",
+                controller=self.name,
+                key=key,
+                error=str(error),
+                retry_in=round(delay, 1),
+                request_id=getattr(error, "request_id", ""),
+            )
+        self.enqueue_after(key, delay)

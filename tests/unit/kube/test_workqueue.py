@@ -1,0 +1,216 @@
+"""The work queue of a controller, on simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+from structlog.testing import capture_logs
+
+from harvester_ccm.errors import Answer, Conflict, Throttled, Unreachable
+from harvester_ccm.kube.identity import ClusterReplaced
+from harvester_ccm.kube.workqueue import (
+    CONFLICT_DELAY_SECONDS,
+    MAX_BACKOFF_SECONDS,
+    MAX_QUICK_CONFLICTS,
+    RESYNC_SECONDS,
+    WorkQueue,
+)
+from harvester_ccm.model.outcome import Done, Outcome, Refused, Wait
+from tests.worlds.background import running
+from tests.worlds.clock import jumping_time
+
+CONFLICT = Conflict(Answer(409, "Conflict", "changed", "PUT /a"))
+
+
+class Reconciler:
+    """Returns or raises the scripted results in order, then Done, and records each call."""
+
+    def __init__(self, *results: Outcome | Exception, workers: int = 2, resync: Iterable[str] = ()) -> None:
+        self.results = list(results)
+        self.calls: list[tuple[str, float]] = []
+        self.blocked: dict[str, asyncio.Event] = {}
+        self.running: list[str] = []
+        self.overlaps: set[str] = set()
+        self.queue = WorkQueue("test", self.reconcile, workers=workers, resync=lambda: resync)
+
+    async def reconcile(self, key: str) -> Outcome:
+        self.calls.append((key, asyncio.get_running_loop().time()))
+        self.overlaps |= {key} & set(self.running)
+        self.running.append(key)
+        try:
+            if key in self.blocked:
+                await self.blocked[key].wait()
+        finally:
+            self.running.remove(key)
+        result = self.results.pop(0) if self.results else Done()
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    @property
+    def keys(self) -> list[str]:
+        return [key for key, _ in self.calls]
+
+    @property
+    def delays(self) -> list[float]:
+        """Seconds between two calls."""
+        return [after - before for (_, before), (_, after) in pairwise(self.calls)]
+
+    @asynccontextmanager
+    async def started(self) -> AsyncIterator[WorkQueue]:
+        async with running(self.queue.run()):
+            yield self.queue
+
+
+@jumping_time
+async def test_key_is_reconciled_once_when_it_is_enqueued_several_times() -> None:
+    reconciler = Reconciler()
+    for _ in range(3):
+        reconciler.queue.enqueue("a")
+    assert reconciler.queue.depth == 1
+    async with reconciler.started():
+        await asyncio.sleep(1)
+    assert reconciler.keys == ["a"]
+
+
+@jumping_time
+async def test_key_is_reconciled_again_when_it_is_enqueued_during_its_reconcile() -> None:
+    reconciler = Reconciler(workers=4)
+    reconciler.blocked["a"] = asyncio.Event()
+    async with reconciler.started() as queue:
+        queue.enqueue("a")
+        await asyncio.sleep(1)
+        queue.enqueue("a")
+        await asyncio.sleep(1)
+        assert reconciler.keys == ["a"]
+        reconciler.blocked["a"].set()
+        await asyncio.sleep(1)
+    assert reconciler.keys == ["a", "a"]
+    assert not reconciler.overlaps
+
+
+@jumping_time
+async def test_background_keys_wait_for_urgent_keys_and_can_become_urgent() -> None:
+    reconciler = Reconciler(workers=1)
+    queue = reconciler.queue
+    queue.enqueue_background(["b1", "b2", "b3"])
+    queue.enqueue("u1")
+    queue.enqueue("b3")
+    async with reconciler.started():
+        await asyncio.sleep(1)
+    assert reconciler.keys == ["u1", "b3", "b1", "b2"]
+
+
+@jumping_time
+async def test_resync_reconciles_every_key_once_per_interval() -> None:
+    reconciler = Reconciler(resync=["a", "b"])
+    async with reconciler.started():
+        await asyncio.sleep(3 * RESYNC_SECONDS)
+    assert 3 <= reconciler.keys.count("a") == reconciler.keys.count("b") <= 4
+
+
+@pytest.mark.parametrize(
+    ("outcome", "calls"),
+    [(Done(), 1), (Refused("value"), 1), (Wait("event"), 1), (Wait("address", 5), 2)],
+    ids=["done", "blocked", "waits for an event", "waits at most 5 s"],
+)
+@jumping_time
+async def test_outcome_determines_the_next_reconcile(outcome: Outcome, calls: int) -> None:
+    reconciler = Reconciler(outcome)
+    reconciler.queue.enqueue("a")
+    async with reconciler.started():
+        await asyncio.sleep(10)
+    assert len(reconciler.calls) == calls
+    assert reconciler.delays == [5] * (calls - 1)
+
+
+@jumping_time
+async def test_earliest_of_several_timers_is_used_and_an_event_replaces_it() -> None:
+    reconciler = Reconciler()
+    async with reconciler.started() as queue:
+        queue.enqueue_after("a", 9)
+        queue.enqueue_after("a", 3)
+        queue.enqueue_after("a", 6)
+        queue.enqueue_after("b", 5)
+        queue.enqueue("b")
+        await asyncio.sleep(20)
+    assert [(key, round(at)) for key, at in reconciler.calls] == [("b", 0), ("a", 3)]
+
+
+@jumping_time
+async def test_failures_back_off_up_to_the_maximum_and_are_logged_once() -> None:
+    reconciler = Reconciler(*[Unreachable("no route")] * 12)
+    reconciler.queue.enqueue("a")
+    with capture_logs() as logs:
+        async with reconciler.started():
+            await asyncio.sleep(1000)
+    assert len(reconciler.calls) == 13
+    assert all(before <= after for before, after in pairwise(reconciler.delays[:5]))
+    assert max(reconciler.delays) == MAX_BACKOFF_SECONDS
+    assert [entry["event"] for entry in logs] == ["reconcile failed", "reconcile works again"]
+    assert reconciler.queue.failures("a") == 0
+
+
+@jumping_time
+async def test_retry_after_of_the_server_is_the_delay() -> None:
+    error = Throttled(Answer(429, "TooManyRequests", "busy", "GET /a"))
+    error.retry_after = 7.0
+    reconciler = Reconciler(error)
+    reconciler.queue.enqueue("a")
+    async with reconciler.started():
+        await asyncio.sleep(20)
+    assert reconciler.delays == [7]
+
+
+@jumping_time
+async def test_conflicts_are_retried_quickly_and_then_count_as_failures() -> None:
+    reconciler = Reconciler(*[CONFLICT] * (MAX_QUICK_CONFLICTS + 1))
+    reconciler.queue.enqueue("a")
+    async with reconciler.started() as queue:
+        await asyncio.sleep(MAX_QUICK_CONFLICTS * CONFLICT_DELAY_SECONDS + 0.01)
+        assert queue.failures("a") == 1
+        await asyncio.sleep(60)
+    assert reconciler.delays[:MAX_QUICK_CONFLICTS] == pytest.approx([CONFLICT_DELAY_SECONDS] * MAX_QUICK_CONFLICTS)
+    assert reconciler.delays[-1] >= 0.5
+
+
+@jumping_time
+async def test_bug_in_one_reconcile_does_not_stop_the_others() -> None:
+    reconciler = Reconciler(KeyError("spec"), workers=1)
+    reconciler.queue.enqueue("broken")
+    reconciler.queue.enqueue("fine")
+    async with reconciler.started():
+        await asyncio.sleep(0.1)
+    assert reconciler.keys == ["broken", "fine"]
+
+
+@jumping_time
+async def test_replaced_cluster_ends_the_queue() -> None:
+    reconciler = Reconciler(ClusterReplaced("another cluster"))
+    reconciler.queue.enqueue("a")
+    with pytest.raises(ExceptionGroup) as raised:
+        await reconciler.queue.run()
+    assert raised.group_contains(ClusterReplaced)
+
+
+@jumping_time
+async def test_drain_waits_for_reconciles_in_progress_and_accepts_no_more_keys() -> None:
+    reconciler = Reconciler(workers=1)
+    reconciler.blocked["a"] = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with reconciler.started() as queue:
+        queue.enqueue("a")
+        queue.enqueue("b")
+        queue.enqueue_after("c", 0.1)
+        await asyncio.sleep(0.01)
+        loop.call_later(0.5, reconciler.blocked["a"].set)
+        started = loop.time()
+        await queue.drain(10)
+        assert loop.time() - started == pytest.approx(0.5)
+        queue.enqueue("d")
+        await asyncio.sleep(1)
+    assert reconciler.keys == ["a"]
