@@ -173,13 +173,6 @@ class FaultProxy:
         """Break the connections of running watches in the middle of the answer; return how many."""
         return self._each_watch(path, _Connection.abort)
 
-    def cut_hanging(self) -> int:
-        """Break the connections of requests that hang, as a network that is back does; return how many."""
-        found = [one for one in self._connections if one.hanging]
-        for connection in found:
-            connection.abort()
-        return len(found)
-
     def silence_watches(self, path: str = "") -> int:
         """Pass nothing on in running watches any more, without closing them; return how many."""
         return self._each_watch(path, _Connection.silence)
@@ -243,8 +236,6 @@ class _Connection:
         self.task: asyncio.Task[None] | None = None
         self.watching: Record | None = None
         """The watch that is running, if one is."""
-        self.hanging = False
-        """Whether its request will never be answered."""
 
     def start(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve the client from now on."""
@@ -309,7 +300,6 @@ class _Connection:
                 await client.drain()
                 return True
             case Hang():
-                self.hanging = True
                 await self._gone.wait()
                 return False
             case Drop():

@@ -31,7 +31,6 @@ LONGEST: Final = (
     "tests/e2e/test_crash.py",
     "tests/e2e/test_switch.py",
     "tests/e2e/test_refused_deletion.py",
-    "tests/e2e/test_ownership.py",
     "tests/e2e/test_sharing.py",
     "tests/e2e/test_demo.py",
     "tests/e2e/test_handover.py",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from devenv.stage import Stage, until
-from harvester_ccm.names import LOAD_BALANCER_CLASS, PRIMARY_SERVICE, SERVICE_FINALIZER, Reason
-from tests.e2e.observing import caught_up, retouched, writes
+from devenv.stage import Stage
+from harvester_ccm.names import PRIMARY_SERVICE, SERVICE_FINALIZER, Reason
+from tests.e2e.observing import caught_up, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("lan")]
 
@@ -70,61 +70,3 @@ async def delete_and_check(stage: Stage, names: list[str], before: dict[str, str
     left = await stage.service("kube-vip")
     assert left is not None
     assert left.metadata.finalizers == (SERVICE_FINALIZER,)
-
-
-async def test_own_class_is_served_and_default_too(stage: Stage) -> None:
-    run = stage.run(proxied=True)
-    await stage.logged(run, "became leader")
-    await stage.create_service("classed", spec={"loadBalancerClass": LOAD_BALANCER_CLASS})
-    # Asked for by class, another controller's mark does not count.
-    await stage.create_service(
-        "marked",
-        annotations={"metallb.io/ip-allocated-from-pool": "x"},
-        spec={"loadBalancerClass": LOAD_BALANCER_CLASS},
-    )
-    await stage.create_service("plain")
-    await stage.served("classed", "marked", "plain")
-
-    # Once served it stays served, whatever is put on it.
-    await stage.change_service("plain", {"metadata": {"annotations": {"metallb.io/address-pool": "lan"}}})
-    await retouched(stage, "plain")
-    await stage.served("plain")
-    await stage.delete_service("plain")
-    await stage.gone("plain")
-    await left(stage, 2)
-
-
-async def left(stage: Stage, number: int) -> None:
-    """Return when so many load balancers are left."""
-
-    async def exactly() -> bool:
-        return len(await stage.load_balancers()) == number
-
-    await until(exactly, within=60, what=f"{number} load balancers left")
-
-
-async def test_class_only_leaves_services_without_class(stage: Stage) -> None:
-    before = stage.run(proxied=True)
-    await stage.logged(before, "became leader")
-    await stage.create_service("served-before")
-    (kept,) = await stage.served("served-before")
-    before.terminate(0)
-    await stage.ended(before)
-
-    run = stage.run(arguments=["--load-balancer-class-only"], proxied=True)
-    await stage.logged(run, "became leader")
-    stage.guest_proxy.forget()
-    await stage.create_service("plain")
-    await stage.create_service("classed", spec={"loadBalancerClass": LOAD_BALANCER_CLASS})
-    await stage.served("classed")
-
-    assert writes(stage.guest_proxy, "/services/plain") == []
-    (service,) = await stage.served("served-before")
-    assert service.addresses == kept.addresses
-    assert len(await stage.load_balancers()) == 2
-    assert await stage.told("plain") == []
-
-    # Its load balancer is ours: it goes with the Service.
-    await stage.delete_service("served-before")
-    await stage.gone("served-before")
-    await left(stage, 1)

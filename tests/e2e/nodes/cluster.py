@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 
 from devenv.background import Background
 from devenv.eyes import SeenCopy
@@ -114,15 +112,6 @@ class Cluster:
         nics = (after or {}).get("status", {}).get("interfaces") or ()
         if after is not None and any(nic.get("ipAddress") for nic in nics):
             self.addressed.setdefault(after["metadata"]["name"], asyncio.get_running_loop().time())
-
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """A namespace of the same Harvester that is not the guest's."""
-
-    namespace: str
-    cloud_config: Path
-    """With all rights in it."""
 
 
 def has_taint(node: Document, key: str = UNINITIALIZED_TAINT) -> bool:

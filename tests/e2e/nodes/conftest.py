@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 
 import pytest
 
 from devenv.ccm import CcmProcess
-from devenv.harvester.records import INSTANCES, MACHINES
 from devenv.stage import Stage
-from tests.conftest import ACCOUNT
-from tests.e2e.nodes.cluster import Cluster, Elsewhere
+from tests.e2e.nodes.cluster import Cluster
 
 
 @pytest.fixture
@@ -29,17 +26,6 @@ async def cluster(stage: Stage) -> AsyncIterator[Cluster]:
 def flags() -> Mapping[str, str]:
     """Flags of the program beside the usual ones; tests override them by parameter."""
     return {}
-
-
-@pytest.fixture
-async def elsewhere(stage: Stage, vm_namespace: str, tmp_path: Path) -> AsyncIterator[Elsewhere]:
-    """A namespace without VMs, but for those that the test makes there."""
-    cloud_config = stage.scene.harvester.kubeconfig_for_service_account(
-        vm_namespace, ACCOUNT, context_namespace=vm_namespace, path=tmp_path / "elsewhere"
-    )
-    yield Elsewhere(vm_namespace, cloud_config)
-    for collection in (INSTANCES, MACHINES):
-        await stage.host.request("DELETE", collection.path(vm_namespace))
 
 
 @pytest.fixture
