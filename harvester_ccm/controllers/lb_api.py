@@ -89,17 +89,13 @@ class BalancerWrites:
         self._cache.observe(written)
         return written
 
-    async def delete(self, name: str, uid: str, version: str, *, is_right: Callable[[], bool]) -> bool:
-        """Delete that very load balancer as it was in this version; return whether it was there.
+    async def delete(self, name: str, uid: str, version: str) -> bool:
+        """Delete the load balancer with this UID in this version; return whether it was there.
 
-        ``is_right`` says, when the request has waited for the Lease, whether it still should leave. Raises Conflict
-        where it should not, and when it is another load balancer or has changed: what it was decided on is past.
+        Raises Conflict when another load balancer has the name, or it has changed.
         """
-        namespace = self._namespace
         try:
-            await self._harvester.delete(
-                LOAD_BALANCERS, name, namespace=namespace, uid=uid, version=version, is_right=is_right
-            )
+            await self._harvester.delete(LOAD_BALANCERS, name, namespace=self._namespace, uid=uid, version=version)
         except NotFound:
             return False
         return True

@@ -8,7 +8,6 @@ decided on once more.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 import structlog
@@ -109,7 +108,7 @@ class NodeLifecycleController:
             if current is None or current.metadata.uid != node.metadata.uid:
                 return Done()
             node = current
-        return await self._act(node, self._plan(node, memory, live_get), memory, live_get)
+        return await self._act(node, self._plan(node, memory, live_get), memory)
 
     def _plan(self, node: Node, memory: _Memory, live_get: LiveGet | None) -> LifecyclePlan:
         view = observe_lifecycle(self._vms, node, self._settings, memory, live_get=live_get, now=loop_time())
@@ -123,10 +122,10 @@ class NodeLifecycleController:
             return LiveGet(name, error=error)
         return LiveGet(name, vm=vm)
 
-    async def _act(self, node: Node, plan: LifecyclePlan, memory: _Memory, live_get: LiveGet | None) -> Outcome:
+    async def _act(self, node: Node, plan: LifecyclePlan, memory: _Memory) -> Outcome:
         memory.absences = plan.absences
         if plan.request is not None and plan.done is not None:
-            return await self._delete(node, plan.request, plan.done, memory, live_get)
+            return await self._delete(node, plan.request, plan.done, memory)
         hold = await self._write_taints(node, plan.request, memory) if plan.request is not None else None
         self._emit_new(node, plan.note, memory)
         if plan.note is not None:
@@ -149,14 +148,7 @@ class NodeLifecycleController:
         log.info("node taints changed", node=node.metadata.name, ready=node.ready, taints=taints)
         return None
 
-    def _is_still_planned(self, request: NodeRequest, memory: _Memory, live_get: LiveGet | None) -> bool:
-        """Return whether a Node would be deleted by what is known now: its deletion may have waited long."""
-        node = self._nodes.get(request.name)
-        return node is not None and self._plan(node, memory, live_get).request == request
-
-    async def _delete(
-        self, node: Node, request: NodeRequest, done: EventMessage, memory: _Memory, live_get: LiveGet | None
-    ) -> Outcome:
+    async def _delete(self, node: Node, request: NodeRequest, done: EventMessage, memory: _Memory) -> Outcome:
         now = loop_time()
         if now < memory.deletion_due:
             return Wait("grant", memory.deletion_due - now)
@@ -164,8 +156,7 @@ class NodeLifecycleController:
         # Before the request leaves: others are decided on while it is under way.
         self._deletions[uid] = now
         try:
-            is_right = partial(self._is_still_planned, request, memory, live_get)
-            await self._guest.delete(NODES, request.name, uid=uid, version=version, is_right=is_right)
+            await self._guest.delete(NODES, request.name, uid=uid, version=version)
         except CCMError as error:
             if isinstance(error, Conflict | Forbidden | AdmissionDenied):
                 # Certainly not done; after anything else it may be.

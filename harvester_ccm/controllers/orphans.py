@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Set
-from functools import partial
 from typing import Final
 
 import structlog
@@ -153,23 +152,11 @@ class OrphanCollector:
             document = changed_document(load_balancer, plan.first)
             await self._writes.replace(load_balancer.metadata.name, document)
             return Wait("orphan", later)
-        await self._delete(load_balancer, suspect)
+        await self._delete(load_balancer)
         return Done()
 
-    def _is_left_over(self, load_balancer: LoadBalancer, suspect: _Suspect) -> bool:
-        """Return whether a load balancer that is being deleted is still nobody's.
-
-        A Service of its name may have come while the request waited for the Lease. That it is still as it was is for
-        the server to say.
-        """
-        # Its own turn is taken by now.
-        return self._plan(load_balancer, service_of(load_balancer, self._services), suspect, has_turn=True).delete
-
-    def _plan(
-        self, load_balancer: LoadBalancer, service: Service | None, suspect: _Suspect, *, has_turn: bool = False
-    ) -> OrphanPlan:
+    def _plan(self, load_balancer: LoadBalancer, service: Service | None, suspect: _Suspect) -> OrphanPlan:
         suspicion = self._suspicion(load_balancer, suspect, service)
-        suspicion = replace(suspicion, turn_in=0.0) if has_turn else suspicion
         return plan_orphan(load_balancer, service, self._cluster, suspicion, self._settings.orphan_lbs)
 
     def _suspicion(self, load_balancer: LoadBalancer, suspect: _Suspect, service: Service | None) -> Suspicion:
@@ -190,14 +177,13 @@ class OrphanCollector:
         if service is not None:
             yield service
 
-    async def _delete(self, load_balancer: LoadBalancer, suspect: _Suspect) -> None:
+    async def _delete(self, load_balancer: LoadBalancer) -> None:
         meta, service = load_balancer.metadata, service_key(load_balancer)
         now = loop_time()
         # A minute without any: the wave that was told of is over.
         self._braked &= bool(self._deletions) and now - self._deletions[-1] < DELETION_WINDOW
         self._deletions.append(now)
-        is_right = partial(self._is_left_over, load_balancer, suspect)
-        if not await self._writes.delete(meta.name, meta.uid, meta.resource_version, is_right=is_right):
+        if not await self._writes.delete(meta.name, meta.uid, meta.resource_version):
             return
         self.deleted += 1
         if self._seen_gone(load_balancer):

@@ -144,7 +144,7 @@ class ServiceController:
         self._balancers = BalancerWrites(
             harvester, caches.load_balancers, cluster.namespace, making=caches.births.making
         )
-        self._writes = ServiceWrites(guest, self._balancers, caches.services, recorder, is_right=self._is_still_planned)
+        self._writes = ServiceWrites(guest, self._balancers, caches.services, recorder)
         self._caches = caches
         self._services = caches.services
         self._load_balancers = caches.load_balancers
@@ -333,17 +333,6 @@ class ServiceController:
         is_news = [self._emit(key, told, state) for told in (event, lost) if told is not None]
         if event is not None and any(is_news):
             await self._writes.say(not_ready(situation, event), situation)
-
-    def _is_still_planned(self, step: DeleteLoadBalancer, situation: Situation) -> bool:
-        """Return whether a load balancer would be deleted by what is known now: its deletion may have waited long."""
-        service = self._services.get(situation.service.metadata.key)
-        if service is None:
-            return False
-        now = observe(self._caches, service, self.cluster)
-        if not now.harvester_known and not situation.listed:
-            now = by_name(now, tuple(situation.match.judged.values()))
-        now = replace(self._states.recall(now, loop_time()), wall_time=self.clock())
-        return step in plan_service(now).steps
 
     def _emit(self, key: str, event: EventMessage, state: ServiceState) -> bool:
         """Tell the user what was not told yet, and return whether that was done.

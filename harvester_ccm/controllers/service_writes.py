@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -55,15 +55,11 @@ class ServiceWrites:
         balancers: BalancerWrites,
         services: Informer[Service],
         recorder: EventRecorder,
-        *,
-        is_right: Callable[[DeleteLoadBalancer, Situation], bool],
     ) -> None:
-        """``is_right`` says of a deletion that has waited for the Lease whether it still should leave."""
         self._guest = guest
         self._balancers = balancers
         self._services = services
         self._recorder = recorder
-        self._is_right = is_right
         self.brakes = ObjectStates(Brakes)
 
     async def send(
@@ -184,8 +180,7 @@ class ServiceWrites:
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
                 return written
             case DeleteLoadBalancer(uid=uid, version=version):
-                is_right = partial(self._is_right, step, situation)
-                deleted = await self._balancers.delete(name, uid, version, is_right=is_right)
+                deleted = await self._balancers.delete(name, uid, version)
                 log.info("load balancer deleted" if deleted else "load balancer was gone already", service=key, lb=name)
         return None
 

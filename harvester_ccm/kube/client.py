@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import math
 import secrets
 import ssl
 import weakref
@@ -31,11 +30,9 @@ import structlog
 
 from harvester_ccm.errors import (
     UNREADABLE,
-    Answer,
     AnswerTooLarge,
     ApiError,
     CCMError,
-    Conflict,
     RefusedCredential,
     Unauthorized,
     UnexpectedAnswer,
@@ -58,7 +55,6 @@ from harvester_ccm.kube.collection import (
 )
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.fence import WriteFence
-from harvester_ccm.kube.server_clock import GAIN_SECONDS, MEMORY_SECONDS, ServerClock
 from harvester_ccm.kube.session import Session, connection_fault
 from harvester_ccm.kube.tokens import token_account, why_refused
 from harvester_ccm.model.meta import Resource
@@ -112,8 +108,6 @@ class ApiClient:
         self._pages = pages
         self._certificate = 0
         self._closings = 0
-        self._clock = ServerClock()
-        self._lost_time_told_at = -math.inf
         self._session: Session | None = None
         self._responses: weakref.WeakSet[aiohttp.ClientResponse] = weakref.WeakSet()
 
@@ -147,7 +141,6 @@ class ApiClient:
         """Switch to other credentials; running watches end and their informers come back with the new ones."""
         self._certificate = 0
         self._credentials = credentials
-        self._clock = ServerClock()
         await self.close()
 
     async def get(
@@ -221,25 +214,15 @@ class ApiClient:
         namespace: str | None = None,
         uid: str = "",
         version: str = "",
-        is_right: Callable[[], bool] | None = None,
     ) -> None:
         """Delete an object. Raises NotFound if it is gone.
 
-        With ``uid`` only that very object is deleted, and with ``version`` only as it was then. ``is_right`` says, when
-        the request has waited for the Lease, whether it still should leave. Raises Conflict otherwise: what it was
-        decided on is past.
+        With ``uid`` only the object with this UID is deleted, and with ``version`` only in this version: raises
+        Conflict otherwise.
         """
         preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions} if preconditions else None
-        path, data = resource.path(namespace, name), None if body is None else msgspec.json.encode(body)
-        exchange = partial(self._exchange, "DELETE", path, params=None, data=data, content_type="")
-
-        def check() -> None:
-            if is_right is not None and not is_right():
-                message = f"{resource.kind} {name}: it is to stay by what is known now; not deleted"
-                raise Conflict(Answer(409, "Conflict", message, f"DELETE {path}"))
-
-        await self._fence.send(exchange, f"DELETE {path}", check=check)
+        await self.request("DELETE", resource.path(namespace, name), body=body)
 
     async def watch(
         self, resource: Resource[T], *, namespace: str | None = None, params: Mapping[str, str], silence: float
@@ -359,7 +342,6 @@ class ApiClient:
             )
             self._responses.add(response)
             status = response.status
-            self._compare_clocks(response.headers.get("Date", ""), started)
             if status < 300:
                 return response
             async with response:
@@ -372,18 +354,6 @@ class ApiClient:
             if self._observer is not None:
                 verb = "WATCH" if params and "watch" in params else method
                 self._observer(self.cluster, verb, path, status, loop.time() - started)
-
-    def _compare_clocks(self, date: str, asked: float) -> None:
-        """Have no write follow on what was known before this machine stood still."""
-        now = asyncio.get_running_loop().time()
-        gained = self._clock.gained(date, asked, now)
-        if gained > GAIN_SECONDS:
-            self._fence.doubt()
-            if now - self._lost_time_told_at >= MEMORY_SECONDS:
-                self._lost_time_told_at = now
-                log.info(
-                    "this machine stood still, or the server's clock was set", cluster=self.cluster, seconds=gained
-                )
 
     async def _authorize(self) -> tuple[Credentials, dict[str, str]]:
         """Return the credentials in use and the headers that show them."""

@@ -29,9 +29,6 @@ LOOKS: Final = (0.5, 1.0)
 """A candidate looks at a Lease of somebody else after a random share of ``retry_period`` between these two: sooner than
 client-go (1 to 2.2), because all that time nobody works after a Lease was given up, and a look is one small GET."""
 
-AWAITED_SECONDS: Final = 0.5
-"""Longest pause between two tries to renew while writes wait for it."""
-
 _DOCUMENTS: Final = LEASES.whole()
 
 log = structlog.get_logger(__name__)
@@ -70,7 +67,7 @@ class LeaderElector:
     def __init__(
         self, client: ApiClient, fence: WriteFence, *, namespace: str, name: str, identity: str, times: LeaseTimes
     ) -> None:
-        """Build it; ``fence`` is open for as long as nobody else can hold the Lease, which itself is not fenced."""
+        """``fence`` stops writes from the renew deadline on; the Lease itself is not fenced."""
         self._client = client
         self._fence = fence
         self._namespace = namespace
@@ -118,24 +115,17 @@ class LeaderElector:
         while True:
             try:
                 async with asyncio.timeout_at(self.renewal_due):
-                    await self._fence.renewal_asked(self._times.retry_period)
+                    await asyncio.sleep(self._times.retry_period)
                     while not await self._try_quietly():
                         if not self.leading:
                             self._tell_stopped()
                             raise LeaseLost(f"the Lease was taken by {self.holder or 'nobody'}")
-                        await self._pause()
+                        await asyncio.sleep(self._times.retry_period)
             except TimeoutError:
                 self._tell_stopped()
                 self._see(None)
                 late = asyncio.get_running_loop().time() - self.renewed_at
                 raise LeaseLost(f"the Lease could not be renewed for {late:.1f} s") from None
-
-    async def _pause(self) -> None:
-        """Wait before the next try to renew: shortly for writes that wait, and no longer than until one does."""
-        if self._fence.has_waiting:
-            await asyncio.sleep(min(self._times.retry_period, AWAITED_SECONDS))
-        else:
-            await self._fence.renewal_asked(self._times.retry_period)
 
     async def release(self) -> None:
         """Give the Lease up if it is ours; errors are left to the next holder's waiting time."""
@@ -254,7 +244,7 @@ class LeaderElector:
         lease = await self._write(held, spec)
         self.taking = False
         self.renewed_at = started
-        self._fence.open_until(self.renewal_due, renewed_at=started)
+        self._fence.deadline = self.renewal_due
         if not ours:
             self.on_change("became leader", lease)
 
@@ -279,7 +269,7 @@ class LeaderElector:
         """Take note of the Lease; that it is not ours shuts the fence."""
         self._observed = observed
         if not self.leading:
-            self._fence.shut()
+            self._fence.deadline = -math.inf
 
 
 def _now() -> str:

@@ -81,7 +81,7 @@ class Oracles:
 
     def _changed(self, collection: str, kind: str, document: Document) -> None:
         self._dirty = True
-        if collection == LEASES and kind == "MODIFIED":
+        if collection == LEASES and kind != "DELETED":
             self._note_holder(str(document["spec"].get("holderIdentity") or "").rpartition("_")[2])
         if collection == BALANCERS:
             self._written[name_of(document)] = self._world.loop.time()

@@ -23,7 +23,6 @@ from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.kube.events import EventRecorder
-from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
@@ -66,9 +65,8 @@ class NodeWorld:
         self.settings = settings
         self.outage = (0.0, 0.0)
         """Loop times between which Harvester was not to be used."""
-        self.fence = WriteFence()
         """What writes to the guest go through; open unless a test shuts it."""
-        self.guest = MemoryClient(self.guest_server, cluster="guest", fence=self.fence)
+        self.guest = MemoryClient(self.guest_server, cluster="guest")
         self.harvester = MemoryClient(self.harvester_server, cluster="harvester", namespace=NAMESPACE)
         vms = Selection(NAMESPACE)
         self.nodes = Informer(self.guest, NODES, indexes=NODE_INDEXES)

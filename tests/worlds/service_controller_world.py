@@ -16,7 +16,6 @@ from harvester_ccm.controllers.service import (
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
-from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
@@ -68,10 +67,9 @@ class ServiceControllerWorld:
 
     def __init__(self, *, class_only: bool = False) -> None:
         self.guest, self.harvester = MemoryServer(), MemoryServer(prompt=[LB_CONTROLLER_FINALIZER])
-        self.fence = WriteFence()
         """Of writes to Harvester."""
         guest = MemoryClient(self.guest, cluster="guest")
-        harvester = MemoryClient(self.harvester, cluster="harvester", namespace=CLUSTER.namespace, fence=self.fence)
+        harvester = MemoryClient(self.harvester, cluster="harvester", namespace=CLUSTER.namespace)
         for server in (self.guest, self.harvester):
             server.delay = lambda _call: 0.0
         self.recorder = Recorder(guest)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import math
 
 import pytest
 
@@ -91,32 +90,6 @@ async def test_vm_that_comes_back_between_confirmations_saves_its_node() -> None
         assert scene.names() == {"w0", "w1", "w2"}
         assert scene.told("w0") == ["Synced"]
         assert deletions(scene) == []
-
-
-@pytest.mark.parametrize("comes_back", [True, False])
-def test_vm_that_comes_back_while_the_deletion_waits_for_the_lease_saves_its_node(comes_back: bool) -> None:
-    @jumping_time
-    async def run() -> None:
-        scene = NodeWorld()
-        async with scene.live():
-            vm, *_ = await joined(scene, 4)
-            stored, now = scene.harvester_server.objects[VM]["default/w0"], asyncio.get_running_loop().time
-            scene.destroy(vm)
-            scene.say_ready("w0", "Unknown")
-            await until(lambda: len(scene.asked("/virtualmachines/w0")) == DEFAULTS.deletion_confirmations - 1)
-            scene.fence.shut()
-            scene.fence.open_until(now() + 60, renewed_at=now() - 10)
-            await until(lambda: scene.fence.has_waiting)
-            if comes_back:
-                scene.harvester_server.put(VM, stored)
-                await asyncio.sleep(1)
-            scene.fence.open_until(math.inf, renewed_at=math.inf)
-            await asyncio.sleep(600)
-            assert ("w0" in scene.names()) is comes_back
-            assert (deletions(scene) == []) is comes_back
-            assert scene.told("w0") == (["Synced"] if comes_back else ["Synced", "DeletingNode"])
-
-    run()
 
 
 @pytest.mark.parametrize(

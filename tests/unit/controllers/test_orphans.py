@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -15,7 +15,6 @@ from structlog.testing import capture_logs
 from harvester_ccm.config import OrphanPolicy, ServiceSettings
 from harvester_ccm.controllers.orphans import MEMORY_SECONDS, OrphanCollector
 from harvester_ccm.errors import CCMError, Unreachable
-from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.kube.informer import Informer, InformerTiming, Selection
 from harvester_ccm.model.core import NAMESPACES, SERVICES
@@ -57,10 +56,9 @@ class OrphanWorld:
     """Two servers in memory and the collector on them."""
 
     def __init__(self, policy: OrphanPolicy = OrphanPolicy.DELETE) -> None:
-        self.fence = WriteFence()
         self.guest, self.harvester = MemoryServer(), MemoryServer(prompt=[LB_CONTROLLER_FINALIZER])
         guest = MemoryClient(self.guest, cluster="guest")
-        harvester = MemoryClient(self.harvester, cluster="harvester", namespace=CLUSTER.namespace, fence=self.fence)
+        harvester = MemoryClient(self.harvester, cluster="harvester", namespace=CLUSTER.namespace)
         services = Informer(guest, SERVICES, timing=ONLY_WATCHES)
         balancers = Informer(harvester, LOAD_BALANCERS, Selection(CLUSTER.namespace), indexes=LOAD_BALANCER_INDEXES)
         settings = ServiceSettings(concurrent_syncs=1, orphan_lbs=policy, orphan_period=PERIOD, class_only=False)
@@ -486,60 +484,6 @@ async def test_new_service_of_the_name_takes_it_over() -> None:
         world.remove_service()
         await asyncio.sleep(1)
     assert world.left == set()
-
-
-async def come(world: OrphanWorld) -> None:
-    """Let another Service of the name come."""
-    world.guest.put(SERVICE, service_document(uid="another"))
-
-
-async def write(world: OrphanWorld) -> None:
-    """Let the load balancer be written without a word to who watches."""
-    world.harvester.of(BALANCER)[KEY]["metadata"]["resourceVersion"] = "newer"
-
-
-@jumping_time
-async def test_the_last_of_those_that_may_go_at_once_goes_when_it_has_waited_for_the_lease() -> None:
-    world, now = quick_world(), asyncio.get_running_loop().time
-    for number in range(1, DELETIONS_AT_ONCE):
-        world.put_balancer(name=f"left-{number}", uid=f"lb-uid-{number}")
-    async with world.live():
-        await asyncio.sleep(1)
-        world.remove_service()
-        await asyncio.sleep(1)
-        assert len(world.deletions) == DELETIONS_AT_ONCE - 1
-        world.fence.shut()
-        world.fence.open_until(now() + 30, renewed_at=now() - 10)
-        world.put_balancer(name="last", uid="last")
-        await asyncio.sleep(1)
-        assert world.fence.has_waiting
-        world.fence.open_until(now() + 30, renewed_at=now())
-        await asyncio.sleep(1)
-    assert world.left == set()
-
-
-@pytest.mark.parametrize(("meanwhile", "asked"), [(None, True), (come, False), (write, True)])
-@jumping_time
-async def test_what_comes_while_its_deletion_waits_for_the_lease_keeps_it(
-    meanwhile: Callable[[OrphanWorld], Awaitable[None]] | None, asked: bool
-) -> None:
-    world, now = quick_world(), asyncio.get_running_loop().time
-    world.put_balancer()
-    async with world.live():
-        await asyncio.sleep(1)
-        world.fence.shut()
-        world.fence.open_until(now() + 30, renewed_at=now() - 10)
-        world.remove_service()
-        await asyncio.sleep(1)
-        assert world.fence.has_waiting
-        assert world.deletions == []
-        if meanwhile is not None:
-            await meanwhile(world)
-        await asyncio.sleep(1)
-        world.fence.open_until(now() + 30, renewed_at=now())
-        await asyncio.sleep(0.04)
-    assert bool(world.deletions) is asked
-    assert world.left == (set() if meanwhile is None else {KEY})
 
 
 @jumping_time

@@ -232,29 +232,6 @@ async def test_a_service_that_a_write_finds_gone_is_gone_when_it_is_seen_to_be()
     assert stage.writes() == []
 
 
-@pytest.mark.parametrize("comes_back", [False, True])
-@jumping_time
-async def test_what_comes_back_while_its_deletion_waits_for_the_lease_stays(comes_back: bool) -> None:
-    gone = document_of(served(annotations={KUBE_VIP_ADDRESSES: ""}))
-    gone["spec"]["type"] = "ClusterIP"
-    stage, now = await stage_with(gone, balancers=(marked(ip=ADDRESS, pool="lan"),)), asyncio.get_running_loop().time
-    stage.fence.shut()
-    stage.fence.open_until(now() + 30, renewed_at=now() - 10)
-    look = asyncio.create_task(stage.controller.work_on(KEY))
-    await asyncio.sleep(1)
-    assert stage.fence.has_waiting
-    if comes_back:
-        stage.guest.change(SERVICES, KEY, {"spec": {"type": "LoadBalancer"}})
-        await asyncio.sleep(1)
-    stage.fence.open_until(now() + 30, renewed_at=now())
-    if comes_back:
-        with pytest.raises(Conflict):
-            await look
-    else:
-        await look
-    assert (f"DELETE {LB_NAME}" in stage.writes()) is not comes_back
-
-
 async def test_an_api_that_is_not_served_means_no_load_balancer_is_gone() -> None:
     stage = await stage_with(served(deleting=True), balancers=(allocated(),))
     stage.harvester.faults.append(NotServed(Answer(404, "", "404 page not found", "DELETE /x")))
