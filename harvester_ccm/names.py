@@ -266,10 +266,6 @@ GO_MACHINE_RECORD: Final = catalogued(
     meaning="What the Go provider from v0.2.9 on has recorded; read where the Node has no `virtual-machine`.",
     writer="Go provider",
 )  # fmt: skip
-REPLACEMENT_RECORD: Final = catalogued(
-    PREFIX + "replacement-vm", "Node", "annotation", "both", value="UID of a VM",
-    meaning="VM that has taken the place of the one in the provider ID, which is gone and cannot be changed.",
-)  # fmt: skip
 NODE_NETWORK_RECORD: Final = catalogued(
     PREFIX + "node-network", "Node", "annotation", "both", value="`namespace/name` of a VM network",
     meaning="Network that the addresses of the Node were taken from: it is not guessed again.",

@@ -9,8 +9,7 @@ plan says what it waits for. Differences from the Go framework, which removes th
 * Addresses, zone and region of an initialised Node follow the VM at every look; Go puts the taint back to that end.
 * Namespace and name of the VM are recorded on the Node, so that after a restart the very VM can be asked for
   (``existence``). It comes with what is written anyway, and only while the provider ID shows that it is this VM.
-* The network of the addresses is recorded on the Node, so that it is not guessed again (``interfaces``), and so is the
-  UID of a VM that has taken the place of the one in the provider ID.
+* The network of the addresses is recorded on the Node, so that it is not guessed again (``interfaces``).
 * The provider ID is written once, and only together with the initialisation, as in Go.
 """
 
@@ -28,7 +27,7 @@ from harvester_ccm.errors import CCMError, Forbidden, NotServed
 from harvester_ccm.model.core import Node, NodeAddress, format_provider_id, parse_provider_id
 from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import MACHINE_RECORD, NODE_NETWORK_RECORD, REPLACEMENT_RECORD, NodeReason
+from harvester_ccm.names import MACHINE_RECORD, NODE_NETWORK_RECORD, NodeReason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node import events
 from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
@@ -52,6 +51,7 @@ _EMITTED_AFTER_INIT: Final = frozenset(
         NodeReason.VM_OF_OTHER_MACHINE,
         NodeReason.VM_OF_OTHER_NODE,
         NodeReason.VM_IN_OTHER_NAMESPACE,
+        NodeReason.VM_REPLACED,
         NodeReason.NO_PROVIDER_ID,
         NodeReason.NO_MANAGEMENT_NETWORK,
         NodeReason.NO_INTERNAL_IP,
@@ -65,14 +65,8 @@ _EMITTED_AFTER_INIT: Final = frozenset(
 """What somebody has to correct. The rest (no VM, no address for a moment, Harvester away) happens to Nodes that are
 well, and to Nodes that are no VMs at all; it is told only of Nodes without an InternalIP."""
 
-_RECORDED_BY: Final[Mapping[str, str]] = {
-    NodeReason.VM_REPLACED: REPLACEMENT_RECORD,
-    NodeReason.NETWORK_GUESSED: NODE_NETWORK_RECORD,
-}
-"""Guesses, and the annotation that each is recorded in. They are told when that is written: once for each Node."""
-
-
-_TOLD_WITH_THE_INITIALISATION: Final = frozenset({NodeReason.PROVIDED_IP_TRUSTED})
+_TOLD_WHEN_WRITTEN: Final = frozenset({NodeReason.NETWORK_GUESSED, NodeReason.PROVIDED_IP_TRUSTED})
+"""Emitted once for each Node: when the network is recorded, and when the Node is initialised."""
 
 
 class VirtualIPs(Struct, frozen=True):
@@ -203,11 +197,15 @@ def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
     notes = (*_notes(view, addresses), *unidentified, *topology.notes)
     provider_id = format_provider_id(vm.uid) if tainted and not node.spec.provider_id else None
     change = _with_records(view, vm, addresses, topology.change)
-    told = tuple(note for note in notes if _RECORDED_BY.get(note.reason, "") in change.annotations)
+    told = tuple(
+        note
+        for note in notes
+        if (note.reason is NodeReason.NETWORK_GUESSED and NODE_NETWORK_RECORD in change.annotations)
+        or (note.reason is NodeReason.PROVIDED_IP_TRUSTED and tainted)
+    )
     known = view.virtual_ips
     if tainted and known.problem is not None:
         told = (*told, events.virtual_ips_unread(known.source, known.problem))
-    told = (*told, *(note for note in notes if tainted and note.reason in _TOLD_WITH_THE_INITIALISATION))
     patches = (
         addresses_patch(node, addresses.addresses, told=_internal_ip_change(node, addresses))
         if addresses.addresses
@@ -244,7 +242,7 @@ def _telling(view: NodeView, notes: Sequence[EventMessage], addresses: AddressPl
     """Return a plan that writes nothing, with what is emitted and what is only logged."""
     node = view.node
     reachable = view.match.stranger or _internal_ips(node.status.addresses)
-    held = [note for note in notes if note.reason not in {*_RECORDED_BY, *_TOLD_WITH_THE_INITIALISATION}]
+    held = [note for note in notes if note.reason not in _TOLD_WHEN_WRITTEN]
     everything = uninitialized_taints(node) or not reachable
     emitted = tuple(note for note in held if everything or note.reason in _EMITTED_AFTER_INIT)
     remarks = tuple(note for note in notes if note not in emitted)
@@ -262,17 +260,14 @@ def _telling(view: NodeView, notes: Sequence[EventMessage], addresses: AddressPl
 def _with_records(view: NodeView, vm: VM, addresses: AddressPlan, change: MetadataChange) -> MetadataChange:
     """Return the change together with the records of the VM and of the network, where they are due.
 
-    They come with what is written anyway. What was guessed is worth a write of its own: a VM in the place of another
-    one, and the network of a VM with several. While the guest agent is silent about that, nothing else tells that the
-    addresses of another one are not the Node's.
+    They come with what is written anyway. A network that was guessed among several is worth a write of its own: while
+    the guest agent does not report it, nothing else shows that the addresses of another network are not the Node's.
     """
     node, nic = view.node, addresses.nic
     written = uninitialized_taints(node) or change.labels or change.annotations
     records = {}
     if written and (not node.spec.provider_id or parse_provider_id(node.spec.provider_id) == vm.uid):
         records[MACHINE_RECORD] = vm.object.metadata.key
-    if view.match.note is not None:
-        records[REPLACEMENT_RECORD] = vm.uid
     if addresses.addresses and nic and (written or nic.guessed_among):
         records[NODE_NETWORK_RECORD] = nic.network
     due = {key: value for key, value in records.items() if node.metadata.annotation(key) != value}

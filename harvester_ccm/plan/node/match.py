@@ -9,10 +9,8 @@ the Go provider, which knows host name and name only and keeps the host names in
 * A VM whose firmware UUID contradicts the Node's system UUID is not found by host name or name either.
 * A Node with another provider's ID has no VM, whatever else it shows; nor has one that is recorded as a VM of another
   namespace.
-* Where the VM in the provider ID is not there, another one takes its place only if something shows that this is the
-  Node's namespace: its record, the VMs of most Nodes, the UUID, or the VM of any Node together with the InternalIP.
-  Else namesakes in a wrong namespace would be taken. A copy of the whole cluster shows names, addresses, labels and
-  UUIDs made from names like one that was restored as a whole: only the UID of a VM that is left tells them apart.
+* If the VM in the provider ID no longer exists, another VM replaces it only with the system UUID of the Node, for
+  example after a restore from a backup. Otherwise VMs of the same names in a wrong namespace would be taken.
 * A host name may be a full domain name where the Node's name is short, and the other way round.
 * Two VMs that claim one Node are an error that names both; Go takes the one seen last.
 """
@@ -30,7 +28,7 @@ from harvester_ccm.errors import Forbidden
 from harvester_ccm.model.core import Node, is_of_other_provider, parse_provider_id
 from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import MACHINE_RECORD, NODE_DRIVER, REPLACEMENT_RECORD, VM_CLUSTER, VM_CREATOR, NodeReason
+from harvester_ccm.names import MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
 from harvester_ccm.plan.node.events import harvester_note, warning
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.node.vms import VM, Membership, NodeStore, VMIndex, full_network, is_elsewhere, recorded_vm
@@ -150,8 +148,8 @@ def find_vm(node: Node, index: VMIndex) -> Match:
         return Match(problem=_not_found(node, index))
     if match.vm is None or uid is None:
         return match
-    if not _is_right_namespace(node, match.vm, match.by, index):
-        return Match(problem=_doubtful(node, match.vm, index), stranger=True)
+    if not _is_replacement(node, match.vm):
+        return Match(problem=_unproven(node, match.vm), stranger=True)
     return Match(match.vm, match.by, note=_replaced(node, match.vm))
 
 
@@ -167,34 +165,15 @@ def _ruled_out(node: Node, index: VMIndex) -> Match | None:
     return None
 
 
-def _is_right_namespace(node: Node, vm: VM, by: MatchedBy | None, index: VMIndex) -> bool:
-    """Return whether more than a name says that the VMs of this namespace are those of this cluster."""
-    recorded = recorded_vm(node) == (index.cluster.namespace, vm.name)
-    known = node.metadata.annotation(REPLACEMENT_RECORD) == vm.uid
-    if recorded or known:
-        return True
-    same_uuid = by is MatchedBy.SYSTEM_UUID and not vm.uuid_is_made_from_name
-    left = _vms_of_nodes(index)
-    if _had_another_name(node, vm):
-        # A copy that was made of a VM has its firmware UUID as well, and outlives it.
-        return (same_uuid or left > 0) and _has_internal_ip(vm, node)
-    return same_uuid or 2 * left > len(index.claims) or (left > 0 and _has_internal_ip(vm, node))
+def _is_replacement(node: Node, vm: VM) -> bool:
+    """Return whether a VM replaces the one in the provider ID of the Node: it has the system UUID of the Node.
 
-
-def _had_another_name(node: Node, vm: VM) -> bool:
-    """Return whether the Node is recorded to be a VM of another name."""
-    return recorded_vm(node)[1] not in {"", vm.name}
-
-
-def _has_internal_ip(vm: VM, node: Node) -> bool:
-    """Return whether the VM reports an InternalIP of the Node in one of its VM networks."""
-    shown = {address.address for address in node.status.addresses if address.type == "InternalIP"}
-    return any(not shown.isdisjoint(addresses) for _, addresses in addresses_on_networks(vm))
-
-
-def _vms_of_nodes(index: VMIndex) -> int:
-    """Return how many VMs in the provider IDs of Nodes are in our namespace."""
-    return len(index.claims.keys() & index.by_uid.keys())
+    A clone has the UUID of its original and another name. A UUID that was made from the name proves nothing in another
+    namespace, so the Node must be recorded to be a VM of this one.
+    """
+    namespace, name = recorded_vm(node)
+    proven = bool(namespace) or not vm.uuid_is_made_from_name
+    return proven and name in {"", vm.name} and _has_system_uuid(vm, node) is True
 
 
 def _by_system_uuid(node: Node, index: VMIndex) -> Match | None:
@@ -214,7 +193,7 @@ def _by_hostname(node: Node, index: VMIndex) -> Match | None:
     name = node.metadata.name
     group = index.by_short_hostname.get(name.partition(".")[0], ())
     ours = [m for m in group if m.membership is not Membership.FOREIGN and _same_host(name, m.hostname)]
-    free = [m for m in ours if not _claimed(m, node, index) and not _is_other_machine(m, node)]
+    free = [m for m in ours if not _claimed(m, node, index) and _has_system_uuid(m, node) is not False]
     best = _best(free, node, index)
     exact = tuple(vm for vm in best if vm.hostname == name)
     return _only(exact or best, MatchedBy.HOSTNAME, f"guest host name {name}")
@@ -228,21 +207,21 @@ def _by_name(node: Node, index: VMIndex) -> Match | None:
         return Match(problem=_foreign(vm, index))
     if _claimed(vm, node, index):
         return Match(problem=_of_other_node(vm, index))
-    if _is_other_machine(vm, node):
+    if _has_system_uuid(vm, node) is False:
         return Match(problem=_of_other_machine(vm, node, index), stranger=True)
     return Match(vm, MatchedBy.NAME)
 
 
-def _is_other_machine(vm: VM, node: Node) -> bool:
-    """Return whether the Node's system UUID and the VM's firmware UUID are known and say that they are two machines.
+def _has_system_uuid(vm: VM, node: Node) -> bool | None:
+    """Return whether the VM's firmware UUID is the Node's system UUID; None if one of them is unknown.
 
     Firmware shows the first three fields in either byte order.
     """
     try:
         shown, firmware = UUID(node.status.node_info.system_uuid.strip()), UUID(vm.firmware_uuid)
     except ValueError:
-        return False
-    return firmware.bytes not in (shown.bytes, shown.bytes_le)
+        return None
+    return firmware.bytes in (shown.bytes, shown.bytes_le)
 
 
 def _best(vms: Iterable[VM], node: Node, index: VMIndex) -> tuple[VM, ...]:
@@ -316,7 +295,7 @@ def _of_other_machine(vm: VM, node: Node, index: VMIndex) -> EventMessage:
 
 def _elsewhere(node: Node, index: VMIndex) -> EventMessage:
     recorded, namespace = node.metadata.annotation(MACHINE_RECORD) or "", index.cluster.namespace
-    namesake, serves_others = index.by_name.get(node.metadata.name), _vms_of_nodes(index) > 0
+    namesake, serves_others = index.by_name.get(node.metadata.name), not index.claims.keys().isdisjoint(index.by_uid)
     # A program for each of several namespaces is no mistake.
     reason = NodeReason.VM_NOT_FOUND if serves_others and namesake is None else NodeReason.VM_IN_OTHER_NAMESPACE
     return warning(
@@ -328,25 +307,14 @@ def _elsewhere(node: Node, index: VMIndex) -> EventMessage:
     )
 
 
-def _doubtful(node: Node, vm: VM, index: VMIndex) -> EventMessage:
-    record = f"{MACHINE_RECORD}={index.cluster.namespace}/{vm.name}"
-    name = node.metadata.name
-    if _had_another_name(node, vm):
-        return warning(
-            NodeReason.VM_OF_OTHER_MACHINE,
-            f"VM {index.cluster.namespace}/{vm.name} looks like this Node's, which was VM {recorded_vm(node)[1]}, but "
-            f"that one is not there, and this one reports no InternalIP of the Node: it may be a copy. Nothing is "
-            f"changed on the Node. If it was made anew under this name, say so: kubectl annotate node {name} "
-            f"--overwrite {record}; if the Node's VM is gone for good, run: kubectl delete node {name}",
-            subject=vm.uid,
-        )
+def _unproven(node: Node, vm: VM) -> EventMessage:
     return warning(
         NodeReason.VM_OF_OTHER_MACHINE,
-        f"VM {index.cluster.namespace}/{vm.name} looks like this Node's, but the VM in the provider ID "
-        f"{node.spec.provider_id} is not there, nor are those of most Nodes. Nothing is changed on the Node. Check "
-        "the namespace and the server in the cloud-config. If the VM was made anew, for example restored from a "
-        f"backup, say so: kubectl annotate node {name} --overwrite {record}; or delete the Node and "
-        "restart its kubelet",
+        f"The VM in the provider ID {node.spec.provider_id} no longer exists. VM {vm.object.metadata.key} can be "
+        f"another machine: its firmware UUID is {vm.firmware_uuid or 'unknown'}, the Node's system UUID is "
+        f"{node.status.node_info.system_uuid or 'unknown'}, and the Node was VM {recorded_vm(node)[1] or 'unknown'}. "
+        "Nothing is changed on the Node. Check the namespace and the server in the cloud-config. If the VM replaces "
+        f"the old one, let it join again: run kubectl delete node {node.metadata.name} and restart its kubelet",
         subject=vm.uid,
     )
 

@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from harvester_ccm.model.core import Node, NodeAddress, Taint, parse_provider_id
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import MACHINE_RECORD, NODE_NETWORK_RECORD, REPLACEMENT_RECORD, UNINITIALIZED_TAINT
+from harvester_ccm.names import MACHINE_RECORD, NODE_NETWORK_RECORD, UNINITIALIZED_TAINT
 
-_RECORDS: Final = (MACHINE_RECORD, NODE_NETWORK_RECORD, REPLACEMENT_RECORD)
+_RECORDS: Final = (MACHINE_RECORD, NODE_NETWORK_RECORD)
 
 
 class NodePatch(Struct, frozen=True):

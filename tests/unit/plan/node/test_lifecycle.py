@@ -50,6 +50,7 @@ from tests.worlds.node_objects import (
 
 OURS = "harvester://uid-w1"
 RECORD = "cloudprovider.harvesterhci.io/virtual-machine"
+FIRMWARE = "5f3c0000-0000-4000-8000-00000000000a"
 GONE = VMExistence(Existence.ABSENT, detail="404")
 UNSURE = VMExistence(Existence.UNKNOWN, detail="timed out")
 RUNNING = VMExistence(Existence.PRESENT, VM(vm(), instance()))
@@ -479,14 +480,16 @@ def test_only_a_certain_404_means_gone(error: CCMError, existence: Existence) ->
             node(provider_id=OURS, ready="False"), [], True, LiveGet("w1", vm=vm(uid="after")), Existence.PRESENT,
             id="list behind: made again meanwhile",
         ),
-        pytest.param(
-            node(provider_id="harvester://gone", ready="False", annotations={RECORD: "prod/w1"}), ["w1"], True, None,
-            Existence.PRESENT, id="restored under its name",
-        ),
     ],
 )  # fmt: skip
 def test_existence(target: Node, vms: list[str], synced: bool, probe: LiveGet | None, existence: Existence) -> None:
     assert existence_of(target, vms, probe, synced=synced).existence is existence
+
+
+def test_restored_vm_is_present() -> None:
+    target = node(provider_id="harvester://gone", ready="False", system_uuid=FIRMWARE)
+    store = ListedNodes(Inventory(vms=(vm(firmware=FIRMWARE),)), CLUSTER)
+    assert vm_existence(store, target, seen_name="w1").existence is Existence.PRESENT
 
 
 def test_foreign_vm_in_the_place_of_ours_is_no_certain_absence() -> None:
@@ -584,11 +587,10 @@ def test_only_the_very_vm_of_a_ready_node_confirms_our_view() -> None:
     nodes = [
         node("a", provider_id="harvester://uid-a"),
         node("b", provider_id="harvester://uid-b", ready="False"),
-        node("namesake", provider_id="harvester://elsewhere-1", annotations={RECORD: "prod/namesake"}),
-        node("copied", provider_id="harvester://elsewhere-2", system_uuid="aa-1"),
+        node("copied", provider_id="harvester://elsewhere", system_uuid=FIRMWARE),
     ]
-    vms = [vm("a"), vm("b"), vm("namesake"), vm("copy", firmware="aa-1")]
-    assert check_cluster(nodes, index(vms)) == ClusterCheck(4, named(), named(), replaced=2, confirmed=1)
+    vms = [vm("a"), vm("b"), vm("copy", firmware=FIRMWARE)]
+    assert check_cluster(nodes, index(vms)) == ClusterCheck(3, named(), named(), replaced=1, confirmed=1)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
-from harvester_ccm.names import MACHINE_RECORD
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.vms import (
     VMIndex,
@@ -161,71 +160,6 @@ def test_node_that_joined_again_under_its_name_gets_its_vm() -> None:
     assert find_vm(node("w1", uid="after"), index([vm("w1")], nodes=[stale])).vm is not None
 
 
-def test_restored_vm_is_found_and_said() -> None:
-    vms = [vm("w1", uid="after", labels=OWN), vm("w2")]
-    target = node(provider_id="harvester://before")
-    match = find_vm(target, index(vms, nodes=OTHERS))
-    assert match.vm is not None
-    assert match.note is not None
-    assert (match.note.reason.name, match.note.subject) == ("VM_REPLACED", "after")
-
-
-@pytest.mark.parametrize(
-    ("left", "addresses", "found"),
-    [
-        pytest.param(1, ["10.0.0.1"], True, id="a VM of another Node is left, and the address is the Node's"),
-        pytest.param(1, ["10.0.0.7", "10.0.0.1"], True, id="the same, beside another address"),
-        pytest.param(1, ["10.0.0.7"], False, id="another address"),
-        pytest.param(1, [], False, id="no address"),
-        pytest.param(0, ["10.0.0.1"], False, id="no VM is left: it may be a copy of the whole cluster"),
-    ],
-)
-def test_restored_vm_among_few_that_are_left(left: int, addresses: list[str], found: bool) -> None:
-    nodes = [node(f"w{n}", provider_id=f"harvester://before-{n}", addresses=[("InternalIP", f"10.0.0.{n}")]) for n in
-             (1, 2, 3, 4)]  # fmt: skip
-    vms = [vm(f"w{n}", uid=f"before-{n}" if n > 4 - left else f"after-{n}", labels=OWN) for n in (1, 2, 3, 4)]
-    machines = index(vms, [instance("w1", ips=addresses, labels=OWN)], nodes=nodes)
-    match = find_vm(nodes[0], machines)
-    assert (match.vm is not None) == found
-    assert found == (match.note is not None)
-    if match.problem is not None:
-        # The command in the message is what it takes.
-        command = "kubectl annotate node w1 --overwrite cloudprovider.harvesterhci.io/virtual-machine=prod/w1;"
-        assert command in match.problem.message
-    told = node("w1", provider_id="harvester://before-1", annotations={MACHINE_RECORD: "prod/w1"})
-    assert find_vm(told, machines).vm is not None
-
-
-@pytest.mark.parametrize(
-    ("record", "addresses", "found"),
-    [
-        pytest.param("prod/w1", ["10.0.0.9"], False, id="a copy, with an address of its own"),
-        pytest.param("prod/w1", [], False, id="one that says nothing yet"),
-        pytest.param("w1", ["10.0.0.9"], False, id="a record without a namespace"),
-        pytest.param("prod/w1", ["10.0.0.9", "10.0.0.1"], True, id="made anew under another name, with the address"),
-        pytest.param("prod/copy", ["10.0.0.9"], True, id="somebody has said so"),
-        pytest.param("", ["10.0.0.9"], True, id="not known what the VM was called"),
-    ],
-)
-def test_vm_of_another_name_is_no_successor_by_its_firmware_uuid_alone(
-    record: str, addresses: list[str], found: bool
-) -> None:
-    target = node(
-        provider_id="harvester://before",
-        system_uuid=FIRMWARE,
-        addresses=[("InternalIP", "10.0.0.1")],
-        annotations={MACHINE_RECORD: record} if record else {},
-    )
-    vms = [vm("copy", firmware=FIRMWARE, labels=OWN), vm("w2"), vm("w3")]
-    machines = index(vms, [instance("copy", ips=addresses, labels=OWN)], nodes=[target, *OTHERS])
-    match = find_vm(target, machines)
-    assert (match.vm is not None) == found
-    if match.problem is not None:
-        assert match.stranger
-        assert f"--overwrite {MACHINE_RECORD}=prod/copy;" in match.problem.message
-        assert "kubectl delete node w1" in match.problem.message
-
-
 def test_nothing_is_concluded_from_half_a_list() -> None:
     machines = index([vm("w1"), vm("w2")], synced=False)
     assert find_vm(node("w1", provider_id="harvester://uid-w1"), machines).vm is not None
@@ -343,15 +277,21 @@ SYSTEM, SWAPPED, STRANGER = (
         pytest.param("Not Settable", STRANGER, "name", id="the Node's is no UUID"),
     ],
 )
-@pytest.mark.parametrize("provider_id", ["", "harvester://elsewhere"])
-def test_name_does_not_outweigh_the_uuids(shown: str, firmware: str, by: str | None, provider_id: str) -> None:
-    target = node("w1", system_uuid=shown, provider_id=provider_id)
+def test_name_does_not_outweigh_the_uuids(shown: str, firmware: str, by: str | None) -> None:
+    target = node("w1", system_uuid=shown)
     vms = [vm("w1", firmware=firmware, labels=OWN), vm("w2")]
     match = find_vm(target, index(vms, nodes=OTHERS))
     assert match.by == by
     if by is None:
         assert match.problem is not None
         assert f"is another machine: its firmware UUID is {STRANGER}" in match.problem.message
+
+
+def test_name_of_another_machine_does_not_replace_a_vm_that_no_longer_exists() -> None:
+    target = node("w1", system_uuid=SYSTEM, provider_id="harvester://elsewhere")
+    match = find_vm(target, index([vm("w1", firmware=STRANGER, labels=OWN), vm("w2")], nodes=OTHERS))
+    assert match.problem is not None
+    assert f"is another machine: its firmware UUID is {STRANGER}" in match.problem.message
 
 
 def test_guest_host_name_does_not_outweigh_the_uuids() -> None:
@@ -364,48 +304,37 @@ NAMED = str(uuid5(UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895"), "w1"))
 RECORD = "cloudprovider.harvesterhci.io/virtual-machine"
 
 
-STRANGE = "harvester://elsewhere is not there, nor are those of most Nodes"
-
-
 @pytest.mark.parametrize(
-    ("record", "firmware", "others", "found"),
+    ("record", "system_uuid", "firmware", "found"),
     [
-        pytest.param("", NAMED, [], None, id="a namesake is no proof"),
-        pytest.param("", "", [], None, id="nor is one whose UUID is not known"),
-        pytest.param("w1", NAMED, [], None, id="nor a record without a namespace"),
-        pytest.param("prod/other", NAMED, [], None, id="nor one of another VM"),
-        pytest.param("", NAMED, ["harvester://elsewhere-too"], None, id="nor another Node that has no VM here either"),
-        pytest.param("prod/w1", NAMED, [], "w1", id="recorded as this VM of this namespace"),
-        pytest.param("", NAMED, ["harvester://uid-w2"], None, id="nor the VMs of half of the Nodes"),
-        pytest.param("", NAMED, ["harvester://uid-w2", "harvester://uid-w3"], "w1", id="most Nodes' VMs are here"),
-        pytest.param("", SYSTEM, [], "w1", id="a UUID that is no other VM's"),
+        pytest.param("", SYSTEM, SYSTEM, True, id="a UUID of its own"),
+        pytest.param("", SYSTEM.upper(), SWAPPED, True, id="the other byte order"),
+        pytest.param("w1", SYSTEM, SYSTEM, True, id="recorded without a namespace"),
+        pytest.param("prod/w1", SYSTEM, SYSTEM, True, id="recorded as this VM of this namespace"),
+        pytest.param("prod/w1", NAMED, NAMED, True, id="recorded, a UUID made from the name"),
+        pytest.param("", NAMED, NAMED, False, id="a UUID made from the name"),
+        pytest.param("w1", NAMED, NAMED, False, id="a UUID made from the name, recorded without a namespace"),
+        pytest.param("prod/w1", SYSTEM, "", False, id="UUID of the VM unknown"),
+        pytest.param("prod/w1", "", SYSTEM, False, id="UUID of the Node unknown"),
+        pytest.param("prod/other", SYSTEM, SYSTEM, False, id="clone of the VM"),
+        pytest.param("other", SYSTEM, SYSTEM, False, id="clone of the VM, recorded without a namespace"),
     ],
 )
 @pytest.mark.parametrize("labels", [{}, OWN], ids=["no mark", "our mark"])
-def test_namesake_takes_the_place_of_a_vm_only_where_the_namespace_is_proven(
-    record: str, firmware: str, others: list[str], found: str | None, labels: dict[str, str]
+def test_vm_replaces_one_that_no_longer_exists_only_with_the_system_uuid(
+    record: str, system_uuid: str, firmware: str, found: bool, labels: dict[str, str]
 ) -> None:
-    target = node(
-        provider_id="harvester://elsewhere",
-        system_uuid=firmware.upper() or SYSTEM,
-        annotations={RECORD: record} if record else {},
-    )
-    nodes = [target, *(node(f"w{number + 2}", provider_id=one) for number, one in enumerate(others))]
-    machines = index([vm("w1", firmware=firmware, labels=labels), vm("w2"), vm("w3")], nodes=nodes)
-    match = find_vm(target, machines)
-    assert (match.vm.name if match.vm else None) == found
-    if found is None:
-        assert match.problem is not None
-        assert match.problem.reason.name == "VM_OF_OTHER_MACHINE"
-        why = "that one is not there, and this one reports no InternalIP" if record == "prod/other" else STRANGE
-        assert why in match.problem.message
-
-
-def test_replacement_stays_once_it_was_taken() -> None:
-    records = {"cloudprovider.harvesterhci.io/replacement-vm": "uid-w1"}
-    target = node(provider_id="harvester://elsewhere", annotations=records)
-    assert find_vm(target, index([vm("w1")], nodes=[target])).by == "name"
-    assert find_vm(target, index([vm("w1", uid="again")], nodes=[target])).vm is None
+    annotations = {RECORD: record} if record else {}
+    target = node(provider_id="harvester://before", system_uuid=system_uuid, annotations=annotations)
+    vms = [vm("w1", uid="after", firmware=firmware, labels=labels), vm("w2")]
+    match = find_vm(target, index(vms, nodes=[target, *OTHERS]))
+    assert (match.vm is not None) == found
+    assert match.stranger != found
+    note = match.note or match.problem
+    assert note is not None
+    assert (note.reason.name, note.subject) == ("VM_REPLACED" if found else "VM_OF_OTHER_MACHINE", "after")
+    if not found:
+        assert "run kubectl delete node w1 and restart its kubelet" in note.message
 
 
 def test_other_clusters_vm_is_not_found_by_a_uuid_that_its_name_gave_it() -> None:
