@@ -93,7 +93,7 @@ def backends_of(load_balancer: LoadBalancer, inventory: Inventory, none_because:
     names = {nic.ip_address: one.metadata.name for one in inventory.vmis for nic in one.interfaces if nic.ip_address}
     selected = tuple((spec.backend_server_selector or {}).get(VM_NAME) or ())
     note = backend_note(load_balancer)
-    present = next((one for one in inventory.slices if one.metadata.name == load_balancer.metadata.name), None)
+    present = inventory.endpoint_slice
     found = tuple(Backend(address, names.get(address, ""), None) for address in sorted(load_balancer.backends))
     return BackendReport(
         selected=selected,
@@ -121,11 +121,9 @@ def _endpoints(present: EndpointSlice, names: Mapping[str, str]) -> tuple[Backen
 def _reason(load_balancer: LoadBalancer, inventory: Inventory) -> str:
     namespace = load_balancer.metadata.namespace
     match inventory.problems.get(ENDPOINT_SLICES.plural):
-        case None:
-            return "the EndpointSlice of the load balancer is not among the objects"
         case Forbidden():
             return f"not visible to this credential (optional right: get endpointslices in namespace {namespace})"
-        case NotFound():
+        case None | NotFound():
             return "because Harvester has not made an EndpointSlice for the load balancer yet"
         case error:
             return f"because its EndpointSlice cannot be read: {error}"

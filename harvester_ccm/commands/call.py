@@ -49,13 +49,6 @@ def switch(name: str, meaning: str, *, shorthand: str = "") -> Flag:
 OUTPUT: Final = flag(
     "output", "Form of the answer: text for people, json or yaml for scripts. Without it: text.", shorthand="o"
 )
-FILENAME: Final = flag(
-    "filename",
-    "File with objects as YAML or JSON: one object, several documents, or a List; - is the standard input. May be "
-    "given more than once. With it no cluster is asked.",
-    kind=Kind.WORDS,
-    shorthand="f",
-)
 NAMESPACE: Final = flag(
     "namespace",
     "Namespace of the Service. Without it: the one in front of its name, else that of the kubeconfig's context.",
@@ -63,18 +56,7 @@ NAMESPACE: Final = flag(
 )
 HARVESTER_NAMESPACE: Final = flag(
     "harvester-namespace",
-    "Namespace in Harvester of the VMs and load balancers. Without it: that of the cloud-config's context, with files "
-    "that of the objects.",
-)
-OLDER_NAMESPACE: Final = flag(
-    NAMESPACE.name, f"The former name of --{HARVESTER_NAMESPACE.name}.", shorthand=NAMESPACE.shorthand
-)
-WAITED: Final = flag(
-    "waited",
-    "Time for which the Service is taken to have been in its present state, for rules with a time limit. Without it: "
-    "the time since the creation or deletion in the clusters, 0s with files.",
-    kind=Kind.DURATION,
-    default="0s",
+    "Namespace in Harvester of the VMs and load balancers. Without it: that of the cloud-config's context.",
 )
 CLUSTER: Final = flag("cluster", "Name of the guest cluster that is gone: what its --cluster-name was. Required.")
 CLUSTER_UID: Final = flag(
@@ -106,11 +88,6 @@ class Call(Struct, frozen=True):
     environment: Mapping[str, str]
     output: Output
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Files with the objects; none where the clusters are asked."""
-        return self.flags.words(FILENAME.name)
-
 
 class Manual(Struct, frozen=True):
     """What a command takes, does, and says of itself."""
@@ -131,8 +108,6 @@ class Manual(Struct, frozen=True):
     """What the first argument may be, for shells that complete it."""
     offline: Callable[[FlagValues], bool] = lambda _flags: False
     """Whether a command line asks no cluster, so that no cloud-config is needed."""
-    scripted: Callable[[FlagValues], bool] = lambda _flags: False
-    """Whether the answer is for scripts where --output does not say."""
     rights: str = ""
     """What a command that asks Harvester alone has to do there. Neither the program's pod nor preflight are for it."""
 
@@ -223,31 +198,11 @@ def expect_arguments(call: Call, names: Sequence[str], *, skip: int = 0) -> tupl
     return given
 
 
-def expect_files_for_namespace(call: Call) -> None:
-    """Raise ConfigurationError where the namespace in Harvester is named and a cloud-config says it already."""
-    if HARVESTER_NAMESPACE.name in call.flags.explicit and not call.files:
-        raise refuse("--harvester-namespace goes with -f; else it is that of the cloud-config's context")
-
-
-def harvester_namespace(call: Call, *, once_meant: bool = False) -> str:
-    """Return the namespace in Harvester that was asked for, empty when none was.
-
-    ``once_meant``: whether ``--namespace``, which was the word for it, can mean nothing else here.
-    """
-    asked, older = call.flags.text(HARVESTER_NAMESPACE.name), call.flags.text(NAMESPACE.name)
-    if asked or not older or not once_meant:
-        return asked
-    sys.stderr.write(f"{PROGRAM}: note: --namespace {one_line(older)} is taken for --harvester-namespace here\n")
-    return older
-
-
 def _form(flags: FlagValues, manual: Manual) -> Form:
     """Return the form of the answer; forms that only one command has are text."""
     text = flags.text(OUTPUT.name) if OUTPUT.name in flags.values else ""
     if text not in ("", *manual.forms):
         raise refuse(f"--output is {text!r}; expected one of: {', '.join(manual.forms)}")
-    if not text:
-        return Form.JSON if manual.scripted(flags) else Form.TEXT
     return Form(text) if text in tuple(Form) else Form.TEXT
 
 

@@ -20,13 +20,11 @@ from harvester_ccm.commands.call import (
     CLUSTER_UID,
     FORCE,
     HARVESTER_NAMESPACE,
-    OLDER_NAMESPACE,
     OUTPUT,
     YES,
     Call,
     Manual,
     expect_arguments,
-    harvester_namespace,
     refuse,
 )
 from harvester_ccm.commands.clusters import AskingClient, ask_all, unusable_cloud_config
@@ -92,7 +90,7 @@ async def _clean_up(call: Call) -> int:
     except CredentialError as error:
         raise unusable_cloud_config(error) from error
     async with AskingClient(credentials, cluster="harvester") as harvester:
-        namespace = harvester_namespace(call, once_meant=True) or harvester.namespace
+        namespace = call.flags.text(HARVESTER_NAMESPACE.name) or harvester.namespace
         leftovers = await _look(harvester, name, namespace, uid=call.flags.text(CLUSTER_UID.name))
         allowed = call.flags.read(FORCE.name, bool) or not leftovers.doubts
         told = call.flags.read(YES.name, bool)
@@ -260,7 +258,7 @@ MANUAL: Final = Manual(
         Exit codes: 0 listed, deleted, or none found, 1 doubts or a failure left some in place, 2 the command line
         cannot be used.
     """,
-    own=(CLUSTER, CLUSTER_UID, HARVESTER_NAMESPACE, OLDER_NAMESPACE, YES, FORCE, OUTPUT),
+    own=(CLUSTER, CLUSTER_UID, HARVESTER_NAMESPACE, YES, FORCE, OUTPUT),
     action=_clean_up,
     rights=RIGHTS,
 )

@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -226,5 +225,4 @@ def in_both(guest: Inventory, harvester: Inventory) -> Inventory:
         namespaces=guest.namespaces,
         problems={**guest.problems, **harvester.problems},
         assumptions=(*guest.assumptions, *harvester.assumptions),
-        taken=datetime.now(UTC),
     )

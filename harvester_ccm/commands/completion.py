@@ -14,14 +14,14 @@ from typing import Any, Final
 import shtab
 
 from harvester_ccm.commands import COMMANDS, EXIT_OK, HELP, VERSION
-from harvester_ccm.commands.call import FILENAME, OUTPUT, Call, Manual, expect_arguments, refuse
+from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments, refuse
 from harvester_ccm.flags import FLAGS, Flag, Group
 from harvester_ccm.names import PROGRAM
 
 KUBECTL: Final = "kubectl"
 SHELLS: Final = ("bash", "zsh", "fish", KUBECTL)
 
-_FILES: Final = frozenset({FILENAME.name, "cloud-config", "kubeconfig"})
+_FILES: Final = frozenset({"cloud-config", "kubeconfig"})
 """Flags whose value is a file of the user's."""
 _OF_CLUSTERS: Final = frozenset({Group.HARVESTER, Group.SERVICES, Group.NODES, Group.GUEST})
 """Flags that matter to a command, too."""

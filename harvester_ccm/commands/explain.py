@@ -6,15 +6,11 @@ from typing import Final
 
 from harvester_ccm.commands import EXIT_OK
 from harvester_ccm.commands.call import (
-    FILENAME,
-    HARVESTER_NAMESPACE,
     NAMESPACE,
     OUTPUT,
-    WAITED,
     Call,
     Manual,
     expect_arguments,
-    expect_files_for_namespace,
 )
 from harvester_ccm.commands.explain_all import explain_all
 from harvester_ccm.commands.explain_mapping import MappingReport, explain_mapping
@@ -32,7 +28,6 @@ _OTHERS: Final = (NAD_MAPPING, LB_NAME)
 
 
 async def _explain(call: Call) -> int:
-    expect_files_for_namespace(call)
     if not call.arguments:
         return await explain_all(call)
     if call.arguments[0] == LB_NAME:
@@ -62,30 +57,21 @@ def _explain_name(call: Call) -> int:
 def _is_offline(flags: FlagValues) -> bool:
     word = flags.arguments[0] if flags.arguments else NAD_MAPPING
     # A Service has something to say without Harvester, too.
-    return (
-        bool(flags.words(FILENAME.name)) or kind_of(word) == SERVICE or (kind_of(word) is None and word != NAD_MAPPING)
-    )
-
-
-def _is_scripted(flags: FlagValues) -> bool:
-    return bool(flags.words(FILENAME.name)) and kind_of("".join(flags.arguments[:1])) == SERVICE
+    return kind_of(word) == SERVICE or (kind_of(word) is None and word != NAD_MAPPING)
 
 
 MANUAL: Final = Manual(
     usages=(
-        "explain [-f FILE] [flags]",
+        "explain [flags]",
         "explain svc/NAME [-n NAMESPACE] [flags]",
         "explain node/NAME [flags]",
-        "explain svc [NAME] -f FILE [flags]",
-        "explain node [NAME] -f FILE [flags]",
-        "explain nad-mapping [-f FILE] [flags]",
+        "explain nad-mapping [flags]",
         "explain lb-name CLUSTER NAMESPACE NAME UID",
     ),
     examples=(
         ("What is not fine, and why?", "explain"),
         ("Why has Service web in namespace shop no address?", "explain svc/web -n shop"),
         ("Which VM is Node w1, and where are its addresses from?", "explain node/w1"),
-        ("The same case again, from files.", "explain svc -f case.yaml --cluster-name=demo"),
     ),
     meaning="""
         Says what a Service or a Node is, what would be done about it now and why, and what it waits for. Nothing is
@@ -95,16 +81,11 @@ MANUAL: Final = Manual(
         To explain a Service of one's own, get on Services in its namespace is enough: without a cloud-config it is said
         what the running program has said of it, and since when.
 
-        With -f no cluster is asked: the objects come from files, so that a case is replayed from its YAML. What the
-        files leave out is assumed, and said so. The answer about a Service from files is JSON unless --output says
-        otherwise.
-
         Exit codes: 0 all is well, 1 something is refused, a warning would be told or a cluster could not be asked, 2
-        the command line or a file cannot be used.
+        the command line cannot be used.
     """,
-    own=(OUTPUT, FILENAME, NAMESPACE, HARVESTER_NAMESPACE, WAITED),
+    own=(OUTPUT, NAMESPACE),
     action=_explain,
     words=("svc", "service", NODE, *_OTHERS),
     offline=_is_offline,
-    scripted=_is_scripted,
 )

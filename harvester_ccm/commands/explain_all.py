@@ -9,8 +9,7 @@ from msgspec import Struct
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import NAMESPACE, Call
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_inventory
-from harvester_ccm.commands.explain_node import NodeReport, report_live, report_node
-from harvester_ccm.commands.files import read_recorded
+from harvester_ccm.commands.explain_node import NodeReport, report_live
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Document, hanging
 from harvester_ccm.commands.service_report import ServiceReport, report_service
@@ -69,7 +68,7 @@ class _Found(Struct, frozen=True):
 
 async def explain_all(call: Call) -> int:
     """Explain all that is not fine and return the exit code."""
-    found = _from_files(call) if call.files else await _from_clusters(call)
+    found = await _from_clusters(call)
     if call.output.scripted:
         call.output.document(found.document())
         return found.exit_code
@@ -108,14 +107,6 @@ async def _from_clusters(call: Call) -> _Found:
 async def _nodes_live(nodes: Sequence[Node], inventory: Inventory, clusters: Clusters, call: Call) -> list[NodeReport]:
     # One after the other: each may ask many guest agents.
     return [await report_live(one, inventory, clusters, call.settings) for one in nodes]
-
-
-def _from_files(call: Call) -> _Found:
-    inventory = read_recorded(call)
-    services, nodes = _wrong(call, inventory)
-    store = inventory.node_store(call.settings)
-    reports = [report_node(one, store, call.settings, live_get=None) for one in nodes]
-    return _found(call, inventory, services, reports)
 
 
 def _wrong(call: Call, inventory: Inventory) -> tuple[list[ServiceReport], list[Node]]:

@@ -9,13 +9,12 @@ from msgspec import Struct
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import NAMESPACE, Call, expect_arguments, refuse
 from harvester_ccm.commands.clusters import open_clusters, read_inventory
-from harvester_ccm.commands.files import read_recorded
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Document
 from harvester_ccm.model.harvester import INSTANCES, VirtualMachineInstance
-from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
+from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.device_mapping import MappingPlan, mapping_text, plan_nad_mapping
-from harvester_ccm.plan.node.vms import Membership, VMIndex, own_vmis
+from harvester_ccm.plan.node.vms import own_vmis
 
 
 class MappingReport(Struct, frozen=True):
@@ -63,9 +62,9 @@ class MappingReport(Struct, frozen=True):
 async def explain_mapping(call: Call) -> MappingReport:
     """Return the explanation of the mapping; for people, the mapping itself is printed first."""
     expect_arguments(call, [], skip=1)
-    if NAMESPACE.name in call.flags.explicit and not call.files:
+    if NAMESPACE.name in call.flags.explicit:
         raise refuse("--namespace is that of a Service, and the mapping is in none")
-    report = _from_files(call) if call.files else await _from_clusters(call)
+    report = await _from_clusters(call)
     if not call.output.scripted:
         mapping = dict(report.plan.mapping)
         call.output.line(json.dumps(mapping, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
@@ -80,23 +79,6 @@ async def _from_clusters(call: Call) -> MappingReport:
             raise problem
         index = inventory.node_store(call.settings).index()
         return report_mapping(inventory, own_vmis(index))
-
-
-def _from_files(call: Call) -> MappingReport:
-    inventory = read_recorded(call, once_meant=True).assuming(*call.settings.warnings)
-    index = inventory.node_store(call.settings).index()
-    vmis = own_vmis(index)
-    if not vmis and inventory.vmis:
-        vmis = _not_foreign(index)
-        inventory = inventory.assuming(
-            f"all VMs are this cluster's: no label {VM_CLUSTER} has the value of --cluster-name and no Node names one"
-        )
-    return report_mapping(inventory, vmis)
-
-
-def _not_foreign(index: VMIndex) -> tuple[VirtualMachineInstance, ...]:
-    vms = [one for one in index.by_name.values() if one.membership is not Membership.FOREIGN]
-    return tuple(one.vmi for one in vms if one.vmi is not None)
 
 
 def report_mapping(inventory: Inventory, vmis: tuple[VirtualMachineInstance, ...]) -> MappingReport:

@@ -1,7 +1,4 @@
-"""``explain node``: which VM it is and why, its addresses, what would be written now, what it waits for.
-
-From the clusters, or from files.
-"""
+"""``explain node``: which VM it is and why, its addresses, what would be written now, what it waits for."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from msgspec.structs import replace
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import Call, refuse
 from harvester_ccm.commands.clusters import Clusters, ask, open_clusters, read_inventory
-from harvester_ccm.commands.files import read_recorded
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.rehearsal import after_write, event_document, is_warning, request_text, warnings_of
 from harvester_ccm.commands.render import Document
@@ -45,8 +41,6 @@ GUEST_AGENTS_ASKED: Final = 50
 
 async def explain_node(call: Call, target: Target) -> NodeReport:
     """Return the explanation of a Node."""
-    if call.files:
-        return _from_files(call, target.name)
     if not target.name:
         raise refuse("no Node is named: explain node/NAME")
     return await _from_clusters(call, target.name)
@@ -95,37 +89,6 @@ async def _get_vm(node: Node, store: ListedNodes, clusters: Clusters) -> LiveGet
         return None
     asked = await ask(clusters.harvester.get(VIRTUAL_MACHINES, name, namespace=store.cluster.namespace))
     return LiveGet(name, asked.answer, asked.error)
-
-
-def _from_files(call: Call, name: str) -> NodeReport:
-    inventory = read_recorded(call, once_meant=True)
-    node, choice = _chosen(name, inventory)
-    inventory = inventory.assuming(choice, *_missing(call, inventory))
-    return report_node(node, inventory.node_store(call.settings), call.settings, live_get=None)
-
-
-def _chosen(name: str, inventory: Inventory) -> tuple[Node, str]:
-    """Return the Node to explain, and how it was chosen where the files leave a choice."""
-    names = [one.metadata.name for one in inventory.nodes]
-    if name:
-        named = inventory.node(name)
-        if named is None:
-            raise refuse(f"Node {name} is not in the files; there are: {', '.join(names) or 'none'}")
-        return named, ""
-    if not inventory.nodes:
-        raise refuse("there is no Node in the files")
-    others = f"Node {names[0]} is meant, the first one; name another as argument: {', '.join(names[1:])}"
-    return inventory.nodes[0], others if len(names) > 1 else ""
-
-
-def _missing(call: Call, inventory: Inventory) -> Iterator[str]:
-    """Yield what the files leave out and the plan depends on."""
-    yield from call.settings.warnings
-    if not inventory.services and not inventory.load_balancers:
-        yield "no address is a virtual IP: neither Services nor load balancers are in the files"
-    if len(inventory.nodes) == 1:
-        yield "this is the only Node of the cluster: no other one is in the files"
-    yield "host names of guests are not known: only the running program asks guest agents"
 
 
 _SWITCHED_OFF: Final = f"{NODE_CONTROLLER} is switched off by --controllers"

@@ -1,11 +1,11 @@
-"""Everything that an explanation rests on: objects of both clusters, however they came here, and what is missing."""
+"""Everything that an explanation rests on: objects of both clusters, and what is missing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
-from functools import cached_property
-from typing import Any, Final
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -15,9 +15,6 @@ from harvester_ccm.errors import CCMError, CredentialError, Unauthorized, Unreac
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import (
-    CONFIG_MAPS,
-    ENDPOINT_SLICES,
-    NAMESPACES,
     NODES,
     SERVICES,
     ConfigMap,
@@ -35,7 +32,6 @@ from harvester_ccm.model.harvester import (
     VirtualMachineInstance,
 )
 from harvester_ccm.model.lister import Listed
-from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.node.match import node_matches
@@ -54,17 +50,6 @@ _NEEDED: Final = {
 }
 """Collections without which nobody knows whether all is well, by the plural of their resource."""
 _OF_HARVESTER: Final = frozenset({LOAD_BALANCERS.plural, VIRTUAL_MACHINES.plural, INSTANCES.plural})
-COLLECTIONS: Final[Mapping[str, Resource[Any]]] = {
-    "services": SERVICES,
-    "nodes": NODES,
-    "config_maps": CONFIG_MAPS,
-    "namespaces": NAMESPACES,
-    "vms": VIRTUAL_MACHINES,
-    "vmis": INSTANCES,
-    "load_balancers": LOAD_BALANCERS,
-    "slices": ENDPOINT_SLICES,
-}
-"""What the objects of an inventory are, by its field."""
 
 
 class Inventory(Struct, frozen=True, dict=True):
@@ -81,17 +66,16 @@ class Inventory(Struct, frozen=True, dict=True):
     vmis: tuple[VirtualMachineInstance, ...] = ()
     unread: frozenset[str] = frozenset()
     """VMs and VMIs that are there and could not be decoded."""
-    slices: tuple[EndpointSlice, ...] = ()
-    """EndpointSlices of Harvester."""
+    endpoint_slice: EndpointSlice | None = None
+    """That of the VM load balancer which is explained."""
     hostnames: Mapping[str, str] = field(default_factory=dict)
     """VM name to what its guest agent says."""
     problems: Mapping[str, CCMError] = field(default_factory=dict)
     """Why a collection could not be read, by the plural of its resource."""
     assumptions: tuple[str, ...] = ()
     """What had to be supposed, in sentences."""
-    taken: datetime | None = None
-    """The time when the objects were read, by which they are judged; None for files, whose objects are taken to have
-    just come into their state."""
+    taken: datetime = field(default_factory=partial(datetime.now, UTC))
+    """The time when the objects were read, by which they are judged."""
 
     @cached_property
     def _stores(self) -> dict[ClusterIdentity, ListedStore]:

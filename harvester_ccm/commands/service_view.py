@@ -7,7 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.commands.call import WAITED, Call
+from harvester_ccm.commands.call import Call
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rehearsal import AT_WRITE
 from harvester_ccm.config import SERVICE_CONTROLLER
@@ -23,10 +23,8 @@ class ServiceView(Struct, frozen=True):
     cluster: ClusterIdentity
     serving: bool
     """Whether the service controller is on."""
-    waited: float | None
-    """Seconds in the present phase; None: to be told from the objects' times and ``now``."""
-    now: datetime | None
-    """None: no time is known, and ``waited`` None counts as 0."""
+    now: datetime
+    """The time when the objects were read."""
 
     def observe(self, service: Service, inventory: Inventory) -> Situation:
         """Return what the running program would know about the Service."""
@@ -47,8 +45,6 @@ class ServiceView(Struct, frozen=True):
 
         They are the time of the look, too: the clock of what is remembered began with the phase.
         """
-        if self.waited is not None or self.now is None:
-            return self.waited or 0.0
         meta, lb = situation.service.metadata, situation.match.lb
         began = meta.creation_timestamp
         if situation.scope.leaving:
@@ -66,5 +62,4 @@ def view_of(call: Call, inventory: Inventory) -> ServiceView:
     """Return the view that the flags give, at the time when the objects were read."""
     settings = call.settings
     cluster = ClusterIdentity.of(settings, inventory.namespace, inventory.cluster_uid)
-    waited = call.flags.read(WAITED.name, float) if WAITED.name in call.flags.explicit else None
-    return ServiceView(cluster, SERVICE_CONTROLLER in settings.controllers, waited, inventory.taken)
+    return ServiceView(cluster, SERVICE_CONTROLLER in settings.controllers, inventory.taken)

@@ -10,18 +10,15 @@ import msgspec
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import (
-    FILENAME,
-    HARVESTER_NAMESPACE,
     Call,
     Manual,
     expect_arguments,
-    expect_files_for_namespace,
     flag,
     refuse,
     switch,
 )
 from harvester_ccm.commands.clusters import open_clusters
-from harvester_ccm.commands.status_lists import status_from_files, status_from_lists
+from harvester_ccm.commands.status_lists import status_from_lists
 from harvester_ccm.commands.status_view import status_lines
 from harvester_ccm.errors import CCMError
 from harvester_ccm.redaction import redact_text
@@ -47,17 +44,16 @@ FORMS: Final = ("text", "wide", "json", "yaml")
 
 async def _status(call: Call) -> int:
     expect_arguments(call, ())
-    expect_files_for_namespace(call)
     if call.flags.read(WATCH.name, bool):
         await _watch(call)
-    status = _chosen(call, status_from_files(call) if call.files else await _observed(call))
+    status = _chosen(call, await _observed(call))
     _show(call, status)
     return EXIT_PROBLEMS if status.wrong else EXIT_OK
 
 
 async def _watch(call: Call) -> NoReturn:
     form = call.flags.text(OUTPUT.name)
-    if form not in ("text", "wide") or not call.output.is_terminal or call.files:
+    if form not in ("text", "wide") or not call.output.is_terminal:
         raise refuse("--watch is for people at a terminal; scripts call again and again with -o json")
     loop = asyncio.get_running_loop()
     while True:
@@ -97,7 +93,7 @@ def _show(call: Call, status: Status) -> None:
 
 
 MANUAL: Final = Manual(
-    usages=("status [-n NAMESPACE] [-o wide|json|yaml] [--watch]", "status -f FILE [-n NAMESPACE] [-o wide|json|yaml]"),
+    usages=("status [-n NAMESPACE] [-o wide|json|yaml] [--watch]",),
     meaning="""
         Shows the whole at one look: who leads, both API servers, every Service of type LoadBalancer, the Nodes and
         their VMs, load balancers without a Service, and IP pools. What is wrong comes first, with the reason and the
@@ -110,8 +106,7 @@ MANUAL: Final = Manual(
         ("The whole at one look, again and again.", "status --watch"),
         ("Services of one namespace, with all columns.", "status -n shop -o wide"),
     ),
-    own=(OUTPUT, NAMESPACE, ALL_NAMESPACES, WATCH, FILENAME, HARVESTER_NAMESPACE),
+    own=(OUTPUT, NAMESPACE, ALL_NAMESPACES, WATCH),
     action=_status,
     forms=FORMS,
-    offline=lambda flags: bool(flags.words(FILENAME.name)),
 )

@@ -1,15 +1,14 @@
-"""A status out of lists of both clusters, or out of files."""
+"""A status out of lists of both clusters."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from harvester_ccm.commands.call import Call
 from harvester_ccm.commands.clusters import Asked, Clusters, ask, read_inventory
-from harvester_ccm.commands.files import read_recorded
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.service_view import view_of
 from harvester_ccm.config import LeaderElectionSettings
@@ -36,18 +35,6 @@ STALE_LEASE: Final = 90.0
 """Seconds without a renewal after which nobody can hold the Lease, also where two clocks differ by a minute."""
 
 
-def status_from_files(call: Call) -> Status:
-    """Return what the objects in files come to."""
-    inventory = read_recorded(call)
-    frame = Status(
-        observed=time_text(datetime.now(UTC)),
-        cluster=call.settings.harvester.cluster_name,
-        namespace=inventory.namespace,
-        assumptions=_assumptions(call, inventory),
-    )
-    return report(frame, look(known_from(call, inventory)))
-
-
 async def status_from_lists(call: Call, clusters: Clusters) -> Status:
     """Return what lists of both clusters come to. Raises CCMError where the guest's cannot be read."""
     inventory, lease, pools = await asyncio.gather(
@@ -55,7 +42,7 @@ async def status_from_lists(call: Call, clusters: Clusters) -> Status:
         _read_lease(call.settings.leader_election, clusters.guest),
         ask(clusters.harvester.list(IP_POOLS)),
     )
-    now, error = inventory.taken or datetime.now(UTC), _harvester_error(inventory)
+    now, error = inventory.taken, _harvester_error(inventory)
     servers = (_server(clusters.guest, None), _server(clusters.harvester, error))
     if lease.error is not None:
         inventory = inventory.assuming(f"who leads is not known, because the Lease cannot be read ({lease.error})")

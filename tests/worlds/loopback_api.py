@@ -32,8 +32,6 @@ class LoopbackApi:
     objects: list[Json] = field(default_factory=list)
     groups: dict[str, list[str]] = field(default_factory=dict)
     """API groups and their versions."""
-    texts: dict[str, str] = field(default_factory=dict)
-    """Path to what is answered in plain text."""
     refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Method and path to status and message of a refusal."""
     refusal: tuple[int, str] | None = None
@@ -42,7 +40,7 @@ class LoopbackApi:
     """Method and path of every request."""
     url: str = ""
 
-    def answer(self, method: str, target: str, body: Json) -> tuple[int, Json | str]:
+    def answer(self, method: str, target: str, body: Json) -> tuple[int, Json]:
         """Return status and body of an answer."""
         path = urlsplit(target).path
         self.seen.append(f"{method} {path}")
@@ -53,8 +51,6 @@ class LoopbackApi:
             return status, {"kind": "Status", "status": "Failure", "reason": reason, "message": message}
         if path == "/version":
             return 200, {"gitVersion": "v1.35.0"}
-        if path in self.texts:
-            return 200, self.texts[path]
         if path.removeprefix("/apis/") in self.groups:
             return 200, {"versions": [{"version": one} for one in self.groups[path.removeprefix("/apis/")]]}
         if method == "POST":
@@ -82,9 +78,8 @@ _PLURALS = {
     "LoadBalancer": "loadbalancers",
     "VirtualMachine": "virtualmachines",
     "VirtualMachineInstance": "virtualmachineinstances",
-    "Event": "events",
+    "EndpointSlice": "endpointslices",
     "Lease": "leases",
-    "Pod": "pods",
 }
 
 
@@ -114,7 +109,7 @@ def serving(api: LoopbackApi) -> Iterator[None]:
                 headers = dict(field.lower().split(": ", 1) for field in iter(self._field, ""))
                 body = self.rfile.read(int(headers.get("content-length", "0")))
                 status, found = api.answer(method, target, json.loads(body or b"{}"))
-                content = (found if isinstance(found, str) else json.dumps(found)).encode()
+                content = json.dumps(found).encode()
                 head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Length: {len(content)}\r\n\r\n"
                 self.wfile.write(head.encode() + content)
 

@@ -1,11 +1,10 @@
-"""Running a command in this process, on files."""
+"""Running a command in this process, against two API servers on loopback."""
 
 from __future__ import annotations
 
-import io
 import json
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,8 +15,13 @@ import pytest
 from harvester_ccm.cli import main
 from harvester_ccm.commands import call
 from harvester_ccm.logs import configure_logging
+from tests.unit.commands import clusters, objects
+from tests.worlds.loopback_api import LoopbackApi, two_clusters
 
 Json = dict[str, Any]
+
+OF_HARVESTER = ("LoadBalancer", "VirtualMachine", "VirtualMachineInstance", "EndpointSlice")
+"""Kinds of the objects in Harvester."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +41,17 @@ class Run:
 
 
 Runner = Callable[..., Run]
-Writer = Callable[..., str]
+ClusterServer = Callable[..., list[str]]
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Runner:
-    """A function that runs ``harvester-ccm`` with the given words; ``stdin`` is what it can read."""
+    """A function that runs ``harvester-ccm`` with the given words; ``proc`` shows the processes of its container."""
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(call, "configure_logging", partial(configure_logging, cache=False))
 
-    def start(*words: str, stdin: str = "") -> Run:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        code = main(["harvester-ccm", *words], {})
+    def start(*words: str, proc: Path = Path("/proc")) -> Run:
+        code = main(["harvester-ccm", *words], {}, proc=proc)
         captured = capsys.readouterr()
         return Run(code, captured.out, captured.err)
 
@@ -56,17 +59,16 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def case(tmp_path: Path) -> Writer:
-    """A function that writes objects as a List into a file and returns its name."""
+def serve(tmp_path: Path) -> Iterator[ClusterServer]:
+    """A function that serves objects from a guest cluster and a Harvester, and returns a command's flags for both."""
+    with ExitStack() as stack:
 
-    def write(*objects: Json, name: str = "case.json") -> str:
-        path = tmp_path / name
-        path.write_text(json.dumps(listed(objects)))
-        return str(path)
+        def start(*documents: Json) -> list[str]:
+            directory = tmp_path / f"clusters-{len(list(tmp_path.iterdir()))}"
+            directory.mkdir()
+            harvester = [one for one in documents if one["kind"] in OF_HARVESTER]
+            guest = [one for one in documents if one["kind"] not in OF_HARVESTER]
+            servers = LoopbackApi(guest, clusters.GUEST_GROUPS), LoopbackApi(harvester, clusters.HARVESTER_GROUPS)
+            return stack.enter_context(two_clusters(*servers, directory, objects.VMS))
 
-    return write
-
-
-def listed(objects: Iterable[Json]) -> Json:
-    """Return the objects as ``kubectl get -o json`` does."""
-    return {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        yield start

@@ -1,8 +1,9 @@
-"""Objects as people have them in files: complete documents, only what a case is about has to be said."""
+"""Objects as API servers show them: complete documents, only what a case is about has to be said."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from harvester_ccm.names import LB_CLUSTER, LB_CONTROLLER_FINALIZER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
@@ -87,6 +88,16 @@ def balancer(
 def home() -> Json:
     """Return the namespace whose UID is the cluster's."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "uid": CLUSTER_UID}}
+
+
+def lease() -> Json:
+    """Return the Lease of a program that leads."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "cloud-controller-manager", "namespace": "kube-system"},
+        "spec": {"holderIdentity": "w1_x", "renewTime": datetime.now(UTC).isoformat()},
+    }
 
 
 def node(name: str = "w1", *, annotations: Mapping[str, str] | None = None, **spec: Any) -> Json:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 import pytest
 
@@ -18,7 +20,7 @@ from tests.unit.commands import objects
 from tests.unit.commands.conftest import Json, Runner
 
 CLUSTER = ClusterIdentity("demo", objects.VMS, objects.CLUSTER_UID)
-VIEW = ServiceView(CLUSTER, True, 0.0, None)
+VIEW = ServiceView(CLUSTER, True, datetime.fromisoformat(objects.CREATED))
 
 
 def proposal(service: Json, taken: Json, *others: Json) -> Adoption:

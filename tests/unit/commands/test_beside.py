@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harvester_ccm.cli import main
 from harvester_ccm.commands.beside import running_flags, with_defaults
 from harvester_ccm.flags import FLAGS, Grammar, parse_command_line
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.unit.commands import objects
-from tests.unit.commands.conftest import Writer
+from tests.unit.commands.conftest import ClusterServer, Runner
 
 PROGRAM = ("/opt/harvester-ccm/bin/python3", "/usr/bin/harvester-cloud-provider")
 ARGUMENTS = Grammar(FLAGS, takes_arguments=True)
@@ -135,8 +134,8 @@ def test_the_usual_cloud_config_is_taken_where_nothing_names_one(tmp_path: Path)
     assert with_defaults(named, None, usual).text("cloud-config") == "/mine"
 
 
-def test_a_command_needs_no_flags_in_the_pod(proc: Proc, case: Writer, capsys: pytest.CaptureFixture[str]) -> None:
-    proc.process("1", *PROGRAM, "--cloud-config=/etc/kubernetes/cloud-config", "--cluster-name=demo")
-    file = case(objects.service(), objects.home())
-    assert main(["harvester-ccm", "explain", "service", "-f", file, "-o", "text"], {}, proc=proc.root) == 0
-    assert load_balancer_name("demo", "shop", "web", objects.UID) in capsys.readouterr().out
+def test_a_command_needs_no_flags_in_the_pod(run: Runner, proc: Proc, serve: ClusterServer) -> None:
+    proc.process("1", *PROGRAM, *serve(objects.service(), objects.home()))
+    result = run("explain", "svc/web", "-n", "shop", proc=proc.root)
+    assert (result.code, result.err) == (0, "")
+    assert load_balancer_name("demo", "shop", "web", objects.UID) in result.out

@@ -26,7 +26,6 @@ TYPED = {
     "preflight -o js\t": "<preflight><-o><json>",
     "expl\tnod\tw1": "<explain><node><w1>",
     "explain svc/web --cloud-config=clo\t": "<explain><svc/web><--cloud-config=cloud.yaml>",
-    "explain svc -f cas\t--cluster-n\t": "<explain><svc><-f><case.yaml><--cluster-name>",
     "help clea\t": "<help><cleanup>",
     "completion fi\t": "<completion><fish>",
     "--secure-p\t": "<--secure-port>",
@@ -49,8 +48,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for shell in SHELLS:
         (directory / f"script.{shell}").write_text(script(shell))
     (directory / "_harvester-ccm").write_text(script("zsh"))
-    for name in ("cloud.yaml", "case.yaml"):
-        (directory / name).touch()
+    (directory / "cloud.yaml").touch()
     return directory
 
 

@@ -1,4 +1,4 @@
-"""``explain node -f`` and ``explain nad-mapping -f``: addresses with the reason for each, and the mapping."""
+"""``explain node``: the VM, and addresses with the reason for each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, SERVICE_FINALIZER, VM_CLUSTER
 from tests.unit.commands import objects
-from tests.unit.commands.conftest import Json, Runner, Writer
+from tests.unit.commands.conftest import ClusterServer, Json, Runner
 
 LAN, STORAGE = "default/lan", "default/storage"
 ELSEWHERE = "on another interface: addresses are read from"
@@ -19,15 +19,15 @@ def addresses(document: Json) -> list[tuple[str, str | None, str]]:
     return [(one["address"], one["type"], one["reason"]) for one in document["addresses"]]
 
 
-def explain(run: Runner, file: str, *words: str) -> Json:
-    return run("explain", "node", "-f", file, "--cluster-name=demo", "--output=json", *words).document
+def explain(run: Runner, flags: list[str], *words: str) -> Json:
+    return run("explain", "node/w1", *flags, "--output=json", *words).document
 
 
-def test_every_address_has_a_reason(run: Runner, case: Writer) -> None:
+def test_every_address_has_a_reason(run: Runner, serve: ClusterServer) -> None:
     reported = ["10.0.0.5", "10.0.0.9", "fe80::1", "fd00::5", "10.0.0.5", "10.0.0.100", "bad"]
     vmi = objects.instance("w1", ("eth0", LAN, reported), ("eth1", STORAGE, ["10.9.0.5"]))
     announced = objects.service(annotations={KUBE_VIP_ADDRESSES: "10.0.0.100"}, finalizers=[SERVICE_FINALIZER])
-    document = explain(run, case(objects.node(), objects.machine(), vmi, announced))
+    document = explain(run, serve(objects.node(), objects.machine(), vmi, announced))
     assert addresses(document) == [
         ("10.0.0.5", "InternalIP", "first IPv4 address of interface nic-0"),
         ("10.0.0.9", "ExternalIP", "another address of interface nic-0"),
@@ -90,31 +90,29 @@ def test_every_address_has_a_reason(run: Runner, case: Writer) -> None:
 )
 def test_rules(
     run: Runner,
-    case: Writer,
+    serve: ClusterServer,
     words: tuple[str, ...],
     annotations: dict[str, str],
     expected: list[tuple[str, str | None, str]],
 ) -> None:
     vmi = objects.instance("w1", ("eth0", LAN, ["10.0.0.5", "10.0.0.9"]), ("eth1", STORAGE, ["10.9.0.5"]))
-    document = explain(run, case(objects.node(annotations=annotations), objects.machine(), vmi), *words)
+    document = explain(run, serve(objects.node(annotations=annotations), objects.machine(), vmi), *words)
     found = [one for one in addresses(document) if one[1] != "Hostname"]
     assert found[: len(expected)] == expected
 
 
-def test_a_known_address_that_is_not_reported_is_kept(run: Runner, case: Writer) -> None:
+def test_a_known_address_that_is_not_reported_is_kept(run: Runner, serve: ClusterServer) -> None:
     node = objects.node(taints=[], providerID="harvester://uid-of-vm-w1")
     node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.5"}, {"type": "Hostname", "address": "w1"}]
     vmi = objects.instance("w1", ("eth0", LAN, ["fd00::5"]))
-    document = explain(run, case(node, objects.machine(), vmi))
+    document = explain(run, serve(node, objects.machine(), vmi))
     kept = ("10.0.0.5", "InternalIP", "is the InternalIP already, and the VM reports no other that may replace it")
     assert kept in addresses(document)
 
 
-def test_writes_in_their_order(run: Runner, case: Writer) -> None:
+def test_writes_in_their_order(run: Runner, serve: ClusterServer) -> None:
     vmi = objects.instance("w1", ("eth0", LAN, ["10.0.0.5"]))
-    result = run(
-        "explain", "node", "-f", case(objects.node(), objects.machine(), vmi), "--output=json", "--cluster-name=demo"
-    )
+    result = run("explain", "node/w1", *serve(objects.node(), objects.machine(), vmi), "--output=json")
     assert result.code == 0
     writes = [one["node"] for one in result.document["steps"] if "node" in one]
     assert [(one["name"], one["subresource"]) for one in writes] == [("w1", "status"), ("w1", None)]
@@ -124,72 +122,49 @@ def test_writes_in_their_order(run: Runner, case: Writer) -> None:
     assert [one["event"]["reason"] for one in result.document["steps"] if "event" in one] == ["Synced"]
 
 
-def test_what_a_node_waits_for(run: Runner, case: Writer) -> None:
+def test_what_a_node_waits_for(run: Runner, serve: ClusterServer) -> None:
     silent = objects.instance("w1", ("eth0", LAN, []))
     silent["status"]["conditions"] = []
-    file = case(objects.node(), objects.machine(), silent)
-    result = run("explain", "node", "-f", file, "--cluster-name=demo", "--output=json")
+    flags = serve(objects.node(), objects.machine(), silent)
+    result = run("explain", "node/w1", *flags, "--output=json")
     assert result.code == 1
     assert result.document["waitsFor"]["reason"] == "NoAddress"
-    text = run("explain", "node", "-f", file, "--cluster-name=demo")
+    text = run("explain", "node/w1", *flags)
     assert "It waits: VM vms/w1 has no address yet" in text.out or "NoAddress: VM vms/w1 has no" in text.out
 
 
-def test_a_node_without_a_vm(run: Runner, case: Writer) -> None:
-    result = run("explain", "node", "-f", case(objects.node(), objects.machine("other")), "--cluster-name=demo")
+def test_a_node_without_a_vm(run: Runner, serve: ClusterServer) -> None:
+    result = run("explain", "node/w1", *serve(objects.node(), objects.machine("other")))
     assert result.code == 1
     assert "No VM of that name in namespace vms of Harvester" in result.out
 
 
-def test_an_instance_without_its_vm_is_enough(run: Runner, case: Writer) -> None:
-    node = objects.node(providerID="harvester://known-uid")
-    document = explain(run, case(node, objects.instance("w1", ("eth0", LAN, ["10.0.0.5"]))))
-    assert (document["machine"]["uid"], document["machine"]["foundBy"]) == ("known-uid", "provider ID")
-    assert any("its UID is not known" in one for one in document["assumptions"])
-
-
-def test_nodes_that_are_left_as_they_are(run: Runner, case: Writer) -> None:
+def test_nodes_that_are_left_as_they_are(run: Runner, serve: ClusterServer) -> None:
     vmi = objects.instance("w1", ("eth0", LAN, ["10.0.0.5"]))
-    file = case(objects.node(), objects.machine(), vmi)
-    document = explain(run, file, "--controllers=-cloud-node-controller,-cloud-node-lifecycle-controller")
+    flags = serve(objects.node(), objects.machine(), vmi)
+    document = explain(run, flags, "--controllers=-cloud-node-controller,-cloud-node-lifecycle-controller")
     assert document["notKept"] == "cloud-node-controller is switched off by --controllers"
     assert document["steps"] == []
 
 
-def test_a_node_is_chosen_by_name(run: Runner, case: Writer) -> None:
-    file = case(objects.node("w1"), objects.node("w2"), objects.machine("w2"))
-    assert explain(run, file, "w2")["node"] == "w2"
-    assert "Node w1 is meant, the first one; name another as argument: w2" in explain(run, file)["assumptions"]
-    missing = run("explain", "node", "-f", file, "w3", "--cluster-name=demo")
-    assert (missing.code, missing.out) == (2, "")
-    assert "Node w3 is not in the files; there are: w1, w2" in missing.err
-
-
-def test_mapping(run: Runner, case: Writer) -> None:
+def test_mapping(run: Runner, serve: ClusterServer) -> None:
     mark = {VM_CLUSTER: "demo"}
     one = objects.instance("w1", ("enp1s0", LAN, ["10.0.0.1"]), ("enp2s0", STORAGE, ["10.9.0.1"]), labels=mark)
     two = objects.instance("w2", ("enp1s0", LAN, ["10.0.0.2"]), ("enp3s0", STORAGE, ["10.9.0.2"]), labels=mark)
     other = objects.instance("x1", ("eth7", LAN, ["10.0.0.3"]), labels={VM_CLUSTER: "other"})
-    file = case(one, two, other)
-    result = run("explain", "nad-mapping", "-f", file, "--cluster-name=demo")
+    flags = serve(*map(objects.machine, ("w1", "w2", "x1")), one, two, other)
+    result = run("explain", "nad-mapping", *flags)
     assert result.code == 1
     assert json.loads(result.out.splitlines()[0]) == {LAN: "enp1s0"}
     assert "default/storage: on different devices: enp2s0 in w1, enp3s0 in w2" in result.out
-    document = run("explain", "nad-mapping", "-f", file, "--cluster-name=demo", "--output=json").document
+    document = run("explain", "nad-mapping", *flags, "--output=json").document
     assert document["mapping"] == {LAN: "enp1s0"}
     assert document["value"] == document["write"] == '{"default/lan":"enp1s0"}'
     assert document["instances"] == ["w1", "w2"]
 
 
-def test_mapping_of_unmarked_vms(run: Runner, case: Writer) -> None:
-    """Without a mark or a cluster name of its own all VMs in the files count, and that is said."""
-    file = case(objects.instance("w1", ("enp1s0", LAN, ["10.0.0.1"])))
-    result = run("explain", "nad-mapping", "-f", file)
-    assert (result.code, result.out.splitlines()[0]) == (0, '{"default/lan":"enp1s0"}')
-    assert "all VMs are this cluster's" in result.out
-
-
-def test_mapping_without_any_device(run: Runner, case: Writer) -> None:
-    result = run("explain", "nad-mapping", "-f", case(objects.instance("w1", ("", LAN, []))), "--cluster-name=demo")
+def test_mapping_without_any_device(run: Runner, serve: ClusterServer) -> None:
+    vmi = objects.instance("w1", ("", LAN, []), labels={VM_CLUSTER: "demo"})
+    result = run("explain", "nad-mapping", *serve(objects.machine(), vmi))
     assert (result.code, result.out.splitlines()[0]) == (1, "{}")
     assert "default/lan: no VM reports its device" in result.out

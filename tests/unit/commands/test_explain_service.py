@@ -1,13 +1,13 @@
-"""``explain service -f``: what is printed for a case out of files, and that it is what would be sent."""
+"""``explain service``: what is printed for a case, and that it is what would be sent."""
 
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.one_service import NOT_ASKED
@@ -28,14 +28,16 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.unit.commands import objects
-from tests.unit.commands.conftest import Json, Runner, Writer, listed
+from tests.unit.commands.conftest import ClusterServer, Json, Runner
 
 NAME = load_balancer_name("demo", "shop", "web", objects.UID)
-DEMO = "--cluster-name=demo"
+WEB = ("explain", "svc/web", "-n", "shop")
+RENAMED = "--cluster-name=produktion"
+LATER = datetime.fromisoformat(objects.CREATED) + timedelta(minutes=1)
 
 
-def explain(run: Runner, file: str, *words: str, cluster: str = "demo") -> Json:
-    return run("explain", "service", "-f", file, f"--cluster-name={cluster}", *words).document
+def explain(run: Runner, flags: list[str], *words: str, of: str = "shop/web") -> Json:
+    return run("explain", "svc", of, *flags, *words, "-o", "json").document
 
 
 def step(document: Json, kind: str, verb: str) -> Json:
@@ -45,8 +47,8 @@ def step(document: Json, kind: str, verb: str) -> Json:
     return found[0]
 
 
-def test_a_new_service(run: Runner, case: Writer) -> None:
-    result = run("explain", "service", "-f", case(objects.service(), objects.home()), DEMO)
+def test_a_new_service(run: Runner, serve: ClusterServer) -> None:
+    result = run(*WEB, *serve(objects.service(), objects.home()), "-o", "json")
     document = result.document
     assert (result.code, result.err) == (0, "")
     assert list(document) == [
@@ -74,11 +76,10 @@ def test_a_new_service(run: Runner, case: Writer) -> None:
     assert document["outcome"]["result"] == "wait"
     assert document["outcome"]["reason"] == "not_processed"
     assert document["outcome"]["atMost"] == 30.0
-    assert "Harvester has no load balancer: none is in the files" in document["assumptions"]
 
 
-def test_an_address_is_handed_on(run: Runner, case: Writer) -> None:
-    document = explain(run, case(objects.service(), objects.balancer(address="10.0.0.7"), objects.home()))
+def test_an_address_is_handed_on(run: Runner, serve: ClusterServer) -> None:
+    document = explain(run, serve(objects.service(), objects.balancer(address="10.0.0.7"), objects.home()))
     assert document["claimed"]["name"] == NAME
     patch = step(document, "service", "patch")
     assert patch["metadata"]["annotations"][KUBE_VIP_ADDRESSES] == "10.0.0.7"
@@ -92,7 +93,7 @@ def test_an_address_is_handed_on(run: Runner, case: Writer) -> None:
     assert document["outcome"] == {"result": "done"}
 
 
-def test_each_write_is_made_on_what_the_one_before_leaves(run: Runner, case: Writer) -> None:
+def test_each_write_is_made_on_what_the_one_before_leaves(run: Runner, serve: ClusterServer) -> None:
     """On the way out the address is withdrawn first and the finalizer goes last."""
     going = objects.service(
         address="10.0.0.7",
@@ -100,7 +101,7 @@ def test_each_write_is_made_on_what_the_one_before_leaves(run: Runner, case: Wri
         finalizers=["other/finalizer", SERVICE_FINALIZER],
         annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"},
     )
-    document = explain(run, case(going, objects.balancer(address="10.0.0.7"), objects.home()))
+    document = explain(run, serve(going, objects.balancer(address="10.0.0.7"), objects.home()))
     kinds = [next(iter(one)) for one in document["steps"]]
     assert kinds.index("loadBalancer") > kinds.index("service")
     first, last = (one["service"]["patch"] for one in document["steps"] if "service" in one)
@@ -112,9 +113,9 @@ def test_each_write_is_made_on_what_the_one_before_leaves(run: Runner, case: Wri
     assert deleted == {"namespace": objects.VMS, "name": NAME, "uid": f"uid-of-{NAME}", "resourceVersion": "11"}
 
 
-def test_a_pending_address_is_a_problem_with_its_reason(run: Runner, case: Writer) -> None:
+def test_a_pending_address_is_a_problem_with_its_reason(run: Runner, serve: ClusterServer) -> None:
     pending = objects.balancer(message="fail to get allocator dmz", ipPool="dmz")
-    result = run("explain", "service", "-f", case(objects.service(), pending), DEMO)
+    result = run(*WEB, *serve(objects.service(), pending), "-o", "json")
     assert result.code == 1
     told = [one["event"] for one in result.document["steps"] if "event" in one]
     assert [(one["type"], one["reason"]) for one in told] == [("Warning", "AddressPending")]
@@ -122,24 +123,29 @@ def test_a_pending_address_is_a_problem_with_its_reason(run: Runner, case: Write
     assert result.document["outcome"]["meaning"] == "the IP pool that the load balancer names to be there and ready"
 
 
-@pytest.mark.parametrize(("words", "code"), [((), 0), (("--waited=1m",), 1)])
-def test_time_limits_are_replayed(run: Runner, case: Writer, words: tuple[str, ...], code: int) -> None:
+@pytest.mark.parametrize(
+    ("age", "code"), [(timedelta(), 0), (timedelta(minutes=1), 1)], ids=["just now", "a minute ago"]
+)
+def test_time_limits_count_from_the_creation_of_the_load_balancer(
+    run: Runner, serve: ClusterServer, age: timedelta, code: int
+) -> None:
     """A load balancer that Harvester does not look at is told about after half a minute."""
-    file = case(objects.service(), objects.balancer())
-    assert run("explain", "service", "-f", file, DEMO, *words).code == code
+    balancer = objects.balancer()
+    balancer["metadata"]["creationTimestamp"] = (datetime.now(UTC) - age).isoformat()
+    assert run(*WEB, *serve(objects.service(), balancer)).code == code
 
 
-def test_a_renamed_cluster_keeps_its_load_balancers(run: Runner, case: Writer) -> None:
-    file = case(objects.service(address="10.0.0.7"), objects.balancer("demo", address="10.0.0.7"), objects.home())
-    document = explain(run, file, "--former-cluster-name=demo", cluster="produktion")
+def test_a_renamed_cluster_keeps_its_load_balancers(run: Runner, serve: ClusterServer) -> None:
+    flags = serve(objects.service(address="10.0.0.7"), objects.balancer("demo", address="10.0.0.7"), objects.home())
+    document = explain(run, flags, "--former-cluster-name=demo", RENAMED)
     assert document["claimed"]["name"] == NAME
     assert "'demo', a former name of this cluster" in document["claimed"]["because"]
     assert step(document, "loadBalancer", "update")["metadata"]["annotations"][LB_SERVICE_UID] == objects.UID
 
 
-def test_of_a_renamed_or_copied_cluster_both_remedies_are_named(run: Runner, case: Writer) -> None:
-    file = case(objects.service(address="10.0.0.7"), objects.balancer("demo", address="10.0.0.7"), objects.home())
-    document = explain(run, file, cluster="produktion")
+def test_of_a_renamed_or_copied_cluster_both_remedies_are_named(run: Runner, serve: ClusterServer) -> None:
+    flags = serve(objects.service(address="10.0.0.7"), objects.balancer("demo", address="10.0.0.7"), objects.home())
+    document = explain(run, flags, RENAMED)
     (judged,) = document["loadBalancers"]
     assert (judged["verdict"], document["claimed"]) == ("other name", None)
     for remedy in (
@@ -157,46 +163,37 @@ def test_of_a_renamed_or_copied_cluster_both_remedies_are_named(run: Runner, cas
     assert document["outcome"]["reason"] == "other_cluster_name"
 
 
-def test_a_load_balancer_that_nothing_proves_is_named_with_what_to_do(run: Runner, case: Writer) -> None:
+def test_a_load_balancer_that_nothing_proves_is_named_with_what_to_do(run: Runner, serve: ClusterServer) -> None:
     """The cluster was renamed and its Services were created anew."""
     old = objects.balancer("demo", uid=objects.OLD_UID, address="10.0.0.7")
-    document = explain(run, case(objects.service(), old, objects.home()), cluster="produktion")
+    document = explain(run, serve(objects.service(), old, objects.home()), RENAMED)
     assert document["claimed"] is None
     (judged,) = document["loadBalancers"]
     assert judged["verdict"] == "unknown"
     assert f"harvester-ccm adopt shop/web {old['metadata']['name']}" in judged["because"]
 
 
-def test_another_clusters_load_balancer_is_named(run: Runner, case: Writer) -> None:
+def test_another_clusters_load_balancer_is_named(run: Runner, serve: ClusterServer) -> None:
     foreign = objects.balancer("demo", annotations={LB_OWNER: "somebody"}, address="10.0.0.7")
-    result = run("explain", "service", "-f", case(objects.service(), foreign, objects.home()), DEMO)
+    result = run(*WEB, *serve(objects.service(), foreign, objects.home()), "-o", "json")
     (judged,) = result.document["loadBalancers"]
     assert (judged["verdict"], result.document["claimed"]) == ("foreign", None)
     assert "somebody" in judged["because"]
     assert result.code == 1
 
 
-def test_a_secondary_and_its_primary(run: Runner, case: Writer) -> None:
+def test_a_secondary_and_its_primary(run: Runner, serve: ClusterServer) -> None:
     primary = objects.service("main", uid="main-uid", address="10.0.0.7", finalizers=[SERVICE_FINALIZER])
     other = [{"port": 443, "protocol": "TCP", "nodePort": 30443}]
     annotations = {"cloudprovider.harvesterhci.io/primary-service": "shop/main"}
     secondary = objects.service("second", uid="second-uid", annotations=annotations, ports=other)
     given = objects.balancer(of="shop/main", uid="main-uid", address="10.0.0.7")
-    document = explain(run, case(primary, given, secondary))
-    assert document["service"] == "shop/second"
+    document = explain(run, serve(primary, given, secondary), of="shop/second")
     patch = step(document, "service", "patch")
     assert patch["metadata"]["annotations"][KUBE_VIP_ADDRESSES] == "10.0.0.7"
-    assert explain(run, case(primary, secondary), "shop/main")["service"] == "shop/main"
 
 
-def test_a_primary_that_is_not_in_the_files_is_a_supposition(run: Runner, case: Writer) -> None:
-    alone = objects.service(annotations={"cloudprovider.harvesterhci.io/primary-service": "shop/main"})
-    document = explain(run, case(alone))
-    assert "Service shop/main does not exist: it is not in the files" in document["assumptions"]
-    assert [one["event"]["reason"] for one in document["steps"] if "event" in one] == ["SharingRefused"]
-
-
-def test_vm_load_balancer_with_backends(run: Runner, case: Writer) -> None:
+def test_vm_load_balancer_with_backends(run: Runner, serve: ClusterServer) -> None:
     checked = objects.service(annotations={"cloudprovider.harvesterhci.io/healthcheck-port": "80"})
     made = objects.balancer(
         message="running backend servers are not probed as healthy total:2, healthy:0",
@@ -206,9 +203,10 @@ def test_vm_load_balancer_with_backends(run: Runner, case: Writer) -> None:
         healthCheck={"port": 30080},
     )
     made["status"]["backendServers"] = ["10.0.0.2", "10.0.0.1"]
-    vms = [objects.instance("w1", ("eth0", "default/lan", ["10.0.0.1"]))]
-    vms[0]["status"]["interfaces"][0]["ipAddress"] = "10.0.0.1"
-    document = explain(run, case(checked, made, objects.node("w1"), *vms))
+    vmi = objects.instance("w1", ("eth0", "default/lan", ["10.0.0.1"]))
+    vmi["status"]["interfaces"][0]["ipAddress"] = "10.0.0.1"
+    machines = objects.node("w1"), objects.machine("w1"), vmi
+    document = explain(run, serve(checked, made, *machines))
     problem = document["backends"].pop("problem")
     assert problem.startswith("Harvester sends no traffic to the nodes")
     assert document["backends"] == {
@@ -218,7 +216,7 @@ def test_vm_load_balancer_with_backends(run: Runner, case: Writer) -> None:
             {"address": "10.0.0.1", "vm": "w1", "ready": None},
             {"address": "10.0.0.2", "vm": "", "ready": None},
         ],
-        "healthUnknown": "the EndpointSlice of the load balancer is not among the objects",
+        "healthUnknown": "because Harvester has not made an EndpointSlice for the load balancer yet",
     }
     endpoints = [
         {"addresses": ["10.0.0.1"], "conditions": {"ready": False}, "targetRef": {"name": "w1", "uid": "1"}},
@@ -231,7 +229,7 @@ def test_vm_load_balancer_with_backends(run: Runner, case: Writer) -> None:
         "metadata": {"name": made["metadata"]["name"], "namespace": objects.VMS},
         "endpoints": endpoints,
     }
-    document = explain(run, case(checked, made, objects.node("w1"), *vms, known))
+    document = explain(run, serve(checked, made, *machines, known))
     assert document["backends"]["found"] == [
         {"address": "10.0.0.1", "vm": "w1", "ready": False},
         {"address": "10.0.0.2", "vm": "w2", "ready": True},
@@ -250,18 +248,18 @@ def test_vm_load_balancer_with_backends(run: Runner, case: Writer) -> None:
     ],
 )
 def test_services_that_are_left_alone(
-    run: Runner, case: Writer, changes: Json, words: tuple[str, ...], because: str
+    run: Runner, serve: ClusterServer, changes: Json, words: tuple[str, ...], because: str
 ) -> None:
-    result = run("explain", "service", "-f", case(objects.service(**changes)), DEMO, *words)
+    result = run(*WEB, *serve(objects.service(**changes)), "-o", "json", *words)
     assert result.code == 0
     assert because in result.document["notServed"]
     assert result.document["steps"] == []
 
 
-def test_the_same_for_people(run: Runner, case: Writer) -> None:
+def test_the_same_for_people(run: Runner, serve: ClusterServer) -> None:
     old = objects.balancer("demo", uid=objects.OLD_UID, address="10.0.0.7")
-    file = case(objects.service(), objects.balancer(message="fail to get allocator dmz", ipPool="dmz"), old)
-    result = run("explain", "service", "-f", file, DEMO, "-o", "text")
+    flags = serve(objects.service(), objects.balancer(message="fail to get allocator dmz", ipPool="dmz"), old)
+    result = run(*WEB, *flags)
     assert result.code == 1
     for text in (
         "Service: shop/web\n",
@@ -277,41 +275,41 @@ def test_the_same_for_people(run: Runner, case: Writer) -> None:
         assert text in result.out
 
 
-def words(run: Runner, *documents: Json) -> str:
-    """Return the explanation of the Service among these objects for people, in one line."""
-    text = run("explain", "svc/web", "-f", "-", DEMO, "-o", "text", stdin=json.dumps(listed(documents))).out
+def words(run: Runner, flags: list[str]) -> str:
+    """Return the explanation for people, in one line."""
+    text = run(*WEB, *flags).out
     return " ".join(text.split())
 
 
-def test_under_a_warning_nothing_is_as_it_should_be(run: Runner) -> None:
+def test_under_a_warning_nothing_is_as_it_should_be(run: Runner, serve: ClusterServer) -> None:
     asked = objects.service(address="10.0.0.7", annotations={"cloudprovider.harvesterhci.io/ipam": "dhcpp"})
-    text = words(run, asked, objects.balancer(address="10.0.0.7"), objects.home())
+    text = words(run, serve(asked, objects.balancer(address="10.0.0.7"), objects.home()))
     assert "Problem: InvalidAnnotation: " in text
     assert "It is served (10.0.0.7), but not as asked: see the problem above. Nothing more will happen" in text
     assert "All is as it should be" not in text
 
 
-def test_a_secondary_that_is_refused_waits_for_a_correction(run: Runner) -> None:
+def test_a_secondary_that_is_refused_waits_for_a_correction(run: Runner, serve: ClusterServer) -> None:
     asked = objects.service(annotations={"cloudprovider.harvesterhci.io/primary-service": "no-namespace"})
-    text = words(run, asked, objects.home())
+    text = words(run, serve(asked, objects.home()))
     assert "Refused until there is: a change of one of the Services: as they are, this one cannot share" in text
 
 
-def test_a_service_of_another_type_wants_nothing(run: Runner) -> None:
-    text = words(run, objects.service(type="ClusterIP"))
+def test_a_service_of_another_type_wants_nothing(run: Runner, serve: ClusterServer) -> None:
+    text = words(run, serve(objects.service(type="ClusterIP")))
     assert "Left alone: " in text
     assert "wants" not in text
     assert "would be called" not in text
 
 
-def test_one_diagnosis_for_a_cluster_without_nodes(run: Runner) -> None:
+def test_one_diagnosis_for_a_cluster_without_nodes(run: Runner, serve: ClusterServer) -> None:
     spec: Json = {
         "backendServerSelector": {"harvesterhci.io/vmName": ["no-node-of-this-cluster"]},
         "workloadType": "vm",
     }
     balancer = objects.balancer(address="10.0.0.7", **spec)
     balancer["status"]["address"] = "10.0.0.7"
-    text = words(run, objects.service(address="10.0.0.7"), balancer)
+    text = words(run, serve(objects.service(address="10.0.0.7"), balancer))
     assert "Problem: BackendsUnhealthy: This cluster has no Node yet" in text
     assert "Backends: - none: This cluster has no Node yet" in text
     assert "no-node-of-this-cluster" not in text.partition("What would")[0]
@@ -320,7 +318,7 @@ def test_one_diagnosis_for_a_cluster_without_nodes(run: Runner) -> None:
 def test_what_harvester_did_not_show_is_not_none() -> None:
     item = SERVICES.decode(json.dumps(objects.service()).encode())
     found = Inventory(services=(item,), problems={LOAD_BALANCERS.plural: ConnectionRefused("refused by 10.0.0.9")})
-    view = ServiceView(ClusterIdentity("demo", objects.VMS), serving=True, waited=60.0, now=None)
+    view = ServiceView(ClusterIdentity("demo", objects.VMS), serving=True, now=LATER)
     text = json.dumps(report_service(item, found, view).text())
     assert "not known, because Harvester could not be read" in text
     assert text.count("refused by 10.0.0.9") == 1
@@ -367,7 +365,7 @@ def test_what_only_who_tried_can_know_is_a_problem(status: str, code: int) -> No
     }
     shown["status"]["conditions"] = [{"type": LOAD_BALANCER_READY, "status": status, **said}]
     item = SERVICES.decode(json.dumps(shown).encode())
-    view = ServiceView(ClusterIdentity("demo", objects.VMS), serving=True, waited=60.0, now=None)
+    view = ServiceView(ClusterIdentity("demo", objects.VMS), serving=True, now=LATER)
     report = report_service(item, Inventory(services=(item,)), view)
     assert report.exit_code == code
     assert report.text()["Problem"] == ("SyncLoadBalancerFailed: Harvester refused it" if code else "")
@@ -385,26 +383,7 @@ def not_asked(shown: Json) -> ServiceReport:
     """Return the explanation of a Service without a cloud-config."""
     item = SERVICES.decode(json.dumps(shown).encode())
     found = Inventory(services=(item,), problems={LOAD_BALANCERS.plural: NOT_ASKED})
-    return report_from_guest(item, found, ServiceView(ClusterIdentity("", ""), serving=True, waited=60.0, now=None))
-
-
-def test_objects_from_standard_input(run: Runner) -> None:
-    text = json.dumps(listed([objects.service(), objects.home()]))
-    result = run("explain", "service", "-f", "-", DEMO, stdin=text)
-    assert result.document["service"] == "shop/web"
-
-
-def test_several_files(run: Runner, case: Writer) -> None:
-    one, other = case(objects.service(), name="a.json"), case(objects.balancer(address="10.0.0.7"), name="b.json")
-    document = run("explain", "service", "-f", one, "-f", other, DEMO).document
-    assert document["claimed"]["name"] == NAME
-    assert document == run("explain", "service", f"--filename={one},{other}", DEMO).document
-
-
-def test_the_first_of_several_services_is_meant_and_that_is_said(run: Runner, case: Writer) -> None:
-    document = explain(run, case(objects.service("b", uid="b"), objects.service("a", uid="a")))
-    assert document["service"] == "shop/b"
-    assert "Service shop/b is meant, the first one; name another as argument: shop/a" in document["assumptions"]
+    return report_from_guest(item, found, ServiceView(ClusterIdentity("", ""), serving=True, now=LATER))
 
 
 @pytest.mark.parametrize(
@@ -414,7 +393,6 @@ def test_the_first_of_several_services_is_meant_and_that_is_said(run: Runner, ca
         (["explain", "pod"], "'pod' is nothing to explain. Expected one of: service, node, nad-mapping, lb-name"),
         (["explain", "srvice/web"], "'srvice/web' is nothing to explain; did you mean service?"),
         (["explain", "shop/web"], "did you mean svc shop/web?"),
-        (["explain", "service", "-f", "/does/not/exist"], "/does/not/exist: no such file or directory"),
         (["explain", "node", "w1"], "--cloud-config is required"),
         (["explain", "service", "shop/web"], "guest cluster: no kubeconfig was given and this is not a pod"),
         (
@@ -429,21 +407,14 @@ def test_the_first_of_several_services_is_meant_and_that_is_said(run: Runner, ca
         (["explain", "svc", "shop", "web", "--cloud-config=/c"], "did you mean service web -n shop?"),
         (["explain", "node/a/b", "--cloud-config=/c"], "the Node is 'a/b'; expected its name"),
         (["explain", "no", "--cloud-config=/c"], "no Node is named: explain node/NAME"),
-        (["explain", "svc/web", "--harvester-namespace=x", "--cloud-config=/c"], "--harvester-namespace goes with -f"),
         (["explain", "lb-name", "a", "b"], "expected CLUSTER NAMESPACE NAME UID, got a b"),
-        (["explain", "service", "--filenam=x"], "unknown flag: --filenam; did you mean --filename?"),
+        (["explain", "service", "--namespac=x"], "unknown flag: --namespac; did you mean --namespace?"),
     ],
 )
 def test_usage(run: Runner, words: list[str], problem: str) -> None:
     result = run(*words)
     assert (result.code, result.out) == (2, "")
     assert problem in result.err
-
-
-def test_a_service_that_is_not_in_the_files(run: Runner, case: Writer) -> None:
-    result = run("explain", "service", "-f", case(objects.service()), "shop/other", DEMO)
-    assert result.code == 2
-    assert "Service shop/other is not in the files; there are: shop/web" in result.err
 
 
 def test_a_cloud_config_that_cannot_be_used(run: Runner, tmp_path: Path) -> None:
@@ -455,33 +426,24 @@ def test_a_cloud_config_that_cannot_be_used(run: Runner, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "words",
     [
-        ("svc", "web"),
-        ("svc/web",),
+        ("svc", "web", "-n", "shop"),
         ("service/web", "-n", "shop"),
         ("Services", "shop/web"),
         ("svc/web", "--namespace=shop"),
-        ("svc", "-n", "shop"),
     ],
 )
-def test_a_service_is_named_as_for_kubectl(run: Runner, case: Writer, words: tuple[str, ...]) -> None:
-    file = case(objects.service("other", namespace="lab", uid="o"), objects.service())
-    assert run("explain", *words, "-f", file, DEMO).document["service"] == "shop/web"
-
-
-def test_the_former_name_of_the_namespace_in_harvester(run: Runner, case: Writer) -> None:
-    result = run("explain", "node", "-f", case(objects.node()), DEMO, "-n", "vms", "-o", "yaml")
-    assert result.err == "harvester-ccm: note: --namespace vms is taken for --harvester-namespace here\n"
-    assert yaml.safe_load(result.out)["node"] == "w1"
+def test_a_service_is_named_as_for_kubectl(run: Runner, serve: ClusterServer, words: tuple[str, ...]) -> None:
+    flags = serve(objects.service("other", namespace="lab", uid="o"), objects.service())
+    assert run("explain", *words, *flags, "-o", "json").document["service"] == "shop/web"
 
 
 def test_help_names_flags_and_exit_codes(run: Runner) -> None:
     result = run("explain", "--help")
     assert result.code == 0
     for text in (
-        "explain svc [NAME] -f FILE",
+        "explain svc/NAME [-n NAMESPACE]",
         "\nExamples:\n  # What ",
-        "-f, --filename=strings",
-        "--waited=duration",
+        "-n, --namespace=string",
         "Exit codes: 0 ",
     ):
         assert text in result.out
@@ -510,10 +472,10 @@ def test_load_balancer_names(run: Runner, words: list[str], name: str) -> None:
     ],
     ids=["every VM shows its networks", "a Node without a VM", "a VM that does not run"],
 )
-def test_a_network_that_no_vm_is_in(run: Runner, case: Writer, more: tuple[Any, ...], words: str) -> None:
+def test_a_network_that_no_vm_is_in(run: Runner, serve: ClusterServer, more: tuple[Any, ...], words: str) -> None:
     asked = objects.service(annotations={NETWORK: "default/lam"})
     balancer = objects.balancer(address="10.0.0.9", annotations={LB_REQUESTED_NETWORK: "default/lam"})
     machines = objects.node(), objects.machine(), objects.instance("w1", ("eth0", "default/lan", ["10.0.0.5"]))
-    text = run("explain", "svc", "-f", case(asked, balancer, *machines, *more), DEMO, "-o", "text").out
+    text = run(*WEB, *serve(asked, balancer, *machines, *more)).out
     assert words in " ".join(text.split())
     assert ("they are in default/lan; did you mean default/lan?" in " ".join(text.split())) is not bool(more)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -161,7 +162,7 @@ def as_sent(call: Call, shown: Any) -> tuple[str, str, Any]:
 async def test_what_is_shown_is_sent(seed: int, *, thorough: bool) -> None:
     dice, situations = random.Random(seed), MANY if thorough else FEW
     world = await world_of(dice, situations)
-    view = ServiceView(CLUSTER, serving=True, waited=0.0, now=None)
+    view = ServiceView(CLUSTER, serving=True, now=datetime.min.replace(tzinfo=UTC))
     sent: Counter[str] = Counter()
     for number in range(situations):
         await world.settle()

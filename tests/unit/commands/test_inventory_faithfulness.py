@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
 from harvester_ccm.commands.inventory import Inventory
@@ -72,7 +74,7 @@ async def test_lists_and_caches_show_the_same_situation() -> None:
     )
     caches = caches_of(inventory)
     for service in inventory.services:
-        listed = ServiceView(CLUSTER, True, None, None).observe(service, inventory)
+        listed = ServiceView(CLUSTER, True, datetime.fromisoformat(objects.CREATED)).observe(service, inventory)
         assert listed == observe(caches, service, CLUSTER)
 
 

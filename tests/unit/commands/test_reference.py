@@ -12,7 +12,7 @@ from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.status.document import API_VERSION, Part
 from tests.unit.commands import objects
-from tests.unit.commands.conftest import Runner, Writer
+from tests.unit.commands.conftest import ClusterServer, Runner
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
@@ -38,14 +38,14 @@ def test_every_flag_of_a_command_is_named() -> None:
     flags = {
         flag.name for module in (adopt, cleanup, completion, explain, preflight, status) for flag in module.MANUAL.own
     }
-    assert {name for name in flags if f"--{name}" not in PAGE and name != "filename"} == set()
+    assert {name for name in flags if f"--{name}" not in PAGE} == set()
 
 
-def test_every_field_is_named(run: Runner, case: Writer) -> None:
+def test_every_field_is_named(run: Runner, serve: ClusterServer) -> None:
     vm = objects.instance("w1", ("eth0", "default/lan", ["10.0.0.5"]))
-    file = case(objects.service(), objects.balancer(workloadType="vm"), objects.node(), objects.machine(), vm)
-    for words in (("service",), ("node", "--output=json"), ("nad-mapping", "--output=json")):
-        document = run("explain", *words, "-f", file, "--cluster-name=demo").document
+    flags = serve(objects.service(), objects.balancer(workloadType="vm"), objects.node(), objects.machine(), vm)
+    for words in (("svc", "shop/web"), ("node", "w1"), ("nad-mapping",)):
+        document = run("explain", *words, *flags, "--output=json").document
         values = [value for key, value in document.items() if key != "mapping"]
         nested = [one for value in values for one in (value if isinstance(value, list) else [value])]
         fields = {*document, *(key for one in nested if isinstance(one, dict) for key in one)}
