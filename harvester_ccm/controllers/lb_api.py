@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
-from harvester_ccm.errors import AlreadyExists, CCMError, Conflict, NotFound, NotServed
+from harvester_ccm.errors import AlreadyExists, Conflict, NotFound, NotServed
 from harvester_ccm.kube.brakes import Path
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer, Selection
@@ -59,16 +59,6 @@ class BalancerWrites:
     async def writers(self, load_balancer: LoadBalancer, path: Path) -> tuple[str, ...]:
         """Return who writes a field of a load balancer."""
         return await ask_writers(self._harvester, LOAD_BALANCERS, load_balancer.metadata, path)
-
-    async def look(self, name: str) -> tuple[LoadBalancer, ...] | None:
-        """Return the load balancer of a name, or that there is none; None where that cannot be known either."""
-        try:
-            return (await self._harvester.get(LOAD_BALANCERS, name, namespace=self._namespace),)
-        except NotFound:
-            return ()
-        except CCMError as error:
-            log.debug("load balancer not looked up", lb=name, error=str(error))
-            return None
 
     async def create(self, name: str, body: Document) -> None:
         """Create a load balancer. Raises Conflict when it exists: the cache is behind, and what exists decides."""

@@ -21,7 +21,7 @@ from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.service_writes import COMPONENT, ServiceWrites
 from harvester_ccm.controllers.turns import Turns
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import CCMError, Conflict, ServerError
+from harvester_ccm.errors import CCMError, Conflict
 from harvester_ccm.kube.brakes import Hold
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
@@ -32,7 +32,7 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome
-from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
+from harvester_ccm.names import LOAD_BALANCER_READY
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import not_ready, plan_service
@@ -53,7 +53,6 @@ from harvester_ccm.plan.service.situation import (
     ServiceState,
     ServiceStates,
     Situation,
-    by_name,
     observe,
 )
 from harvester_ccm.plan.service.steps import (
@@ -71,8 +70,6 @@ COALESCE_SECONDS: Final = 0.2
 """Delay of a refresh of the backends after a change of a Node or VM."""
 SETTLED_SECONDS: Final = 5.0
 """So long after a list that told of changes the other collections of that server have been listed, too."""
-LIST_REFUSED: Final = 500
-"""Status of a list that one object spoils. A server that is away or busy for a moment answers with others."""
 log = structlog.get_logger(__name__)
 
 
@@ -208,7 +205,7 @@ class ServiceController:
             self._states.forget(key)
             self._writes.brakes.forget(key)
             return Done()
-        situation = await self._looked_up(observe(self._caches, service, self.cluster))
+        situation = observe(self._caches, service, self.cluster)
         if not (situation.scope.ours or situation.scope.note or service.condition(LOAD_BALANCER_READY)):
             return Done()
         if situation.match.lb is None:
@@ -218,18 +215,6 @@ class ServiceController:
         plan, held = self._writes.keep_serving(plan_service(situation), situation)
         outcome = await self._take(plan, situation, state, again=again)
         return await self._writes.wait_for((held,), outcome, situation) if held and outcome else outcome
-
-    async def _looked_up(self, situation: Situation) -> Situation:
-        """Return the situation with the load balancer of the Service's name, where the list of all is refused for good.
-
-        One object that cannot be converted is enough for that.
-        """
-        problem, held = situation.harvester_problem, situation.service.metadata.has_finalizer(SERVICE_FINALIZER)
-        refused = isinstance(problem, ServerError) and problem.answer.status == LIST_REFUSED
-        if situation.harvester_known or not refused or not held:
-            return situation
-        found = await self._balancers.look(situation.match.expected_name)
-        return situation if found is None else by_name(situation, found)
 
     def _look_at_harvester(self, *_change: object) -> None:
         if self.not_recognised:

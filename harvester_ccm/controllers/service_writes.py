@@ -70,7 +70,7 @@ class ServiceWrites:
         ``last``: whether the Service is let go with it.
         """
         service = self._services.get(situation.service.metadata.key)
-        load_balancer = None if isinstance(step, ChangeService) else self._load_balancer(step.name, situation)
+        load_balancer = None if isinstance(step, ChangeService) else self._balancers.get(step.name)
         request = request_for(step, situation, service, load_balancer)
         if request is None:
             return False, ()
@@ -146,10 +146,6 @@ class ServiceWrites:
         if hold.group in (WriteGroup.STATUS, WriteGroup.METADATA):
             return await ask_writers(self._guest, SERVICES, situation.service.metadata, hold.path)
         return ()
-
-    def _load_balancer(self, name: str, situation: Situation) -> LoadBalancer | None:
-        """Return a load balancer as it is; where they cannot be listed, as it was seen."""
-        return self._balancers.get(name) or situation.match.judged.get(name)
 
     async def _patch(self, request: ServiceRequest, body: Document) -> Service:
         try:

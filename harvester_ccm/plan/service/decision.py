@@ -22,7 +22,6 @@ from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Refused, Wait, WaitReason
 from harvester_ccm.names import (
-    DHCP_ADDRESS,
     LB_CLUSTER,
     LOAD_BALANCER_READY,
     MOVING,
@@ -62,7 +61,6 @@ from harvester_ccm.plan.service.steps import (
     REMOVED,
     ChangeService,
     CreateLoadBalancer,
-    DeleteLoadBalancer,
     EmitEvent,
     ServiceChange,
     ServicePlan,
@@ -97,28 +95,6 @@ def _plan(situation: Situation) -> ServicePlan:
         return ServicePlan(emit(situation.scope.note))
     if not situation.harvester_known:
         return _plan_unavailable(situation)
-    plan = _plan_known(situation)
-    return _plan_unavailable(situation) if not situation.listed and _needs_list(situation, plan) else plan
-
-
-def _needs_list(situation: Situation, plan: ServicePlan) -> bool:
-    """Return whether a plan that was made on the load balancer of the Service's name alone has to wait for the others.
-
-    Another one may serve the Service when that one is not there or has not the address that the Service shows: then a
-    new one would be the second, and a Service that is let go would leave one behind that has its address. Who shares
-    an address depends on what the primary's has. What serves is not deleted while none can be created in its place.
-    """
-    service, own = situation.service, situation.match.own
-    shares = primary_reference(service) is not None or was_secondary(service)
-    strange = bool(service.addresses) and allocated_addresses(own).isdisjoint({*service.addresses, DHCP_ADDRESS})
-    if situation.scope.leaving:
-        return strange and not shares
-    replaces = any(isinstance(step, CreateLoadBalancer | DeleteLoadBalancer) for step in plan.steps)
-    return shares or strange or replaces or not own
-
-
-def _plan_known(situation: Situation) -> ServicePlan:
-    """Return what to do for a Service of ours by what is known of Harvester."""
     service, lb = situation.service, situation.match.lb
     if situation.scope.leaving:
         return plan_cleanup(situation)

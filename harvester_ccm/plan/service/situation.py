@@ -189,8 +189,6 @@ class Situation(Struct, frozen=True, dict=True):
     harvester_known: bool = True
     """Whether Harvester's load balancers have been listed; before that, none found means nothing."""
     harvester_problem: CCMError | None = None
-    listed: bool = True
-    """Whether that was a list; else only the one of the Service's own name was looked at."""
     recognition: Recognition = RECOGNISED
     """What Harvester shows of this cluster; looked at while the Service has no load balancer."""
     wall_time: str = ""
@@ -251,7 +249,7 @@ class Situation(Struct, frozen=True, dict=True):
         if self.service.condition(LOAD_BALANCER_READY) is not None and not keeps_unbooked(self.service):
             return ""
         # Of what Harvester does not show, or shows of another cluster, nobody can say that it gave no address.
-        if not (self.harvester_known and self.listed) or self.recognition.sight is not Sight.OURS or self.scope.leaving:
+        if not self.harvester_known or self.recognition.sight is not Sight.OURS or self.scope.leaving:
             return ""
         if not said or not self.remembered.found_served or Announcement.of(self.service).ignored:
             return ""
@@ -315,16 +313,6 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         harvester_problem=store.load_balancers.problem,
         recognition=RECOGNISED if match.lb is not None else store.recognition(cluster),
     )
-
-
-def by_name(situation: Situation, found: tuple[LoadBalancer, ...]) -> Situation:
-    """Return what is known while the list of load balancers is refused: the one of the Service's name, or that it is
-    not there.
-    """
-    service, cluster = situation.service, situation.cluster
-    match = match_load_balancer(found, service, cluster)
-    scope = scope_of(service, cluster, owned=match.lb is not None)
-    return replace(situation, match=match, scope=scope, holders=(), harvester_known=True, listed=False)
 
 
 def _allocated(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> frozenset[str] | None:

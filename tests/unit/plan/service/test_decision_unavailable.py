@@ -9,9 +9,9 @@ import pytest
 from harvester_ccm.errors import Answer, Unauthorized, Unreachable
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.outcome import Wait
-from harvester_ccm.names import IPAM, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE, Reason
+from harvester_ccm.names import IPAM, Reason
 from tests.unit.plan.service.plans import outline, plan, said, writes
-from tests.worlds.builders import ADDRESS, allocated, marked, served, service
+from tests.worlds.builders import ADDRESS, served, service
 
 HELD = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
 
@@ -56,31 +56,3 @@ def test_a_new_service_does_not_stall_kube_vip_while_harvester_is_away() -> None
 def test_a_lease_of_kube_vip_is_not_parked_while_harvester_is_away() -> None:
     leasing = service(annotations={KUBE_VIP_ADDRESSES: "0.0.0.0", IPAM: "dhcp"}, ours=True)
     assert writes(plan(leasing, harvester_known=False)) == []
-
-
-OTHER = "192.168.100.99"
-ELSEWHERE = allocated(ip=OTHER, address=OTHER)
-SHARED: dict[str, Any] = {"annotations": {PRIMARY_SERVICE: "shop/edge"}, "labels": {PRIMARY_SERVICE_LABEL: "shop.edge"}}
-NEEDS_LIST: dict[str, tuple[Any, tuple[Any, ...], bool]] = {
-    "served": (served(), (allocated(),), False),
-    "waits for an address": (service(annotations={KUBE_VIP_ADDRESSES: ""}, ours=True), (marked(),), False),
-    "shows an address that another one may have": (served(), (ELSEWHERE,), True),
-    "has none": (service(annotations=HELD), (), True),
-    "can have none": (service(spec={"ipFamilyPolicy": "RequireDualStack"}), (), True),
-    "names a primary": (served(annotations={PRIMARY_SERVICE: "shop/edge"}), (allocated(),), True),
-    "was a secondary": (served(labels=SHARED["labels"]), (allocated(),), True),
-    "is to have the other kind": (served(annotations={WORKLOAD_TYPE: "vm"}), (allocated(),), True),
-    "is let go": (served(deleting=True), (allocated(),), False),
-    "is let go, and another one may have its address": (served(deleting=True), (ELSEWHERE,), True),
-    "a secondary is let go": (served(deleting=True, **SHARED), (), False),
-    "a former secondary is let go": (served(deleting=True, labels=SHARED["labels"]), (), False),
-}
-
-
-@pytest.mark.parametrize(("asked", "found", "waits"), NEEDS_LIST.values(), ids=NEEDS_LIST.keys())
-def test_what_is_not_decided_by_the_load_balancer_of_its_name_alone(
-    asked: Any, found: tuple[Any, ...], waits: bool
-) -> None:
-    """Where the list of all is refused, as one object in it spoils it."""
-    _, outcome = outline(asked, *found, listed=False)
-    assert (outcome == Wait("harvester_unavailable", 5.0)) is waits
