@@ -15,8 +15,7 @@ import signal
 import socket
 import uuid
 from collections.abc import Coroutine, Mapping, Sequence
-from itertools import permutations
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -156,14 +155,6 @@ class Application:
         self._guest_identity = GuestIdentity(guest)
         for reloader in reloaders:
             reloader.on_reload = self._guest_identity.doubt
-        for cache in self._guest_caches:
-            cache.on_rewind(self._guest_identity.doubt)
-        of_guest: list[Informer[Any]] = [*self._guest_caches, self._caches.config_maps]
-        of_harvester: list[Informer[Any]] = [*self._harvester_caches]
-        for caches in (of_guest, of_harvester):
-            for noticing, other in permutations(caches, 2):
-                # A server that was restored is so for all that is read from it, also where no version tells.
-                noticing.on_rewind(other.list_again)
         self._queues: list[WorkQueue] = []
         self._observe()
 

@@ -11,8 +11,8 @@ lead; what it shows when it is back may be the work of years. So may what it sho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import structlog
 
@@ -31,20 +31,14 @@ log = structlog.get_logger(__name__)
 class Births:
     """Knows whose hand made a load balancer, of those that were not there before."""
 
-    def __init__(
-        self, load_balancers: Informer[LoadBalancer], beside: Iterable[Informer[Any]] = (), *, memory: int = MEMORY
-    ) -> None:
-        """Build it before everybody who asks: it has to hear of a load balancer first.
-
-        ``beside`` is what else is read from Harvester: it may be the only one that contradicts a backup.
-        """
+    def __init__(self, load_balancers: Informer[LoadBalancer], *, memory: int = MEMORY) -> None:
+        """Build it before everybody who asks: it has to hear of a load balancer first."""
         self._memory = memory
         self._load_balancers = load_balancers
         self._led_since: float | None = None
         self._readable_since: float | None = None
         self._has_seen_all = False
-        """Whether all that was made before this process led, or by itself, is known. It stays so until Harvester goes
-        back to older data: what appears after a mere outage has been made meanwhile."""
+        """Whether all that was made before this process led, or by itself, is known."""
         self._made: dict[str, None] = {}
         """Names, the oldest first."""
         self._gone: dict[str, None] = {}
@@ -56,8 +50,6 @@ class Births:
         self._seems_ours: Callable[[LoadBalancer], bool] = lambda _load_balancer: True
         load_balancers.on_change(self._changed)
         load_balancers.on_state(self._state_changed)
-        for informer in (load_balancers, *beside):
-            informer.on_rewind(self._went_back)
 
     def lead(self, seems_ours: Callable[[LoadBalancer], bool]) -> None:
         """Take note that from now on this process alone makes load balancers for this cluster.
@@ -92,12 +84,6 @@ class Births:
         ):
             self.strange.add(meta.uid)
             log.warning("load balancer made by somebody else", lb=meta.key, service=service_key(new), detail=STRANGE)
-
-    def _went_back(self) -> None:
-        """Take note that what was there before this process led may come back now."""
-        self._has_seen_all = False
-        self._readable_since = None
-        self._state_changed()
 
     def _look_back(self) -> None:
         """Find out whether Harvester has been readable for long enough since this process leads."""

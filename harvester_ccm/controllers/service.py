@@ -88,7 +88,7 @@ class ServiceCaches:
         """
         self.services = services
         self.load_balancers = load_balancers
-        self.births = Births(load_balancers, (vms.vms, vms.vmis))
+        self.births = Births(load_balancers)
         self.strange: Set[str] = self.births.strange
         """UIDs of load balancers that somebody else made while this process led."""
         self.vms = vms

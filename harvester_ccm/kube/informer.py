@@ -7,14 +7,14 @@ again and again, slower and slower, and that is said once.
 
 A watch that worked and was cut is opened again at once and goes on where it was. An outage is another matter: a server
 that could not be reached, or failed by its own fault, may have been restored from a backup, accepts a version of its
-future and sends nothing. So the collection is listed after it, and now and then without any cause.
+future and sends nothing. So the collection is listed after it, and every 30 to 60 minutes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import Final
@@ -34,7 +34,7 @@ from harvester_ccm.errors import (
 )
 from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import SLICE, ApiClient
-from harvester_ccm.kube.collection import WatchEvent
+from harvester_ccm.kube.collection import Page, WatchEvent
 from harvester_ccm.kube.store import Store
 from harvester_ccm.model.meta import ObjectT, Resource
 
@@ -46,8 +46,6 @@ RECONNECT_SECONDS: Final = 0.2
 """Pause between a watch that ended and the next one."""
 WORKED_SECONDS: Final = 0.5
 """A watch that was accepted and lasted so long has worked, as has one that gave a line before."""
-CATCH_UP_SECONDS: Final = 60.0
-"""A collection that was listed so short a time ago is not listed because of conflicts."""
 RELIST_MINUTES: Final = (30.0, 60.0)
 """A collection is listed anew after a random time in this range, whatever its watches say."""
 PAUSE_GROWTH: Final = 1.08
@@ -112,8 +110,6 @@ class Informer(Store[ObjectT]):
         self._timing = timing
         self._failures = 0
         """Failures in a row; none any more once a watch has worked, or lasted whatever ended it."""
-        self._following: asyncio.Timeout | None = None
-        """Runs out when the collection is to be listed again; there while it is followed."""
         self._poll_seconds = 0.0
         self._synced = asyncio.Event()
         self.problem: CCMError | None = None
@@ -122,7 +118,6 @@ class Informer(Store[ObjectT]):
         """How often a watch was ended or lost since the start."""
         self.last_contact = float("-inf")
         """Loop time of the last sign of life of the server."""
-        self._listed_at = float("-inf")
         self.relisted_at = float("-inf")
         """Loop time of the last list, but for the first, that told of changes."""
 
@@ -143,19 +138,6 @@ class Informer(Store[ObjectT]):
     def on_state(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called when ``synced`` or ``problem`` changes."""
         self._state_callbacks.append(callback)
-
-    def list_again(self) -> None:
-        """Have the collection listed now, instead of being followed from where it is."""
-        if self._following is not None and not self._following.expired():
-            self._following.reschedule(asyncio.get_running_loop().time())
-
-    def catch_up(self) -> None:
-        """Have the collection listed, unless it was a moment ago: writes meet other versions than are known here.
-
-        A change that a watch has left out would be missing until the next list otherwise.
-        """
-        if asyncio.get_running_loop().time() - self._listed_at >= CATCH_UP_SECONDS:
-            self.list_again()
 
     async def run(self) -> None:
         """Keep the store up to date until cancelled."""
@@ -179,13 +161,10 @@ class Informer(Store[ObjectT]):
 
     async def _list(self) -> str:
         """Fill the store; return the version it has."""
-        newest = self._newest_known()
         page = await self._client.list(
             self.resource, namespace=self._selection.namespace, params=self._selection.params()
         )
-        self._listed_at = asyncio.get_running_loop().time()
-        self.unread = page.unread
-        self._replace_all(page.items, page.resource_version, newest)
+        self._replace_all(page)
         self._set_problem(None)
         while self._untold:
             # Nobody goes by a store that was never filled before, so this may take its time.
@@ -200,12 +179,10 @@ class Informer(Store[ObjectT]):
     async def _follow(self, version: str) -> None:
         """Apply changes after ``version`` until a new list is needed."""
         try:
-            async with asyncio.timeout(random.uniform(*self._timing.relist)) as self._following:
+            async with asyncio.timeout(random.uniform(*self._timing.relist)):
                 await self._watch_on(version)
         except TimeoutError:
             log.debug("collection is listed again", collection=self.name)
-        finally:
-            self._following = None
 
     async def _watch_on(self, version: str) -> None:
         """Apply changes after ``version``, over lost connections too; return when a new list is needed."""
@@ -274,11 +251,9 @@ class Informer(Store[ObjectT]):
         self.last_contact = asyncio.get_running_loop().time()
         super()._apply(event)
 
-    def _replace_all(self, items: Collection[ObjectT], version: str, newest: int) -> None:
-        """Take in a list; ``newest`` is the highest version that was seen when it was asked for."""
+    def _replace_all(self, page: Page[ObjectT]) -> None:
         self.last_contact = asyncio.get_running_loop().time()
-        if self._take_in(items, version, newest):
-            log.warning("server went back to older data", collection=self.name, version=version)
+        self._take_in(page.items, page.resource_version, page.unread)
         if self.synced:
             self.relisted_at = self.last_contact if self._untold else self.relisted_at
             self._tell(len(self._untold))

@@ -1,7 +1,8 @@
 """The objects of a collection as they are known, and who is told of their changes.
 
-Versions of the server decide: an older one never replaces a newer one, and an object that is missing from a new list is
-gone. A server that was restored is known by versions that went back; its list then replaces everything.
+A list replaces the store. Between two lists the server's versions decide: an older object never replaces a newer one.
+A list that was requested before a write and received after it can bring back an older object. The watch, which starts
+at the version of the list, corrects that; until then preconditions refuse a write that is based on it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ class Store(Generic[ObjectT]):
         self._callbacks: list[Change[ObjectT]] = []
         self._untold: deque[tuple[ObjectT | None, ObjectT | None]] = deque()
         """Changes that the callbacks have not been told of."""
-        self._rewind_callbacks: list[Callable[[], None]] = []
         self._seen = 0
         self.unread: frozenset[str] = frozenset()
         """Keys of objects that could not be decoded: that the store lacks them does not mean that they are gone."""
@@ -39,10 +39,6 @@ class Store(Generic[ObjectT]):
     def on_change(self, callback: Change[ObjectT]) -> None:
         """Have every change delivered to ``callback``, which must not block or raise."""
         self._callbacks.append(callback)
-
-    def on_rewind(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called when the server went back to older data, before the changes are delivered."""
-        self._rewind_callbacks.append(callback)
 
     def get(self, key: str) -> ObjectT | None:
         """Return the object with this ``namespace/name`` or name."""
@@ -81,44 +77,21 @@ class Store(Generic[ObjectT]):
         else:
             self._put(event.object)
 
-    def _newest_known(self) -> int:
-        """Return the highest version that was seen: a list that is asked for now is not older, unless by a restore.
+    def _take_in(self, items: Collection[ObjectT], version: str, unread: frozenset[str]) -> None:
+        """Replace the store with a list; the callbacks get the changes later.
 
-        The watch may not have told of our own writes when it is lost.
+        ``unread`` has the keys of listed objects that could not be decoded: the store keeps what it knows of them.
         """
-        return max(self._seen, *map(_version, self._objects.values()), 0)
-
-    def _take_in(self, items: Collection[ObjectT], version: str, newest: int) -> bool:
-        """Take in a list, to be told of later; return whether the server went back to older data.
-
-        ``newest`` is the highest version that was seen when the list was asked for.
-        """
-        listed = _number(version)
-        rewound = listed < newest or any(self._is_of_another_past(item, listed) for item in items)
-        for callback in self._rewind_callbacks if rewound else ():
-            callback()
-        self._seen = listed
-        present = set()
+        self._seen = _number(version)
+        self.unread = unread
+        present = set(unread)
         for item in items:
             key = item.metadata.key
             present.add(key)
-            old = self._objects.get(key)
-            if old is None or _supersedes(item, old) or (rewound and item != old):
+            if item != self._objects.get(key):
                 self._untold.append(self._store(key, item))
-        for key, old in list(self._objects.items()):
-            if key not in present and (rewound or _version(old) <= listed):
-                self._untold.append(self._store(key, None))
-        return rewound
-
-    def _is_of_another_past(self, item: ObjectT, listed: int) -> bool:
-        """Return whether a list of version ``listed`` contradicts what we saw before that version.
-
-        The versions of a restored server may have overtaken those of the past that it lost.
-        """
-        old = self._objects.get(item.metadata.key)
-        if old is None or not _version(item) <= _version(old) <= listed:
-            return False
-        return item != old
+        for key in [key for key in self._objects if key not in present]:
+            self._untold.append(self._store(key, None))
 
     def _put(self, item: ObjectT) -> None:
         old = self._objects.get(item.metadata.key)

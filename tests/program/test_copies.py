@@ -162,7 +162,7 @@ def test_ordinary_clusters_of_one_namespace_say_nothing_of_each_others_load_bala
 
 
 @jumping_time
-async def test_what_a_backup_of_harvester_brings_back_is_not_taken_for_the_work_of_a_copy() -> None:
+async def test_load_balancer_that_a_backup_of_harvester_brings_back_without_its_service_is_deleted() -> None:
     harvester = Harvester()
     program = Program(guest_server(), harvester, "demo")
     await served(harvester, program, "web")
@@ -171,9 +171,6 @@ async def test_what_a_backup_of_harvester_brings_back_is_not_taken_for_the_work_
         program.guest.delete(SERVICES, "shop/web")
         await asyncio.sleep(10)
         assert harvester.items(LOAD_BALANCERS) == []
-    # A process that has never seen it leads when Harvester goes back to where it was.
-    async with program.live():
-        await asyncio.sleep(2 * LATE_CREATION)
         harvester.fault = away
         harvester.rewind(backed_up)
         await asyncio.sleep(10)

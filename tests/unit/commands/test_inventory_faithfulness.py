@@ -13,6 +13,7 @@ from harvester_ccm.controllers.service import ServiceCaches
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.collection import Page
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.tokens import FixedToken
@@ -93,10 +94,10 @@ def caches_of(inventory: Inventory) -> ServiceCaches:
         ),
         config_maps=Informer(client, CONFIG_MAPS),
     )
-    caches.services._replace_all(inventory.services, "100", 0)
-    caches.load_balancers._replace_all(inventory.load_balancers, "100", 0)
-    caches.vms.nodes._replace_all(inventory.nodes, "100", 0)
-    caches.vms.vms._replace_all(inventory.vms, "100", 0)
+    caches.services._replace_all(Page(inventory.services, "100"))
+    caches.load_balancers._replace_all(Page(inventory.load_balancers, "100"))
+    caches.vms.nodes._replace_all(Page(inventory.nodes, "100"))
+    caches.vms.vms._replace_all(Page(inventory.vms, "100"))
     nodes = caches.vms.nodes, caches.vms.vms, caches.vms.vmis
     for informer in (caches.services, *nodes, caches.config_maps, caches.load_balancers):
         informer._synced.set()

@@ -20,7 +20,7 @@ from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import SERVICES, Service
 from tests.worlds.background import running
 from tests.worlds.builders import service
-from tests.worlds.clock import jumping_time
+from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import Document, MemoryClient, MemoryServer, refused
 
 KEY = "shop/web"
@@ -186,8 +186,6 @@ async def test_server_that_was_away_is_listed_because_it_may_have_been_restored(
     backup.put(SERVICES, service(name="lost"))
     server.put(SERVICES, service(name="made-since"))
     informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
-    rewinds = []
-    informer.on_rewind(lambda: rewinds.append(True))
     async with running(informer.run()):
         await informer.wait_synced()
         server.fault = lambda call: Unreachable("connection refused")
@@ -201,78 +199,23 @@ async def test_server_that_was_away_is_listed_because_it_may_have_been_restored(
 
 
 @jumping_time
-async def test_list_that_contradicts_what_was_seen_before_it_is_of_another_past() -> None:
+async def test_list_replaces_a_newer_object_and_removes_none_that_it_has_unreadable() -> None:
     server, backup = MemoryServer(), MemoryServer()
     for each in (server, backup):
         each.put(SERVICES, service())
-    server.put(SERVICES, service(labels={"written": "after the backup"}))
+        each.put(SERVICES, service(name="unreadable"))
+    server.put(SERVICES, service(labels={"written": "after-the-backup"}))
+    backup.change(SERVICES, "shop/unreadable", {"spec": {"ports": 1}})
     informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
-    rewinds = []
-    informer.on_rewind(lambda: rewinds.append(True))
     async with running(informer.run()):
         await informer.wait_synced()
-        backup.version = 500
         server.restore(backup)
-        informer.list_again()
-        await asyncio.sleep(1)
+        server.break_watches(Unreachable("the connection was lost"))
+        await until(lambda: informer.unread == {"shop/unreadable"})
+        assert informer.get("shop/unreadable") is not None
         found = informer.get(KEY)
         assert found is not None
         assert found.metadata.labels == {}
-    assert rewinds == [True]
-
-
-@jumping_time
-async def test_what_only_our_own_write_told_of_does_not_outlive_a_backup_that_lacks_it() -> None:
-    server, backup = MemoryServer(), MemoryServer()
-    for each in (server, backup):
-        each.put(SERVICES, service(name="kept"))
-    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
-    rewinds = []
-    informer.on_rewind(lambda: rewinds.append(True))
-    async with running(informer.run()):
-        await informer.wait_synced()
-        server.lagging = True
-        informer.observe(answer(server.put(SERVICES, service(name="made-since"))))
-        server.lagging = False
-        server.restore(backup)
-        server.break_watches(Unreachable("connection refused"))
-        informer.list_again()
-        await asyncio.sleep(5)
-        assert [one.metadata.name for one in informer.all()] == ["kept"]
-    assert rewinds == [True]
-
-
-@jumping_time
-async def test_answer_that_comes_while_a_list_is_on_its_way_is_newer_than_that() -> None:
-    server = MemoryServer()
-    server.put(SERVICES, service(name="kept"))
-    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
-    rewinds = []
-    informer.on_rewind(lambda: rewinds.append(True))
-    async with running(informer.run()):
-        await informer.wait_synced()
-        server.way_back = lambda call: 1.0 if call.verb == "GET" else 0.0
-        informer.list_again()
-        await asyncio.sleep(0.5)
-        server.lagging = True
-        informer.observe(answer(server.put(SERVICES, service(name="made-since"))))
-        await asyncio.sleep(5)
-        assert sorted(one.metadata.name for one in informer.all()) == ["kept", "made-since"]
-    assert rewinds == []
-
-
-@jumping_time
-async def test_two_who_ask_for_a_list_at_the_same_moment_get_one() -> None:
-    server = MemoryServer()
-    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
-    async with running(informer.run()):
-        await informer.wait_synced()
-        await asyncio.sleep(1)
-        for _ in range(3):
-            informer.list_again()
-            await asyncio.sleep(0)
-        await asyncio.sleep(1)
-    assert lists(server) == 2
 
 
 @jumping_time
