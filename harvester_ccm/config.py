@@ -104,8 +104,6 @@ class NodeSettings(Struct, frozen=True):
     """Longest time in seconds between two comparisons of a node's addresses with its VM."""
     deletion_confirmations: int
     """How many times in a row the VM must be certainly gone before its Node is deleted."""
-    deletion_max_share: float
-    """Fraction of all nodes whose VM may be gone at the same time; above it no Node is deleted."""
     vmi_controller: bool
     """Follow VM instances: topology labels and the network to device ConfigMap."""
     hostname_lookup: bool

@@ -31,8 +31,6 @@ class Kind(StrEnum):
     INT32 = "int32"
     LEVEL = "level"
     FLOAT = "float"
-    SHARE = "share"
-    """A percentage (``34%``) or a fraction (``0.34``), above 0 and at most the whole."""
     DURATION = "duration"
     IP = "ip"
 

@@ -178,7 +178,6 @@ def _nodes(check: _Check, flags: FlagValues) -> NodeSettings:
         monitor_period=check.positive(flags, "node-monitor-period"),
         status_period=check.positive(flags, "node-status-update-frequency"),
         deletion_confirmations=check.at_least(flags, "node-deletion-confirmations", 2),
-        deletion_max_share=flags.read("node-deletion-max-share", float),
         vmi_controller=not flags.read("disable-vmi-controller", bool),
         hostname_lookup=not flags.read("disable-hostname-lookup", bool),
     )

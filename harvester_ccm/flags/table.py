@@ -85,12 +85,6 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
         "How many times in a row Harvester must say that a VM does not exist before its Node is deleted. At least 2.",
     ),
     Flag(
-        "node-deletion-max-share", Kind.SHARE, "0.34", Group.NODES,
-        "Largest share of the nodes, as a percentage or a fraction, whose VMs may be missing at the same time; above "
-        "it no Node is deleted, because a wrong namespace or credential is more likely, unless their VMs were seen "
-        "there before: then it is the largest share that is deleted within ten minutes. One is always allowed.",
-    ),
-    Flag(
         "node-exclude-ip-ranges", Kind.WORDS, "", Group.NODES,
         "CIDRs and addresses that are never shown as external address of a node, with and without --node-ip-cidr.",
     ),

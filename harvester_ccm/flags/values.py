@@ -57,7 +57,7 @@ def go_quote(text: str) -> str:
 
 
 def parse_value(kind: Kind, text: str) -> FlagValue:
-    """Return the value that the text stands for: seconds for a duration, a fraction for a share."""
+    """Return the value that the text stands for: seconds for a duration."""
     return _PARSERS[kind](text)
 
 
@@ -94,15 +94,6 @@ def parse_float(text: str) -> float:
     if not _DECIMAL.fullmatch(text):
         raise ValueError(f"strconv.ParseFloat: parsing {go_quote(text)}: invalid syntax")
     return float(text)
-
-
-def parse_share(text: str) -> float:
-    """Return a share as a fraction above 0 and at most 1."""
-    digits = text.removesuffix("%")
-    share = float(digits) / (1 if digits == text else 100) if _DECIMAL.fullmatch(digits) else 0.0
-    if not 0 < share <= 1:
-        raise ValueError("expected a percentage such as 34% or a fraction such as 0.34, above 0 and at most the whole")
-    return share
 
 
 def parse_duration(text: str) -> float:
@@ -231,7 +222,6 @@ _PARSERS: Final[Mapping[Kind, Callable[[str], FlagValue]]] = {
     Kind.INT32: lambda text: parse_int(text, 32),
     Kind.LEVEL: parse_level,
     Kind.FLOAT: parse_float,
-    Kind.SHARE: parse_share,
     Kind.DURATION: parse_duration,
     Kind.IP: parse_ip,
 }

@@ -29,6 +29,7 @@ import pytest
 from devenv.harvester.machines import Machine
 from harvester_ccm.errors import CCMError
 from harvester_ccm.names import PROVIDED_NODE_IP, SHUTDOWN_TAINT, UNINITIALIZED_TAINT, VM_CLUSTER
+from harvester_ccm.plan.node.lifecycle import DELETION_PERCENT
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, page, refused
 from tests.worlds.node_objects import DEFAULTS
@@ -146,7 +147,7 @@ class Crowd:
             return
         now = asyncio.get_running_loop().time()
         self.deleted = [at for at in self.deleted if now - at < WINDOW] + [now]
-        allowed = max(1, int(DEFAULTS.deletion_max_share * (len(self.scene.names()) + len(self.deleted) - 1)))
+        allowed = max(1, (len(self.scene.names()) + len(self.deleted) - 1) * DELETION_PERCENT // 100)
         if guest.there:
             self._says(f"{name} is deleted, and its VM is there")
         if node["status"]["conditions"][0]["status"] == "True":

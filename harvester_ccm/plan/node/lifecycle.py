@@ -55,6 +55,8 @@ from harvester_ccm.plan.node.patch import NodeRequest, taints_body
 from harvester_ccm.plan.node.vms import NodeStore, recorded_vm
 
 _SHUTDOWN: Final = Taint(key=SHUTDOWN_TAINT, effect="NoSchedule")
+DELETION_PERCENT: Final = 34
+"""Maximum percentage of the Nodes that can be without their VM, or deleted within the window. One is always allowed."""
 DELETION_WINDOW: Final = 600.0
 """Seconds for which a deleted Node still counts among those that lost their VM."""
 CONTRADICTION_SECONDS: Final = 600.0
@@ -240,8 +242,6 @@ def _counted(view: LifecycleView) -> AbsenceCount:
 
 def _obstacle(view: LifecycleView, absences: AbsenceCount) -> EventMessage | None:
     check, gone = view.check, _gone(view)
-    if view.settings.deletion_max_share <= 0:
-        return _held(f"{gone}: the allowed share of Nodes is 0", "off")
     if check.missing_ready and not (_proven(view) and view.now - absences.since >= CONTRADICTION_SECONDS):
         return _contradicted(view)
     if check.managed <= len(check.missing) + check.replaced:
@@ -277,8 +277,7 @@ def _too_many(view: LifecycleView, absences: AbsenceCount) -> EventMessage | Non
     check, name = view.check, view.node.metadata.name
     recent = {one for one, at in view.memory.deletions.items() if view.now - at < DELETION_WINDOW}
     total = check.managed + len(recent - check.missing)
-    # A tiny bit is added because a share such as 0.29 of 100 is 28.999… in floating point.
-    allowed = max(1, int(view.settings.deletion_max_share * total + 1e-9))
+    allowed = max(1, total * DELETION_PERCENT // 100)
     without = len(check.missing | recent)
     if without <= allowed:
         return None
@@ -287,9 +286,7 @@ def _too_many(view: LifecycleView, absences: AbsenceCount) -> EventMessage | Non
     recorded = bool(recorded_vm(view.node)[0])
     if not (_proven(view) or (recorded and check.confirmed >= len(check.missing))):
         return _held(
-            f"{_gone(view)}: {lost}, and {allowed} may at the same time. If they are gone for good, {delete}; or allow "
-            "a larger share",
-            "share",
+            f"{_gone(view)}: {lost}, and {allowed} may at the same time. If they are gone for good, {delete}", "share"
         )
     # What an earlier process deleted is not known.
     counted = _was_seen(view) or view.now - absences.since >= DELETION_WINDOW
@@ -297,7 +294,7 @@ def _too_many(view: LifecycleView, absences: AbsenceCount) -> EventMessage | Non
         return None
     return _held(
         f"{_gone(view)} yet: {lost}, and {allowed} may be deleted within {DELETION_WINDOW / 60:g} minutes. Its "
-        f"turn comes; to have it gone now, {delete}, or allow a larger share",
+        f"turn comes; to have it gone now, {delete}",
         "turn",
     )
 

@@ -77,7 +77,6 @@ def world_of(dice: Dice) -> NodeWorld:
         use_provided_node_ip=dice.maybe(0.8),
         node_ip_cidrs=dice.one((), (), (parse_range("10.0.0.0/24")[1],)),
         exclude_ranges=dice.one((), (), (parse_range("10.0.0.2")[1],)),
-        deletion_max_share=dice.one(0.0, 0.34, 0.34, 1.0),
         deletion_confirmations=dice.one(2, 3),
     )
     world = NodeWorld(settings)

@@ -9,10 +9,10 @@ import pytest
 
 from devenv.harvester.machines import Machine
 from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD
-from harvester_ccm.plan.node.lifecycle import CONTRADICTION_SECONDS, DELETION_WINDOW
+from harvester_ccm.plan.node.lifecycle import CONTRADICTION_SECONDS, DELETION_PERCENT, DELETION_WINDOW
 from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import refused
-from tests.worlds.node_objects import DEFAULTS, node_settings
+from tests.worlds.node_objects import DEFAULTS
 from tests.worlds.node_world import NODE, VM, VMI, NodeWorld, initialised, machine
 
 HOUR = 3600
@@ -93,27 +93,25 @@ async def test_vm_that_comes_back_between_confirmations_saves_its_node() -> None
 
 
 @pytest.mark.parametrize(
-    ("count", "gone", "share", "pauses"),
+    ("count", "gone", "pauses"),
     [
-        pytest.param(8, 2, 0.25, 0, id="within the share"),
-        pytest.param(8, 3, 0.25, 1, id="one more than the share"),
-        pytest.param(8, 4, 0.25, 1, id="half of the Nodes"),
-        pytest.param(5, 2, 0.34, 1, id="two of five"),
-        pytest.param(4, 2, 0.34, 1, id="two of four"),
+        pytest.param(8, 2, 0, id="within the share"),
+        pytest.param(8, 3, 1, id="one more than the share"),
+        pytest.param(8, 4, 1, id="half of the Nodes"),
+        pytest.param(5, 2, 1, id="two of five"),
+        pytest.param(4, 2, 1, id="two of four"),
     ],
 )
-def test_no_more_than_the_share_is_deleted_within_some_minutes(
-    count: int, gone: int, share: float, pauses: int
-) -> None:
+def test_no_more_than_the_share_is_deleted_within_some_minutes(count: int, gone: int, pauses: int) -> None:
     @jumping_time
     async def run() -> None:
-        scene = NodeWorld(node_settings(deletion_max_share=share))
+        scene = NodeWorld()
         async with scene.live():
             vms = await joined(scene, count)
             for vm in vms[:gone]:
                 scene.destroy(vm)
                 scene.say_ready(vm.name, "Unknown")
-            at_once = max(1, int(share * count))
+            at_once = max(1, count * DELETION_PERCENT // 100)
             await until(lambda: len(scene.names()) == count - at_once)
             first = asyncio.get_running_loop().time()
             await asyncio.sleep(0.1)
@@ -132,7 +130,7 @@ def test_no_more_than_the_share_is_deleted_within_some_minutes(
 
 @jumping_time
 async def test_a_node_that_joined_anew_counts_once_more() -> None:
-    scene = NodeWorld(node_settings(deletion_max_share=0.34))
+    scene = NodeWorld()
     async with scene.live():
         vms = await joined(scene, 6)
         for vm in (vms[0], vms[1]):

@@ -43,7 +43,6 @@ DEFAULTS = Settings(
         monitor_period=5.0,
         status_period=300.0,
         deletion_confirmations=3,
-        deletion_max_share=0.34,
         vmi_controller=True,
         hostname_lookup=True,
     ),
@@ -91,8 +90,7 @@ def test_every_flag_reaches_its_setting() -> None:
         "--management-network=vlan10 --node-ip-cidr=10.1.2.3/8 "
         "--node-exclude-ip-ranges=10.9.0.0/16 --disable-annotation-alpha-provided-ip-addr --concurrent-node-syncs=3 "
         "--node-monitor-period=1s --node-status-update-frequency=1m --node-deletion-confirmations=5 "
-        "--node-deletion-max-share=50% --disable-vmi-controller "
-        "--disable-hostname-lookup --leader-elect=false "
+        "--disable-vmi-controller --disable-hostname-lookup --leader-elect=false "
         "--leader-elect-lease-duration=60s "
         "--leader-elect-renew-deadline=40s --leader-elect-retry-period=5s --leader-elect-resource-name=lock "
         "--leader-elect-resource-namespace=infra --bind-address=:: --secure-port=0 --tls-cert-file=/crt "
@@ -121,7 +119,6 @@ def test_every_flag_reaches_its_setting() -> None:
             monitor_period=1.0,
             status_period=60.0,
             deletion_confirmations=5,
-            deletion_max_share=0.5,
             vmi_controller=False,
             hostname_lookup=False,
         ),

@@ -120,7 +120,6 @@ OWN_DEFAULTS: dict[str, FlagValue] = {
     "former-cluster-name": (),
     "load-balancer-class-only": False,
     "node-deletion-confirmations": 3,
-    "node-deletion-max-share": 0.34,
     "orphan-lbs": "delete",
     "orphan-lbs-period": 600.0,
 }

@@ -25,10 +25,6 @@ from harvester_ccm.flags.values import go_quote, parse_value
         (Kind.LEVEL, "010", 10),
         (Kind.FLOAT, "20", 20.0),
         (Kind.FLOAT, ".5e1", 5.0),
-        (Kind.SHARE, "34%", 0.34),
-        (Kind.SHARE, "0.5", 0.5),
-        (Kind.SHARE, "100%", 1.0),
-        (Kind.SHARE, "1", 1.0),
         (Kind.DURATION, "0", 0.0),
         (Kind.DURATION, "-1.5h", -5400.0),
         (Kind.DURATION, "1h2m3.5s", 3723.5),
@@ -77,15 +73,6 @@ def test_values(kind: Kind, text: str, expected: FlagValue) -> None:
         (Kind.WORDS, '"abc', 'parse error on line 1, column 5: extraneous or missing " in quoted-field'),
         (Kind.WORDS, '"a"b', 'parse error on line 1, column 3: extraneous or missing " in quoted-field'),
         (Kind.WORDS, "\n", "EOF"),
-        *[
-            pytest.param(
-                Kind.SHARE,
-                text,
-                "expected a percentage such as 34% or a fraction such as 0.34, above 0 and at most the whole",
-                id=f"share {text}",
-            )
-            for text in ("0", "101%", "34", "-1%", "all", "%", "")
-        ],
     ],
 )
 def test_refused_values(kind: Kind, text: str, expected: str) -> None:

@@ -25,6 +25,7 @@ from harvester_ccm.plan.node.existence import (
     vm_existence,
 )
 from harvester_ccm.plan.node.lifecycle import (
+    DELETION_PERCENT,
     AbsenceCount,
     LifecycleMemory,
     LifecyclePlan,
@@ -226,33 +227,26 @@ def named(*names: str) -> frozenset[str]:
 
 
 @pytest.mark.parametrize(
-    ("survey", "deletions", "share", "held"),
+    ("survey", "deletions", "held"),
     [
-        pytest.param(ClusterCheck(3, named("node-uid"), named()), {}, 0.34, "", id="one of three"),
-        pytest.param(ClusterCheck(2, named("node-uid"), named()), {}, 0.1, "", id="one is always allowed"),
-        pytest.param(ClusterCheck(10, named("node-uid", "w2", "w3"), named()), {}, 0.34, "", id="three of ten"),
+        pytest.param(ClusterCheck(3, named("node-uid"), named()), {}, "", id="one of three"),
+        pytest.param(ClusterCheck(2, named("node-uid"), named()), {}, "", id="one is always allowed"),
+        pytest.param(ClusterCheck(10, named("node-uid", "w2", "w3"), named()), {}, "", id="three of ten"),
+        pytest.param(ClusterCheck(10, named("node-uid", "w2", "w3", "w4"), named()), {}, "share", id="four of ten"),
         pytest.param(
-            ClusterCheck(10, named("node-uid", "w2", "w3", "w4"), named()), {}, 0.34, "share", id="four of ten"
+            ClusterCheck(4, named("node-uid"), named()), {"w9": 0.0}, "share", id="another one deleted just now"
         ),
         pytest.param(
-            ClusterCheck(9, named("node-uid"), named()), {"w9": 0.0}, 0.1, "share", id="another one deleted just now"
+            ClusterCheck(4, named("node-uid"), named()), {"w9": -600.0}, "", id="another one deleted long ago"
         ),
-        pytest.param(
-            ClusterCheck(9, named("node-uid"), named()), {"w9": -600.0}, 0.1, "", id="another one deleted long ago"
-        ),
-        pytest.param(ClusterCheck(1, named("node-uid"), named()), {}, 1.0, "none", id="no VM of the cluster found"),
-        pytest.param(ClusterCheck(4, named("node-uid"), named(), 3), {}, 1.0, "none", id="only copies of VMs found"),
-        pytest.param(ClusterCheck(4, named("node-uid"), named(), 2), {}, 1.0, "", id="a copy among others"),
-        pytest.param(
-            ClusterCheck(3, named("node-uid", "w2"), named("w2")), {}, 1.0, "ready", id="a ready Node has no VM"
-        ),
-        pytest.param(ClusterCheck(10, named("node-uid"), named()), {}, 0.0, "off", id="switched off"),
-        pytest.param(ClusterCheck(3, named("node-uid", "w2"), named()), {}, 1.0, "", id="no limit"),
+        pytest.param(ClusterCheck(1, named("node-uid"), named()), {}, "none", id="no VM of the cluster found"),
+        pytest.param(ClusterCheck(4, named("node-uid"), named(), 3), {}, "none", id="only copies of VMs found"),
+        pytest.param(ClusterCheck(4, named("node-uid"), named(), 2), {}, "", id="a copy among others"),
+        pytest.param(ClusterCheck(3, named("node-uid", "w2"), named("w2")), {}, "ready", id="a ready Node has no VM"),
     ],
 )
-def test_never_many_at_once(survey: ClusterCheck, deletions: Mapping[str, float], share: float, held: str) -> None:
-    settings = node_settings(deletion_max_share=share)
-    plan = plan_lifecycle(replace(view(survey=survey, deletions=deletions), settings=settings))
+def test_never_many_at_once(survey: ClusterCheck, deletions: Mapping[str, float], held: str) -> None:
+    plan = plan_lifecycle(view(survey=survey, deletions=deletions))
     assert (plan.request is None) == bool(held)
     assert (plan.note.subject if plan.note else "") == held
 
@@ -317,7 +311,7 @@ def test_record_of_an_earlier_process_is_enough_for_the_share(
         pytest.param(
             view(survey=FOUR, deletions={"w9": 10.0}, seen=OURS),
             "not deleted yet: 3 of 5 Nodes lost their VM, and 1 may be deleted within 10 minutes. Its turn "
-            "comes; to have it gone now, run: kubectl delete node w1, or allow a larger share",
+            "comes; to have it gone now, run: kubectl delete node w1",
             id="turn",
         ),
         pytest.param(
@@ -354,7 +348,6 @@ def test_advice_fits_the_case(current: LifecycleView, advice: str) -> None:
     ages=st.lists(st.floats(0, 900), max_size=6),
     seen=st.booleans(),
     now=st.floats(10, 2000),
-    share=st.floats(0, 1),
 )
 def test_no_evidence_lets_more_go_than_the_share(
     managed: int,
@@ -364,19 +357,15 @@ def test_no_evidence_lets_more_go_than_the_share(
     ages: list[float],
     seen: bool,
     now: float,
-    share: float,
 ) -> None:
     names = [f"w{number}" for number in range(1, min(missing, managed) + 1)]
     survey = ClusterCheck(managed, named(*names), named(*names[1 : ready + 1]), confirmed=confirmed)
     gone = {f"gone-{number}": now - age for number, age in enumerate(ages)}
-    settings = node_settings(deletion_max_share=share)
-    current = view(survey=survey, deletions=gone, seen=OURS if seen else None, now=now)
-    plan = plan_lifecycle(replace(current, settings=settings))
+    plan = plan_lifecycle(view(survey=survey, deletions=gone, seen=OURS if seen else None, now=now))
     recent = sum(1 for age in ages if age < 600)
-    allowed = max(1, int(share * (managed + recent) + 1e-9))
+    allowed = max(1, (managed + recent) * DELETION_PERCENT // 100)
     if plan.request is None:
         return
-    assert share > 0
     assert recent + 1 <= allowed
     assert managed > len(names)
     surely = seen and confirmed >= len(names)
@@ -389,21 +378,18 @@ def test_node_that_is_being_deleted_is_left_alone() -> None:
     assert plan_lifecycle(view(target)) == LifecyclePlan()
 
 
-@given(st.sampled_from([GONE, UNSURE, RUNNING, STOPPED]), st.integers(0, 5), st.integers(0, 5), st.floats(0, 1))
+@given(st.sampled_from([GONE, UNSURE, RUNNING, STOPPED]), st.integers(0, 5), st.integers(0, 5))
 def test_deletion_only_after_certain_absence_and_within_the_share(
-    sighting: VMExistence, missing: int, count: int, share: float
+    sighting: VMExistence, missing: int, count: int
 ) -> None:
     names = frozenset(f"w{number}" for number in range(1, missing + 1))
-    current = replace(
-        view(sighting=sighting, survey=ClusterCheck(6, names, named()), absences=replace(CONFIRMED, count=count)),
-        settings=node_settings(deletion_max_share=share),
-    )
-    plan = plan_lifecycle(current)
+    survey, absences = ClusterCheck(6, names, named()), replace(CONFIRMED, count=count)
+    plan = plan_lifecycle(view(sighting=sighting, survey=survey, absences=absences))
     assert (plan.done is not None) == (plan.request is not None and plan.request.method == "DELETE")
     if plan.done:
         assert sighting is GONE
         assert count >= 2
-        assert missing <= max(1.0, share * 6 + 1e-6)
+        assert missing <= 6 * DELETION_PERCENT // 100
         assert plan.note is None
 
 
