@@ -34,10 +34,8 @@ from harvester_ccm.plan.service.kube_vip import (
     edited,
     hold_and_withdraw,
     hold_or_leave_requested,
-    lease_unshown,
-    lost_lease,
+    lease_of,
     stripped,
-    unshown_lease,
     virtual_ip_ingress,
     withdraw,
 )
@@ -50,7 +48,6 @@ from harvester_ccm.plan.service.steps import (
     ServiceChange,
     ServicePlan,
     Step,
-    TouchEndpoints,
     announced_again,
     change_load_balancer,
     change_service,
@@ -59,9 +56,7 @@ from harvester_ccm.plan.service.steps import (
 from harvester_ccm.plan.service.unbooked import keeping_note, record_of, unbooked_note
 
 DHCP_PATIENCE: Final = 30.0
-"""Seconds kube-vip may take for a lease before we tell; it may have one then that nobody shows."""
-LONGEST_LEASE_PAUSE: Final = 3600.0
-"""Longest pause in seconds before kube-vip is told once more to get such a lease anew."""
+"""Seconds that kube-vip can take to get a lease before an Event reports that there is none."""
 NO_ADDRESS: Final = frozenset({"no_matching_pool", "no_such_pool", "pool_exhausted"})
 """Causes for which Harvester certainly has no address for a Service."""
 POINT_TO_POINT: Final = 31
@@ -197,54 +192,24 @@ def _shows_wish_only(situation: Situation) -> bool:
 def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:
     """Hand the request to kube-vip, which alone gets the lease and writes the status; copy the lease to Harvester."""
     service = situation.service
-    lease = service.addresses[0] if service.addresses else lost_lease(service, load_balancer.address) or None
-    anew_in = _asked_anew_in(situation) if lease is None else None
-    told = hold_and_withdraw(service) if anew_in == 0 else announce(service, DHCP_ADDRESS, device=device.name)
-    annotations = {**told, MOVING: None}
+    lease = lease_of(service)
+    annotations = {**announce(service, DHCP_ADDRESS, device=device.name), MOVING: None}
     # kube-vip writes the lease with the ports of that moment and does not follow them.
     ingress = virtual_ip_ingress(lease, service) if lease and len(service.addresses) <= 1 else None
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=ingress)
     change = load_balancer_change(load_balancer, service, situation.cluster, address=lease)
-    difference = not_as_requested(service, situation.request, load_balancer, lease or "")
-    # What is withdrawn comes back by a touch alone, so whether one is granted is tried before.
-    left = ServicePlan(
-        emit(lease_unshown(service, refused=True)), Wait(WaitReason.DHCP, _pause_after(situation.waited))
-    )
+    difference = not_as_requested(service, situation.request, load_balancer, lease)
     steps: tuple[Step, ...] = (
         *emit(device_note(service, DHCP_ADDRESS, device), difference),
-        *((TouchEndpoints(left),) if anew_in == 0 and not situation.remembered.touched else ()),
         *change_service(service, wanted),
         *change_load_balancer(load_balancer, change),
     )
-    if lease is None:
+    if not lease:
         if situation.waited < DHCP_PATIENCE:
             return ServicePlan(steps, Wait(WaitReason.DHCP, DHCP_PATIENCE - situation.waited))
-        if anew_in is None:
-            return ServicePlan((*steps, *emit(NO_DHCP_ANSWER)), Wait(WaitReason.DHCP))
-        note = lease_unshown(service, refused=situation.remembered.refused is not None and anew_in > 0)
-        # What comes after it was withdrawn is the next look's, which that write calls for.
-        return ServicePlan((*steps, *emit(note)), Wait(WaitReason.DHCP, anew_in or None))
+        return ServicePlan((*steps, *emit(NO_DHCP_ANSWER)), Wait(WaitReason.DHCP))
     news = _lease_event(load_balancer.address, lease) if change.address is not None else None
     return ServicePlan((*steps, *emit(news)), Done())
-
-
-def _asked_anew_in(situation: Situation) -> float | None:
-    """Return in how many seconds kube-vip is to get a lease anew that nobody shows; None where there is none.
-
-    Nobody but kube-vip knows whether it still has the lease, and it does not say. While it only waits for the DHCP
-    server it holds up all other Services at each word about this one, so each pause is as long as all before it.
-    """
-    found = Announcement.of(situation.service)
-    if not unshown_lease(situation.service) or found.again or found.ignored:
-        return None
-    if situation.remembered.refused is not None:
-        return max(situation.remembered.refused + _pause_after(situation.remembered.refused) - situation.waited, 0.0)
-    pause = _pause_after(situation.noted_for / 2)
-    return max(pause - situation.waited, DHCP_PATIENCE - situation.noted_for, 0.0)
-
-
-def _pause_after(seconds: float) -> float:
-    return min(max(DHCP_PATIENCE, seconds), LONGEST_LEASE_PAUSE)
 
 
 def _lease_event(before: str, lease: str) -> EventMessage:

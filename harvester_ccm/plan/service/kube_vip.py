@@ -157,8 +157,7 @@ def hold_or_leave_requested(service: Service) -> Annotations:
     address given, and once kube-vip has withdrawn one it may not announce it again.
     """
     found = Announcement.of(service)
-    # Where that was shown is gone, so it has to get it anew.
-    if found.wished and not found.ignored and not unshown_lease(service):
+    if found.wished and not found.ignored:
         return _kept_wishes(service)
     return {**_kept_wishes(service), **hold_and_withdraw(service)}
 
@@ -246,44 +245,17 @@ def stays_silent(service: Service, address: str) -> bool:
     return found.node is not None or (not found.ignored and (bool(found.status) or found.withdrawn))
 
 
-def unshown_lease(service: Service) -> str:
-    """Return the lease that kube-vip has noted on a Service that shows none; empty where it has not.
+def lease_of(service: Service) -> str:
+    """Return the address that kube-vip has leased from DHCP for a Service; empty while it has none.
 
-    kube-vip notes a lease, writes it into the status once, and does not look at that again. Either it has the lease and
-    somebody emptied the status, or the note is of the one before and it is asking for the next one.
+    kube-vip writes a lease once, to the status and to its own annotation, which is read if the status was emptied.
+    Until kube-vip announces a withdrawn Service again, the annotation has the previous lease.
     """
     found = Announcement.of(service)
-    asks = found.address == DHCP_ADDRESS and found.node is not None and not found.status
-    return (service.metadata.annotation(KUBE_VIP_LEASE) or "") if asks else ""
-
-
-def lost_lease(service: Service, recorded: str) -> str:
-    """Return the lease that a Service has though its status shows none any more, as somebody took it out.
-
-    ``recorded`` is the one that Harvester has of it: only where both say the same is it still there.
-    """
-    goes_on = unshown_lease(service) == recorded and not Announcement.of(service).again
-    return recorded if goes_on else ""
-
-
-def lease_unshown(service: Service, *, refused: bool = False) -> EventMessage:
-    """Return what to tell of a lease that kube-vip has noted and the Service does not show.
-
-    ``refused``: whether no EndpointSlice may be touched; then it is not told to let go of what it would not get again.
-    """
-    lease, node = unshown_lease(service), Announcement.of(service).node
-    done = (
-        "This program does not have kube-vip get one anew, because it is not permitted to touch EndpointSlices (chart: "
-        "rbac.endpointSlices). Grant that, or restart kube-vip: kubectl --namespace kube-system rollout restart "
-        "daemonset kube-vip"
-        if refused
-        else "kube-vip is told to let go of it and to get one anew, which may be another address"
-    )
-    text = (
-        f"kube-vip on node {node} has noted lease {lease}, and the Service does not show it: its status was emptied "
-        f"before the lease was recorded, or the DHCP server does not answer kube-vip again. {done}"
-    )
-    return EventMessage("Warning", Reason.ADDRESS_PENDING, text)
+    if found.status:
+        return found.status[0]
+    announces = found.address == DHCP_ADDRESS and found.node is not None and not found.again
+    return ipv4_text(service.metadata.annotation(KUBE_VIP_LEASE) or "") if announces else ""
 
 
 def slice_to_touch(slices: Iterable[EndpointSlice]) -> str:

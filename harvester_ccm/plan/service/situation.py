@@ -149,8 +149,6 @@ class ServiceState(Struct, gc=False):
     """Whether its endpoints were touched in this phase."""
     refused: float | None = None
     """Seconds of this phase after which that was refused last; None when it was not."""
-    noted_since: float | None = None
-    """Since when it has shown no address although kube-vip has noted an announcement; None when that is not so."""
 
     def now_in(self, phase: str, now: float) -> ServiceState:
         """Return what is remembered of the Service once it is in this phase."""
@@ -218,12 +216,6 @@ class Situation(Struct, frozen=True, dict=True):
         """Seconds since a VM load balancer of the Service was last there; None when none was."""
         seen = self.remembered.vm_lb_seen
         return None if seen is None else self.now - seen
-
-    @property
-    def noted_for(self) -> float:
-        """Seconds for which kube-vip's note of an announcement has been on the Service while that showed no address."""
-        noted = self.remembered.noted_since
-        return 0.0 if noted is None else self.now - noted
 
     @cached_property
     def pending(self) -> PendingCause:
@@ -379,11 +371,6 @@ class ServiceStates:
             served = self._found.get(meta.uid, False)
             state = ServiceState(meta.uid, situation.phase, now, seen, found_served=served)
         state = self._states[meta.key] = state.now_in(situation.phase, now)
-        found = Announcement.of(situation.service)
-        if found.status or found.node is None:
-            state.noted_since = None
-        elif state.noted_since is None:
-            state.noted_since = now
         return state
 
     def recall(self, situation: Situation, now: float) -> Situation:

@@ -14,14 +14,12 @@ from harvester_ccm.kube_vip_names import (
     ENDPOINTS_TOUCHED,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
-    KUBE_VIP_LEASE,
 )
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.outcome import Done, Wait, WaitReason
-from harvester_ccm.names import DHCP_ADDRESS, IPAM
 from harvester_ccm.plan.service.steps import FIRST_TOUCH_RETRY, LONGEST_TOUCH_RETRY, TOUCH_ENDPOINTS_AFTER
-from tests.worlds.builders import ADDRESS, allocated, marked, served, service
+from tests.worlds.builders import ADDRESS, allocated, served
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, refused
 from tests.worlds.service_controller_world import ServiceControllerWorld
@@ -225,21 +223,3 @@ async def test_where_the_address_may_not_be_written_yet_nothing_is_looked_at_eac
         stage.guest.change(SERVICES, KEY, theirs)
         outcome = await stage.reconcile(KEY)
     assert outcome == Wait(WaitReason.BRAKED, UNDONE_PAUSE)
-
-
-@jumping_time
-async def test_without_the_right_a_lease_that_nobody_shows_is_left_at_work_until_it_is_granted() -> None:
-    asking = {KUBE_VIP_ADDRESSES: DHCP_ADDRESS, IPAM: "dhcp", KUBE_VIP_HOST: "node-a", KUBE_VIP_LEASE: ADDRESS}
-    stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"), asked=service(annotations=asking, ours=True))
-    stage.harvester.put(LOAD_BALANCERS, marked(ip=DHCP_ADDRESS, spec={"ipam": "dhcp"}))
-    refuse(stage, "PATCH")
-    stage.controller.at_work = True
-    stage.controller.queue.enqueue(KEY)
-    await asyncio.sleep(10_000)
-    assert stage.guest.of(SERVICES)[KEY]["metadata"]["annotations"][KUBE_VIP_ADDRESSES] == DHCP_ADDRESS
-    assert 5 <= tries(stage, "PATCH") <= 15
-    assert "rbac.endpointSlices" in stage.recorder.texts[-1]
-    assert [one for one in stage.told() if "Warning" in one] == ["web: Warning AddressPending"]
-    stage.guest.fault = None
-    await asyncio.sleep(3600)
-    assert touched(stage)

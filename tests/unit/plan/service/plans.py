@@ -41,7 +41,7 @@ OF_BACKENDS = {
 """What tests say of a situation's backends, by the fields of those."""
 REMEMBERED = ("found_served", "emitted", "touched", "refused")
 """What they say of what is remembered, besides how long ago something was."""
-AGO = {"waited": "since", "since_vm_lb": "vm_lb_seen", "noted_for": "noted_since"}
+AGO = {"waited": "since", "since_vm_lb": "vm_lb_seen"}
 """Seconds that they give, by the times that those were at."""
 
 

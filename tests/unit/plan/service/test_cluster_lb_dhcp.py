@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from harvester_ccm.kube_vip_names import (
     ANNOUNCE_AGAIN,
@@ -13,13 +12,10 @@ from harvester_ccm.kube_vip_names import (
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     KUBE_VIP_LEASE,
-    USER_IGNORE,
 )
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import IPAM, REQUESTED_ADDRESS, Reason
-from harvester_ccm.plan.service.situation import ServiceStates
-from harvester_ccm.plan.service.steps import ServicePlan, TouchEndpoints
-from tests.unit.plan.service.plans import OURS, outline, plan, said, situation_of
+from tests.unit.plan.service.plans import OURS, outline, plan, said
 from tests.worlds.builders import LB_NAME, marked, service
 
 LEASE = "10.115.3.9"
@@ -27,6 +23,7 @@ HELD = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
 ASKING = {KUBE_VIP_ADDRESSES: "0.0.0.0", IPAM: "dhcp"}
 NOTED = {KUBE_VIP_HOST: "node-a", KUBE_VIP_LEASE: LEASE}
 """What kube-vip notes of a lease that it has."""
+SHOWN_AGAIN = [{"service": {"ingress": [f"{LEASE} VIP 80/TCP"]}}, {"write": LB_NAME, "address": LEASE}]
 WEB = ({"port": 80, "protocol": "TCP", "nodePort": 30080},)
 
 
@@ -112,12 +109,40 @@ STEPS = {
         [{"service": {"ingress": [f"{LEASE} VIP 80/TCP"]}}],
         Done(),
     ),
-    "kube-vip has noted another lease than Harvester has": (
+    "kube-vip has another lease than Harvester": (
         service(annotations={**ASKING, **NOTED}, ours=True),
         balancer(address="10.115.3.77"),
         0.0,
+        [*SHOWN_AGAIN, "Warning AddressChanged"],
+        Done(),
+    ),
+    "the load balancer was created again and the status emptied": (
+        service(annotations={**ASKING, **NOTED}, ours=True),
+        balancer(),
+        0.0,
+        [*SHOWN_AGAIN, "Normal EnsuredLoadBalancer"],
+        Done(),
+    ),
+    "the user wrote the annotation before kube-vip had a lease": (
+        service(annotations={**ASKING, KUBE_VIP_LEASE: LEASE}, ours=True),
+        balancer(),
+        0.0,
         [],
         Wait("dhcp", 30.0),
+    ),
+    "the annotation has no address": (
+        service(annotations={**ASKING, **NOTED, KUBE_VIP_LEASE: "lan"}, ours=True),
+        balancer(),
+        0.0,
+        [],
+        Wait("dhcp", 30.0),
+    ),
+    "withdrawn, and kube-vip has to announce it again": (
+        service(annotations={**ASKING, **NOTED, ANNOUNCE_AGAIN: "due"}, ours=True),
+        balancer(),
+        0.5,
+        [],
+        Wait("endpoints", 0.5),
     ),
     "nobody has a lease any more": (
         service(annotations={**ASKING, KUBE_VIP_HOST: "node-a"}, ours=True),
@@ -150,88 +175,6 @@ STEPS = {
 @pytest.mark.parametrize(("asked", "found", "waited", "steps", "outcome"), STEPS.values(), ids=STEPS.keys())
 def test_course_of_a_lease(asked: Any, found: Any, waited: float, steps: list[object], outcome: object) -> None:
     assert outline(asked, *([found] if found else []), waited=waited) == (steps, outcome)
-
-
-UNSHOWN = service(annotations={**ASKING, **NOTED}, ours=True)
-ANEW: dict[str, tuple[Any, dict[str, Any], list[object], object]] = {
-    "just noted": (UNSHOWN, {"waited": 90.0, "noted_for": 0.1}, ["Warning AddressPending"], Wait("dhcp", 29.9)),
-    "due": (
-        UNSHOWN,
-        {"waited": 30.0, "noted_for": 30.0},
-        ["touch endpoints", {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}, "Warning AddressPending"],
-        Wait("dhcp"),
-    ),
-    "touched, and not written yet": (
-        UNSHOWN,
-        {"waited": 31.0, "noted_for": 31.0, "touched": True},
-        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}, "Warning AddressPending"],
-        Wait("dhcp"),
-    ),
-    "the touch was refused": (
-        UNSHOWN,
-        {"waited": 31.0, "noted_for": 31.0, "refused": 30.0},
-        ["Warning AddressPending"],
-        Wait("dhcp", 29.0),
-    ),
-    "asked anew": (UNSHOWN, {"waited": 5.0, "noted_for": 40.0}, [], Wait("dhcp", 25.0)),
-    "asked anew in vain": (
-        UNSHOWN,
-        {"waited": 30.0, "noted_for": 70.0},
-        ["Warning AddressPending"],
-        Wait("dhcp", 5.0),
-    ),
-    "not more often than once an hour": (
-        UNSHOWN,
-        {"waited": 3600.0, "noted_for": 90000.0},
-        ["touch endpoints", {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}, "Warning AddressPending"],
-        Wait("dhcp"),
-    ),
-    "kube-vip was told to ignore it": (
-        service(annotations={**ASKING, **NOTED, KUBE_VIP_IGNORE: "true", USER_IGNORE: "true"}, ours=True),
-        {"waited": 30.0, "noted_for": 30.0},
-        ["Warning AddressPending"],
-        Wait("dhcp"),
-    ),
-    "an address of a pool was announced before": (
-        service(annotations={**ASKING, KUBE_VIP_HOST: "node-a"}, ours=True),
-        {"waited": 30.0, "noted_for": 30.0},
-        ["Warning AddressPending"],
-        Wait("dhcp"),
-    ),
-}
-
-
-@pytest.mark.parametrize(("asked", "passed", "steps", "outcome"), ANEW.values(), ids=ANEW.keys())
-def test_a_lease_that_nobody_shows_is_got_anew(
-    asked: Any, passed: dict[str, Any], steps: list[object], outcome: object
-) -> None:
-    """Its status was emptied before anybody had recorded it, and kube-vip does not say that it still has it."""
-    assert outline(asked, balancer(), **passed) == (steps, outcome)
-
-
-def test_a_lease_is_not_withdrawn_where_kube_vip_would_not_get_it_again() -> None:
-    steps = plan(UNSHOWN, balancer(), waited=40.0, noted_for=40.0).steps
-    (touch,) = (one for one in steps if isinstance(one, TouchEndpoints))
-    assert steps[0] == touch
-    text = said(touch.otherwise, Reason.ADDRESS_PENDING)
-    assert "rbac.endpointSlices" in text
-    assert "is told to let go" not in text
-    assert touch.otherwise == ServicePlan(touch.otherwise.steps, Wait("dhcp", 40.0))
-    assert text == said(plan(UNSHOWN, balancer(), waited=41.0, noted_for=41.0, refused=40.0), Reason.ADDRESS_PENDING)
-
-
-def test_a_lease_counts_as_unshown_since_the_address_was_there_last() -> None:
-    states, lost = ServiceStates(), situation_of(UNSHOWN, balancer())
-    shown = situation_of(service(annotations={**ASKING, **NOTED}, ours=True, address=LEASE), balancer())
-    looks = ((lost, 0.0), (lost, 20.0), (shown, 30.0), (lost, 40.0), (lost, 70.0))
-    found = [replace(one, remembered=states.follow(one, now), now=now).noted_for for one, now in looks]
-    assert found == [0.0, 20.0, 0.0, 0.0, 30.0]
-
-
-def test_who_has_a_lease_is_not_told_to_look_after_the_dhcp_server_alone() -> None:
-    text = said(plan(UNSHOWN, balancer(), waited=30.0, noted_for=30.0), Reason.ADDRESS_PENDING)
-    assert LEASE in text
-    assert "node-a" in text
 
 
 def test_a_wished_address_is_compared_with_the_lease() -> None:

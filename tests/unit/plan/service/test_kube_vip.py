@@ -161,16 +161,6 @@ def test_an_address_left_in_the_status_of_an_ignored_service_is_withdrawn() -> N
         assert kube_vip.announced == ""
 
 
-@pytest.mark.parametrize(
-    ("noted", "address", "told"),
-    [(NOTED, None, ""), (NOTED, ADDRESS, None), ({}, None, None), ({KUBE_VIP_HOST: "node-a"}, None, None)],
-    ids=["lost from the status", "shown", "on its way", "never had"],
-)
-def test_a_lease_that_nobody_shows_is_got_anew(noted: dict[str, str], address: str | None, told: str | None) -> None:
-    leasing = service(annotations={**noted, KUBE_VIP_ADDRESSES: "0.0.0.0"}, ours=True, address=address)
-    assert hold_or_leave_requested(leasing).get(KUBE_VIP_ADDRESSES) == told
-
-
 def test_what_the_user_has_ignored_stays_so() -> None:
     by_user = service(annotations={KUBE_VIP_IGNORE: "true", USER_IGNORE: "true"}, ours=True)
     served = service(annotations={KUBE_VIP_IGNORE: "true"}, ours=True, address=ADDRESS)
