@@ -2,8 +2,8 @@
 
 Guarantees: objects are delivered to the callbacks in the order of the server's versions; a callback never sees a
 half-filled store: a list is taken in whole before anything is told (``synced`` is set then). A watch that is silent for
-longer than ``SILENCE`` is given up and the collection is listed. Where watching is forbidden the collection is listed
-again and again, slower and slower, and that is said once.
+longer than ``SILENCE`` is given up and the collection is listed. Where watching is forbidden the
+collection is listed every minute, and that is logged once.
 
 A watch that worked and was cut is opened again at once and goes on where it was. An outage is another matter: a server
 that could not be reached, or failed by its own fault, may have been restored from a backup, accepts a version of its
@@ -50,11 +50,8 @@ RELIST_MINUTES: Final = (30.0, 60.0)
 """A collection is listed anew after a random time in this range, whatever its watches say."""
 PAUSE_GROWTH: Final = 1.08
 """Factor from one pause to the next: it grows by less than a tenth of the time that the server has been away."""
-POLL_SECONDS: Final = (10.0, 60.0)
-"""First and longest pause between two lists where watching is forbidden.
-
-A watch that lasted as long as the first was no failure, whatever ended it.
-"""
+POLL_SECONDS: Final = 60.0
+"""Pause between two lists where watching is forbidden; a watch that lasted as long was no failure."""
 REFUSALS: Final = 3
 """So many refused watches in a row lead to a new list: the server may not know the version any more."""
 
@@ -68,7 +65,7 @@ class InformerTiming(Struct, frozen=True):
 
     silence: float = SILENCE
     reconnect: float = RECONNECT_SECONDS
-    poll: tuple[float, float] = POLL_SECONDS
+    poll: float = POLL_SECONDS
     worked: float = WORKED_SECONDS
     relist: tuple[float, float] = (60 * RELIST_MINUTES[0], 60 * RELIST_MINUTES[1])
     pause_after: Callable[[CCMError | None, int], float] = _PAUSE
@@ -110,7 +107,7 @@ class Informer(Store[ObjectT]):
         self._timing = timing
         self._failures = 0
         """Failures in a row; none any more once a watch has worked, or lasted whatever ended it."""
-        self._poll_seconds = 0.0
+        self._watch_forbidden = False
         self._synced = asyncio.Event()
         self.problem: CCMError | None = None
         """Why the collection cannot be read at the moment; None while all is well."""
@@ -193,7 +190,14 @@ class Informer(Store[ObjectT]):
             except Gone:
                 raise
             except Forbidden:
-                watch = _Watch(await self._poll(), spoke=True)
+                self._failures = 0
+                if self._watch_forbidden:
+                    await asyncio.sleep(self._timing.poll)
+                else:
+                    self._watch_forbidden = True
+                    log.warning("watch forbidden, listing instead", collection=self.name, seconds=self._timing.poll)
+                # At once the first time: listing may be forbidden as well.
+                return
             except CCMError as error:
                 problem = error
             version = watch.version
@@ -216,29 +220,18 @@ class Informer(Store[ObjectT]):
         # It may not know the version any more; one that is busy does.
         return isinstance(problem, ApiError) and problem.answer.status != 429 and self._failures >= REFUSALS
 
-    async def _poll(self) -> str:
-        """List, at first at once and then after growing pauses, and return the version."""
-        await asyncio.sleep(self._poll_seconds)
-        # A list that is forbidden too means that all access is lost, which must be known at once.
-        version = await self._list()
-        if not self._poll_seconds:
-            log.warning("watch forbidden, listing instead", collection=self.name)
-        shortest, longest = self._timing.poll
-        self._poll_seconds = min(max(shortest, self._poll_seconds * 2), longest)
-        return version
-
     async def _watch(self, watch: _Watch) -> None:
         """Apply the changes of one watch."""
         try:
             async with aclosing(self._open_watch(watch.version)) as events:
                 async for event in events:
                     watch.gave(event.resource_version)
-                    self._poll_seconds = 0.0
+                    self._watch_forbidden = False
                     self._set_problem(None)
                     self._apply(event)
         finally:
             # Whatever ended it: lists so far apart cost no more than where watching is forbidden.
-            if watch.has_lasted(self._timing.poll[0]):
+            if watch.has_lasted(self._timing.poll):
                 self._failures = 0
 
     def _open_watch(self, version: str) -> AsyncGenerator[WatchEvent[ObjectT], None]:

@@ -142,7 +142,7 @@ async def test_forbidden_watch_becomes_polling_and_is_told_once(
     put_config_map("cm", a="1")
     with capture_logs() as logs:
         async with ApiClient(load_kubeconfig(path), cluster="guest") as lister:
-            follower = Follower(lister, namespace, InformerTiming(poll=(0.05, 0.1)))
+            follower = Follower(lister, namespace, InformerTiming(poll=0.05))
             async with follower.synced():
                 put_config_map("cm", a="2")
                 await wait_for(lambda: len(follower.changes) == 2)
@@ -152,7 +152,7 @@ async def test_forbidden_watch_becomes_polling_and_is_told_once(
     assert follower.informer.problem is None
 
 
-@with_timing(replace(QUICK, poll=(0.02, 0.02)))
+@with_timing(replace(QUICK, poll=0.02))
 async def test_watch_that_is_granted_again_ends_polling(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put
 ) -> None:
