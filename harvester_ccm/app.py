@@ -283,7 +283,6 @@ class Application:
             cluster=cluster,
             settings=settings,
         )
-        collector.strange = self._caches.strange
         self._guest_identity.on_learned(controller.learn_uid)
         self._guest_identity.on_learned(collector.learn_uid)
         self.health.add("harvester-recognised", lambda: controller.not_recognised or None, Aspect.READY)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import structlog
 
 from harvester_ccm.errors import AlreadyExists, Conflict, NotFound, NotServed
@@ -38,19 +36,10 @@ def follow_load_balancers(client: ApiClient, selection: Selection) -> Informer[L
 class BalancerWrites:
     """Writes to the load balancers of one namespace, with the answers in the cache at once."""
 
-    def __init__(
-        self,
-        harvester: ApiClient,
-        cache: Informer[LoadBalancer],
-        namespace: str,
-        *,
-        making: Callable[[str], None] = lambda _name: None,
-    ) -> None:
-        """``making`` is told the name of each load balancer that is about to be created."""
+    def __init__(self, harvester: ApiClient, cache: Informer[LoadBalancer], namespace: str) -> None:
         self._harvester = harvester
         self._cache = cache
         self._namespace = namespace
-        self._making = making
 
     def get(self, name: str) -> LoadBalancer | None:
         """Return the load balancer of a name as it is known."""
@@ -62,7 +51,6 @@ class BalancerWrites:
 
     async def create(self, name: str, body: Document) -> None:
         """Create a load balancer. Raises Conflict when it exists: the cache is behind, and what exists decides."""
-        self._making(name)
         try:
             created = await self._harvester.create(LOAD_BALANCERS, body, namespace=self._namespace)
         except AlreadyExists as error:

@@ -9,7 +9,7 @@ certain is reported in the log, once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from typing import Final
 
 import structlog
@@ -96,8 +96,6 @@ class OrphanCollector:
         self._deletions: deque[float] = deque(maxlen=DELETIONS_AT_ONCE)
         """When the last ones were deleted."""
         self._braked = False
-        self.strange: Set[str] = frozenset()
-        """UIDs of load balancers that somebody else made while this process led."""
         self.deleted = 0
         """Load balancers deleted so far."""
         # One worker: load balancers are deleted one after the other.
@@ -164,7 +162,6 @@ class OrphanCollector:
         now = loop_time()
         return Suspicion(
             age=now - suspect.since,
-            strange=load_balancer.metadata.uid in self.strange,
             seen_gone=self._seen_gone(load_balancer),
             caches_current=self._services.problem is None and self._load_balancers.problem is None,
             turn_in=deletion_turn(self._deletions, now),

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from typing import Final
 
 import structlog
 from msgspec.structs import replace
 
-from harvester_ccm.controllers.births import Births
 from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.service_writes import COMPONENT, ServiceWrites
 from harvester_ccm.controllers.turns import Turns
@@ -88,9 +87,6 @@ class ServiceCaches:
         """
         self.services = services
         self.load_balancers = load_balancers
-        self.births = Births(load_balancers)
-        self.strange: Set[str] = self.births.strange
-        """UIDs of load balancers that somebody else made while this process led."""
         self.vms = vms
         self.config_maps = config_maps
         self.backends = Backends(known=False)
@@ -138,9 +134,7 @@ class ServiceController:
         cluster: ClusterIdentity,
         workers: int,
     ) -> None:
-        self._balancers = BalancerWrites(
-            harvester, caches.load_balancers, cluster.namespace, making=caches.births.making
-        )
+        self._balancers = BalancerWrites(harvester, caches.load_balancers, cluster.namespace)
         self._writes = ServiceWrites(guest, self._balancers, caches.services, recorder)
         self._caches = caches
         self._services = caches.services
@@ -177,7 +171,6 @@ class ServiceController:
         """Work until cancelled."""
         await self._services.wait_synced()
         await self._caches.vms.nodes.wait_synced()
-        self._caches.births.lead(lambda load_balancer: seems_ours(load_balancer, self.cluster))
         services = self._services.all()
         self._states.start(services, loop_time() - REPLACEMENT_PAUSE)
         log.info("service controller started", services=len(services))

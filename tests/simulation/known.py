@@ -77,7 +77,7 @@ KNOWN: Final[Mapping[str, Story]] = {
         acts=(
             Act(0.0, "create", _create(ONE_PORT)),
             Act(5.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "vm"}}),
-            Act(0.1, "clone", {"cluster": "drill"}),
+            Act(0.1, "clone", {}),
             Act(5.0, "in_clone", {"verb": "clear_status", "name": "a"}),
         ),
     ),
@@ -154,7 +154,7 @@ KNOWN: Final[Mapping[str, Story]] = {
         nodes=0,
         acts=(
             Act(0.0, "create", _create(TWO_PORTS, {HEALTH_CHECK_PORT: "80"})),
-            Act(38.493, "clone", {"cluster": "drill"}),
+            Act(38.493, "clone", {}),
             Act(90.0, "wait", {}),
             Act(0.004, "delete_balancer", {"name": "a"}),
         ),

@@ -134,7 +134,7 @@ class Oracles:
     def _arrived(self, call: Call) -> None:
         """No load balancer in use is deleted, and none of another cluster is touched."""
         world = self._world
-        if call.verb not in {"PUT", "DELETE"} or "/loadbalancers/" not in call.path or world.has_twin:
+        if call.verb not in {"PUT", "DELETE"} or "/loadbalancers/" not in call.path:
             return
         balancer = world.harvester.of(placed(call.path).collection).get(placed(call.path).key)
         decided_on = (call.body or {}).get("preconditions") or {}
@@ -222,9 +222,6 @@ class Oracles:
     def unheld(self, seconds: float) -> list[str]:
         """Return what has been announced for so long although nobody holds it."""
         now = self._world.loop.time()
-        if self._world.has_twin:
-            # Each writes its own address on the load balancer of both.
-            return []
         return [
             f"{address} is announced for {key}, and no load balancer holds it"
             for (address, key), since in self._unheld.items()
@@ -269,7 +266,7 @@ class Oracles:
         """Return what is not as all Services and Nodes ask for."""
         world = self._world
         found = [*self.unheld(0.0), *self._nodes.differences()]
-        for guest in () if world.has_twin else world.guests:
+        for guest in world.guests:
             found += AtRest(world, guest).differences()
         held = {given(one): name_of(one) for one in world.balancers() if given(one)}
         for address, owner in world.pools.bookings().items():

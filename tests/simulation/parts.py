@@ -80,10 +80,10 @@ def _restore(dice: random.Random) -> Act:
 
 def _cloned(dice: random.Random, names: Sequence[str]) -> list[Act]:
     """A copy of the guest comes to life beside it; its users make Services and delete some that they find."""
-    cluster, name = dice.choice(("drill", "drill", "drill", "demo")), dice.choice(SERVICES)
+    name = dice.choice(SERVICES)
     more = {"name": name, "ports": ports_of(dice, name), "annotations": {}}
     return [
-        Act(_pause(dice), "clone", {"cluster": cluster}),
+        Act(_pause(dice), "clone", {}),
         *([Act(dice.choice((0.5, 30.0, 90.0)), "wait", {})]),
         *([Act(_pause(dice), "in_clone", {"verb": "delete", "name": dice.choice(names)})] * dice.randint(0, 1)),
         *([Act(_pause(dice), "in_clone", {"verb": "create", **more})] * dice.randint(0, 1)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import math
 import traceback
 from collections import Counter
 from collections.abc import Iterator, MutableMapping
@@ -26,9 +25,6 @@ SETTLED_WITHIN: Final = 2400.0
 """Seconds after the last fault within which all has to be as it is asked for."""
 QUIET: Final = 700.0
 """Seconds for which nothing may be written then."""
-TWINS_WRITE: Final = 6
-"""Writes a minute, Events with them, for a Service that the brakes allow each of two clusters which are one by name and
-mark: a whole replacement each two minutes."""
 LOOK_SECONDS: Final = 5.0
 START: Final = 15.0
 """Seconds in which the program starts before the story does."""
@@ -137,17 +133,10 @@ class Schedule:
         before = len(self._world.writes())
         await self._pass(QUIET)
         late = sorted(self._world.writes(), key=_at)[before:]
-        if len(late) > self._most_late():
+        if late:
             raise Wrong(f"writes at rest: {[f'{call.verb} {call.path}' for call in late][:3]}")
         if found := self._oracles.differences():
             raise Wrong(f"not any more as it is asked for: {'; '.join(found)}")
-
-    def _most_late(self) -> int:
-        """Return how much may be written at rest: nothing, but by twins, as often as their brakes allow."""
-        if not self._world.has_twin:
-            return 0
-        services = {one["metadata"]["uid"] for guest in self._world.guests for one in guest.services()}
-        return TWINS_WRITE * math.ceil(QUIET / 60.0) * len(services) * len(self._world.guests)
 
     def _end(self) -> None:
         """Let nothing of this world run any more."""

@@ -141,11 +141,11 @@ class Stagehand:
 
     # What goes wrong.
 
-    def clone(self, cluster: str) -> None:
+    def clone(self) -> None:
         """Let a copy of the guest run beside it, once."""
         if self._world.clone_of_guest is None:
-            self._world.clone(cluster)
-            self._world.met["guest cloned under its own name" if self._world.has_twin else "guest cloned"] += 1
+            self._world.clone()
+            self._world.met["guest cloned"] += 1
 
     def in_clone(self, verb: str, **more: Any) -> None:
         """Let a user of the copy do something, if there is one."""

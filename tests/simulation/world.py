@@ -29,6 +29,8 @@ FLAGS: Final = (
     "--leader-elect-renew-deadline=45s",
     "--leader-elect-retry-period=20s",
 )
+CLONE_NAME: Final = "drill"
+"""Cluster name of the copy of the guest."""
 LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 EVENTS: Final = "/events"
 
@@ -77,8 +79,8 @@ class World:
 
     # What happens to servers.
 
-    def clone(self, cluster: str) -> None:
-        """Let a copy of the guest run beside it, under this name, with the same mark and Services of the same UIDs.
+    def clone(self) -> None:
+        """Let a copy of the guest run beside it, under another name, with the same mark and Services of the same UIDs.
 
         Its kubelets are on other machines, which have not joined it yet.
         """
@@ -90,9 +92,9 @@ class World:
         for name in server.of(NODES):
             server.change(NODES, name, {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})
         self.networks["clone"] = Network(server, loop.time, seed, self.met)
-        flags = (*FLAGS, f"--cluster-name={cluster}")
+        flags = (*FLAGS, f"--cluster-name={CLONE_NAME}")
         process = Process("c", loop, server, self.harvester, flags, self.wrong.append)
-        guest = Guest(cluster, server, self.harvester, KubeVip(server, loop, seed), process)
+        guest = Guest(CLONE_NAME, server, self.harvester, KubeVip(server, loop, seed), process)
         self.guests.append(guest)
         for callback in self.on_clone:
             callback(guest)
@@ -140,11 +142,6 @@ class World:
     def clone_of_guest(self) -> Guest | None:
         """The copy that runs beside the guest."""
         return next((one for one in self.guests if one is not self.original), None)
-
-    @property
-    def has_twin(self) -> bool:
-        """Whether a copy has the same name, too: to Harvester and to the program both are one cluster."""
-        return any(one.cluster == self.original.cluster for one in self.guests if one is not self.original)
 
     @property
     def may_be_blind(self) -> bool:

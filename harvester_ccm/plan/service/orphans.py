@@ -30,7 +30,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.cleanup import before_deletion
 from harvester_ccm.plan.service.load_balancer import LoadBalancerChange
-from harvester_ccm.plan.service.ownership import STRANGE, goes_by, marked_ours, service_key, service_uuid, shows_address
+from harvester_ccm.plan.service.ownership import goes_by, marked_ours, service_key, service_uuid, shows_address
 from harvester_ccm.plan.service.selection import scope_of
 
 ORPHAN_GRACE: Final = 30.0
@@ -63,8 +63,6 @@ class Suspicion(Struct, frozen=True):
 
     age: float
     """Seconds for which the load balancer has looked left over."""
-    strange: bool = False
-    """Whether somebody else is known to have made it."""
     seen_gone: bool = False
     """Whether the Service that it was made for was seen to go, without a clean-up that has dealt with it."""
     caches_current: bool = True
@@ -112,9 +110,8 @@ def plan_orphan(
     state = orphan_state(load_balancer, service, cluster, seen_gone=seen_gone)
     if state is Orphan.NO or (policy is OrphanPolicy.OFF and not seen_gone):
         return OrphanPlan()
-    if state is Orphan.LIKELY or suspicion.strange:
-        because = STRANGE if suspicion.strange else _UNMARKED
-        return OrphanPlan(because=because, report=policy is not OrphanPolicy.OFF)
+    if state is Orphan.LIKELY:
+        return OrphanPlan(because=_UNMARKED, report=policy is not OrphanPolicy.OFF)
     too_early = suspicion.age < ORPHAN_GRACE
     if too_early and not seen_gone:
         because = f"not deleted before it has looked left over for {ORPHAN_GRACE:.0f} s"

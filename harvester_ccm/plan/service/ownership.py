@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from enum import Enum, StrEnum
 from typing import Final
 
@@ -35,10 +35,6 @@ BASE_LENGTH: Final = 55
 """Bytes of the readable part; with the digits of the checksum a name has at most 63."""
 CHECKSUM_LENGTH: Final = 8
 
-STRANGE: Final = (
-    "it was made by somebody else while this program ran: another cluster has the name of this one and the UID of its "
-    "kube-system, as machines of one image have. Give each its own --cluster-name"
-)
 _DNS_1035_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -156,10 +152,7 @@ def marked_ours(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool |
 
 
 def seems_ours(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool:
-    """Return whether a load balancer carries our cluster name and not the mark of another cluster.
-
-    Of these alone it matters who made them: of others the mark or the name says that it was not us.
-    """
+    """Return whether a load balancer carries our cluster name and not the mark of another cluster."""
     return goes_by(load_balancer, cluster) and marked_ours(load_balancer, cluster) is not False
 
 
@@ -178,16 +171,12 @@ def is_name_of(name: str, service: Service) -> bool:
     return name == load_balancer_name(cluster, meta.namespace, meta.name, meta.uid)
 
 
-def owner_of(
-    load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity, *, strange: bool = False
-) -> Ownership:
+def owner_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Ownership:
     """Return whether the load balancer is the Service's, and why.
 
     It has to carry our name: a copy of this cluster, or the one that it is a copy of, has the same mark and Services of
     the same UIDs. Then a mark decides. Without one (made by the Go provider) the name proves it, because its checksum
-    covers the UID of the Service; after that only that the Service shows its address. ``strange``: whether somebody
-    else is known to have made it; then only the Service's UID is proof, in the name or in an annotation, where adopting
-    writes it: machines of one image give their Services other ones.
+    covers the UID of the Service; after that only that the Service shows its address.
     """
     meta, target = load_balancer.metadata, service.metadata
     mark, label = meta.annotation(LB_OWNER), meta.label(LB_CLUSTER)
@@ -204,8 +193,6 @@ def owner_of(
         if uid is None and made_under is None and not marked:
             return Ownership(Owner.UNKNOWN, _unproven(load_balancer, service, cluster))
         return Ownership(Owner.OTHER_NAME, f"{_other_name(label, cluster)}: {_remedies(label, meta.name, service)}")
-    if strange and made_under is None and uid is None:
-        return Ownership(Owner.UNKNOWN, STRANGE)
     former = f"its name is made from this Service, its UID and {made_under!r}, a former name of this cluster"
     shown = not mark and label not in (None, "", DEFAULT_CLUSTER_NAME) and shows_address(service, load_balancer)
     proofs = (
@@ -269,18 +256,11 @@ def _unproven(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> 
 
 
 def match_load_balancer(
-    load_balancers: Iterable[LoadBalancer],
-    service: Service,
-    cluster: ClusterIdentity,
-    *,
-    strange: Set[str] = frozenset(),
+    load_balancers: Iterable[LoadBalancer], service: Service, cluster: ClusterIdentity
 ) -> LoadBalancerMatch:
-    """Return which of the load balancers with the Service's labels or name serves it, and what the others are.
-
-    ``strange`` are the UIDs of those that somebody else is known to have made.
-    """
+    """Return which of the load balancers with the Service's labels or name serves it, and what the others are."""
     expected = name_for(service, cluster)
-    judged = [(one, owner_of(one, service, cluster, strange=one.metadata.uid in strange)) for one in load_balancers]
+    judged = [(one, owner_of(one, service, cluster)) for one in load_balancers]
     ours = [one for one, found in judged if found.owner is Owner.OURS]
     ours.sort(key=lambda one: _preference(one, service, expected))
     lb = ours[0] if ours else None

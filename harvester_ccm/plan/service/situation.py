@@ -7,7 +7,7 @@ what is remembered of a Service from one look to the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Final, Protocol
 
@@ -80,10 +80,6 @@ class ServiceStore(Protocol):
     def backends(self) -> Backends:
         """The nodes that may get traffic."""
 
-    @property
-    def strange(self) -> Set[str]:
-        """UIDs of load balancers that somebody else is known to have made."""
-
     def recognition(self, cluster: ClusterIdentity) -> Recognition:
         """Return what Harvester shows of this cluster."""
 
@@ -117,7 +113,6 @@ class ListedStore(Struct, frozen=True, dict=True):
     backends: Backends
     nodes: Listed[Node] = field(default_factory=lambda: Listed(()))
     machines: Listed[VirtualMachine] = field(default_factory=lambda: Listed(()))
-    strange: Set[str] = frozenset()
 
     @cached_property
     def _recognised(self) -> dict[ClusterIdentity, Recognition]:
@@ -315,7 +310,7 @@ def _allocated(store: ServiceStore, service: Service, cluster: ClusterIdentity) 
 def _match(
     load_balancers: tuple[LoadBalancer, ...], store: ServiceStore, service: Service, cluster: ClusterIdentity
 ) -> LoadBalancerMatch:
-    return match_load_balancer(load_balancers, service, cluster, strange=store.strange)
+    return match_load_balancer(load_balancers, service, cluster)
 
 
 def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:

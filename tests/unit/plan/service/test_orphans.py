@@ -31,7 +31,6 @@ from harvester_ccm.plan.service.orphans import (
     deletion_turn,
     plan_orphan,
 )
-from harvester_ccm.plan.service.ownership import STRANGE
 from tests.worlds.builders import ADDRESS, CLASS_ONLY, CLUSTER, allocated, load_balancer, marked, service
 
 CERTAIN = Suspicion(age=ORPHAN_GRACE)
@@ -119,12 +118,6 @@ def test_without_mark_it_is_reported_and_never_deleted() -> None:
     plan = plan_orphan(unmarked(), None, CLUSTER, CERTAIN)
     assert (bool(plan.because), plan.delete, plan.report, plan.look_again) == (True, False, True, None)
     assert "no owner mark" in plan.because
-
-
-@pytest.mark.parametrize("suspicion", [CERTAIN, SEEN_GONE], ids=["found", "seen to go"])
-def test_what_somebody_else_has_made_is_reported_and_never_deleted(suspicion: Suspicion) -> None:
-    plan = plan_orphan(allocated(), None, CLUSTER, replace(suspicion, strange=True))
-    assert plan == OrphanPlan(because=STRANGE, report=True)
 
 
 SHOWS_IT = (service("other", uid="other", address=ADDRESS),)

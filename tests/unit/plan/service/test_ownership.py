@@ -162,15 +162,6 @@ ADOPTIONS: dict[str, tuple[Any, Any, list[object]]] = {
 }
 
 
-@pytest.mark.parametrize("uid", [UID, "another"])
-def test_one_that_somebody_else_made_is_ours_if_it_was_made_for_a_uid_of_ours(uid: str) -> None:
-    found = marked(name="x", annotations={**MARKS, LB_SERVICE_UID: uid})
-    owner = Owner.OURS if uid == UID else Owner.UNKNOWN
-    assert owner_of(found, service(), CLUSTER, strange=True).owner is owner
-    assert owner_of(found, service(), CLUSTER).owner is Owner.OURS
-    assert owner_of(bare(LB_NAME), service(), CLUSTER, strange=True).owner is Owner.OURS, "the name has the UID"
-
-
 @pytest.mark.parametrize(("asked", "found", "steps"), ADOPTIONS.values(), ids=ADOPTIONS.keys())
 def test_adoption(asked: Any, found: Any, steps: list[object]) -> None:
     assert outline(asked, found, cluster=RENAMED) == (steps, Done())
