@@ -7,8 +7,9 @@ the one that the running program makes for a load balancer of its own: labels, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import json
+from collections.abc import Iterator, Mapping
+from typing import Final, cast
 
 from msgspec import Struct
 
@@ -17,7 +18,6 @@ from harvester_ccm.commands.call import FORCE, NAMESPACE, OUTPUT, YES, Call, Man
 from harvester_ccm.commands.clusters import Clusters, open_clusters, read_inventory
 from harvester_ccm.commands.explain_service import named_service
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.rehearsal import differences
 from harvester_ccm.commands.render import Document
 from harvester_ccm.commands.service_view import ServiceView, view_of
 from harvester_ccm.commands.targets import SERVICE, Target, kind_of, read_target
@@ -171,3 +171,17 @@ MANUAL: Final = Manual(
     action=_adopt,
     words=("svc", SERVICE),
 )
+
+
+def differences(before: Mapping[str, object], after: Mapping[str, object], path: str = "") -> list[str]:
+    """Return what differs between two documents, one text per field."""
+    found: list[str] = []
+    for key in dict.fromkeys((*before, *after)):
+        old, new = before.get(key), after.get(key)
+        where = f"{path}.{key}" if path else key
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += differences(cast("Mapping[str, object]", old), cast("Mapping[str, object]", new), where)
+        elif old != new:
+            texts = [json.dumps(one[key]) if key in one else "absent" for one in (before, after)]
+            found.append(f"{where} {' → '.join(texts)}")
+    return found

@@ -14,12 +14,12 @@ from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import Call, refuse
 from harvester_ccm.commands.clusters import Clusters, ask, open_clusters, read_inventory
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
-from harvester_ccm.commands.rehearsal import after_write, event_document, is_warning, request_text, warnings_of
 from harvester_ccm.commands.render import Document
 from harvester_ccm.commands.targets import Target
+from harvester_ccm.commands.writes import event, is_warning, step_text, warnings_of, write
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
-from harvester_ccm.model.core import NODES, Node
+from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import GUEST_OS_INFO, VIRTUAL_MACHINES, VirtualMachineInstance
 from harvester_ccm.plan.node.addresses import AddressVerdict, plan_addresses
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
@@ -136,16 +136,16 @@ class NodeReport(Struct, frozen=True):
                 for one in self.addresses
             ],
             "steps": list(self.steps),
-            "waitsFor": event_document(waiting) if waiting else None,
-            "remarks": [event_document(note) for note in self.plan.remarks],
+            "waitsFor": event(waiting) if waiting else None,
+            "remarks": [event(note) for note in self.plan.remarks],
             "assumptions": list(self.assumptions),
         }
 
     def text(self) -> Document:
-        """Return the explanation for people: what the objects say, and each request in one line."""
+        """Return the explanation for people: what the objects say, and each write in one line."""
         node, confirmations = self.view.node, self.view.settings.deletion_confirmations
         state = "waits for its initialisation" if uninitialized_taints(node) else "initialised"
-        steps = [request_text(step, {}) for step in self.steps if not is_warning(step)]
+        steps = [step_text(step) for step in self.steps if not is_warning(step)]
         waiting = self.plan.waiting.message if self.plan.waiting else ""
         problems = warnings_of(self.steps)
         if self.lifecycle.done is not None:
@@ -169,7 +169,7 @@ class NodeReport(Struct, frozen=True):
             "Problem": problems if len(problems) > 1 else "".join(problems),
             "What would be done now": steps or "nothing",
             "It waits": "" if any(waiting in problem for problem in problems) else waiting,
-            "Seen, and told to nobody": [event.message for event in self.plan.remarks],
+            "Seen, and told to nobody": [note.message for note in self.plan.remarks],
             "Assumed": list(self.assumptions),
         }
 
@@ -179,16 +179,15 @@ def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get:
     inventory, nodes = store.inventory, settings.nodes
     view = observe(store, node, virtual_ips=store.virtual_ips, settings=nodes)
     plan = plan_node(view) if NODE_CONTROLLER in settings.controllers else NodePlan(left_alone=_SWITCHED_OFF)
-    sent, after = _rehearsed(node, plan)
     # As if the VM of the Node had been missing often enough already.
     often = nodes.deletion_confirmations
     confirmed = AbsenceCount(node.metadata.uid, node.spec.provider_id, often, since=0.0, last=-math.inf)
-    life = observe_lifecycle(store, after, nodes, LifecycleMemory(absences=confirmed), live_get=live_get, now=0.0)
+    life = observe_lifecycle(store, node, nodes, LifecycleMemory(absences=confirmed), live_get=live_get, now=0.0)
     lifecycle = plan_lifecycle(life) if LIFECYCLE_CONTROLLER in settings.controllers else LifecyclePlan()
-    if lifecycle.request is not None:
-        sent.append(_request_document(lifecycle.request))
+    requests = (*(patch_request(node, patch) for patch in plan.patches), lifecycle.request)
+    writes = [_write(one) for one in requests if one is not None]
     events = (*(one for patch in plan.patches for one in patch.told), plan.done, *plan.notes, lifecycle.note)
-    told: list[Document] = [{"event": event_document(event)} for event in events if event is not None]
+    told: list[Document] = [{"event": event(one)} for one in events if one is not None]
     vmi = view.match.vm.vmi if view.match.vm else None
     taken = view.virtual_ips.addresses
     verdicts = plan_addresses(node, vmi, settings=nodes, virtual_ips=taken).verdicts if vmi else ()
@@ -198,27 +197,15 @@ def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get:
         plan=plan,
         lifecycle=lifecycle,
         existence=f"{life.existence.existence.value}: {life.existence.detail}",
-        steps=(*sent, *told),
+        steps=(*writes, *told),
         assumptions=(*inventory.assumptions, *([_NOT_REMEMBERED] if lifecycle.note is not None else [])),
         blind=VIRTUAL_MACHINES.plural in inventory.problems,
     )
 
 
-def _rehearsed(node: Node, plan: NodePlan) -> tuple[list[Document], Node]:
-    """Return the requests of a plan, each made on what the one before it leaves, and the Node that is left."""
-    sent = []
-    for patch in plan.patches:
-        request = patch_request(node, patch)
-        if request is not None:
-            sent.append(_request_document(request))
-            node = after_write(NODES, node, request.body)
-    return sent, node
-
-
-def _request_document(request: NodeRequest) -> Document:
-    if request.method == "DELETE":
-        return {"node": {"name": request.name, "delete": dict(request.body)}}
-    return {"node": {"name": request.name, "subresource": request.subresource, "patch": dict(request.body)}}
+def _write(request: NodeRequest) -> Document:
+    body = request.body if request.method == "PATCH" else {}
+    return write(request.method.lower(), "Node", request.name, body)
 
 
 def _vm_document(match: Match) -> Document | None:

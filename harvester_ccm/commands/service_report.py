@@ -6,15 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.admission import Admission
 from harvester_ccm.commands.backend_report import BackendReport, backends_of
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.rehearsal import AT_WRITE, Rehearsal, is_warning, rehearse, request_text, warnings_of
 from harvester_ccm.commands.render import Document
 from harvester_ccm.commands.service_view import ServiceView
+from harvester_ccm.commands.writes import is_warning, service_steps, step_text, warnings_of
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait, WaitReason
@@ -45,8 +44,7 @@ class ServiceReport(Struct, frozen=True):
     @property
     def creation(self) -> Document | None:
         """The load balancer that would be created; None where none would."""
-        made = (cast("Document", one["loadBalancer"]).get("create") for one in self.steps if "loadBalancer" in one)
-        return cast("Document | None", next(filter(None, made), None))
+        return next((cast("Document", one["body"]) for one in self.steps if one.get("verb") == "create"), None)
 
     @property
     def claimed(self) -> LoadBalancerCandidate | None:
@@ -103,7 +101,7 @@ class ServiceReport(Struct, frozen=True):
         return [f"{said.reason}: {said.message}"]
 
     def text(self) -> Document:
-        """Return the explanation for people: what the objects say, what is wrong, and each request in one line."""
+        """Return the explanation for people: what the objects say, what is wrong, and each write in one line."""
         service, cluster = self.situation.service, self.situation.cluster
         others = [one for one in self.situation.match.candidates if one is not self.claimed]
         home = f"namespace {cluster.namespace} of " if cluster.namespace else ""
@@ -155,8 +153,7 @@ class ServiceReport(Struct, frozen=True):
         return found
 
     def _plan_text(self) -> Document:
-        present = {one.name: one.load_balancer.document() for one in self.situation.match.candidates}
-        steps, outcome = [request_text(one, present) for one in self.steps if not is_warning(one)], self.plan.outcome
+        steps, outcome = [step_text(one) for one in self.steps if not is_warning(one)], self.plan.outcome
         problems: Document = {"Problem": self.problems if len(self.problems) > 1 else "".join(self.problems)}
         problems["Told"] = self._told()
         if not self.situation.harvester_known:
@@ -223,36 +220,14 @@ def report_service(service: Service, inventory: Inventory, view: ServiceView) ->
     situation = view.recall(view.observe(service, inventory))
     not_served, claimed = view.left_alone(situation), situation.match.lb
     plan = ServicePlan() if not_served else plan_service(situation)
-    first = rehearse(plan.steps, situation)
-    steps = first.taken
-    if first.looks_again:
-        second = _look_again(situation, first, inventory, view)
-        plan = plan_service(second)
-        more = rehearse(plan.steps, second, again=True).taken
-        # What was told is not told again.
-        steps = [*steps, *(one for one in more if "event" not in one or one not in steps)]
     return ServiceReport(
         situation=situation,
         not_served=not_served,
         plan=plan,
         backends=backends_of(claimed, inventory, situation.backends.none_because) if claimed else None,
-        steps=tuple(steps),
+        steps=tuple(service_steps(plan, situation)),
         assumptions=inventory.assumptions,
     )
-
-
-def _look_again(situation: Situation, first: Rehearsal, inventory: Inventory, view: ServiceView) -> Situation:
-    """Return what is known after the first writes."""
-    written = first.load_balancers
-    left = replace(
-        inventory,
-        services=tuple(
-            first.service if one.metadata.key == first.service.metadata.key else one for one in inventory.services
-        ),
-        load_balancers=tuple(written.get(one.metadata.name, one) for one in inventory.load_balancers),
-    )
-    seen = view.observe(first.service, left)
-    return replace(seen, remembered=situation.remembered, wall_time=AT_WRITE)
 
 
 def _state(service: Service, request: Request, *, served: bool) -> Iterator[str]:

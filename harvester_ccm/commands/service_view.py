@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from harvester_ccm.commands.call import Call
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.rehearsal import AT_WRITE
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.plan.service.selection import is_served
 from harvester_ccm.plan.service.situation import ServiceState, Situation, observe
+from harvester_ccm.status.report import time_text
 
 
 class ServiceView(Struct, frozen=True):
@@ -34,7 +34,8 @@ class ServiceView(Struct, frozen=True):
     def recall(self, situation: Situation) -> Situation:
         """Return the situation as after a start: what the program remembers of the Service is not known here."""
         remembered = ServiceState(found_served=is_served(situation.service))
-        return replace(situation, remembered=remembered, now=self._waited(situation), wall_time=AT_WRITE)
+        waited, now = self._waited(situation), time_text(self.now)
+        return replace(situation, remembered=remembered, now=waited, wall_time=now)
 
     def left_alone(self, situation: Situation) -> str:
         """Return why nothing is done about the Service; empty when it is served or being let go."""

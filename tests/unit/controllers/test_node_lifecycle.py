@@ -7,7 +7,7 @@ import copy
 
 import pytest
 
-from devenv.harvester.machines import Machine
+from devenv.harvester.machines import Machine, machine_document
 from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD
 from harvester_ccm.plan.node.lifecycle import CONTRADICTION_SECONDS, DELETION_PERCENT, DELETION_WINDOW
 from tests.worlds.clock import jumping_time, until
@@ -49,6 +49,23 @@ async def test_shutdown_taint_comes_with_the_stop_and_goes_when_the_vm_runs_agai
         assert await until(lambda: scene.taints("w0") == []) < 0.2
         assert scene.stored("w0")["status"]["conditions"][0]["status"] == "Unknown", "still not ready"
         assert scene.asked() == []
+
+
+@pytest.mark.parametrize("broken", ["/virtualmachineinstances", "/loadbalancers"])
+def test_shutdown_taint_of_a_stopped_vm_needs_no_vmi_and_no_load_balancer(broken: str) -> None:
+    @jumping_time
+    async def run() -> None:
+        scene = NodeWorld()
+        document = {**machine_document(machine("w0")), "status": {"printableStatus": "Stopped"}}
+        uid = scene.harvester_server.put(VM, document)["metadata"]["uid"]
+        stored = scene.join("w0", ready="Unknown")
+        scene.guest_server.put(NODE, {**stored, "spec": {"providerID": f"harvester://{uid}"}})
+        denied = refused(503, "ServiceUnavailable", "away")
+        scene.harvester_server.fault = lambda call: denied if call.path.endswith(broken) else None
+        async with scene.live():
+            await until(lambda: scene.taints("w0") == ["shutdown"])
+
+    run()
 
 
 @jumping_time
