@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from harvester_ccm.commands.clusters import Asked, ask
 from harvester_ccm.commands.rights import GUEST, HARVESTER, who_am_i
+from harvester_ccm.commands.status_report import SOON
 from harvester_ccm.errors import (
     ApiError,
     CCMError,
@@ -34,7 +35,6 @@ from harvester_ccm.errors import (
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.tokens import FixedToken, token_account, token_end
-from harvester_ccm.status.report import SOON
 
 FLAGS: Final = "flags"
 BOTH: Final = "both"

@@ -14,13 +14,12 @@ from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Document, hanging
 from harvester_ccm.commands.service_report import ServiceReport, report_service
 from harvester_ccm.commands.service_view import view_of
-from harvester_ccm.commands.status_lists import known_from
+from harvester_ccm.commands.status_document import NodeLine, ServiceLine
+from harvester_ccm.commands.status_report import lines_of
 from harvester_ccm.commands.status_view import counted
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER
 from harvester_ccm.model.core import Node
 from harvester_ccm.redaction import inert
-from harvester_ccm.status.document import NodeLine, ServiceLine
-from harvester_ccm.status.report import look
 
 
 class _Found(Struct, frozen=True):
@@ -112,7 +111,7 @@ async def _nodes_live(nodes: Sequence[Node], inventory: Inventory, clusters: Clu
 def _wrong(call: Call, inventory: Inventory) -> tuple[list[ServiceReport], list[Node]]:
     """Return the explanations of the Services that are not fine, and the Nodes that are not."""
     view = view_of(call, inventory)
-    lines = [one for one in look(known_from(call, inventory)) if _is_wrong(one)]
+    lines = [one for one in lines_of(inventory, view, call.settings) if _is_wrong(one)]
     asked = call.flags.text(NAMESPACE.name)
     named = [one for one in lines if isinstance(one, ServiceLine) and asked in ("", one.namespace)]
     services = [inventory.service(one.key) for one in named]

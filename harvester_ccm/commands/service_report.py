@@ -201,7 +201,7 @@ class GuestReport(ServiceReport, frozen=True):
 
 def report_from_guest(service: Service, inventory: Inventory, view: ServiceView) -> ServiceReport:
     """Return the explanation without a cloud-config: what the running program has said is all that is known."""
-    situation = view.recall(view.observe(service, inventory))
+    situation = view.observe(service, inventory)
     assumed = inventory.assuming(
         "Harvester was not asked, because no --cloud-config was given: what counts is what the running program says"
     )
@@ -217,7 +217,7 @@ def report_from_guest(service: Service, inventory: Inventory, view: ServiceView)
 
 def report_service(service: Service, inventory: Inventory, view: ServiceView) -> ServiceReport:
     """Return the explanation: the plan is the one that the running program would make."""
-    situation = view.recall(view.observe(service, inventory))
+    situation = view.observe(service, inventory)
     not_served, claimed = view.left_alone(situation), situation.match.lb
     plan = ServicePlan() if not_served else plan_service(situation)
     return ServiceReport(

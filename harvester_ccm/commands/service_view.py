@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from harvester_ccm.commands.call import Call
 from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.render import time_text
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.plan.service.selection import is_served
 from harvester_ccm.plan.service.situation import ServiceState, Situation, observe
-from harvester_ccm.status.report import time_text
 
 
 class ServiceView(Struct, frozen=True):
@@ -27,13 +27,9 @@ class ServiceView(Struct, frozen=True):
     """The time when the objects were read."""
 
     def observe(self, service: Service, inventory: Inventory) -> Situation:
-        """Return what the running program would know about the Service."""
+        """Return what the running program would know about the Service right after its start."""
         situation = observe(inventory.service_store(self.cluster), service, self.cluster)
-        return replace(situation, now=self._waited(situation))
-
-    def recall(self, situation: Situation) -> Situation:
-        """Return the situation as after a start: what the program remembers of the Service is not known here."""
-        remembered = ServiceState(found_served=is_served(situation.service))
+        remembered = ServiceState(found_served=is_served(service))
         waited, now = self._waited(situation), time_text(self.now)
         return replace(situation, remembered=remembered, now=waited, wall_time=now)
 

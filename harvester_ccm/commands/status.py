@@ -18,11 +18,11 @@ from harvester_ccm.commands.call import (
     switch,
 )
 from harvester_ccm.commands.clusters import open_clusters
+from harvester_ccm.commands.status_document import Status
 from harvester_ccm.commands.status_lists import status_from_lists
 from harvester_ccm.commands.status_view import status_lines
 from harvester_ccm.errors import CCMError
 from harvester_ccm.redaction import redact_text
-from harvester_ccm.status.document import Status
 
 OUTPUT: Final = flag(
     "output",

@@ -10,7 +10,17 @@ from typing import Final
 from harvester_ccm.commands.call import Call
 from harvester_ccm.commands.clusters import Asked, Clusters, ask, read_inventory
 from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.render import time_text
 from harvester_ccm.commands.service_view import view_of
+from harvester_ccm.commands.status_document import Leader, Server, Status
+from harvester_ccm.commands.status_report import (
+    left_alone,
+    lines_of,
+    pools_of,
+    problems_of_servers,
+    report,
+    server_line,
+)
 from harvester_ccm.config import LeaderElectionSettings
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
@@ -18,18 +28,6 @@ from harvester_ccm.kube.tokens import fixed_account, fixed_end
 from harvester_ccm.model.core import LEASES, Lease
 from harvester_ccm.model.harvester import INSTANCES, IP_POOLS, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.redaction import inert
-from harvester_ccm.status.document import Leader, Server, Status
-from harvester_ccm.status.report import (
-    Known,
-    left_alone,
-    listed_suspicion,
-    look,
-    pools_of,
-    problems_of_servers,
-    report,
-    server_line,
-    time_text,
-)
 
 STALE_LEASE: Final = 90.0
 """Seconds without a renewal after which nobody can hold the Lease, also where two clocks differ by a minute."""
@@ -57,16 +55,8 @@ async def status_from_lists(call: Call, clusters: Clusters) -> Status:
     )
     # The usual cloud-config may not read them.
     read = pools_of(pools.answer.items) if pools.answer is not None else ()
-    return report(frame, look(known_from(call, inventory)), read)
-
-
-def known_from(call: Call, inventory: Inventory) -> Known:
-    """Return what a status is made of, out of lists."""
-    view = view_of(call, inventory)
-    store = inventory.service_store(view.cluster)
-    nodes = inventory.node_store(call.settings)
-    suspicion = listed_suspicion(store.services, store.load_balancers)
-    return Known(store, nodes, nodes.virtual_ips, view.cluster, call.settings, view.recall, suspicion)
+    lines = lines_of(inventory, view_of(call, inventory), call.settings)
+    return report(frame, lines, read)
 
 
 def _assumptions(call: Call, inventory: Inventory) -> tuple[str, ...]:

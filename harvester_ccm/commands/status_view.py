@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from harvester_ccm.commands.render import GAP, hanging, table
+from harvester_ccm.commands.status_document import LeftOver, NodeLine, Notice, Pool, Server, ServiceLine, State, Status
 from harvester_ccm.model.outcome import some_of
 from harvester_ccm.names import Reason
-from harvester_ccm.status.document import LeftOver, NodeLine, Notice, Pool, Server, ServiceLine, State, Status
 
 READY_SHOWN: Final = 20
 """So many objects without any fault are shown of each kind; ``-o wide`` shows all."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of
-from harvester_ccm.commands.service_view import ServiceView
 from harvester_ccm.controllers.service import ServiceCaches
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.flags import build_settings, parse_command_line
@@ -75,8 +72,8 @@ async def test_lists_and_caches_show_the_same_situation() -> None:
     )
     caches = caches_of(inventory)
     for service in inventory.services:
-        listed = ServiceView(CLUSTER, True, datetime.fromisoformat(objects.CREATED)).observe(service, inventory)
-        assert listed == observe(caches, service, CLUSTER)
+        listed = inventory.service_store(CLUSTER)
+        assert observe(listed, service, CLUSTER) == observe(caches, service, CLUSTER)
 
 
 def caches_of(inventory: Inventory) -> ServiceCaches:

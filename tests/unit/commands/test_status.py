@@ -7,9 +7,7 @@ import json
 import pytest
 import yaml
 
-from harvester_ccm.commands.status_view import age, fitted, status_lines
-from harvester_ccm.names import LB_OWNER, SERVICE_FINALIZER
-from harvester_ccm.status.document import (
+from harvester_ccm.commands.status_document import (
     Leader,
     LeftOver,
     NodeLine,
@@ -20,6 +18,8 @@ from harvester_ccm.status.document import (
     State,
     Status,
 )
+from harvester_ccm.commands.status_view import age, fitted, status_lines
+from harvester_ccm.names import LB_OWNER, SERVICE_FINALIZER
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.commands.status_view import status_lines
-from harvester_ccm.status.document import (
+from harvester_ccm.commands.status_document import (
     Leader,
     LeftOver,
     NodeLine,
@@ -18,6 +17,7 @@ from harvester_ccm.status.document import (
     State,
     Status,
 )
+from harvester_ccm.commands.status_view import status_lines
 
 NOW = "2026-11-22T10:00:00Z"
 AWAY = "Harvester does not answer: no route to host"

@@ -1,38 +1,48 @@
-"""From what is observed of both clusters to a status: every line is what the plans say of one object now."""
+"""The report of ``status``: one line per object, with what the plans say of it. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.render import time_text
+from harvester_ccm.commands.service_view import ServiceView
+from harvester_ccm.commands.status_document import (
+    ORDER,
+    LeftOver,
+    NodeLine,
+    Notice,
+    Pool,
+    Server,
+    ServiceLine,
+    State,
+    Status,
+)
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPolicy, Settings
 from harvester_ccm.errors import CCMError, Unauthorized, renewal
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import IPPool, LoadBalancer
-from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.outcome import Done, EventMessage, Refused, Retry, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, NodeReason
-from harvester_ccm.plan.node.decision import NodePlan, NodeView, VirtualIPs, plan_node
+from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
 from harvester_ccm.plan.node.decision import observe as observe_node
 from harvester_ccm.plan.node.patch import uninitialized_taints
-from harvester_ccm.plan.node.vms import NodeStore
 from harvester_ccm.plan.service.decision import condition_after, plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.orphans import Suspicion, plan_orphan, service_of
 from harvester_ccm.plan.service.ownership import made_for, name_for
 from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.selection import is_served, may_be_ours, primary_reference
-from harvester_ccm.plan.service.situation import ServiceStore, Situation, observe
+from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import EmitEvent, ServicePlan
 from harvester_ccm.redaction import inert
-from harvester_ccm.status.document import ORDER, LeftOver, NodeLine, Notice, Pool, Server, ServiceLine, State, Status
 
 SOON: Final = timedelta(days=14)
 """A token that expires within this time is worth a warning."""
@@ -49,34 +59,20 @@ class Booked(Struct, frozen=True):
 Line = ServiceLine | NodeLine | LeftOver | Booked
 
 
-class Known(Struct, frozen=True):
-    """What a status is made of."""
-
-    services: ServiceStore
-    nodes: NodeStore
-    virtual_ips: VirtualIPs
-    cluster: ClusterIdentity
-    settings: Settings
-    recall: Callable[[Situation], Situation]
-    """Adds what is remembered of a Service."""
-    suspicion: Suspicion
-    """What is known of every load balancer without a Service."""
-
-
-def look(known: Known) -> Iterator[Line]:
-    """Yield what there is to see, one object at a time, in any order."""
-    if SERVICE_CONTROLLER in known.settings.controllers:
-        for service in known.services.services.all():
-            if service.spec.type == "LoadBalancer" or may_be_ours(service, known.cluster):
-                situation = known.recall(observe(known.services, service, known.cluster))
-                yield from service_lines(situation)
+def lines_of(inventory: Inventory, view: ServiceView, settings: Settings) -> Iterator[Line]:
+    """Yield a line per object, in any order."""
+    if view.serving:
+        for service in inventory.services:
+            if service.spec.type == "LoadBalancer" or may_be_ours(service, view.cluster):
+                situation = view.observe(service, inventory)
+                yield from _service_lines(situation)
                 yield from _booked(situation.match.own)
-        for load_balancer in known.services.load_balancers.all():
-            yield from left_over_lines(load_balancer, known)
-    if NODE_CONTROLLER in known.settings.controllers:
-        for node in known.nodes.nodes.all():
-            view = observe_node(known.nodes, node, virtual_ips=known.virtual_ips, settings=known.settings.nodes)
-            yield node_line(view)
+        yield from _left_over_lines(inventory, view.cluster, settings.services.orphan_lbs)
+    if NODE_CONTROLLER in settings.controllers:
+        store = inventory.node_store(settings)
+        virtual_ips = store.virtual_ips
+        for node in inventory.nodes:
+            yield _node_line(observe_node(store, node, virtual_ips=virtual_ips, settings=settings.nodes))
 
 
 def left_alone(settings: Settings) -> Iterator[str]:
@@ -103,7 +99,7 @@ def report(frame: Status, lines: Iterable[Line], pools: Iterable[Pool] = ()) -> 
     )
 
 
-def service_lines(situation: Situation) -> Iterator[ServiceLine]:
+def _service_lines(situation: Situation) -> Iterator[ServiceLine]:
     """Yield what there is to see of a Service; nothing of one that is none of our business."""
     service, scope = situation.service, situation.scope
     if scope.ours:
@@ -199,7 +195,7 @@ def _waits_for(reason: WaitReason) -> str:
     return f"waits for {reason.meaning}{hint if reason is WaitReason.QUEUED else ''}"
 
 
-def node_line(view: NodeView) -> NodeLine:
+def _node_line(view: NodeView) -> NodeLine:
     """Return what there is to see of a Node."""
     node, match, plan = view.node, view.match, plan_node(view)
     addresses = tuple(one.address for one in node.status.addresses if one.type == "InternalIP")
@@ -235,34 +231,32 @@ def _node_state(view: NodeView, plan: NodePlan) -> tuple[State, Notice]:
     return State.READY, Notice(reason="", message="")
 
 
-def left_over_lines(load_balancer: LoadBalancer, known: Known) -> Iterator[LeftOver | Booked]:
-    """Yield what there is to see of a load balancer, if it looks left over."""
-    policy = known.settings.services.orphan_lbs
-    service = service_of(load_balancer, known.services.services)
+def _left_over_lines(
+    inventory: Inventory, cluster: ClusterIdentity, policy: OrphanPolicy
+) -> Iterator[LeftOver | Booked]:
+    """Yield the load balancers of this cluster that have no Service."""
+    store = inventory.service_store(cluster)
+    current = store.services.problem is None and store.load_balancers.problem is None
+    suspicion = Suspicion(age=math.inf, caches_current=current, services=inventory.services)
     shown = OrphanPolicy.REPORT if policy is OrphanPolicy.OFF else policy
-    plan = plan_orphan(load_balancer, service, known.cluster, known.suspicion, shown)
-    if not plan.because:
-        return
-    yield from _booked((load_balancer,))
-    yield LeftOver(
-        name=load_balancer.metadata.name,
-        service=inert(made_for(load_balancer)),
-        address=inert(load_balancer.address or load_balancer.allocated_ip),
-        pool=inert(load_balancer.allocated_pool),
-        message=inert(plan.because),
-    )
+    for one in inventory.load_balancers:
+        plan = plan_orphan(one, service_of(one, store.services), cluster, suspicion, shown)
+        if not plan.because:
+            continue
+        yield from _booked((one,))
+        yield LeftOver(
+            name=one.metadata.name,
+            service=inert(made_for(one)),
+            address=inert(one.address or one.allocated_ip),
+            pool=inert(one.allocated_pool),
+            message=inert(plan.because),
+        )
 
 
 def _booked(load_balancers: Iterable[LoadBalancer]) -> Iterator[Booked]:
     for one in load_balancers:
         if one.allocated_pool and one.allocated_ip:
             yield Booked(one.metadata.name, inert(one.allocated_pool))
-
-
-def listed_suspicion(services: Lister[Service], load_balancers: Lister[LoadBalancer]) -> Suspicion:
-    """Return what lists say of any load balancer without a Service."""
-    current = services.problem is None and load_balancers.problem is None
-    return Suspicion(age=math.inf, caches_current=current, services=services.all())
 
 
 def server_line(
@@ -292,11 +286,6 @@ def problems_of_servers(harvester: CCMError | None, servers: Iterable[Server], n
             yield f"The token for {server.cluster} expired on {day}. {remedy}"
         elif end - now < SOON:
             yield f"The token for {server.cluster} ends on {day}, until then it works. {remedy}"
-
-
-def time_text(time: datetime) -> str:
-    """Return a time as the API writes it."""
-    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _pool(name: str, addresses: int, read: Pool | None) -> Pool:

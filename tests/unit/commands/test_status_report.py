@@ -8,16 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from harvester_ccm.commands.inventory import Inventory, ListedNodes
-from harvester_ccm.errors import Unreachable, renewal
-from harvester_ccm.flags import build_settings, parse_command_line
-from harvester_ccm.model.core import SERVICES, Service
-from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, LB_OWNER, LOAD_BALANCER_READY, NETWORK, PRIMARY_SERVICE
-from harvester_ccm.plan.service.decision import plan_service
-from harvester_ccm.plan.service.pending import harvester_unavailable
-from harvester_ccm.plan.service.situation import observe
-from harvester_ccm.plan.service.steps import ChangeService, EmitEvent
-from harvester_ccm.status.document import (
+from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.service_view import ServiceView
+from harvester_ccm.commands.status_document import (
     LeftOver,
     NodeLine,
     Pool,
@@ -26,7 +19,16 @@ from harvester_ccm.status.document import (
     State,
     Status,
 )
-from harvester_ccm.status.report import Known, Line, listed_suspicion, look, problems_of_servers, report
+from harvester_ccm.commands.status_report import Line, lines_of, problems_of_servers, report
+from harvester_ccm.config import SERVICE_CONTROLLER
+from harvester_ccm.errors import Unreachable, renewal
+from harvester_ccm.flags import build_settings, parse_command_line
+from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, LB_OWNER, LOAD_BALANCER_READY, NETWORK, PRIMARY_SERVICE
+from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.pending import harvester_unavailable
+from harvester_ccm.plan.service.situation import observe
+from harvester_ccm.plan.service.steps import ChangeService, EmitEvent
 from tests.worlds import node_objects
 from tests.worlds.builders import ADDRESS, CLUSTER, allocated, load_balancer, marked, served, service
 from tests.worlds.memory_server import refused
@@ -39,12 +41,10 @@ FRAME = Status(observed="2026-11-21T08:00:00Z", cluster="demo", namespace="vms")
 
 def seen(*flags: str, pools: tuple[Pool, ...] = (), **contents: Any) -> Status:
     """Return the status of an inventory."""
-    inventory, settings = Inventory(**contents), build_settings(parse_command_line((*FLAGS, *flags)), {})
-    store = inventory.service_store(CLUSTER)
-    nodes = ListedNodes(inventory, node_objects.CLUSTER)
-    suspicion = listed_suspicion(store.services, store.load_balancers)
-    known = Known(store, nodes, nodes.virtual_ips, CLUSTER, settings, lambda one: one, suspicion)
-    return report(FRAME, look(known), pools)
+    settings = build_settings(parse_command_line((*FLAGS, *flags)), {})
+    inventory = Inventory(namespace=node_objects.CLUSTER.namespace, **contents)
+    view = ServiceView(CLUSTER, SERVICE_CONTROLLER in settings.controllers, inventory.taken)
+    return report(FRAME, lines_of(inventory, view, settings), pools)
 
 
 def service_in(status: Status) -> ServiceLine:
