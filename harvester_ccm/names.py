@@ -381,7 +381,7 @@ class NodeReason(StrEnum):
     VM_OF_OTHER_CLUSTER = "VMOfOtherCluster"
     """Warning: the VM with the Node's name is marked as another cluster's."""
     VM_OF_OTHER_MACHINE = "VMOfOtherMachine"
-    """Warning: the VM with the Node's name is another machine, by its UUID."""
+    """Warning: a VM that looks like the Node's is another machine, or can be one."""
     OTHER_PROVIDER = "OtherProvider"
     """Warning: the new Node has another provider's ID, and is left alone."""
     NO_PROVIDER_ID = "NoProviderID"

@@ -2,8 +2,7 @@
 
 Woken by every change of a Node and of its VM, and by a timer per Node that is not ready. All is decided by
 ``plan_lifecycle`` on the caches; only for a Node whose VM is on no list Harvester is asked, once per spacing, for that
-very VM. A Node is deleted with its UID and version as precondition, and a deletion that had to wait for the Lease is
-decided on once more.
+very VM. A Node is deleted with its UID and version as precondition.
 """
 
 from __future__ import annotations
@@ -108,11 +107,8 @@ class NodeLifecycleController:
             if current is None or current.metadata.uid != node.metadata.uid:
                 return Done()
             node = current
-        return await self._act(node, self._plan(node, memory, live_get), memory)
-
-    def _plan(self, node: Node, memory: _Memory, live_get: LiveGet | None) -> LifecyclePlan:
         view = observe_lifecycle(self._vms, node, self._settings, memory, live_get=live_get, now=loop_time())
-        return plan_lifecycle(view)
+        return await self._act(node, plan_lifecycle(view), memory)
 
     async def _get_vm(self, name: str) -> LiveGet:
         try:

@@ -89,7 +89,7 @@ def node_matches(store: NodeStore) -> NodeMatches:
         ours = parse_provider_id(node.spec.provider_id) is not None
         if match.vm is not None:
             names[name] = match.vm.name
-            for network, addresses in addresses_on_networks(match.vm):
+            for network, addresses in _addresses_on_networks(match.vm):
                 networks.setdefault(network, []).extend(addresses)
         elif ours and not store.vms.synced:
             names[name] = recorded_vm(node)[1] or name
@@ -110,7 +110,7 @@ def _attached(matches: Sequence[Match]) -> frozenset[str] | None:
     )
 
 
-def addresses_on_networks(vm: VM) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _addresses_on_networks(vm: VM) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each VM network that the VM reports addresses of, as ``namespace/name``, with these."""
     if vm.vmi is None:
         return
