@@ -48,7 +48,6 @@ _SUMMARIES: Final = {
     "status": "Show the whole at one look: Services, Nodes, both clusters, what is wrong first.",
     "preflight": "Check both clusters as the running program would, and say what to do about faults.",
     "explain": "Say what a Service or a Node is, what would be done about it now and why.",
-    "adopt": "Keep the address of an existing load balancer after a cluster was set up anew or renamed.",
     "cleanup": "List or delete the load balancers of a guest cluster that is gone.",
     "completion": "Print the script that completes command lines in bash, zsh, fish or kubectl.",
 }

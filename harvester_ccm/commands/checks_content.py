@@ -242,8 +242,8 @@ def load_balancer_check(inventory: Inventory, cluster: ClusterIdentity) -> Check
         return row(
             Result.WARNING,
             f"{len(foreign)} of cluster name {cluster.name!r} are marked by another cluster: {some_of(foreign)}",
-            "Give each cluster its own --cluster-name. If that cluster is gone (this one was set up anew): adopt them "
-            "one by one, or delete them with cleanup --cluster-uid",
+            "Give each cluster its own --cluster-name. If that cluster no longer exists (this one was set up anew): "
+            "explain svc/NAME prints the command that keeps one of them; cleanup --cluster-uid deletes them",
         )
     ours = [one for one in inventory.load_balancers if marked_ours(one, cluster)]
     elsewhere = sorted({one.metadata.label(LB_CLUSTER) or "" for one in ours if not goes_by(one, cluster)})

@@ -214,9 +214,18 @@ def table_row(cells: Sequence[str], widths: Sequence[int], *, width: int, indent
 
 
 def hanging(text: str, *, first: str, width: int) -> str:
-    """Return the text behind ``first``, further lines indented as far; words longer than a line stay whole."""
+    """Return the text behind ``first``, further lines indented as far; words longer than a line stay whole.
+
+    A command of kubectl at the end of the text stays on one line, so that it can be pasted.
+    """
+    prose, kubectl, command = text.partition(": kubectl ")
     lines = textwrap.wrap(
-        text, width=max(width - len(first), NARROWEST // 2), break_long_words=False, break_on_hyphens=False
+        f"{prose}{kubectl[:1]}",
+        width=max(width - len(first), NARROWEST // 2),
+        break_long_words=False,
+        break_on_hyphens=False,
     )
+    if kubectl:
+        lines.append(f"kubectl {command}")
     indent = " " * len(first)
     return "\n".join(f"{first if number == 0 else indent}{line}" for number, line in enumerate(lines or [""])).rstrip()

@@ -111,7 +111,7 @@ class ServiceReport(Struct, frozen=True):
             "Left alone": self.not_served,
             f"Load balancer in {home}Harvester": self._load_balancer(),
             "Not this Service's, though its labels or its name say so": [
-                f"{one.name} ({one.verdict}): {one.because}. It is a {_describe(one.load_balancer)}" for one in others
+                f"{one.name} ({one.verdict}), a {_describe(one.load_balancer)}: {one.because}" for one in others
             ],
             "backends": self.backends.sentences() if self.backends else [],
         }

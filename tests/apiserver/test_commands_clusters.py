@@ -1,4 +1,4 @@
-"""``explain``, ``adopt`` and ``cleanup`` on real clusters: what they say, and exactly what they write."""
+"""``explain`` and ``cleanup`` on real clusters: what they say, and exactly what they write."""
 
 from __future__ import annotations
 
@@ -339,48 +339,6 @@ async def test_servers_that_answer_no_question_but_one_do_not_hold_preflight_up(
     assert (
         "guest      API versions                         FAILED   cannot be told: no answer within 0.5 s" in result.out
     )
-
-
-async def test_adoption_takes_one_write(field: Field) -> None:
-    """The cluster was renamed and its Service created anew: nothing proves whose the old load balancer is."""
-    field.service()
-    old = field.balancer("before-shop-web-00000000", cluster="before")
-    key, name = f"{field.namespace}/web", old["metadata"]["name"]
-    explained = await field.run("explain", "service", key, "--output=json")
-    (judged,) = explained.document["loadBalancers"]
-    assert (judged["verdict"], explained.document["claimed"]) == ("unknown", None)
-    assert f"harvester-ccm adopt {key} {name}" in judged["because"]
-    shown = await field.run("adopt", key, name)
-    assert shown.code == 0
-    assert "Nothing was written; add --yes to do it." in shown.out
-    assert field.writes() == []
-    done = await field.run("adopt", key, name, "--yes")
-    assert done.code == 0
-    assert field.writes() == [("PUT", f"{BALANCERS.format(field.vm_namespace)}/{name}")]
-    stored = field.stored(name)
-    assert stored is not None
-    assert stored["metadata"]["labels"][LB_CLUSTER] == "demo"
-    assert stored["metadata"]["annotations"][LB_OWNER] == cluster_uid(field)
-    assert stored["status"] == old["status"]
-    claimed = (await field.run("explain", "service", key, "--output=json")).document["claimed"]
-    assert claimed["name"] == name
-    again = await field.run("adopt", key, name, "--yes")
-    assert "It is this Service's already; nothing is to be done." in again.out
-
-
-async def test_another_clusters_load_balancer_takes_force(field: Field) -> None:
-    field.service()
-    name = field.balancer("demo-shop-web-00000000", owner="another")["metadata"]["name"]
-    key = f"{field.namespace}/web"
-    refused = await field.run("adopt", key, name, "--yes")
-    assert refused.code == 1
-    assert "\nBecause of the doubts it is done with --force only.\n" in refused.out
-    assert "Doubts:\n  - annotation" in refused.out
-    assert field.writes() == []
-    assert (await field.run("adopt", key, name, "--yes", "--force", "--output=json")).document["written"] is True
-    stored = field.stored(name)
-    assert stored is not None
-    assert stored["metadata"]["annotations"][LB_OWNER] == cluster_uid(field)
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def known_flags() -> frozenset[str]:
     order = ["bash", str(ROOT / "scripts" / "generate_addon.sh"), "-h"]
     script = subprocess.run(order, check=True, capture_output=True, text=True).stdout
     with redirect_stdout(StringIO()) as program:
-        for command in ((), ("status",), ("preflight",), ("explain",), ("adopt",), ("cleanup",)):
+        for command in ((), ("status",), ("preflight",), ("explain",), ("cleanup",)):
             assert main(["harvester-ccm", *command, "--help"], {}) == 0
     return frozenset(_FLAG.findall(script + program.getvalue()))
 

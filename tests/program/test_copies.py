@@ -219,11 +219,7 @@ async def test_a_restored_snapshot_beside_the_original_touches_nothing_of_it() -
             assert {name: drill.address(name) for name in addresses} == addresses, "left exactly as they are"
             assert sorted(drill.told()) == [f"{name}: {LOST}" for name in ("api", "old", "web")], "once each"
             (said,) = drill.warnings("web")
-            for remedy in (
-                "--former-cluster-name=prod",
-                "harvester-ccm adopt shop/web",
-                "kubectl patch service -n shop",
-            ):
+            for remedy in ("--former-cluster-name=prod", "kubectl patch service -n shop"):
                 assert remedy in said
             disputed = samples(drill.telemetry)["harvester_ccm_services_disputed"]
             assert disputed[(("reason", "other_cluster_name"),)] == 3

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     DEFAULT_CLUSTER_NAME,
@@ -184,15 +184,14 @@ def owner_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIden
     if marked is False:
         return Ownership(
             Owner.FOREIGN,
-            f"annotation {LB_OWNER} is {mark}, and this cluster is {cluster.uid}; if that cluster no longer exists "
-            "(this one was set up anew), adopt it with --force",
+            f"annotation {LB_OWNER} is {mark}, and this cluster is {cluster.uid}",
         )
     made_under = _made_under(load_balancer, service, (*cluster.names, *({label} if label is not None else ())))
     uid = next((key for key in (LB_SERVICE_UID, LB_SERVICE_UUID) if meta.annotation(key) == target.uid), None)
     if label is not None and label not in cluster.names:
         if uid is None and made_under is None and not marked:
             return Ownership(Owner.UNKNOWN, _unproven(load_balancer, service, cluster))
-        return Ownership(Owner.OTHER_NAME, f"{_other_name(label, cluster)}: {_remedies(label, meta.name, service)}")
+        return Ownership(Owner.OTHER_NAME, f"{_other_name(label, cluster)}: {_remedies(label, service)}")
     former = f"its name is made from this Service, its UID and {made_under!r}, a former name of this cluster"
     shown = not mark and label not in (None, "", DEFAULT_CLUSTER_NAME) and shows_address(service, load_balancer)
     proofs = (
@@ -219,40 +218,56 @@ def _other_name(label: str, cluster: ClusterIdentity) -> str:
     return f"it belongs to this cluster under the name {label!r}, and this cluster is called {cluster.name!r}"
 
 
-def _remedies(label: str, name: str, service: Service) -> str:
+def _remedies(label: str, service: Service) -> str:
     """Return what to do about a load balancer of another name of this cluster, which it has in its label."""
     meta = service.metadata
     return (
-        f"if the cluster was renamed, start the program with --former-cluster-name={label} or "
-        f"run: harvester-ccm adopt {meta.key} {name}. If it is a copy of a cluster that goes on (a clone, "
-        "a restored snapshot), give the Service an address of its own: kubectl patch service "
+        f"if the cluster was renamed, start the program with --former-cluster-name={label}. "
+        "If it is a copy of a cluster that goes on (a clone, a restored snapshot), give the Service an address of its "
+        "own: kubectl patch service "
         f"-n {meta.namespace} {meta.name} --subresource=status --type=merge "
         """-p '{"status":{"loadBalancer":null}}'"""
     )
 
 
 def _unproven(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> str:
-    """Return why nothing proves whose the load balancer is, and what would."""
-    meta, key, label = one.metadata, service.metadata.key, one.metadata.label(LB_CLUSTER)
-    if service_key(one) != key:
+    """Return why nothing proves whose the load balancer is."""
+    meta, label = one.metadata, one.metadata.label(LB_CLUSTER)
+    if service_key(one) != service.metadata.key:
         return f"its labels say that it serves {service_key(one)}"
     if label is None:
-        return f"it has no label {LB_CLUSTER}. If it is this cluster's: harvester-ccm adopt {key} {meta.name}"
+        return f"it has no label {LB_CLUSTER}"
     if meta.annotation(LB_OWNER):
         return (
             "it has the mark of a cluster, and whether that is this one is not known, because the UID of namespace "
             "kube-system is not"
         )
-    command = f"harvester-ccm adopt {key} {meta.name}"
     made = f"it was made for a Service of this name with another UID, by a cluster called {label!r}"
     if label in (DEFAULT_CLUSTER_NAME, ""):
-        return f"{made}, which is no cluster's own name, so that may be another cluster. If it is this one: {command}"
+        return f"{made}, which is no cluster's own name, so that may be another cluster"
     if goes_by(one, cluster):
-        return (
-            f"{made}, and the Service does not show its address, so that may be another cluster of this name. If it is "
-            f"this one: {command}"
-        )
-    return f"{made}, and this one is {cluster.name!r}. If that is an earlier name of this cluster: {command}"
+        return f"{made}, and the Service does not show its address, so that may be another cluster of this name"
+    return f"{made}, and this one is {cluster.name!r}"
+
+
+def _adoption(
+    one: LoadBalancer, owner: Owner, lb: LoadBalancer | None, service: Service, cluster: ClusterIdentity
+) -> str:
+    """Return how a user makes a load balancer the Service's own, with the command last so that it can be pasted.
+
+    ``lb`` is the load balancer that the Service has. Empty if the load balancer cannot become the Service's.
+    """
+    if owner not in (Owner.FOREIGN, Owner.UNKNOWN) or service_key(one) != service.metadata.key or not cluster.uid:
+        return ""
+    target = f"-n {one.metadata.namespace} {LOAD_BALANCERS.plural}.{LOAD_BALANCERS.group} {one.metadata.name}"
+    condition = "it is this cluster's" if owner is Owner.UNKNOWN else "that cluster no longer exists"
+    # Of two load balancers of one Service the controller keeps the one in use.
+    first = f"stop the controller, delete load balancer {lb.metadata.name} in Harvester, " if lb else ""
+    return (
+        f". If {condition}, {first}run in Harvester: kubectl annotate --overwrite {target} "
+        f"{LB_OWNER}={cluster.uid} {LB_SERVICE_UID}={service.metadata.uid} && "
+        f"kubectl label --overwrite {target} {LB_CLUSTER}={cluster.name}"
+    )
 
 
 def match_load_balancer(
@@ -265,7 +280,10 @@ def match_load_balancer(
     ours.sort(key=lambda one: _preference(one, service, expected))
     lb = ours[0] if ours else None
     duplicates = tuple(one for one in ours[1:] if marked_ours(one, cluster))
-    candidates = [_candidate(one, found, lb, duplicates) for one, found in judged]
+    candidates = [
+        _candidate(one, found, lb, duplicates, _adoption(one, found.owner, lb, service, cluster))
+        for one, found in judged
+    ]
     # Clusters of other names may well have a Service of this name.
     foreign = tuple(
         one
@@ -278,12 +296,12 @@ def match_load_balancer(
 
 
 def _candidate(
-    one: LoadBalancer, found: Ownership, lb: LoadBalancer | None, duplicates: tuple[LoadBalancer, ...]
+    one: LoadBalancer, found: Ownership, lb: LoadBalancer | None, duplicates: tuple[LoadBalancer, ...], adoption: str
 ) -> LoadBalancerCandidate:
     if one is lb:
         return LoadBalancerCandidate(one, Verdict.CLAIMED, found.because)
     if found.owner is not Owner.OURS:
-        return LoadBalancerCandidate(one, Verdict(found.owner.value), found.because)
+        return LoadBalancerCandidate(one, Verdict(found.owner.value), f"{found.because}{adoption}")
     because = f"{found.because}; another one serves the Service"
     if any(one is duplicate for duplicate in duplicates):
         return LoadBalancerCandidate(one, Verdict.DUPLICATE, because)
@@ -330,7 +348,7 @@ def other_name_note(label: str, name: str, service: Service, cluster: ClusterIde
         f"Load balancer {name} in namespace {cluster.namespace} of Harvester is left alone, and so is this Service: "
         f"{_other_name(label, cluster)}{relabelled}. "
     )
-    remedies = _remedies(label, name, service)
+    remedies = _remedies(label, service)
     text += f"{remedies[0].upper()}{remedies[1:]}"
     return EventMessage("Warning", Reason.FOREIGN_LOAD_BALANCER, text)
 

@@ -1,6 +1,4 @@
-"""``cleanup --yes``: how long it waits for Harvester, which lets about two load balancers a second go, and what it does
-with one that changed since it was listed.
-"""
+"""``cleanup``: what it finds doubtful, how long it waits for Harvester, and what it does with what has changed."""
 
 from __future__ import annotations
 
@@ -11,9 +9,10 @@ import msgspec
 import pytest
 
 from harvester_ccm.commands.cleanup import CleanupResult, Leftovers, delete_leftovers, judge_leftovers
-from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_CLUSTER, LB_OWNER
+from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, VirtualMachine
+from harvester_ccm.names import LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from tests.unit.commands import objects
+from tests.unit.commands.conftest import Json, Runner
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import MemoryClient, MemoryServer
 
@@ -140,3 +139,75 @@ async def test_harvester_gets_ten_seconds_to_answer() -> None:
     assert (result.deleted, result.going, list(result.failed)) == ([], [], ["lb"])
     assert "has not finished booking its address" in result.failed["lb"]
     assert sum(call.verb == "GET" for call in server.calls) < 30, "it looks twice a second"
+
+
+def machine(name: str, cluster: str = "") -> VirtualMachine:
+    document = objects.machine(name)
+    document["metadata"]["labels"] = {VM_CLUSTER: cluster} if cluster else {}
+    return VIRTUAL_MACHINES.decode(msgspec.json.encode(document))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "machines", "marks", "doubts"),
+    [
+        ("demo", [], ["a"], []),
+        ("demo", [machine("x", "other")], ["a", ""], []),
+        ("demo", [machine("w1", "demo")], [], ["VMs of a cluster of this name exist: w1"]),
+        ("demo", [machine("w1")], [], [f"VMs without the label {VM_CLUSTER} exist, which may be the cluster's: w1"]),
+        ("demo", None, [], ["the VMs in namespace vms cannot be read, so the cluster may still have some"]),
+        (
+            "demo",
+            [],
+            ["a", "b"],
+            ["clusters with different UIDs have used the name: a, b; choose one with --cluster-uid"],
+        ),
+        (
+            "kubernetes",
+            [machine("w1")],
+            [],
+            ["'kubernetes' is what every cluster without a name of its own is called; these may be several clusters'"],
+        ),
+    ],
+)
+def test_what_is_doubtful_about_deleting(
+    cluster: str, machines: list[VirtualMachine] | None, marks: list[str], doubts: list[str]
+) -> None:
+    documents = [
+        objects.balancer(cluster, name=f"lb-{number}", annotations={LB_OWNER: mark} if mark else {})
+        for number, mark in enumerate(marks)
+    ]
+    balancers = tuple(LOAD_BALANCERS.decode(msgspec.json.encode(one)) for one in documents)
+    assert list(judge_leftovers(cluster, objects.VMS, balancers, machines).doubts) == doubts
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["cleanup", "--cloud-config=/c"], "--cluster is required"),
+        (["cleanup", "--cluster=demo"], "--cloud-config is required"),
+        (["cleanup", "demo", "--cloud-config=/c"], "expected no arguments, got demo"),
+    ],
+)
+def test_usage(run: Runner, words: list[str], problem: str) -> None:
+    result = run(*words)
+    assert (result.code, result.out) == (2, "")
+    assert problem in result.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "unsafe"),
+    [
+        ({"address": "10.0.0.7"}, False),
+        ({}, True),
+        ({"deleted": "2026-11-21T09:00:00Z"}, False),
+    ],
+)
+def test_what_is_being_booked_is_not_deleted(changes: Json, unsafe: bool) -> None:
+    document = objects.balancer("demo", address=changes.get("address", ""))
+    document["metadata"]["finalizers"] = ["wrangler.cattle.io/harvester-lb-controller"]
+    if "deleted" in changes:
+        document["metadata"]["deletionTimestamp"] = changes["deleted"]
+    (one,) = balancers = (LOAD_BALANCERS.decode(msgspec.json.encode(document)),)
+    leftovers = judge_leftovers("demo", objects.VMS, balancers, [])
+    assert leftovers.doubts == ()
+    assert list(leftovers.unsafe) == ([one.metadata.name] if unsafe else [])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harvester_ccm.commands import COMMANDS, adopt, cleanup, completion, explain, preflight, status
+from harvester_ccm.commands import COMMANDS, cleanup, completion, explain, preflight, status
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of
 from harvester_ccm.commands.status_document import API_VERSION, Part
 from harvester_ccm.flags import build_settings, parse_command_line
@@ -35,9 +35,7 @@ def test_every_command_has_its_section_and_its_help(run: Runner, command: object
 
 
 def test_every_flag_of_a_command_is_named() -> None:
-    flags = {
-        flag.name for module in (adopt, cleanup, completion, explain, preflight, status) for flag in module.MANUAL.own
-    }
+    flags = {flag.name for module in (cleanup, completion, explain, preflight, status) for flag in module.MANUAL.own}
     assert {name for name in flags if f"--{name}" not in PAGE} == set()
 
 

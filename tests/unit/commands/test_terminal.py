@@ -22,7 +22,6 @@ from tests.worlds.terminal import on_terminal
 
 SECONDS = 120.0
 """Time for a process that needs one or two."""
-ADOPTED = f"adopt svc/web {objects.balancer()['metadata']['name']} -n shop"
 ORDERS: dict[str, int] = {
     "status": 1,
     "status -o wide": 1,
@@ -32,9 +31,7 @@ ORDERS: dict[str, int] = {
     "explain node/w1": 0,
     "explain nad-mapping": 0,
     "explain svc/none -n shop": 1,
-    "adopt svc/web none -n shop": 1,
     "cleanup --cluster=demo": 1,
-    ADOPTED: 0,
     "completion bash": 0,
     "help": 0,
     "help explain": 0,
@@ -49,7 +46,6 @@ PIPED = (
     "explain",
     "explain svc/web -n shop",
     "explain node/w1",
-    ADOPTED,
     "cleanup --cluster=demo",
     "completion bash",
 )

@@ -1,0 +1,82 @@
+"""A user keeps a load balancer of a cluster that was set up anew, with the command that ``explain`` prints."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from devenv.binaries import require
+from devenv.stage import Stage, until
+from harvester_ccm.cli import main
+from harvester_ccm.commands import call
+from harvester_ccm.logs import configure_logging
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import LB_CLUSTER, LB_OWNER
+
+pytestmark = pytest.mark.apiserver
+
+WEB = SERVICES.path("default", "web")
+
+
+async def explained(stage: Stage, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return the lines of the explanation of the Service."""
+    capsys.readouterr()
+    scene = stage.scene
+    flags = (f"--cloud-config={scene.cloud_config}", f"--kubeconfig={scene.kubeconfig}", "--cluster-name=demo")
+    await asyncio.to_thread(main, ["harvester-ccm", "explain", "svc/web", "-n", "default", *flags], {})
+    return capsys.readouterr().out.splitlines()
+
+
+async def paste(stage: Stage, command: str) -> int:
+    """Run a command in a shell whose kubectl talks to Harvester, and return its exit code."""
+    directory = Path(require("kubectl")["kubectl"]).parent
+    path, kubeconfig = f"{directory}:{os.environ['PATH']}", str(stage.scene.harvester.admin_kubeconfig)
+    shell = await asyncio.create_subprocess_shell(
+        command, env={"PATH": path, "KUBECONFIG": kubeconfig, "HOME": str(stage.directory)}
+    )
+    return await shell.wait()
+
+
+async def test_the_printed_command_keeps_a_load_balancer_and_its_address(
+    stage: Stage, lan: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call, "configure_logging", partial(configure_logging, cache=False))
+    guest, harvester = stage.scene.guest.admin, stage.scene.harvester.admin
+    run = stage.run()
+    await stage.create_service("web")
+    (before,) = await stage.served("web")
+    (old,) = await stage.load_balancers()
+    run.terminate()
+
+    # The cluster was set up anew: the Service and the cluster have other UIDs, and another name.
+    guest.request("PATCH", WEB, body={"metadata": {"finalizers": None}})
+    guest.request("DELETE", WEB)
+    path = LOAD_BALANCERS.path("default", old.metadata.name)
+    metadata = {"labels": {LB_CLUSTER: "before"}, "annotations": {LB_OWNER: "uid-of-the-cluster-before"}}
+    harvester.request("PATCH", path, body={"metadata": metadata})
+    run = stage.run()
+    await stage.create_service("web")
+    (served,) = await stage.served("web")
+    assert served.addresses != before.addresses
+    (new,) = [one for one in await stage.load_balancers() if one.metadata.name != old.metadata.name]
+
+    lines = await explained(stage, capsys)
+    text = " ".join(" ".join(lines).split())
+    assert f"stop the controller, delete load balancer {new.metadata.name} in Harvester, run in Harvester:" in text
+    run.terminate()
+    harvester.request("DELETE", LOAD_BALANCERS.path("default", new.metadata.name))
+    (command,) = [line for line in lines if line.strip().startswith("kubectl annotate ")]
+    assert await paste(stage, command) == 0
+    stage.run()
+
+    async def adopted() -> bool:
+        (service,) = [one for one in await stage.services() if one.metadata.name == "web"]
+        names = [one.metadata.name for one in await stage.load_balancers()]
+        return service.addresses == before.addresses and names == [old.metadata.name]
+
+    await until(adopted, within=60, what="the Service with the earlier load balancer and its address")
