@@ -27,6 +27,7 @@ from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.lb_api import follow_load_balancers
 from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
+from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.orphans import OrphanCollector
 from harvester_ccm.controllers.service import ServiceCaches, ServiceController
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
@@ -244,10 +245,11 @@ class Application:
 
     def _start_nodes(self, group: asyncio.TaskGroup) -> None:
         caches, vm_cache, settings = self._caches, self._vms, self._settings.nodes
+        writes = NodeWrites(self._guest, vm_cache.nodes, self._recorder)
         if NODE_CONTROLLER in self._settings.controllers:
             hostnames = GuestHostnames(self._harvester, vm_cache) if settings.asks_guests else None
             node_controller = NodeController(
-                self._guest,
+                writes,
                 vm_cache,
                 self._addresses,
                 recorder=self._recorder,
@@ -258,10 +260,11 @@ class Application:
             if hostnames is not None:
                 self._start_controller(group, hostnames)
             if settings.vmi_controller:
-                self._start_controller(group, NetworkMapping(self._guest, vm_cache, caches.config_maps))
+                mapping = NetworkMapping(self._guest, vm_cache, caches.config_maps, recorder=self._recorder)
+                self._start_controller(group, mapping)
         if LIFECYCLE_CONTROLLER in self._settings.controllers:
             lifecycle = NodeLifecycleController(
-                self._guest, self._harvester, vm_cache, recorder=self._recorder, settings=settings
+                self._guest, self._harvester, writes, vm_cache, recorder=self._recorder, settings=settings
             )
             self._start_controller(group, lifecycle, LIFECYCLE_CONTROLLER)
 

@@ -12,12 +12,14 @@ from typing import Final
 
 import structlog
 
+from harvester_ccm.controllers.field_conflict import MAPPING_CONFLICT
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, AlreadyExists, Conflict, Forbidden, NotFound
-from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.rate_limiter import WriteRateLimiter
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
 from harvester_ccm.model.outcome import Done, Outcome, Wait
@@ -26,6 +28,8 @@ from harvester_ccm.plan.node.device_mapping import Devices, new_config_map, plan
 from harvester_ccm.plan.node.vms import own_vmis
 
 KEY: Final = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
+COMPONENT: Final = "network-mapping"
+"""Source of the Events on the ConfigMap."""
 COALESCE_SECONDS: Final = 0.2
 """Delay after a change of a VM: hundreds of VMs that start one after the other cause few reconciles."""
 FORBIDDEN_PAUSE: Final = 600.0
@@ -47,13 +51,16 @@ log = structlog.get_logger(__name__)
 class NetworkMapping:
     """Keeps the ConfigMap."""
 
-    def __init__(self, guest: ApiClient, vms: VMCache, config_maps: Informer[ConfigMap]) -> None:
+    def __init__(
+        self, guest: ApiClient, vms: VMCache, config_maps: Informer[ConfigMap], *, recorder: EventRecorder
+    ) -> None:
         self._guest = guest
         self._vms = vms
         self._config_maps = config_maps
         self._remembered: Mapping[str, Devices] = {}
         self._unknown: tuple[str, ...] = ()
-        self._brakes = Brakes()
+        self._limiter = WriteRateLimiter()
+        self._recorder = recorder
         self._forbidden_until: float | None = None
         """Loop time before which nothing is written; None while nothing was refused."""
         self.queue = WorkQueue("network mapping", self.reconcile, workers=1)
@@ -81,28 +88,24 @@ class NetworkMapping:
         if plan.unknown != self._unknown:
             self._unknown = plan.unknown
             log.debug("network devices not known", vms=plan.unknown)
-        if plan.value is None:
-            return Done()
-        now = loop_time()
+        return Done() if plan.value is None else await self._apply(plan.value)
+
+    async def _apply(self, value: str) -> Outcome:
+        now, found = loop_time(), self._config_maps.get(KEY)
         if self._forbidden_until is not None and now < self._forbidden_until:
             return Wait("grant", self._forbidden_until - now)
-        outcome = await self._put(plan.value, now)
-        if isinstance(outcome, Done):
-            log.info("network mapping written", config_map=key, mapping=dict(plan.mapping))
-        return outcome
-
-    async def _put(self, value: str, now: float) -> Outcome:
-        """Write the value, unless somebody keeps undoing that or it is not granted."""
-        release = self._brakes.release("PATCH", KEY, {"data": {NAD_MAPPING_KEY: value}}, self._document(), now)
-        if release.holds:
-            return self._say_undone(release.holds[0])
+        if delay := self._limiter.delay(KEY):
+            if found is not None:
+                self._recorder.emit(CONFIG_MAPS, found, MAPPING_CONFLICT, component=COMPONENT)
+            return Wait("throttled", delay)
         try:
             await self._write(value)
         except (Forbidden, AdmissionDenied) as error:
             self._say_forbidden(error)
             return Wait("grant", FORBIDDEN_PAUSE)
-        self._brakes.sent(release, self._document(), now)
+        self._limiter.record(KEY)
         self._forbidden_until = None
+        log.info("network mapping written", config_map=KEY, mapping=value)
         return Done()
 
     async def _write(self, value: str) -> None:
@@ -124,21 +127,6 @@ class NetworkMapping:
             # Somebody was faster; what they wrote is looked at in a moment.
             raise Conflict(error.answer) from error
         self._config_maps.observe(created)
-
-    def _document(self) -> dict[str, object]:
-        """Return of the ConfigMap what is written there."""
-        found = self._config_maps.get(KEY)
-        return {"data": found.data} if found is not None else {}
-
-    def _say_undone(self, hold: Hold) -> Wait:
-        if not self._brakes.is_told(hold):
-            self._brakes.set_told(hold)
-            log.warning(
-                "somebody else keeps undoing the network mapping, it is put right seldom until that ends",
-                config_map=KEY,
-                found={path[-1]: value for path, value in hold.undone.items()},
-            )
-        return Wait("undone", hold.seconds)
 
     def _say_forbidden(self, error: Forbidden | AdmissionDenied) -> None:
         said = self._forbidden_until is not None

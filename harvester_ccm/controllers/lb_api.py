@@ -5,10 +5,8 @@ from __future__ import annotations
 import structlog
 
 from harvester_ccm.errors import AlreadyExists, Conflict, NotFound, NotServed
-from harvester_ccm.kube.brakes import Path
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer, Selection
-from harvester_ccm.kube.managed_fields import ask_writers
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.plan.service.load_balancer import Document
 from harvester_ccm.plan.service.pending import harvester_unavailable
@@ -44,10 +42,6 @@ class BalancerWrites:
     def get(self, name: str) -> LoadBalancer | None:
         """Return the load balancer of a name as it is known."""
         return self._cache.get(f"{self._namespace}/{name}")
-
-    async def writers(self, load_balancer: LoadBalancer, path: Path) -> tuple[str, ...]:
-        """Return who writes a field of a load balancer."""
-        return await ask_writers(self._harvester, LOAD_BALANCERS, load_balancer.metadata, path)
 
     async def create(self, name: str, body: Document) -> None:
         """Create a load balancer. Raises Conflict when it exists: the cache is behind, and what exists decides."""

@@ -20,8 +20,6 @@ from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, Forbidden, Invalid
-from harvester_ccm.kube.brakes import Brakes, Hold, soonest
-from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.object_state import ObjectStates
@@ -30,9 +28,9 @@ from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
-from harvester_ccm.plan.node.events import new_events, write_note
+from harvester_ccm.plan.node.events import write_note
 from harvester_ccm.plan.node.match import wants_hostname
-from harvester_ccm.plan.node.patch import NodePatch, patch_request
+from harvester_ccm.plan.node.patch import patch_request
 
 log = structlog.get_logger(__name__)
 
@@ -42,16 +40,10 @@ class _Memory(Struct):
 
     since: dict[str, float] = field(default_factory=dict)
     """When each note began to hold, by its key."""
-    emitted: frozenset[str] = frozenset()
-    untold: tuple[EventMessage, ...] = ()
-    """What is to be told of what was written."""
-    told: frozenset[str] = frozenset()
-    """Keys of that, since nobody undid a write the last time: a fight is told once."""
     refused: tuple[EventMessage, ...] = ()
     """Why the last write failed."""
     logged: object = None
     """What the last look found odd, for the debug log."""
-    brakes: Brakes = field(default_factory=Brakes)
     awaited: dict[IPAddress, float] = field(default_factory=dict)
     """Since when, in loop time, each address is awaited."""
 
@@ -61,7 +53,7 @@ class NodeController:
 
     def __init__(
         self,
-        guest: ApiClient,
+        writes: NodeWrites,
         vms: VMCache,
         virtual_addresses: VirtualAddresses,
         *,
@@ -74,7 +66,7 @@ class NodeController:
         self._nodes = vms.nodes
         self._virtual_addresses = virtual_addresses
         self._recorder = recorder
-        self._writes = NodeWrites(guest, vms.nodes, recorder, component=NODE_CONTROLLER)
+        self._writes = writes
         self._settings = settings
         self._on_unmatched = on_unmatched or (lambda _name, _unmatched: None)
         self._memories = ObjectStates(_Memory)
@@ -113,25 +105,18 @@ class NodeController:
             return Wait("load balancers", due)
         self._on_unmatched(name, wants_hostname(node, view.match))
         self._log_oddities(node, plan, memory)
-        try:
-            held = await self._apply(node, plan, memory)
-        finally:
-            untold = self._tell(node, memory)
-        due = soonest((due, held, untold, plan.recheck_after))
+        delayed = await self._apply(node, plan, memory)
+        due = min((seconds for seconds in (due, delayed, plan.recheck_after) if seconds is not None), default=None)
         reason = str(plan.waiting.reason) if plan.waiting else "note"
         return Wait(reason, due) if plan.waiting or due is not None else Done()
 
     def _emit_due(self, node: Node, notes: Iterable[EventMessage], memory: _Memory) -> float | None:
-        """Emit the Events that hold for long enough; return the seconds until the next one does."""
+        """Emit the Events that have held for long enough; return the seconds until the next one has."""
         now = loop_time()
         current = {note.key: note for note in notes}
         memory.since = {key: memory.since.get(key, now) for key in current}
         left = {key: max(0.0, memory.since[key] + self._settings.monitor_period - now) for key in current}
-        fresh, memory.emitted = new_events((note for key, note in current.items() if not left[key]), memory.emitted)
-        for note in fresh:
-            later = self._recorder.emit(NODES, node, note, component=NODE_CONTROLLER)
-            if later:
-                left[note.key], memory.emitted = later, memory.emitted - {note.key}
+        self._emit(node, *(note for key, note in current.items() if not left[key]))
         return min((seconds for seconds in left.values() if seconds), default=None)
 
     def _log_oddities(self, node: Node, plan: NodePlan, memory: _Memory) -> None:
@@ -146,51 +131,38 @@ class NodeController:
             log.debug("addresses not published", node=node.metadata.name, dropped=dropped)
 
     async def _apply(self, node: Node, plan: NodePlan, memory: _Memory) -> float | None:
-        """Write in the plan's order; the first write that fails ends it, and the next look goes on from there.
+        """Send the patches of a plan in order, up to the first one that fails.
 
-        Return the seconds until what is held back now may be written. A Node is not initialised before that.
+        Return the seconds until they can be sent if the rate limit of the Node delays them.
         """
         memory.refused = ()
-        if not memory.brakes.quiet_in(loop_time()):
-            memory.told = frozenset()
+        requests = [patch for patch in plan.patches if patch_request(node, patch) is not None]
+        if requests and (delay := self._writes.delay(node, component=NODE_CONTROLLER)):
+            return delay
+        written: Node | None = None
         try:
-            written, holds = await self._write(node, plan.patches, memory)
+            for patch in plan.patches:
+                request = patch_request(written or node, patch)
+                if request is not None:
+                    written = await self._writes.patch(written or node, request)
+                    self._emit(node, *patch.told)
         except (Invalid, Forbidden, AdmissionDenied) as error:
             memory.refused = (write_note(error),)
             raise
-        done = None if holds else plan.done
         if written is not None:
             log.info(
-                "node initialised" if done else "node updated",
+                "node initialised" if plan.done else "node updated",
                 node=written.metadata.name,
                 provider_id=written.spec.provider_id,
                 addresses=[f"{address.type} {address.address}" for address in written.status.addresses],
             )
-        memory.untold += (done,) if done else ()
-        return soonest(hold.seconds for hold in holds)
+        if plan.done:
+            self._emit(node, plan.done)
+        return None
 
-    async def _write(self, node: Node, patches: Iterable[NodePatch], memory: _Memory) -> tuple[Node | None, list[Hold]]:
-        """Send the patches; return the Node as they left it, None where none was sent, and what holds others back."""
-        written: Node | None = None
-        holds: list[Hold] = []
-        for patch in patches:
-            request = patch_request(written or node, patch)
-            if request is None or (holds and patch.initialised):
-                continue
-            answer = await self._writes.patch(written or node, request, memory.brakes)
-            if isinstance(answer, Hold):
-                holds.append(answer)
-                continue
-            written = answer
-            memory.untold += tuple(one for one in patch.told if one.key not in memory.told)
-            memory.told |= {one.key for one in patch.told}
-        return written, holds
-
-    def _tell(self, node: Node, memory: _Memory) -> float | None:
-        """Emit what was not told yet of what was written; return the seconds until the rest may be."""
-        left = [(self._recorder.emit(NODES, node, one, component=NODE_CONTROLLER), one) for one in memory.untold]
-        memory.untold = tuple(one for later, one in left if later)
-        return soonest(later for later, _ in left if later)
+    def _emit(self, node: Node, *events: EventMessage) -> None:
+        for event in events:
+            self._recorder.emit(NODES, node, event, component=NODE_CONTROLLER)
 
     def _virtual_ips_changed(self, addresses: Set[IPAddress]) -> None:
         """Wake the Nodes that show one of the addresses, or whose VM reports it."""

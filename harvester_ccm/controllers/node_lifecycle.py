@@ -10,13 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 import structlog
-from msgspec import field
 
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden
-from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder
@@ -25,7 +23,6 @@ from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import NODES, Node, parse_provider_id
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
-from harvester_ccm.plan.node.events import new_events
 from harvester_ccm.plan.node.existence import LiveGet, vm_existence
 from harvester_ccm.plan.node.lifecycle import (
     DELETION_WINDOW,
@@ -49,22 +46,27 @@ class _Memory(LifecycleMemory):
     """Loop time before which Harvester is not asked again."""
     deletion_due: float = 0.0
     """Loop time before which a deletion that was refused is not tried again."""
-    emitted: frozenset[str] = frozenset()
-    brakes: Brakes = field(default_factory=Brakes)
 
 
 class NodeLifecycleController:
     """Follows the VMs of Nodes that are not ready."""
 
     def __init__(
-        self, guest: ApiClient, harvester: ApiClient, vms: VMCache, *, recorder: EventRecorder, settings: NodeSettings
+        self,
+        guest: ApiClient,
+        harvester: ApiClient,
+        writes: NodeWrites,
+        vms: VMCache,
+        *,
+        recorder: EventRecorder,
+        settings: NodeSettings,
     ) -> None:
         self._guest = guest
         self._harvester = harvester
         self._vms = vms
         self._nodes = vms.nodes
         self._recorder = recorder
-        self._writes = NodeWrites(guest, vms.nodes, recorder, component=LIFECYCLE_CONTROLLER)
+        self._writes = writes
         self._settings = settings
         self._deletions: dict[str, float] = {}
         """Loop times of the last deletions and of those under way, by UIDs of Nodes; in the memory of every Node."""
@@ -122,27 +124,29 @@ class NodeLifecycleController:
         memory.absences = plan.absences
         if plan.request is not None and plan.done is not None:
             return await self._delete(node, plan.request, plan.done, memory)
-        hold = await self._write_taints(node, plan.request, memory) if plan.request is not None else None
-        self._emit_new(node, plan.note, memory)
+        delay = await self._write_taints(node, plan.request) if plan.request is not None else 0.0
+        self._emit(node, plan.note)
         if plan.note is not None:
             # Held for a reason that lasts; a VM that comes back is an event.
             memory.live_get_due = loop_time() + HELD_PAUSE
             return Wait("held", HELD_PAUSE)
-        if hold is not None:
-            return Wait("taint", hold.seconds)
+        if delay:
+            return Wait("taint", delay)
         if plan.recheck_after is not None:
             return Wait("VM", plan.recheck_after)
         return (
             Done() if node.ready == "True" or node.metadata.deleting else Wait("ready", self._settings.monitor_period)
         )
 
-    async def _write_taints(self, node: Node, request: NodeRequest, memory: _Memory) -> Hold | None:
-        written = await self._writes.patch(node, request, memory.brakes)
-        if isinstance(written, Hold):
-            return written
+    async def _write_taints(self, node: Node, request: NodeRequest) -> float:
+        """Patch the taints of a Node; return the seconds until that is possible if the rate limit delays it."""
+        delay = self._writes.delay(node, component=LIFECYCLE_CONTROLLER)
+        if delay:
+            return delay
+        written = await self._writes.patch(node, request)
         taints = [taint.key for taint in written.spec.taints]
         log.info("node taints changed", node=node.metadata.name, ready=node.ready, taints=taints)
-        return None
+        return 0.0
 
     async def _delete(self, node: Node, request: NodeRequest, done: EventMessage, memory: _Memory) -> Outcome:
         now = loop_time()
@@ -158,7 +162,7 @@ class NodeLifecycleController:
                 # Certainly not done; after anything else it may be.
                 self._deletions.pop(uid, None)
             note, pause = deletion_refused(node, error)
-            self._emit_new(node, note, memory)
+            self._emit(node, note)
             if note is not None and pause is None:
                 raise
             memory.deletion_due = now + (pause or 0.0)
@@ -166,13 +170,9 @@ class NodeLifecycleController:
         for old in [one for one, at in self._deletions.items() if now - at >= DELETION_WINDOW]:
             del self._deletions[old]
         log.warning("node deleted, its VM is gone", node=request.name, provider_id=node.spec.provider_id)
-        self._recorder.emit(NODES, node, done, component=LIFECYCLE_CONTROLLER)
+        self._emit(node, done)
         return Done()
 
-    def _emit_new(self, node: Node, note: EventMessage | None, memory: _Memory) -> None:
-        fresh, memory.emitted = new_events([note] if note else [], memory.emitted)
-        for one in fresh:
-            later = self._recorder.emit(NODES, node, one, component=LIFECYCLE_CONTROLLER)
-            if later:
-                memory.emitted -= {one.key}
-                self.queue.enqueue_after(node.metadata.name, later)
+    def _emit(self, node: Node, event: EventMessage | None) -> None:
+        if event is not None:
+            self._recorder.emit(NODES, node, event, component=LIFECYCLE_CONTROLLER)

@@ -1,4 +1,4 @@
-"""Patches of Nodes, with a brake for each group of fields that somebody else may insist on."""
+"""Patches of Nodes, within the rate limit of each Node, for all controllers of Nodes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
-from harvester_ccm.controllers.fights import node_event
+from harvester_ccm.controllers.field_conflict import NODE_CONFLICT
 from harvester_ccm.errors import CCMError, Conflict, NotFound
-from harvester_ccm.kube.brakes import Brakes, Hold
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.managed_fields import ask_writers
+from harvester_ccm.kube.rate_limiter import WriteRateLimiter
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.plan.node.patch import NodeRequest
 
@@ -21,39 +19,34 @@ UNPROCESSABLE: Final = HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 class NodeWrites:
-    """Sends patches of one controller; the answers are in the cache at once."""
+    """Sends patches and updates the cache with the responses."""
 
-    def __init__(self, guest: ApiClient, nodes: Informer[Node], recorder: EventRecorder, *, component: str) -> None:
+    def __init__(self, guest: ApiClient, nodes: Informer[Node], recorder: EventRecorder) -> None:
         self._guest = guest
         self._nodes = nodes
+        self._limiter = WriteRateLimiter()
         self._recorder = recorder
-        self._component = component
 
-    async def patch(self, node: Node, request: NodeRequest, brakes: Brakes) -> Node | Hold:
-        """Patch a Node and return it, or what holds the patch back; say once who keeps undoing it."""
-        release = brakes.release("PATCH", request.name, request.body, node.document(), loop_time())
-        for hold in release.holds:
-            await self._tell(node, hold, brakes)
-            return hold
+    def delay(self, node: Node, *, component: str) -> float:
+        """Return the seconds until the Node can be written; emit the Event for the limit if it is reached."""
+        delay = self._limiter.delay(node.metadata.uid, terminating=node.metadata.deleting)
+        if delay:
+            self._recorder.emit(NODES, node, NODE_CONFLICT, component=component)
+        return delay
+
+    async def patch(self, node: Node, request: NodeRequest) -> Node:
+        """Patch a Node and return the response."""
         try:
             answer = await self._guest.merge_patch(NODES, request.name, request.body, subresource=request.subresource)
         except NotFound as error:
-            # That it is gone is for the watch to say.
+            # The watch delivers the deletion.
             raise Conflict(error.answer) from error
         except Conflict as error:
             if error.answer.status == UNPROCESSABLE:
-                # Another Node has the name, and the watch may be late to say so.
+                # The UID differs: the Node was recreated, and the watch has not delivered the new one yet.
                 with suppress(CCMError):
                     self._nodes.observe(await self._guest.get(NODES, request.name))
             raise
-        brakes.sent(release, answer.document(), loop_time())
+        self._limiter.record(node.metadata.uid)
         self._nodes.observe(answer)
         return answer
-
-    async def _tell(self, node: Node, hold: Hold, brakes: Brakes) -> None:
-        if brakes.is_told(hold):
-            return
-        writers = await ask_writers(self._guest, NODES, node.metadata, hold.path)
-        event = node_event(hold, writers)
-        if not self._recorder.emit(NODES, node, event, component=self._component):
-            brakes.set_told(hold)

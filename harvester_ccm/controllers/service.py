@@ -21,23 +21,22 @@ from harvester_ccm.controllers.service_writes import COMPONENT, ServiceWrites
 from harvester_ccm.controllers.turns import Turns
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, Conflict
-from harvester_ccm.kube.brakes import Hold
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.clock import loop_time
-from harvester_ccm.kube.events import EventRecorder, wall_time
+from harvester_ccm.kube.clock import loop_time, wall_time
+from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import Done, EventMessage, Outcome
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import not_ready, plan_service
 from harvester_ccm.plan.service.kube_vip import same_but_for_notes
 from harvester_ccm.plan.service.ownership import allocated_addresses, seems_ours, service_key
-from harvester_ccm.plan.service.pending import TELL_AFTER_FAILURES, failure_event, write_refused
+from harvester_ccm.plan.service.pending import failure_event, write_refused
 from harvester_ccm.plan.service.selection import (
     Recognition,
     Sight,
@@ -196,7 +195,6 @@ class ServiceController:
         service = self._services.get(key)
         if service is None:
             self._states.forget(key)
-            self._writes.brakes.forget(key)
             return Done()
         situation = observe(self._caches, service, self.cluster)
         if not (situation.scope.ours or situation.scope.note or service.condition(LOAD_BALANCER_READY)):
@@ -205,9 +203,7 @@ class ServiceController:
             self._recognise(situation.recognition)
         state = self._states.follow(situation, now)
         situation = replace(situation, remembered=state, now=now, wall_time=self.clock())
-        plan, held = self._writes.keep_serving(plan_service(situation), situation)
-        outcome = await self._take(plan, situation, state, again=again)
-        return await self._writes.wait_for((held,), outcome, situation) if held and outcome else outcome
+        return await self._take(plan_service(situation), situation, state, again=again)
 
     def _look_at_harvester(self, *_change: object) -> None:
         if self.not_recognised:
@@ -239,94 +235,66 @@ class ServiceController:
 
         No load balancer is deleted by a plan that something else was written for since it was made: while that was
         under way others may have begun to use the address. Return None where that ends it, unless it was looked
-        ``again`` already. A step that has to wait is passed over, but no load balancer comes or goes before it. Where a
-        touch is not granted, or a creation has to wait for its turn, what the plan has for that takes the place of the
-        rest.
+        ``again`` already. Where a touch is not granted, or a creation has to wait for its turn, what the plan has for
+        that takes the place of the rest.
         """
-        key, brakes = situation.service.metadata.key, self._writes.brakes.of(situation.service)
-        emitted: set[EventMessage] = set()
-        holds: list[Hold] = []
-        lets_go = self._writes.lets_go(plan, situation.service)
-        is_older, last = False, lets_go and self.queue.failures(key) < TELL_AFTER_FAILURES
+        is_older = False
+        delay = self._writes.delay(plan, situation)
         steps, outcome = deque(plan.steps), plan.outcome
         while steps:
             step = steps.popleft()
             if isinstance(step, EmitEvent):
-                emitted.add(step.event)
-                if not holds:
-                    self._emit(key, step.event, state)
+                self._emit(situation, step.event)
+                continue
+            if delay:
                 continue
             if isinstance(step, DeleteLoadBalancer) and is_older and not again:
                 return None
-            if isinstance(step, DeleteLoadBalancer | CreateLoadBalancer) and holds:
-                break
-            sent, held, otherwise = await self._send(step, situation, state, last=last)
-            holds += held
+            sent, otherwise = await self._send(step, situation, state)
             if otherwise is not None:
                 steps, outcome = deque(otherwise.steps), otherwise.outcome
-            if held and isinstance(step, DeleteLoadBalancer | CreateLoadBalancer):
-                # What comes after goes by that it was done: a Service is not let go while its load balancer stays.
-                break
             is_older = is_older or (sent and not isinstance(step, DeleteLoadBalancer))
-        quiet_in = brakes.quiet_in(loop_time())
-        if not quiet_in:
-            state.emitted &= emitted
-        elif state.emitted - emitted:
-            self.queue.enqueue_after(key, quiet_in)
-        return await self._writes.wait_for(holds, outcome, situation) if holds else outcome
+        return Wait(WaitReason.THROTTLED, delay) if delay else outcome
 
     async def _send(
-        self, step: WriteStep, situation: Situation, state: ServiceState, *, last: bool
-    ) -> tuple[bool, tuple[Hold, ...], ServicePlan | None]:
+        self, step: WriteStep, situation: Situation, state: ServiceState
+    ) -> tuple[bool, ServicePlan | None]:
         """Send what a step comes to, and tell the user where that fails.
 
-        Return whether anything was sent, what holds the rest of it back, and what takes the place of the steps that
-        follow. ``last``: whether the Service is let go with it.
+        Return whether anything was sent, and what takes the place of the steps that follow.
         """
         if isinstance(step, TouchEndpoints):
             state.touched = await self._writes.touch(step, situation)
             state.refused = None if state.touched else loop_time() - state.since
-            return True, (), None if state.touched else step.otherwise
+            return True, None if state.touched else step.otherwise
         otherwise = step.otherwise if isinstance(step, CreateLoadBalancer) else None
         if otherwise is not None and not self._turns.ask(situation.service.metadata.key, state.since):
-            return False, (), otherwise
+            return False, otherwise
         try:
-            sent, held = await self._writes.send(step, situation, last=last)
+            sent = await self._writes.send(step, situation)
         except Conflict:
             raise
         except CCMError as error:
-            await self._failed(error, step, situation, state)
+            await self._failed(error, step, situation)
             raise
-        return sent, held, None
+        return sent, None
 
-    async def _failed(self, error: CCMError, step: WriteStep, situation: Situation, state: ServiceState) -> None:
+    async def _failed(self, error: CCMError, step: WriteStep, situation: Situation) -> None:
         """Tell the user of a write that failed, as an Event and in the status."""
-        key = situation.service.metadata.key
-        failures = self.queue.failures(key) + 1
+        failures = self.queue.failures(situation.service.metadata.key) + 1
         if isinstance(step, ChangeService):
             event = write_refused(error, failures)
         else:
             event = failure_event(error, failures, situation.service)
         lost = unbooked_note(situation) if isinstance(step, CreateLoadBalancer) and event is not None else None
-        is_news = [self._emit(key, told, state) for told in (event, lost) if told is not None]
-        if event is not None and any(is_news):
+        for told in (event, lost):
+            if told is not None:
+                self._emit(situation, told)
+        if event is not None:
             await self._writes.say(not_ready(situation, event), situation)
 
-    def _emit(self, key: str, event: EventMessage, state: ServiceState) -> bool:
-        """Tell the user what was not told yet, and return whether that was done.
-
-        What the budget of Events does not allow is told when it does.
-        """
-        service = self._services.get(key)
-        told = event in state.emitted or (event.subject and event.key in {one.key for one in state.emitted})
-        if service is None or told:
-            return False
-        later = self._recorder.emit(SERVICES, service, event, component=COMPONENT)
-        if later:
-            self.queue.enqueue_after(key, later)
-        else:
-            state.emitted.add(event)
-        return not later
+    def _emit(self, situation: Situation, event: EventMessage) -> None:
+        self._recorder.emit(SERVICES, situation.service, event, component=COMPONENT)
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
         if not self._services.synced:

@@ -1,8 +1,9 @@
-"""Events for people: written in the background, never in the way of real work.
+"""Event recorder: writes Events in the background and drops repeated ones.
 
-The same message on the same object is one Event whose count grows. Every object has a budget (25 at once, then one per
-five minutes), the queue is bounded, and an Event that the server refuses, or that cannot be written after a few tries,
-is dropped: a lost Event must never hold up a Service.
+Plans emit an Event for every state that holds, at every reconcile. The recorder writes an equal Event on an object
+once, until one hour has passed since its last repetition. Resyncs are more frequent, so an Event for a persistent state
+is written once in the life of the process. Every object has a token bucket (25 Events, then one per five minutes), the
+queue is bounded, and an Event that the API server rejects is dropped: Events never delay a Service.
 """
 
 from __future__ import annotations
@@ -11,30 +12,33 @@ import asyncio
 import re
 import time
 from collections import OrderedDict
-from datetime import UTC, datetime
 from typing import Final
 
 import structlog
 from msgspec import Struct
 
-from harvester_ccm.errors import CCMError, NotFound, ServerError, Throttled, Unreachable
-from harvester_ccm.kube.backoff import Allowance, backoff
+from harvester_ccm.errors import CCMError, ServerError, Throttled, Unreachable
+from harvester_ccm.kube.backoff import backoff
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time, wall_time
+from harvester_ccm.kube.rate_limiter import TokenBucket
 from harvester_ccm.model.core import EVENTS
 from harvester_ccm.model.meta import ObjectT, Resource
 from harvester_ccm.model.outcome import EventMessage, EventType
 from harvester_ccm.redaction import one_line, redact_text
 
 QUEUE_LENGTH: Final = 1000
-REMEMBERED: Final = 1024
-"""Distinct Events whose name is kept in order to count repetitions."""
-BUDGETS: Final = 4096
-"""Objects whose budget is kept."""
+REPEAT_SECONDS: Final = 3600.0
+"""Time since the last repetition of an Event after which it is written again; also the API server's default TTL."""
+MAX_TRACKED: Final = 20_000
+"""Maximum number of Events whose last repetition is tracked."""
+MAX_BUCKETS: Final = 4096
+"""Maximum number of objects with a token bucket."""
 TRIES: Final = 5
-"""How often an Event is tried while the server is away or busy: it survives a restart of the server."""
+"""Attempts to write an Event while the API server is unavailable: enough for a restart of the server."""
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 10.0
-"""Pauses in seconds between two tries."""
+"""First and longest delay in seconds between two attempts."""
 BURST: Final = 25
 REFILL_SECONDS: Final = 300.0
 
@@ -42,7 +46,7 @@ log = structlog.get_logger(__name__)
 
 
 class ObjectReference(Struct, frozen=True):
-    """The object that an Event is about."""
+    """Reference to the object that an Event concerns."""
 
     api_version: str
     kind: str
@@ -58,14 +62,14 @@ class ObjectReference(Struct, frozen=True):
 
     @property
     def event_namespace(self) -> str:
-        """Namespace in which its Events live; ``default`` for cluster-scoped objects."""
+        """Namespace of its Events; ``default`` for cluster-scoped objects."""
         return self.namespace or "default"
 
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
-class _Key(Struct, frozen=True, gc=False):
+class _QueuedEvent(Struct, frozen=True, gc=False):
     reference: ObjectReference
     type: EventType
     reason: str
@@ -74,7 +78,7 @@ class _Key(Struct, frozen=True, gc=False):
 
 
 def in_words(reason: str) -> str:
-    """Return the reason of an Event as the message of a log line.
+    """Return the reason of an Event as a log message.
 
     >>> in_words("AddressPending"), in_words("VMNotFound"), in_words("InternalIPChanged")
     ('address pending', 'VM not found', 'internal IP changed')
@@ -84,51 +88,62 @@ def in_words(reason: str) -> str:
 
 
 class EventRecorder:
-    """Writes Events of this program to the guest cluster. ``run`` must be running for anything to be written."""
+    """Writes this controller's Events to the guest cluster while ``run`` is running."""
 
     def __init__(self, client: ApiClient, *, host: str, first_pause: float = FIRST_PAUSE) -> None:
         self._client = client
         self._first_pause = first_pause
         self._host = host
-        self._queue: asyncio.Queue[_Key] = asyncio.Queue(QUEUE_LENGTH)
-        self._current: _Key | None = None
-        self._written: OrderedDict[_Key, tuple[str, int]] = OrderedDict()
-        """Name and count of the Events that were written last."""
-        self._budgets: OrderedDict[ObjectReference, Allowance] = OrderedDict()
+        self._queue: asyncio.Queue[_QueuedEvent] = asyncio.Queue(QUEUE_LENGTH)
+        self._current: _QueuedEvent | None = None
+        """The Event that is being written; left for ``flush`` if ``run`` is cancelled."""
+        self._last_seen: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        """Loop time of the last repetition by UID, reason and subject, the least recent first."""
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+        """Token buckets by the UID of the object."""
         self.dropped = 0
-        """Events that were not written: queue full, budget used up, or refused."""
+        """Events that were not written: queue full, token bucket empty, or rejected."""
+
+    def emit(self, resource: Resource[ObjectT], item: ObjectT, event: EventMessage, *, component: str) -> None:
+        """Queue an Event about an object and log it, unless an equal one was emitted in the last hour."""
+        reference = ObjectReference.of(resource, item)
+        if self._is_repeated((reference.uid, event.reason, event.subject or event.message)):
+            return
+        if not self.record(reference, event.type, event.reason, event.message, component=component):
+            # Not emitted: the next reconcile tries again.
+            del self._last_seen[reference.uid, event.reason, event.subject or event.message]
+            return
+        level = log.warning if event.type == "Warning" else log.debug
+        about = {resource.kind.lower(): item.metadata.key}
+        level(in_words(event.reason), **about, reason=str(event.reason), detail=event.message)
 
     def record(
         self, reference: ObjectReference, event_type: EventType, reason: str, message: str, *, component: str
-    ) -> float:
-        """Have an Event written soon; returns at once.
+    ) -> bool:
+        """Queue an Event; return False if the limit of the object or of the queue drops it.
 
-        Return 0, or the seconds after which the object may have one more: then the Event is dropped. What looks like a
-        credential is taken out of the message: it may hold the words of a server or of what stands in between, which
-        stay on its line, too.
+        Credentials are redacted and line ends removed, because the message can quote a server or a proxy.
         """
-        budget, now = self._budgets.get(reference), asyncio.get_running_loop().time()
-        if budget is None:
-            budget = self._budgets[reference] = Allowance(BURST, REFILL_SECONDS)
-            if len(self._budgets) > BUDGETS:
-                self._budgets.popitem(last=False)
-        later = budget.turn_in(now) or (LONGEST_PAUSE if self._queue.full() else 0.0)
-        if later:
+        now = loop_time()
+        bucket = self._buckets.setdefault(reference.uid, TokenBucket(BURST, REFILL_SECONDS))
+        if len(self._buckets) > MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        if bucket.delay(now) or self._queue.full():
             self.dropped += 1
-            return later
-        budget.take(now)
-        self._queue.put_nowait(_Key(reference, event_type, reason, one_line(redact_text(message)), component))
-        return 0.0
+            return False
+        bucket.take(now)
+        self._queue.put_nowait(_QueuedEvent(reference, event_type, reason, one_line(redact_text(message)), component))
+        return True
 
-    def emit(self, resource: Resource[ObjectT], item: ObjectT, event: EventMessage, *, component: str) -> float:
-        """Have an Event about an object written soon, and log it; returns at once, and what ``record`` does."""
-        reference = ObjectReference.of(resource, item)
-        later = self.record(reference, event.type, event.reason, event.message, component=component)
-        if not later:
-            level = log.warning if event.type == "Warning" else log.debug
-            about = {resource.kind.lower(): item.metadata.key}
-            level(in_words(event.reason), **about, reason=str(event.reason), detail=event.message)
-        return later
+    def _is_repeated(self, key: tuple[str, str, str]) -> bool:
+        """Record that an Event was emitted; return whether an equal one was emitted in the last hour."""
+        now = loop_time()
+        last = self._last_seen.get(key)
+        self._last_seen[key] = now
+        self._last_seen.move_to_end(key)
+        if len(self._last_seen) > MAX_TRACKED:
+            self._last_seen.popitem(last=False)
+        return last is not None and now - last < REPEAT_SECONDS
 
     async def run(self) -> None:
         """Write queued Events until cancelled."""
@@ -136,49 +151,34 @@ class EventRecorder:
             await self._write_next(tries=TRIES)
 
     async def flush(self) -> None:
-        """Write what is queued at this moment; for shutdown, when ``run`` has ended, with a time limit around it."""
+        """Write the Events that are queued now, at shutdown. The caller sets a timeout."""
         for _ in range(self._queue.qsize() + (self._current is not None)):
             await self._write_next(tries=1)
 
     async def _write_next(self, *, tries: int) -> None:
-        # What is being written when run is cancelled is left for the flush.
         if self._current is None:
             self._current = await self._queue.get()
-        key = self._current
+        event = self._current
         for number in range(1, tries + 1):
             try:
-                await self._write(key)
+                await self._write(event)
                 break
             except (Unreachable, ServerError, Throttled) as error:
                 if number == tries:
-                    self._drop(key, error)
+                    self._drop(event, error)
                 else:
                     await asyncio.sleep(backoff(number, first=self._first_pause, longest=LONGEST_PAUSE))
             except CCMError as error:
-                self._drop(key, error)
+                self._drop(event, error)
                 break
         self._current = None
 
-    def _drop(self, key: _Key, error: CCMError) -> None:
+    def _drop(self, event: _QueuedEvent, error: CCMError) -> None:
         self.dropped += 1
-        log.debug("event not written", reason=key.reason, error=str(error), request_id=error.request_id)
+        log.debug("event not written", reason=event.reason, error=str(error), request_id=error.request_id)
 
-    async def _write(self, key: _Key) -> None:
-        if key in self._written:
-            name, count = self._written[key]
-            patch = {"count": count + 1, "lastTimestamp": wall_time()}
-            try:
-                await self._client.merge_patch(EVENTS, name, patch, namespace=key.reference.event_namespace)
-            except NotFound:
-                del self._written[key]
-            else:
-                self._written[key] = name, count + 1
-                self._written.move_to_end(key)
-                return
-        await self._create(key)
-
-    async def _create(self, key: _Key) -> None:
-        reference, now = key.reference, wall_time()
+    async def _write(self, event: _QueuedEvent) -> None:
+        reference, now = event.reference, wall_time()
         name = f"{reference.name}.{time.time_ns():x}"
         body = {
             "apiVersion": "v1",
@@ -191,22 +191,14 @@ class EventRecorder:
                 "uid": reference.uid,
                 **({"namespace": reference.namespace} if reference.namespace else {}),
             },
-            "type": key.type,
-            "reason": key.reason,
-            "message": key.message[:1024],
-            "source": {"component": key.component, "host": self._host},
-            "reportingComponent": key.component,
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message[:1024],
+            "source": {"component": event.component, "host": self._host},
+            "reportingComponent": event.component,
             "reportingInstance": self._host,
             "count": 1,
             "firstTimestamp": now,
             "lastTimestamp": now,
         }
         await self._client.create(EVENTS, body, namespace=reference.event_namespace)
-        self._written[key] = name, 1
-        if len(self._written) > REMEMBERED:
-            self._written.popitem(last=False)
-
-
-def wall_time() -> str:
-    """Return the time of day as the API writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -77,7 +77,7 @@ class WaitReason(StrEnum):
     BACKENDS = "backends", "the nodes to answer Harvester's health check, before anybody is told that they do not"
     BOOKING = "booking", "Harvester to finish booking the address, so that the deletion does not lose it"
     NOT_SERVABLE = ("not_servable", "a change of the Service: as it is, no load balancer of Harvester can serve it")
-    BRAKED = "braked", "its turn: somebody undoes what is written, or load balancers were made and deleted too often"
+    THROTTLED = "throttled", "the rate limit of its writes; another controller probably changes the same fields"
     OTHER = "other", "Harvester to give an address; its message is in the Event"
 
 

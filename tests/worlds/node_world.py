@@ -20,6 +20,7 @@ from harvester_ccm.controllers.device_mapping import NetworkMapping
 from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
+from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.kube.events import EventRecorder
@@ -78,18 +79,20 @@ class NodeWorld:
         self.recorder = EventRecorder(self.guest, host="test")
         self.vms = VMCache(self.nodes, self.machines, self.instances, ClusterIdentity(cluster, NAMESPACE))
         self.hostnames = GuestHostnames(self.harvester, self.vms)
+        writes = NodeWrites(self.guest, self.nodes, self.recorder)
         self.node = NodeController(
-            self.guest,
+            writes,
             self.vms,
             VirtualAddresses(self.services, self.load_balancers),
             recorder=self.recorder,
             settings=settings,
             on_unmatched=self.hostnames.set_unmatched,
         )
-        self.mapping = NetworkMapping(self.guest, self.vms, self.config_maps)
+        self.mapping = NetworkMapping(self.guest, self.vms, self.config_maps, recorder=self.recorder)
         self.lifecycle = NodeLifecycleController(
             self.guest,
             self.harvester,
+            writes,
             self.vms,
             recorder=self.recorder,
             settings=settings,

@@ -37,12 +37,12 @@ class Recorder(EventRecorder):
 
     def record(
         self, reference: ObjectReference, event_type: EventType, reason: str, message: str, *, component: str
-    ) -> float:
+    ) -> bool:
         """Note an Event."""
         assert component == "service-controller"
         self.told.append(f"{reference.name}: {event_type} {reason}")
         self.texts.append(message)
-        return 0.0
+        return True
 
 
 class HandDrivenController(ServiceController):

@@ -96,9 +96,7 @@ class ServicePlanWorld:
         if not situation.scope.ours:
             return ServicePlan()
         state = self.states.follow(situation, self.now)
-        plan = plan_service(replace(situation, remembered=state, now=self.now))
-        state.emitted = {step.event for step in plan.steps if isinstance(step, EmitEvent)}
-        return plan
+        return plan_service(replace(situation, remembered=state, now=self.now))
 
     def restart(self) -> None:
         """Forget what the program remembers, and begin as it does."""

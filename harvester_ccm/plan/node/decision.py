@@ -106,7 +106,7 @@ class NodePlan(Struct, frozen=True):
     waiting: EventMessage | None = None
     """Why the initialisation cannot be done yet; also among the notes. A VM or VMI event is the wake-up."""
     notes: tuple[EventMessage, ...] = ()
-    """To be emitted as Events, through ``events.new_events``."""
+    """Emitted as Events."""
     remarks: tuple[EventMessage, ...] = ()
     """For the log only."""
     dropped: tuple[DroppedAddress, ...] = ()

@@ -1,12 +1,11 @@
 """What is said about a Node: why it waits, what is odd about it, what was done to it, and what to do.
 
-A message becomes an Event on the Node the first time it holds and again only after it stopped holding or its reason
-changed; ``new_events`` decides that. The same messages are the sentences in the log.
+A plan returns each message for as long as it holds; the recorder emits it once. The log has the same messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from harvester_ccm.errors import CCMError, CredentialError, Forbidden, NotServed, Unauthorized, Unreachable
 from harvester_ccm.model.harvester import VirtualMachineInstance
@@ -20,19 +19,6 @@ from harvester_ccm.plan.node.vms import VM, agent_connected
 def warning(reason: NodeReason, message: str, subject: str = "") -> EventMessage:
     """Return what somebody has to look after."""
     return EventMessage("Warning", reason, message, subject)
-
-
-def new_events(
-    notes: Iterable[EventMessage], emitted: frozenset[str]
-) -> tuple[tuple[EventMessage, ...], frozenset[str]]:
-    """Return the messages that were not emitted yet, and what to pass as ``emitted`` next time for this Node.
-
-    A message that stopped holding is forgotten, so it is emitted again when it comes back. Forget the whole set when
-    the Node is deleted: a Node that joins again is a new one.
-    """
-    current = {note.key: note for note in notes}
-    fresh = tuple(note for key, note in current.items() if key not in emitted)
-    return fresh, frozenset(current)
 
 
 def write_note(error: CCMError) -> EventMessage:

@@ -116,7 +116,7 @@ class LifecyclePlan(Struct, frozen=True):
     recheck_after: float | None = None
     """Seconds after which another look is due even without an event."""
     note: EventMessage | None = None
-    """To be emitted as an Event, through ``events.new_events``."""
+    """Emitted as an Event."""
 
 
 def observe_lifecycle(

@@ -210,7 +210,7 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
         refusal = unsupported(service, vm=wanted == "vm")
         complete = wanted == "cluster" or (situation.backends.known and bool(wanted_spec(situation)))
         creatable = complete and primary_reference(service) is None
-        if refusal is None and creatable and situation.may_replace:
+        if refusal is None and creatable:
             return plan_replacement(situation, current, str(wanted))
     plan = plan_vm(situation, current) if vm else plan_cluster(situation, current)
     told = (

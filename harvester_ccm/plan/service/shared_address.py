@@ -108,8 +108,6 @@ def plan_secondary(situation: Situation, keep: ServicePlan | None) -> ServicePla
         )
         refusal = emit(EventMessage("Warning", Reason.SHARING_REFUSED, text))
         return ServicePlan((*refusal, *(keep.steps if keep else ())), Wait(WaitReason.SECONDARIES))
-    if keep is not None and not situation.may_replace:
-        return keep
     ignored = ignored_on_secondary(service, primary, vm=Announcement.of(primary).ignored)
     device = device_of_primary(primary, service, sharing.address)
     events = emit(ignored, device, *unknown_annotations(service))

@@ -19,7 +19,6 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import ConfigMap, Node, Service
 from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine
 from harvester_ccm.model.lister import Listed, Lister
-from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     LOAD_BALANCER_READY,
@@ -138,8 +137,6 @@ class ServiceState(Struct, gc=False):
     """When a VM load balancer of the Service was last there; None when none was."""
     found_served: bool = False
     """Whether it had our finalizer and an address before anybody looked, so that who gave it may not be known."""
-    emitted: set[EventMessage] = field(default_factory=set)
-    """The Events of the plan before."""
     touched: bool = False
     """Whether its endpoints were touched in this phase."""
     refused: float | None = None
@@ -189,8 +186,6 @@ class Situation(Struct, frozen=True, dict=True):
     remembered: ServiceState = field(default_factory=ServiceState)
     now: float = 0.0
     """The time of the look, by the clock of what is remembered."""
-    may_replace: bool = True
-    """Whether the one that serves may be given up for another one; not while that was done too often."""
 
     @property
     def is_new(self) -> bool:

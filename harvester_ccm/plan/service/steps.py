@@ -90,7 +90,7 @@ class TouchEndpoints(Struct, frozen=True):
 
 
 class EmitEvent(Struct, frozen=True):
-    """Write an Event on the Service, unless the plan before emitted the same."""
+    """Emit an Event on the Service."""
 
     event: EventMessage
 
@@ -154,8 +154,7 @@ def announced_again(plan: ServicePlan, situation: Situation, address: str) -> Se
         return plan
     news = kube_vip.not_announced(service)
     if left > 0:
-        # What was told still holds, until it has been tried.
-        told = emit(news) if found.touch_refused and news in situation.remembered.emitted else ()
+        told = emit(news) if found.touch_refused else ()
         return ServicePlan((*plan.steps, *told), Wait(WaitReason.ENDPOINTS, left))
     if not found.touch_due:
         due = ChangeService(ServiceChange(annotations=kube_vip.TOUCH_DUE))

@@ -116,7 +116,7 @@ async def test_bookkeeping_needs_no_lease() -> None:
     leases = "namespaces/kube-system/leases"
     assert asked == [
         ("POST", "namespaces/default/events"),
-        ("PATCH", "namespaces/default/events"),
+        ("POST", "namespaces/default/events"),
         ("POST", "tokenreviews"),
         ("POST", "subjectaccessreviews"),
         ("GET", f"{leases}/cloud-controller-manager"),

@@ -5,38 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harvester_ccm.errors import CCMError, ConnectionRefused, CredentialError, HostUnknown, NotTrusted, Unreachable
-from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import NodeReason
-from harvester_ccm.plan.node.events import harvester_note, new_events
+from harvester_ccm.plan.node.events import harvester_note
 from tests.worlds.node_objects import answered
-
-
-def note(reason: NodeReason = NodeReason.NO_ADDRESS, message: str = "m", subject: str = "") -> EventMessage:
-    return EventMessage("Warning", reason, message, subject)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "told"),
-    [
-        pytest.param([], [note()], 1, id="first time"),
-        pytest.param([note()], [note()], 0, id="still so"),
-        pytest.param([note()], [note(message="12 s")], 0, id="other detail, same reason"),
-        pytest.param([note()], [note(NodeReason.VM_NOT_FOUND)], 1, id="other reason"),
-        pytest.param([note(subject="a")], [note(subject="b")], 1, id="other subject"),
-        pytest.param([note()], [note(), note(NodeReason.TOPOLOGY_INVALID)], 1, id="one more"),
-        pytest.param([], [note(), note()], 1, id="twice in one plan"),
-        pytest.param([note()], [], 0, id="it is over"),
-    ],
-)
-def test_told_once_per_reason(before: list[EventMessage], after: list[EventMessage], told: int) -> None:
-    _, state = new_events(before, frozenset())
-    assert len(new_events(after, state)[0]) == told
-
-
-def test_told_again_when_it_comes_back() -> None:
-    _, state = new_events([note()], frozenset())
-    _, state = new_events([], state)
-    assert new_events([note()], state)[0] == (note(),)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from harvester_ccm.names import (
     REQUESTED_ADDRESS,
     Reason,
 )
-from harvester_ccm.plan.service.kube_vip import not_announced
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from tests.unit.plan.service.plans import OURS, outline, plan, said, told
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
@@ -542,12 +541,13 @@ def test_kube_vip_meets_an_exchanged_address_once_more_before_the_touch() -> Non
 
 
 NOT_PERMITTED = {ANNOUNCE_AGAIN: "refused"}
+NOT_ANNOUNCED = "Warning AddressNotAnnounced"
 AFTER_A_REFUSAL: dict[str, tuple[float, float | None, list[object], object]] = {
-    "found so": (0.0, None, [], Wait("endpoints", 10.0)),
-    "tried a moment ago": (15.0, 10.0, [], Wait("endpoints", 5.0)),
+    "found so": (0.0, None, [NOT_ANNOUNCED], Wait("endpoints", 10.0)),
+    "tried a moment ago": (15.0, 10.0, [NOT_ANNOUNCED], Wait("endpoints", 5.0)),
     "tried again": (20.0, 10.0, ["touch endpoints", {"service": {"annotations": {ANNOUNCE_AGAIN: None}}}], Done()),
-    "for long": (1500.0, 1000.0, [], Wait("endpoints", 500.0)),
-    "for very long": (90_000.0, 88_000.0, [], Wait("endpoints", 1600.0)),
+    "for long": (1500.0, 1000.0, [NOT_ANNOUNCED], Wait("endpoints", 500.0)),
+    "for very long": (90_000.0, 88_000.0, [NOT_ANNOUNCED], Wait("endpoints", 1600.0)),
 }
 
 
@@ -559,13 +559,6 @@ def test_a_touch_that_was_not_permitted_is_tried_again_after_as_long_as_it_was_n
 ) -> None:
     asked = served(annotations=NOT_PERMITTED)
     assert outline(asked, allocated(), waited=waited, refused=refused) == (steps, outcome)
-
-
-def test_what_to_do_is_told_until_it_has_been_permitted() -> None:
-    asked = served(annotations=NOT_PERMITTED)
-    told = frozenset({not_announced(asked)})
-    assert outline(asked, allocated(), waited=15.0, refused=10.0, emitted=told)[0] == ["Warning AddressNotAnnounced"]
-    assert outline(asked, allocated(), waited=20.0, refused=10.0, emitted=told)[1] == Done()
 
 
 def test_a_refusal_that_was_not_noted_is_noted_and_not_tried_at_once() -> None:

@@ -41,7 +41,7 @@ LACKING = frozenset(
         WaitReason.SWITCHING,
         WaitReason.BOOKING,
         WaitReason.NOT_SERVABLE,
-        WaitReason.BRAKED,
+        WaitReason.THROTTLED,
         WaitReason.OTHER,
     }
 )
@@ -52,11 +52,10 @@ BESIDE = frozenset(
         Reason.ADDRESS_CHANGED,
         Reason.ADDRESS_NOT_AS_REQUESTED,
         Reason.ANNOTATION_RESTORED,
-        Reason.CONTESTED,
         Reason.DEVICE_CHANGED,
+        Reason.FIELD_CONFLICT,
         Reason.IGNORED,
         Reason.IMMUTABLE,
-        Reason.MADE_TOO_OFTEN,
         Reason.NODES_WITHOUT_VM,
         Reason.NOT_ANNOUNCED,
         Reason.RECREATING,

@@ -278,14 +278,13 @@ def test_its_own_address_is_kept_while_it_may_not_share() -> None:
     assert outline(asked, own, primary=None) == (["Warning SharingRefused"], Done())
 
 
-@pytest.mark.parametrize("may_replace", [True, False], ids=["", "and it may not be replaced either"])
-def test_its_own_address_is_kept_while_others_share_it(may_replace: bool) -> None:
+def test_its_own_address_is_kept_while_others_share_it() -> None:
     """What its user has to do about it is told, whatever else it waits for."""
     asked = asking({KUBE_VIP_ADDRESSES: OTHER}, ours=True, address=OTHER)
     own = allocated(asked, "demo-shop-api-00000000", ip=OTHER, address=OTHER)
     shares = {"annotations": {PRIMARY_SERVICE: "shop/api"}, "labels": {PRIMARY_SERVICE_LABEL: "shop.api"}}
     user = served("user", uid="user", address=OTHER, **shares)
-    known: dict[str, Any] = {"primary": served(), "own_secondaries": (user,), "may_replace": may_replace}
+    known: dict[str, Any] = {"primary": served(), "own_secondaries": (user,)}
     assert outline(asked, own, **known) == (["Warning SharingRefused"], Wait("secondaries"))
     assert "shop/user shares it" in said(plan(asked, own, **known), Reason.SHARING_REFUSED)
 

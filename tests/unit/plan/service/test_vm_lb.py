@@ -8,13 +8,15 @@ import pytest
 from msgspec import structs
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
-from harvester_ccm.model.outcome import Done, EventMessage, Refused, Wait
+from harvester_ccm.model.core import ServiceCondition
+from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
     HEALTH_CHECK_FAILURE_THRESHOLD,
     HEALTH_CHECK_PERIOD,
     HEALTH_CHECK_PORT,
     HEALTH_CHECK_SUCCESS_THRESHOLD,
     HEALTH_CHECK_TIMEOUT,
+    LOAD_BALANCER_READY,
     PRIMARY_SERVICE,
     WORKLOAD_TYPE,
     Reason,
@@ -375,8 +377,10 @@ HEALTH: dict[str, tuple[Any, float, tuple[Reason, ...], dict[str, Any], list[str
 def test_health_reaches_the_user(
     found: Any, waited: float, before: tuple[Reason, ...], more: dict[str, Any], events: list[str], outcome: object
 ) -> None:
-    said_before = frozenset(EventMessage("Warning", reason, "said before") for reason in before)
-    made = plan(hosted(CHECKED_80), found, waited=waited, emitted=said_before, **more)
+    conditions = tuple(ServiceCondition(type=LOAD_BALANCER_READY, status="False", reason=str(one)) for one in before)
+    asked = hosted(CHECKED_80)
+    asked = structs.replace(asked, status=structs.replace(asked.status, conditions=conditions))
+    made = plan(asked, found, waited=waited, **more)
     assert (told(made), made.outcome) == (events, outcome)
 
 

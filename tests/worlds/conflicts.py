@@ -1,0 +1,182 @@
+"""The whole program in memory next to another controller that keeps changing the same fields."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from devenv.harvester.machines import Machine, instance_document, machine_document
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
+from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.names import (
+    LB_SELECT_CLUSTER,
+    LB_SERVICE_NAME,
+    NAD_MAPPING_KEY,
+    NAD_MAPPING_NAME,
+    NAD_MAPPING_NAMESPACE,
+    UNINITIALIZED_TAINT,
+    ZONE,
+)
+from tests.worlds.background import running
+from tests.worlds.builders import CLUSTER
+from tests.worlds.memory_server import Call, Document, MemoryServer, Where
+from tests.worlds.program_world import Harvester, Program, guest_server
+
+MINUTE: Final = 60.0
+SERVICE: Final = "shop/web"
+NODE: Final = "w1"
+NODE_ADDRESSES: Final = ("10.9.0.1", "fd00::1")
+
+
+class Arena:
+    """One guest with a Service that is served and a Node that is initialised, on one Harvester."""
+
+    def __init__(self) -> None:
+        self.guest = guest_server()
+        self.harvester = Harvester()
+        self.program = Program(self.guest, self.harvester, CLUSTER.name, "--controllers=*")
+        vm = Machine(NODE, CLUSTER.namespace, CLUSTER.name, zone="zone-1")
+        self.harvester.put(VIRTUAL_MACHINES, machine_document(vm))
+        instance = instance_document(vm, NODE_ADDRESSES[0])
+        instance["status"]["interfaces"][0]["ipAddresses"] = list(NODE_ADDRESSES)
+        self.harvester.put(INSTANCES, instance)
+        self.guest.put(
+            NODES,
+            {
+                "metadata": {"name": NODE},
+                "spec": {"taints": [{"key": UNINITIALIZED_TAINT, "value": "true", "effect": "NoSchedule"}]},
+                "status": {
+                    "addresses": [{"type": "Hostname", "address": NODE}],
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                    "nodeInfo": {"systemUUID": vm.system_uuid},
+                },
+            },
+        )
+        self.program.create("web")
+
+    @property
+    def calls(self) -> list[Call]:
+        """All requests of the program, on both servers; the watches do not count."""
+        both = sorted((*self.guest.calls, *self.harvester.calls), key=lambda one: one.at)
+        return [one for one in both if one.verb != "WATCH"]
+
+    def load_balancer(self) -> Document | None:
+        """Return the load balancer of the Service."""
+        own = (
+            one for one in self.harvester.items(LOAD_BALANCERS) if one["metadata"]["labels"][LB_SERVICE_NAME] == "web"
+        )
+        return next(own, None)
+
+    @asynccontextmanager
+    async def at_rest(self) -> AsyncIterator[None]:
+        """Run the program for the time of the block, which begins when all is served."""
+        async with self.program.live():
+            await asyncio.sleep(5 * MINUTE)
+            yield
+
+    def shown(self) -> Document:
+        """Return what users see: the Node's status, and whether the Service has the address of its load balancer."""
+        found = self.load_balancer()
+        given = found["status"]["allocatedAddress"]["ip"] if found else ""
+        served = self.program.address("web") == self.address_annotation() == given
+        return {
+            "node": self.guest.of(NODES)[NODE]["status"],
+            "labels": self.guest.of(NODES)[NODE]["metadata"]["labels"],
+            "served": served,
+        }
+
+    def address_annotation(self) -> str | None:
+        """Return what kube-vip is told to announce."""
+        found: str | None = self.program.service("web")["metadata"]["annotations"].get(KUBE_VIP_ADDRESSES)
+        return found
+
+    def overwrite(self, server: MemoryServer, where: Where, key: str, patch: Document) -> None:
+        """Change an object as another controller, if it exists."""
+        if key in server.of(where):
+            server.change(where, key, patch)
+
+    def events(self, name: str, reason: str) -> list[str]:
+        """Return the messages of the Events with this reason on an object."""
+        found = [one for one in self.guest.events() if one["involvedObject"]["name"] == name]
+        return [one["message"] for one in found if one["reason"] == reason]
+
+    def writes(self) -> list[Call]:
+        """Return the writes of the program to Services, load balancers, Nodes and ConfigMaps."""
+        return [one for one in self.calls if one.is_write and "/events" not in one.path]
+
+
+@dataclass(frozen=True)
+class FieldConflict:
+    """Another controller that changes an object of the arena again and again."""
+
+    every: float
+    """Seconds between two changes."""
+    change: Callable[[Arena], None]
+    about: str = "web"
+    """Name of the object that gets the Event."""
+
+
+def _service(patch: Document) -> Callable[[Arena], None]:
+    return lambda arena: arena.overwrite(arena.guest, SERVICES, SERVICE, patch)
+
+
+def _node(patch: Document) -> Callable[[Arena], None]:
+    return lambda arena: arena.overwrite(arena.guest, NODES, NODE, patch)
+
+
+def _relabel_load_balancer(arena: Arena) -> None:
+    if found := arena.load_balancer():
+        key = f"{CLUSTER.namespace}/{found['metadata']['name']}"
+        patch = {"metadata": {"annotations": {LB_SELECT_CLUSTER: "other"}}}
+        arena.overwrite(arena.harvester, LOAD_BALANCERS, key, patch)
+
+
+def _delete_load_balancer(arena: Arena) -> None:
+    if found := arena.load_balancer():
+        arena.harvester.remove(LOAD_BALANCERS, f"{CLUSTER.namespace}/{found['metadata']['name']}")
+
+
+def _rewrite_mapping(arena: Arena) -> None:
+    key = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
+    arena.overwrite(arena.guest, CONFIG_MAPS, key, {"data": {NAD_MAPPING_KEY: "{}"}})
+
+
+STRIPPED_ANNOTATION: Final = FieldConflict(0.2, _service({"metadata": {"annotations": {KUBE_VIP_ADDRESSES: None}}}))
+OTHER_ANNOTATION: Final = FieldConflict(
+    0.2, _service({"metadata": {"annotations": {KUBE_VIP_ADDRESSES: "192.168.1.50"}}})
+)
+OTHER_STATUS: Final = FieldConflict(0.05, _service({"status": {"loadBalancer": {"ingress": [{"ip": "192.168.1.5"}]}}}))
+KUBELET_ADDRESSES: Final = {
+    "status": {
+        "addresses": [{"type": "InternalIP", "address": NODE_ADDRESSES[0]}, {"type": "Hostname", "address": NODE}]
+    }
+}
+CONFLICTS: Final = {
+    "another load balancer controller writes the status": OTHER_STATUS,
+    "a GitOps tool writes another address annotation": OTHER_ANNOTATION,
+    "a GitOps tool removes the address annotation": STRIPPED_ANNOTATION,
+    "another cluster relabels the load balancer": FieldConflict(0.2, _relabel_load_balancer),
+    "another program deletes the load balancer": FieldConflict(0.2, _delete_load_balancer),
+    "another controller sets the zone of the Node": FieldConflict(
+        0.05, _node({"metadata": {"labels": {ZONE: "rack-7"}}}), NODE
+    ),
+    "the kubelet writes the addresses of the Node": FieldConflict(0.05, _node(KUBELET_ADDRESSES), NODE),
+    "a GitOps tool rewrites the network mapping": FieldConflict(0.2, _rewrite_mapping, NAD_MAPPING_NAME),
+}
+
+
+@asynccontextmanager
+async def conflicting(arena: Arena, conflict: FieldConflict) -> AsyncIterator[None]:
+    """Let the other controller change the object for the time of the block."""
+
+    async def change() -> None:
+        while True:
+            conflict.change(arena)
+            await asyncio.sleep(conflict.every)
+
+    async with running(change()):
+        yield
