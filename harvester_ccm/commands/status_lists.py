@@ -19,7 +19,6 @@ from harvester_ccm.commands.status_report import (
     pools_of,
     problems_of_servers,
     report,
-    server_line,
 )
 from harvester_ccm.config import LeaderElectionSettings
 from harvester_ccm.errors import CCMError, NotFound
@@ -94,8 +93,15 @@ def _lease_problems(lease: Lease | None, now: datetime) -> Iterator[str]:
 
 
 def _server(client: ApiClient, error: CCMError | None) -> Server:
-    server, token = client.credentials.server, client.credentials.token
-    return server_line(client.cluster, server, error, fixed_end(token), fixed_account(token))
+    token = client.credentials.token
+    end = fixed_end(token)
+    return Server(
+        cluster=client.cluster,
+        url=inert(client.credentials.server),
+        problem=inert(str(error)) if error is not None else "",
+        token_expires=time_text(end) if end is not None else "",
+        account=fixed_account(token),
+    )
 
 
 def _harvester_error(inventory: Inventory) -> CCMError | None:

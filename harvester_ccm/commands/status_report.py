@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Struct
 
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.render import time_text
 from harvester_ccm.commands.service_view import ServiceView
 from harvester_ccm.commands.status_document import (
     ORDER,
@@ -257,19 +256,6 @@ def _booked(load_balancers: Iterable[LoadBalancer]) -> Iterator[Booked]:
     for one in load_balancers:
         if one.allocated_pool and one.allocated_ip:
             yield Booked(one.metadata.name, inert(one.allocated_pool))
-
-
-def server_line(
-    cluster: str, url: str, problem: CCMError | None, token_end: datetime | None, account: str = ""
-) -> Server:
-    """Return how an API server is; ``problem`` says why it cannot be read, ``account`` whose token ends then."""
-    return Server(
-        cluster=cluster,
-        url=inert(url),
-        problem=inert(str(problem)) if problem is not None else "",
-        token_expires=time_text(token_end) if token_end is not None else "",
-        account=account,
-    )
 
 
 def problems_of_servers(harvester: CCMError | None, servers: Iterable[Server], now: datetime) -> Iterator[str]:

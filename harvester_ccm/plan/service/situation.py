@@ -363,14 +363,6 @@ class ServiceStates:
         state = self._states[meta.key] = state.now_in(situation.phase, now)
         return state
 
-    def recall(self, situation: Situation, now: float) -> Situation:
-        """Return the situation with what is remembered of the Service, for who only looks; nothing is noted of that."""
-        meta = situation.service.metadata
-        state = self._states.get(meta.key)
-        if state is None or state.uid != meta.uid:
-            state = ServiceState(since=now, found_served=self._found.get(meta.uid, False))
-        return replace(situation, remembered=state.now_in(situation.phase, now), now=now)
-
     def saw(self, load_balancer: LoadBalancer, now: float) -> None:
         """Take note that a load balancer was there until now."""
         state = self._states.get(service_key(load_balancer))
