@@ -40,7 +40,6 @@ class LoadBalancerSpec(Model, frozen=True, kw_only=True):
     """Empty if the object has none: Harvester's upgrade to 1.2 leaves it out."""
     ipam: str = "pool"
     ip_pool: str = ""
-    listeners: tuple[Listener, ...] | None = None
     backend_server_selector: dict[str, tuple[str, ...] | None] | None = None
     health_check: HealthCheck | None = None
 

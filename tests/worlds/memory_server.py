@@ -573,6 +573,5 @@ def document_of(item: Object | Document) -> Document:
     """Return an object as a server stores it."""
     if isinstance(item, dict):
         return item
-    document: Document = msgspec.json.decode(msgspec.json.encode(item))
-    document.pop("source", None)
+    document: Document = msgspec.json.decode(msgspec.json.encode(item.document()))
     return document

@@ -273,7 +273,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     named = store.services.get(primary) if primary else None
     mapping = store.config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}")
     load_balancers = _candidates(store, service, cluster)
-    match = _match(load_balancers, store, service, cluster)
+    match = match_load_balancer(load_balancers, service, cluster)
     shares_with = [one for one in store.services.by_index(BY_PRIMARY, primary or key) if one.metadata.key != key]
     request = read_request(service)
     return Situation(
@@ -300,12 +300,6 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
 def _allocated(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> frozenset[str] | None:
     """Return the addresses that Harvester has allocated for a Service; None while that is not known."""
     return allocated_addresses(_candidates(store, service, cluster)) if store.load_balancers.synced else None
-
-
-def _match(
-    load_balancers: tuple[LoadBalancer, ...], store: ServiceStore, service: Service, cluster: ClusterIdentity
-) -> LoadBalancerMatch:
-    return match_load_balancer(load_balancers, service, cluster)
 
 
 def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:

@@ -13,9 +13,8 @@ from typing import Final, Literal, cast
 import msgspec
 from msgspec import Struct, field
 
-from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES, EndpointSlice, Ingress, Service, ServiceCondition
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.model.meta import Resource
+from harvester_ccm.model.core import Ingress, Service, ServiceCondition
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service import kube_vip
@@ -103,7 +102,6 @@ class ServiceRequest(Struct, frozen=True):
     """A write as it is sent."""
 
     method: Literal["PATCH", "POST", "PUT", "DELETE"]
-    resource: Resource[Service] | Resource[LoadBalancer] | Resource[EndpointSlice]
     namespace: str
     name: str
     """Of the object; for an EndpointSlice that of its Service, as only its owner knows how slices are called."""
@@ -274,18 +272,18 @@ def request_for(
             meta = service.metadata
             # A Service of this name may be another one by now, or another cluster's where a name leads elsewhere.
             body = _with_metadata(patch, {"uid": meta.uid}) if meta.uid else patch
-            return ServiceRequest("PATCH", SERVICES, meta.namespace, meta.name, body)
+            return ServiceRequest("PATCH", meta.namespace, meta.name, body)
         case CreateLoadBalancer(name=name, body=body) if _is_held(service, situation.service.metadata.uid):
             new = described(body, situation.service, situation.cluster)
-            return ServiceRequest("POST", LOAD_BALANCERS, namespace, name, new)
+            return ServiceRequest("POST", namespace, name, new)
         case ChangeLoadBalancer(name=name, change=difference) if load_balancer is not None:
             document = described(changed_document(load_balancer, difference), situation.service, situation.cluster)
-            return ServiceRequest("PUT", LOAD_BALANCERS, namespace, name, document)
+            return ServiceRequest("PUT", namespace, name, document)
         case DeleteLoadBalancer(name=name, uid=uid, version=version):
-            return ServiceRequest("DELETE", LOAD_BALANCERS, namespace, name, {"uid": uid, "resourceVersion": version})
+            return ServiceRequest("DELETE", namespace, name, {"uid": uid, "resourceVersion": version})
         case TouchEndpoints() if service is not None:
             body = {"metadata": {"annotations": kube_vip.touch(service)}}
-            return ServiceRequest("PATCH", ENDPOINT_SLICES, service.metadata.namespace, service.metadata.name, body)
+            return ServiceRequest("PATCH", service.metadata.namespace, service.metadata.name, body)
     return None
 
 
