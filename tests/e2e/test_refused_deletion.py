@@ -99,7 +99,6 @@ async def test_another_pool_is_asked_for(stage: Stage) -> None:
     await stage.change_service("second", {"metadata": {"annotations": {IP_POOL: "wide"}}})
     (served,) = await stage.served("second", within=60)
     assert list(await stage.harvester.bookings()) == list(served.addresses)
-    assert served.addresses[0].startswith("127.77.1."), "whatever the first pool was about to give"
     await stage.delete_service("second")
 
     await stage.gone("first", "second", within=60)

@@ -8,7 +8,6 @@ from typing import Final
 from devenv.announcement import ADDRESS_ANNOTATION, is_ignored, wanted_addresses
 from harvester_ccm.names import (
     DHCP_ADDRESS,
-    IP_POOL,
     LB_ASKED_AGAIN,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
@@ -178,10 +177,6 @@ class Oracles:
         asked = annotation(service, WORKLOAD_TYPE)
         same_kind = asked not in {"vm", "cluster"} or asked == balancer["spec"].get("workloadType")
         others = [one for one in guest.balancers() if made_for(one) == made_for(balancer) and one is not balancer]
-        pools = {None, "", balancer["spec"].get("ipPool"), (balancer["status"]["allocatedAddress"]).get("ipPool")}
-        # What nobody has seen goes when another pool is asked for.
-        if not shown(service) and annotation(service, IP_POOL) not in pools:
-            return False
         of_this = annotation(balancer, "cloudprovider.harvesterhci.io/service-uid") == service["metadata"]["uid"]
         return same_kind and not others and of_this and served(balancer) in shown(service)
 

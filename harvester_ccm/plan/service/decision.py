@@ -24,12 +24,11 @@ from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Refused, Wa
 from harvester_ccm.names import (
     LB_CLUSTER,
     LOAD_BALANCER_READY,
-    MOVING,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
     Reason,
 )
-from harvester_ccm.plan.service.cleanup import deletion, ending, plan_cleanup, wait_for_booking
+from harvester_ccm.plan.service.cleanup import ending, plan_cleanup
 from harvester_ccm.plan.service.cluster_lb import plan_cluster
 from harvester_ccm.plan.service.create import (
     move_elsewhere,
@@ -48,7 +47,6 @@ from harvester_ccm.plan.service.ownership import (
 )
 from harvester_ccm.plan.service.pending import UNAVAILABLE_PATIENCE, harvester_unavailable
 from harvester_ccm.plan.service.request import (
-    asked_since_given,
     converted,
     ignored_settings,
     refused_changes,
@@ -198,11 +196,6 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
     service, request = situation.service, situation.request
     wanted = request.workload_type
     vm = current.spec.workload_type == "vm"
-    if _is_to_be_given_back(situation, current):
-        booking = wait_for_booking(situation, (current,)) or ServicePlan(
-            deletion((current,)), Wait(WaitReason.OLD_LOAD_BALANCER)
-        )
-        return booking.after(*hold(service))
     if wanted in {None, current.spec.workload_type}:
         refusal = unsupported(service, vm=vm)
     else:
@@ -222,20 +215,6 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
         *refused_changes(service, request, current),
     )
     return plan.after(*emit(*told))
-
-
-def _is_to_be_given_back(situation: Situation, load_balancer: LoadBalancer) -> bool:
-    """Return whether an address was booked where the Service does not ask for one any more, and nobody uses it yet.
-
-    Harvester may have been booking it while the Service was corrected. One that was in use once stays, whatever became
-    of the Service; where Harvester announces the address itself it is in use at once.
-    """
-    service, address = situation.service, load_balancer.allocated_ip
-    found = Announcement.of(service)
-    in_use = load_balancer.address or found.status or found.told == address
-    if in_use or load_balancer.spec.ipam != "pool" or service.metadata.annotation(MOVING) is not None:
-        return False
-    return bool(asked_since_given(situation.request, load_balancer))
 
 
 SERVED: Final = frozenset({WaitReason.TOUCH, WaitReason.BACKENDS, WaitReason.ENDPOINTS})

@@ -10,7 +10,7 @@ else is left as it was read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import cast
 
 from msgspec import Struct, field
 
@@ -41,11 +41,6 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.request import normal_network
 
 Document = dict[str, object]
-
-_POOL_CHOICE: Final = frozenset(
-    {LB_MANAGEMENT_NETWORK, LB_SELECT_CLUSTER, LB_SELECT_NAMESPACE, LB_SELECT_NETWORK, LB_SELECT_PROJECT}
-)
-"""Annotations by which Harvester chooses a pool."""
 
 
 class LoadBalancerChange(Struct, frozen=True):
@@ -206,11 +201,7 @@ def _covers(present: object, wanted: object) -> bool:
 
 
 def changed_document(current: LoadBalancer, change: LoadBalancerChange) -> Document:
-    """Return the whole object with the change made; unknown fields and the resource version stay.
-
-    What Harvester said of a load balancer without an address goes when it has to look for one elsewhere: it was said of
-    the other pool, and whoever deletes the load balancer must not believe that nothing is booked.
-    """
+    """Return the whole object with the change made; unknown fields and the resource version stay."""
     document = current.document()
     metadata = cast("Document", document["metadata"])
     labels = cast("Document", metadata.get("labels") or {})
@@ -225,7 +216,7 @@ def changed_document(current: LoadBalancer, change: LoadBalancerChange) -> Docum
         document["status"] = {**status, "address": change.address}
     elif change.closing_pool:
         document["status"] = {**unsaid, "allocatedAddress": {"ipPool": change.closing_pool}}
-    elif not current.allocated_ip and (change.ask_again or not _POOL_CHOICE.isdisjoint(change.annotations)):
+    elif change.ask_again and not current.allocated_ip:
         document["status"] = unsaid
     return document
 

@@ -250,7 +250,12 @@ ANSWERS: dict[str, tuple[Any, list[object]]] = {
     ),
     "Harvester has given an address meanwhile": (
         marked(ip=ADDRESS, pool="lan", annotations=ASKED),
-        ["Normal DeletingLoadBalancer", {"delete": LB_NAME}],
+        [
+            "Warning ChangeRefused",
+            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [STATUS]}},
+            "Normal EnsuredLoadBalancer",
+            {"write": LB_NAME, "annotations": {LB_ASKED_AGAIN: None}, "address": ADDRESS},
+        ],
     ),
     "Harvester has given one of that pool meanwhile": (
         marked(ip=ADDRESS, pool="dmz", annotations=ASKED),

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
-from harvester_ccm.model.outcome import Refused, Wait
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
+from harvester_ccm.model.outcome import Refused
 from harvester_ccm.names import (
     IP_POOL,
     IPAM,
@@ -78,23 +78,6 @@ def test_pool_and_network_stay_once_there_is_an_address() -> None:
     made = plan(asked, found)
     assert told(made).count("Warning ChangeRefused") == 2
     assert not [step for step in writes(made) if "ipPool" in str(step) or "vlan2" in str(step)]
-
-
-@pytest.mark.parametrize("wishes", [{IP_POOL: "lan"}, {IP_POOL: "lab", NETWORK: "v"}], ids=["pool", "network"])
-def test_an_address_that_came_after_the_correction_is_given_back(wishes: dict[str, str]) -> None:
-    """Harvester was booking it in the first pool when another one was named, and nobody has seen it yet."""
-    asked = service(annotations={**wishes, KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, ours=True)
-    booked: dict[str, Any] = {"spec": {"ipPool": "lab"}, "ip": ADDRESS, "pool": "lab"}
-    deletion = ["Normal DeletingLoadBalancer", {"delete": LB_NAME}]
-    assert outline(asked, marked(**booked)) == (deletion, Wait("old_load_balancer"))
-    assert outline(asked, marked(**booked, finalizer=False)) == ([], Wait("booking", 30.0))
-
-
-def test_an_address_of_one_that_was_moved_with_its_pool_is_not_given_back() -> None:
-    move = f'{{"name":"{LB_NAME}","pool":"lab","ipam":"pool"}}'
-    asked = service(annotations={MOVING: move, IP_POOL: "lan", KUBE_VIP_ADDRESSES: ""}, ours=True)
-    steps, _ = outline(asked, marked(spec={"ipPool": "lab"}, ip=ADDRESS, pool="lab"))
-    assert {"delete": LB_NAME} not in steps
 
 
 SEEN: dict[str, Any] = {
