@@ -33,6 +33,7 @@ async def vm(cluster: Cluster) -> Machine:
     await cluster.boot(vm, "10.0.0.1")
     await cluster.join(vm)
     await cluster.initialised("w1")
+    await until(cluster.mapping, within=SOON, what="network mapping")
     return vm
 
 
