@@ -189,9 +189,9 @@ def refuse(problem: str) -> ConfigurationError:
     return ConfigurationError([problem])
 
 
-def expect_arguments(call: Call, names: Sequence[str], *, skip: int = 0) -> tuple[str, ...]:
-    """Return the arguments behind the first ``skip``. Raises ConfigurationError when they are not one per name."""
-    given = call.arguments[skip:]
+def expect_arguments(call: Call, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the arguments. Raises ConfigurationError when they are not one per name."""
+    given = call.arguments
     if len(given) != len(names):
         wanted, listed = " ".join(names) or "no arguments", " ".join(given) or "none"
         raise refuse(f"expected {wanted}, got {listed}; --help shows the command lines")

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import Call, refuse
+from harvester_ccm.commands.call import Call
 from harvester_ccm.commands.clusters import Clusters, ask, open_clusters, read_inventory
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.render import Document
@@ -41,26 +41,16 @@ GUEST_AGENTS_ASKED: Final = 50
 
 async def explain_node(call: Call, target: Target) -> NodeReport:
     """Return the explanation of a Node."""
-    if not target.name:
-        raise refuse("no Node is named: explain node/NAME")
-    return await _from_clusters(call, target.name)
-
-
-async def _from_clusters(call: Call, name: str) -> NodeReport:
-    async with open_clusters(call.settings, call.environment) as clusters:
+    settings = call.settings
+    async with open_clusters(settings, call.environment) as clusters:
         inventory = await read_inventory(clusters, services=False)
-        node = inventory.node(name)
+        node = inventory.node(target.name)
         if node is None:
-            raise CCMError(f"there is no Node {name} in this cluster")
-        return await report_live(node, inventory, clusters, call.settings)
-
-
-async def report_live(node: Node, inventory: Inventory, clusters: Clusters, settings: Settings) -> NodeReport:
-    """Return the explanation of a Node out of what was read, and of what Harvester has to be asked for besides."""
-    store = inventory.node_store(settings)
-    if settings.nodes.asks_guests and wants_hostname(node, match_vm(store, node)):
-        store = ListedNodes(await _with_hostnames(store, clusters), store.cluster)
-    return report_node(node, store, settings, live_get=await _get_vm(node, store, clusters))
+            raise CCMError(f"there is no Node {target.name} in this cluster")
+        store = inventory.node_store(settings)
+        if settings.nodes.asks_guests and wants_hostname(node, match_vm(store, node)):
+            store = ListedNodes(await _with_hostnames(store, clusters), store.cluster)
+        return report_node(node, store, settings, live_get=await _get_vm(node, store, clusters))
 
 
 async def _with_hostnames(store: ListedNodes, clusters: Clusters) -> Inventory:

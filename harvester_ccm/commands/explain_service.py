@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from harvester_ccm.commands.admission import ask_admission
-from harvester_ccm.commands.call import Call, refuse
+from harvester_ccm.commands.call import Call
 from harvester_ccm.commands.clusters import ask, open_clusters, open_guest
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.one_service import read_for, read_without_harvester
@@ -19,8 +19,6 @@ from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 
 async def explain_service(call: Call, target: Target) -> ServiceReport:
     """Return the explanation of a Service."""
-    if not target.name:
-        raise refuse("no Service is named: explain svc/NAME -n NAMESPACE")
     if call.settings.harvester.cloud_config is None:
         return await _from_guest(call, target)
     return await _from_clusters(call, target)

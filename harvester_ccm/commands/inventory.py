@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -32,24 +31,12 @@ from harvester_ccm.model.harvester import (
     VirtualMachineInstance,
 )
 from harvester_ccm.model.lister import Listed
-from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import VMIndex, join
 from harvester_ccm.plan.service.backends import Backends
-from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, ListedStore
 from harvester_ccm.plan.service.virtual_ips import virtual_ips
-
-_NEEDED: Final = {
-    SERVICES.plural: "The Services of the guest cluster",
-    NODES.plural: "The Nodes of the guest cluster",
-    LOAD_BALANCERS.plural: "Harvester's load balancers",
-    VIRTUAL_MACHINES.plural: "Harvester's VMs",
-    INSTANCES.plural: "Harvester's VM instances",
-}
-"""Collections without which nobody knows whether all is well, by the plural of their resource."""
-_OF_HARVESTER: Final = frozenset({LOAD_BALANCERS.plural, VIRTUAL_MACHINES.plural, INSTANCES.plural})
 
 
 class Inventory(Struct, frozen=True, dict=True):
@@ -90,12 +77,6 @@ class Inventory(Struct, frozen=True, dict=True):
         return next((one for one in self.nodes if one.metadata.name == name), None)
 
     @property
-    def mapping(self) -> ConfigMap | None:
-        """The ConfigMap that maps networks to devices."""
-        key = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
-        return next((one for one in self.config_maps if one.metadata.key == key), None)
-
-    @property
     def cluster_uid(self) -> str:
         """UID of the guest's kube-system namespace; empty while it is not known."""
         return next((one.metadata.uid for one in self.namespaces if one.metadata.name == IDENTITY_NAMESPACE), "")
@@ -105,16 +86,6 @@ class Inventory(Struct, frozen=True, dict=True):
         """Why nothing at all is known of Harvester; None where only a part of it cannot be read."""
         error = self.problems.get(LOAD_BALANCERS.plural)
         return error if isinstance(error, Unreachable | Unauthorized | CredentialError) else None
-
-    def lacking(self) -> Iterator[str]:
-        """Yield which collections could not be read without which nobody knows whether all is well, and why."""
-        away = self.harvester_away
-        if away is not None:
-            yield harvester_unavailable(away).message
-        for plural, title in _NEEDED.items():
-            error = self.problems.get(plural)
-            if error is not None and not (away is not None and plural in _OF_HARVESTER):
-                yield f"{title} could not be read: {error}"
 
     def assuming(self, *sentences: str) -> Inventory:
         """Return the same with more assumptions; empty sentences do not count."""

@@ -18,14 +18,15 @@ _KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("node", "nodes", "no"), NODE),
 }
 """The names of kubectl for a kind."""
+_NAMED: Final = {SERVICE: "explain svc/NAME -n NAMESPACE", NODE: "explain node/NAME"}
+"""How an object of a kind is named."""
 
 
 class Target(Struct, frozen=True):
     """An object that was named on the command line."""
 
     kind: str
-    name: str = ""
-    """Empty: none is named."""
+    name: str
     namespace: str = ""
     """Empty: none is named, and for a Node."""
 
@@ -43,8 +44,8 @@ def kind_of(word: str) -> str | None:
     return _KINDS.get(word.partition("/")[0].lower())
 
 
-def read_target(words: Sequence[str], *, namespace: str, others: Sequence[str] = ()) -> Target:
-    """Return what the words name; ``namespace`` is that of ``-n``, ``others`` are further words that mean something.
+def read_target(words: Sequence[str], *, namespace: str) -> Target:
+    """Return what the words name; ``namespace`` is that of ``-n``.
 
     Raises ConfigurationError where they name nothing, or two things at once.
 
@@ -53,17 +54,19 @@ def read_target(words: Sequence[str], *, namespace: str, others: Sequence[str] =
     >>> read_target(["service", "shop/web"], namespace="")
     Target(kind='service', name='web', namespace='shop')
     """
+    if not words:
+        raise refuse(f"no Service or Node is named: {_NAMED[SERVICE]}, or {_NAMED[NODE]}")
     first, rest = words[0], list(words[1:])
     _, slash, tail = first.partition("/")
     kind = kind_of(first)
     if kind is None:
-        raise refuse(_unknown(first, tail if slash else "", others))
+        raise refuse(_unknown(first, tail if slash else ""))
     names = [tail, *rest] if slash else rest
     if len(names) > 1:
         guess = f"; did you mean {kind} {names[1]} -n {names[0]}?" if kind == SERVICE and len(names) == 2 else ""
         raise refuse(f"one {kind.capitalize()} is explained at a time, got {' '.join(names)}{guess}")
     if not names:
-        return Target(kind, namespace=namespace if kind == SERVICE else "")
+        raise refuse(f"no {kind.capitalize()} is named: {_NAMED[kind]}")
     return _named(kind, names[0], namespace)
 
 
@@ -80,9 +83,8 @@ def _named(kind: str, name: str, namespace: str) -> Target:
     return Target(kind, short, home or namespace)
 
 
-def _unknown(word: str, name: str, others: Sequence[str]) -> str:
-    known = (SERVICE, "svc", NODE, *others)
-    close = difflib.get_close_matches(word.partition("/")[0].lower(), known, n=1)
+def _unknown(word: str, name: str) -> str:
+    close = difflib.get_close_matches(word.partition("/")[0].lower(), (SERVICE, "svc", NODE), n=1)
     meant = close[0] if close else f"svc {word}" if name else ""
     guess = f"; did you mean {meant}?" if meant else "."
-    return f"{word!r} is nothing to explain{guess} Expected one of: {', '.join((SERVICE, NODE, *others))}"
+    return f"{word!r} is nothing to explain{guess} Expected one of: {SERVICE}, {NODE}"

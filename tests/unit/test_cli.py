@@ -135,7 +135,7 @@ def test_help_of_a_command_without_flags_of_its_own(app: App, capsys: pytest.Cap
     [
         pytest.param(("--help",), marks=pytest.mark.thorough),
         pytest.param(("explain", "--help"), marks=pytest.mark.thorough),
-        ("explain", "lb-name", "a", "b", "c", "d"),
+        ("completion", "bash"),
     ],
     ids=" ".join,
 )

@@ -38,8 +38,6 @@ class MappingPlan(Struct, frozen=True):
     """What each VM last said, by UID of its VMI; pass it in next time."""
     unknown: tuple[str, ...] = ()
     """Names of VMs with a network whose device is not known, for the log."""
-    dropped: Mapping[str, str] = field(default_factory=dict)
-    """Networks that are not in the mapping, each with the reason."""
 
 
 class DeviceReport(Struct, frozen=True):
@@ -69,10 +67,10 @@ def plan_nad_mapping(
     unknown = tuple(sorted(report.name for report in reports if report.attached - report.devices.keys()))
     if not reports:
         return MappingPlan(published or {})
-    mapping, dropped = _common(reports, published or {})
+    mapping = _common(reports, published or {})
     nothing_known = bool(unknown) and not mapping and not published
     value = None if nothing_known or mapping == published else mapping_text(mapping)
-    return MappingPlan(mapping, value, memory, unknown, dropped)
+    return MappingPlan(mapping, value, memory, unknown)
 
 
 def mapping_text(mapping: Devices) -> str:
@@ -106,23 +104,15 @@ def _with_memory(report: DeviceReport, remembered: Devices) -> DeviceReport:
     return replace(report, devices=known | dict(report.devices))
 
 
-def _common(reports: tuple[DeviceReport, ...], published: Devices) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the networks that every VM has on the same device, and the others with what prevents it."""
+def _common(reports: tuple[DeviceReport, ...], published: Devices) -> dict[str, str]:
+    """Return the networks that every VM has on the same device; ``published`` counts where no VM reports a device."""
     common: dict[str, str] = {}
-    dropped: dict[str, str] = {}
     for network in sorted(frozenset[str]().union(*(report.attached for report in reports))):
-        without = sorted(report.name for report in reports if network not in report.attached)
-        devices = {report.name: report.devices[network] for report in reports if network in report.devices}
-        different = set(devices.values())
-        if without:
-            dropped[network] = f"not attached to {', '.join(without)}"
-        elif len(different) > 1:
-            listed = ", ".join(f"{device} in {name}" for name, device in sorted(devices.items()))
-            dropped[network] = f"on different devices: {listed}"
-        elif different:
-            common[network] = different.pop()
+        devices = {report.devices[network] for report in reports if network in report.devices}
+        if any(network not in report.attached for report in reports) or len(devices) > 1:
+            continue
+        if devices:
+            common[network] = devices.pop()
         elif network in published:
             common[network] = published[network]
-        else:
-            dropped[network] = "no VM reports its device; is qemu-guest-agent running in the guests?"
-    return common, dropped
+    return common

@@ -65,18 +65,6 @@ def test_status_says_once_that_harvester_refuses_the_token(run: Runner, away: Aw
     assert "Nodes: 1 pending, 1 ready" in said
 
 
-def test_explain_without_a_name_says_it_once_and_who_waits(run: Runner, away: Away) -> None:
-    away.expired("cloud-config")
-    result = run("explain", *away.flags)
-    said = " ".join(result.out.split())
-    assert result.code == 1
-    assert said.startswith("Problem: Harvester at ")
-    assert said.count(WHOSE) == said.count(REMEDY) == 1
-    assert said.endswith("Waiting for that: 2 Services (shop/new, shop/web) and Node w1")
-    document = run("explain", "-o", "json", *away.flags).document
-    assert len(document["services"]) == 2
-
-
 def test_status_names_the_account_of_a_token_that_ends(run: Runner, away: Away) -> None:
     away.expired("cloud-config")
     away.harvester.refusal = None
@@ -92,6 +80,14 @@ def test_explain_a_service_says_it_once(run: Runner, away: Away, name: str) -> N
     assert result.code == 1
     assert "not known, because Harvester could not be read" in said
     assert said.count(WHOSE) == said.count(REMEDY) == 1
+
+
+def test_load_balancers_that_may_not_be_listed_are_not_none(run: Runner, away: Away) -> None:
+    path = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/vms/loadbalancers"
+    away.harvester.refusals[f"GET {path}"] = 403, "loadbalancers is forbidden"
+    result = run("explain", "svc/web", "-n", "shop", *away.flags)
+    assert result.code == 1
+    assert "not known, because Harvester could not be read" in result.out
 
 
 @pytest.mark.parametrize("name", ["w1", "w2"])
@@ -116,7 +112,7 @@ def test_errors_say_whose_server_it_is(run: Runner, away: Away) -> None:
     assert "error: Harvester: starting\n" in run("cleanup", "--cluster=demo", *away.flags[1:]).err
 
 
-@pytest.mark.parametrize("words", ["status", "explain svc/web -n shop", "explain node/w1", "explain"])
+@pytest.mark.parametrize("words", ["status", "explain svc/web -n shop", "explain node/w1"])
 def test_where_both_are_away_both_are_told(run: Runner, away: Away, words: str) -> None:
     away.unreachable("cloud-config")
     away.unreachable("kubeconfig")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
-from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, SERVICE_FINALIZER, VM_CLUSTER
+from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, SERVICE_FINALIZER
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
 
@@ -144,26 +142,3 @@ def test_nodes_that_are_left_as_they_are(run: Runner, serve: ClusterServer) -> N
     document = explain(run, flags, "--controllers=-cloud-node-controller,-cloud-node-lifecycle-controller")
     assert document["notKept"] == "cloud-node-controller is switched off by --controllers"
     assert document["steps"] == []
-
-
-def test_mapping(run: Runner, serve: ClusterServer) -> None:
-    mark = {VM_CLUSTER: "demo"}
-    one = objects.instance("w1", ("enp1s0", LAN, ["10.0.0.1"]), ("enp2s0", STORAGE, ["10.9.0.1"]), labels=mark)
-    two = objects.instance("w2", ("enp1s0", LAN, ["10.0.0.2"]), ("enp3s0", STORAGE, ["10.9.0.2"]), labels=mark)
-    other = objects.instance("x1", ("eth7", LAN, ["10.0.0.3"]), labels={VM_CLUSTER: "other"})
-    flags = serve(*map(objects.machine, ("w1", "w2", "x1")), one, two, other)
-    result = run("explain", "nad-mapping", *flags)
-    assert result.code == 1
-    assert json.loads(result.out.splitlines()[0]) == {LAN: "enp1s0"}
-    assert "default/storage: on different devices: enp2s0 in w1, enp3s0 in w2" in result.out
-    document = run("explain", "nad-mapping", *flags, "--output=json").document
-    assert document["mapping"] == {LAN: "enp1s0"}
-    assert document["value"] == document["write"] == '{"default/lan":"enp1s0"}'
-    assert document["instances"] == ["w1", "w2"]
-
-
-def test_mapping_without_any_device(run: Runner, serve: ClusterServer) -> None:
-    vmi = objects.instance("w1", ("", LAN, []), labels={VM_CLUSTER: "demo"})
-    result = run("explain", "nad-mapping", *serve(objects.machine(), vmi))
-    assert (result.code, result.out.splitlines()[0]) == (1, "{}")
-    assert "default/lan: no VM reports its device" in result.out

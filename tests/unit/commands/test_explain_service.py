@@ -376,8 +376,8 @@ def not_asked(shown: Json) -> ServiceReport:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["explain"], "--cloud-config is required"),
-        (["explain", "pod"], "'pod' is nothing to explain. Expected one of: service, node, nad-mapping, lb-name"),
+        (["explain"], "no Service or Node is named: explain svc/NAME -n NAMESPACE, or explain node/NAME"),
+        (["explain", "pod"], "'pod' is nothing to explain. Expected one of: service, node"),
         (["explain", "srvice/web"], "'srvice/web' is nothing to explain; did you mean service?"),
         (["explain", "shop/web"], "did you mean svc shop/web?"),
         (["explain", "node", "w1"], "--cloud-config is required"),
@@ -394,7 +394,6 @@ def not_asked(shown: Json) -> ServiceReport:
         (["explain", "svc", "shop", "web", "--cloud-config=/c"], "did you mean service web -n shop?"),
         (["explain", "node/a/b", "--cloud-config=/c"], "the Node is 'a/b'; expected its name"),
         (["explain", "no", "--cloud-config=/c"], "no Node is named: explain node/NAME"),
-        (["explain", "lb-name", "a", "b"], "expected CLUSTER NAMESPACE NAME UID, got a b"),
         (["explain", "service", "--namespac=x"], "unknown flag: --namespac; did you mean --namespace?"),
     ],
 )
@@ -429,25 +428,11 @@ def test_help_names_flags_and_exit_codes(run: Runner) -> None:
     assert result.code == 0
     for text in (
         "explain svc/NAME [-n NAMESPACE]",
-        "\nExamples:\n  # What ",
+        "\nExamples:\n  # Why ",
         "-n, --namespace=string",
         "Exit codes: 0 ",
     ):
         assert text in result.out
-
-
-@pytest.mark.parametrize(
-    ("words", "name"),
-    [
-        (["demo", "default", "nginx", objects.UID], "demo-default-nginx-27a92c93"),
-        ([' "demo" ', "default", "nginx", objects.UID], "demo-default-nginx-27a92c93"),
-        (["", "default", "nginx", objects.UID], "a-default-nginx-a028be36"),
-    ],
-)
-def test_load_balancer_names(run: Runner, words: list[str], name: str) -> None:
-    result = run("explain", "lb-name", *words)
-    assert (result.code, result.out, result.err) == (0, f"{name}\n", "")
-    assert run("explain", "lb-name", *words, "--output=json").document == {"name": name}
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,8 @@ ORDERS: dict[str, int] = {
     "status": 1,
     "status -o wide": 1,
     "preflight": 0,
-    "explain": 1,
     "explain svc/web -n shop": 1,
     "explain node/w1": 0,
-    "explain nad-mapping": 0,
     "explain svc/none -n shop": 1,
     "cleanup --cluster=demo": 1,
     "completion bash": 0,
@@ -43,7 +41,6 @@ AS_WIDE_AS_IT_IS = ("status -o wide", "completion bash")
 PIPED = (
     "status",
     "preflight",
-    "explain",
     "explain svc/web -n shop",
     "explain node/w1",
     "cleanup --cluster=demo",
