@@ -1,43 +1,42 @@
-"""The objects of a collection as they are known, and who is told of their changes.
+"""In-memory copy of a collection with indexes, as client-go's ``Indexer``.
 
-A list replaces the store. Between two lists the server's versions decide: an older object never replaces a newer one.
-A list that was requested before a write and received after it can bring back an older object. The watch, which starts
-at the version of the list, corrects that; until then preconditions refuse a write that is based on it.
+A list replaces the whole store. Between two lists, resource versions decide: a watch event or the response to a write
+never replaces a newer object. A list that was slow can bring back an older object for the milliseconds until the watch
+delivers the newer one; writes that are planned on it fail by their preconditions.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic
 
-from harvester_ccm.kube.collection import WatchEvent
-from harvester_ccm.kube.index import Index
+from harvester_ccm.kube.collection import Page, WatchEvent
 from harvester_ccm.model.meta import ObjectT
 
 Change = Callable[[ObjectT | None, ObjectT | None], None]
-"""Called with (old, new); old is None for a new object, new is None for a deleted one."""
+"""Called with the old and the new object; None for the old one if it was created, for the new one if it was deleted."""
 
-_DIGITS: Final = 20
-"""Of the largest version."""
+_MAX_DIGITS: Final = 20
+"""Digits of the largest 64-bit resource version."""
 
 
 class Store(Generic[ObjectT]):
-    """Objects with change callbacks and indexes."""
+    """Objects by key, with change callbacks and indexes."""
 
     def __init__(self, indexes: Mapping[str, Callable[[ObjectT], Iterable[str]]] | None = None) -> None:
         """``indexes`` return the values of an object in each index."""
         self._objects: dict[str, ObjectT] = {}
-        self._indexes = {name: Index(values_of) for name, values_of in (indexes or {}).items()}
+        self._index_functions = dict(indexes or {})
+        # Tuples: most values belong to one object, and a set for each of thousands would be larger than the objects.
+        self._indexes: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in self._index_functions}
         self._callbacks: list[Change[ObjectT]] = []
-        self._untold: deque[tuple[ObjectT | None, ObjectT | None]] = deque()
-        """Changes that the callbacks have not been told of."""
-        self._seen = 0
+        self._version = 0
+        """Resource version of the last list or watch event."""
         self.unread: frozenset[str] = frozenset()
-        """Keys of objects that could not be decoded: that the store lacks them does not mean that they are gone."""
+        """Keys of objects that could not be decoded. They exist although the store lacks them."""
 
     def on_change(self, callback: Change[ObjectT]) -> None:
-        """Have every change delivered to ``callback``, which must not block or raise."""
+        """Call ``callback`` for every change, after the store contains it. It must not block or raise."""
         self._callbacks.append(callback)
 
     def get(self, key: str) -> ObjectT | None:
@@ -49,78 +48,75 @@ class Store(Generic[ObjectT]):
         return tuple(self._objects.values())
 
     def by_index(self, index: str, value: str) -> tuple[ObjectT, ...]:
-        """Return the objects for which the index function named ``value``."""
-        return tuple(self._objects[key] for key in self._indexes[index].keys(value))
+        """Return the objects that have this value in the index."""
+        return tuple(self._objects[key] for key in self._indexes[index].get(value, ()))
 
     def __len__(self) -> int:
         return len(self._objects)
 
     def observe(self, item: ObjectT) -> None:
-        """Take the answer to a write of ours into the store, so that nothing is decided on what it replaced."""
-        if _version(item) > self._seen:
-            self._tell(len(self._untold))
+        """Store the response to a write, so that the next plan is not based on the object before it."""
+        # The watch has already delivered everything up to its version, including a deletion of this object.
+        if _version(item) > self._version:
             self._put(item)
 
+    def _replace_all(self, page: Page[ObjectT]) -> bool:
+        """Store a list and call the callbacks; return whether it differs from the store."""
+        listed = {item.metadata.key: item for item in page.items}
+        # An object that could not be decoded exists: keep its last version that could.
+        removed = [key for key in self._objects if key not in listed and key not in page.unread]
+        changed = [key for key, item in listed.items() if self._objects.get(key) != item]
+        self._version, self.unread = _number(page.resource_version), page.unread
+        # A callback must not see a half-filled store.
+        changes = [self._set(key, listed.get(key)) for key in (*removed, *changed)]
+        for old, new in changes:
+            self._notify(old, new)
+        return bool(changes)
+
     def _apply(self, event: WatchEvent[ObjectT]) -> None:
-        """Take in a change."""
-        self._seen = max(self._seen, _number(event.resource_version))
+        """Store the change that a watch event describes."""
+        version = _number(event.resource_version)
+        self._version = max(self._version, version)
         key = event.unread if event.object is None else event.object.metadata.key
         if not key:
             return
         self.unread -= {key}
+        current = self._objects.get(key)
         if event.type == "DELETED":
-            current = self._objects.get(key)
-            if current is not None and _version(current) <= _number(event.resource_version):
-                self._deliver(self._store(key, None))
+            if current is not None and _version(current) <= version:
+                self._notify(*self._set(key, None))
         elif event.object is None:
             self.unread |= {key}
         else:
             self._put(event.object)
 
-    def _take_in(self, items: Collection[ObjectT], version: str, unread: frozenset[str]) -> None:
-        """Replace the store with a list; the callbacks get the changes later.
-
-        ``unread`` has the keys of listed objects that could not be decoded: the store keeps what it knows of them.
-        """
-        self._seen = _number(version)
-        self.unread = unread
-        present = set(unread)
-        for item in items:
-            key = item.metadata.key
-            present.add(key)
-            if item != self._objects.get(key):
-                self._untold.append(self._store(key, item))
-        for key in [key for key in self._objects if key not in present]:
-            self._untold.append(self._store(key, None))
-
     def _put(self, item: ObjectT) -> None:
-        old = self._objects.get(item.metadata.key)
-        if old is None or _supersedes(item, old):
-            self._deliver(self._store(item.metadata.key, item))
+        current = self._objects.get(item.metadata.key)
+        if current is None or not _version(current) >= _version(item) > 0:
+            self._notify(*self._set(item.metadata.key, item))
 
-    def _store(self, key: str, new: ObjectT | None) -> tuple[ObjectT | None, ObjectT | None]:
-        """Put an object into the store, or take it out; return the change that has to be delivered."""
+    def _set(self, key: str, new: ObjectT | None) -> tuple[ObjectT | None, ObjectT | None]:
+        """Store or remove an object and update the indexes; return the old and the new one."""
         old = self._objects.get(key)
-        for index in self._indexes.values():
-            index.change(key, old, new)
+        for name, values_of in self._index_functions.items():
+            index = self._indexes[name]
+            before = dict.fromkeys(values_of(old)) if old is not None else {}
+            after = dict.fromkeys(values_of(new)) if new is not None else {}
+            for value in before.keys() - after.keys():
+                index[value] = tuple(other for other in index[value] if other != key)
+                if not index[value]:
+                    del index[value]
+            for value in after.keys() - before.keys():
+                index[value] = (*index.get(value, ()), key)
         if new is not None:
             self._objects[key] = new
         else:
             del self._objects[key]
         return old, new
 
-    def _tell(self, most: int) -> None:
-        """Deliver so many of the changes that wait for it."""
-        for _ in range(min(most, len(self._untold))):
-            self._deliver(self._untold.popleft())
-
-    def _deliver(self, change: tuple[ObjectT | None, ObjectT | None]) -> None:
+    def _notify(self, old: ObjectT | None, new: ObjectT | None) -> None:
         for callback in self._callbacks:
-            callback(*change)
-
-
-def _supersedes(new: ObjectT, old: ObjectT) -> bool:
-    return not _version(old) >= _version(new) > 0
+            callback(old, new)
 
 
 def _version(item: ObjectT) -> int:
@@ -128,5 +124,5 @@ def _version(item: ObjectT) -> int:
 
 
 def _number(version: str) -> int:
-    # Versions of one server are comparable numbers (KEP-5504); with any others every event counts as new.
-    return int(version) if version.isdecimal() and len(version) <= _DIGITS else 0
+    # Resource versions of one API server are comparable integers (KEP-5504). For any other format, each event is newer.
+    return int(version) if version.isdecimal() and len(version) <= _MAX_DIGITS else 0

@@ -14,11 +14,11 @@ from typing import Any, Final
 from msgspec import Struct
 
 from harvester_ccm.errors import CCMError, CredentialError, Forbidden, Unauthorized
-from harvester_ccm.kube.informer import SILENCE, Informer
+from harvester_ccm.kube.informer import SILENCE_SECONDS, Informer
 from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.telemetry.queues import Queue
 
-STALE_SECONDS: Final = 2 * SILENCE
+STALE_SECONDS: Final = 2 * SILENCE_SECONDS
 """A cache whose server has not been heard of for so long does not follow its collection any more."""
 RENEWAL_GRACE: Final = 20.0
 """So long after the end of an unrenewed Lease a holder that still runs counts as broken."""

@@ -12,6 +12,8 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import BURST, FIRST_PAUSE, TRIES, EventRecorder, ObjectReference
 from harvester_ccm.model.core import NODES, SERVICES, Node, Service
 from harvester_ccm.model.meta import ObjectMeta
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import Reason
 from tests.worlds.background import running
 from tests.worlds.waiting import wait_for
 
@@ -90,28 +92,16 @@ async def test_event_has_every_field_that_tools_show(
     assert event["firstTimestamp"] == event["lastTimestamp"]
 
 
-async def test_same_event_again_is_counted_and_another_is_a_new_one(
+async def test_equal_event_is_written_once_and_another_one_too(
     recorder: EventRecorder, web: ObjectReference, stored: Stored
 ) -> None:
+    service = Service(metadata=ObjectMeta(name="web", namespace=web.namespace, uid=web.uid))
     async with running(recorder.run()):
         for message in ("no pool", "no pool", "no address", "no pool"):
-            warn(recorder, web, message)
-        await wait_for(lambda: stored.counts() == {"no pool": 3, "no address": 1})
+            event = EventMessage("Warning", Reason.SYNC_FAILED, message)
+            recorder.emit(SERVICES, service, event, component=COMPONENT)
+        await wait_for(lambda: stored.counts() == {"no pool": 1, "no address": 1})
     assert recorder.dropped == 0
-
-
-async def test_event_that_the_server_forgot_is_written_anew(
-    recorder: EventRecorder, web: ObjectReference, stored: Stored
-) -> None:
-    warn(recorder, web, "no pool")
-    await recorder.flush()
-    stored.delete_all()
-
-    for _ in range(2):
-        warn(recorder, web, "no pool")
-    await recorder.flush()
-
-    assert stored.counts() == {"no pool": 2}
 
 
 async def test_event_of_a_cluster_scoped_object_is_in_the_default_namespace(

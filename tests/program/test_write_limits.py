@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from harvester_ccm.kube.events import REPEAT_SECONDS
-from harvester_ccm.kube.informer import RELIST_MINUTES
+from harvester_ccm.kube.informer import RELIST_SECONDS
 from harvester_ccm.kube.rate_limiter import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import IPAM, WORKLOAD_TYPE, NodeReason, Reason
@@ -38,7 +38,7 @@ async def test_nothing_but_periodic_lists_is_sent_when_nothing_changes() -> None
         calls = arena.calls[before:]
     assert {call.verb for call in calls} <= {"GET"}
     assert all(placed(call.path).name == "" for call in calls)
-    assert max(Counter(call.path for call in calls).values(), default=0) <= 60 / RELIST_MINUTES[0]
+    assert max(Counter(call.path for call in calls).values(), default=0) <= 3600 / RELIST_SECONDS[0]
 
 
 @pytest.mark.parametrize("conflict", CONFLICTS.values(), ids=CONFLICTS.keys())

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import structlog
 
-from harvester_ccm.kube.informer import RELIST_MINUTES, SILENCE
+from harvester_ccm.kube.informer import RELIST_SECONDS, SILENCE_SECONDS
 from tests.simulation.acts import Story
 from tests.simulation.clocks import of_schedule
 from tests.simulation.loop import SeededLoop, Stuck
@@ -91,7 +91,7 @@ class Schedule:
         stagehand.calm()
         self._acts.append(f"{self._loop.time():9.3f} === nothing is wrong any more")
         if world.may_be_blind:
-            await self._pass(60 * RELIST_MINUTES[1] + 60.0)
+            await self._pass(RELIST_SECONDS[1] + 60.0)
         await self._settle("what is asked for")
         await self._quiet()
         self._acts.append(f"{self._loop.time():9.3f} === every Service is deleted")
@@ -129,7 +129,7 @@ class Schedule:
 
     async def _quiet(self) -> None:
         # A watch that has fallen silent is given up after a while only.
-        await self._pass(SILENCE + 60.0)
+        await self._pass(SILENCE_SECONDS + 60.0)
         before = len(self._world.writes())
         await self._pass(QUIET)
         late = sorted(self._world.writes(), key=_at)[before:]

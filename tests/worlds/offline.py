@@ -20,7 +20,7 @@ class OfflineInformer(Informer[ObjectT]):
 
     def lose(self, item: ObjectT) -> None:
         """Drop an object, as after a watch that told of its end."""
-        self._deliver(self._store(item.metadata.key, None))
+        self._notify(*self._set(item.metadata.key, None))
 
 
 def offline_client(cluster: str = "guest", token: TokenSource | None = None) -> ApiClient:

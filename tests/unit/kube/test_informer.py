@@ -229,26 +229,6 @@ async def test_collection_is_listed_now_and_then_whatever_the_watch_says() -> No
 
 
 @jumping_time
-async def test_a_first_list_of_thousands_leaves_everything_else_its_turn() -> None:
-    server = MemoryServer()
-    for number in range(10 * SLICE):
-        server.put(SERVICES, service(name=f"web-{number:04}"))
-    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
-    told: list[Service | None] = []
-    told_by_turn: list[int] = []
-    begun = asyncio.Event()
-    informer.on_change(lambda _old, new: told.append(new))
-    informer.on_change(lambda _old, _new: begun.set())
-    async with running(informer.run()):
-        await begun.wait()
-        while not informer.synced:
-            told_by_turn.append(len(told))
-            await asyncio.sleep(0)
-        assert max(later - earlier for earlier, later in pairwise(told_by_turn)) == SLICE
-        assert len(told) == len(informer) == 10 * SLICE
-
-
-@jumping_time
 async def test_a_page_of_thousands_is_decoded_with_turns_for_everything_else_in_between() -> None:
     server = MemoryServer()
     for number in range(10 * SLICE):
@@ -267,44 +247,6 @@ async def test_a_page_of_thousands_is_decoded_with_turns_for_everything_else_in_
         await asyncio.sleep(0 if decoded else 0.001)
     assert max(later - earlier for earlier, later in pairwise(decoded_by_turn)) == SLICE
     assert len((await listing).items) == len(decoded) == 10 * SLICE
-
-
-@jumping_time
-async def test_a_server_that_answers_is_no_problem_any_more_when_its_first_list_is_told() -> None:
-    server = MemoryServer()
-    server.put(SERVICES, service())
-    server.fault = lambda _call: Unreachable("connection refused")
-    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
-    problems: list[CCMError | None] = []
-    informer.on_change(lambda _old, _new: problems.append(informer.problem))
-    async with running(informer.run()):
-        await asyncio.sleep(5)
-        assert isinstance(informer.problem, Unreachable)
-        server.fault = None
-        await informer.wait_synced()
-    assert problems == [None]
-
-
-@jumping_time
-async def test_an_answer_amid_the_first_list_is_told_after_what_it_replaces() -> None:
-    server = MemoryServer()
-    for number in range(3 * SLICE):
-        server.put(SERVICES, service(name=f"web-{number:04}"))
-    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
-    told: list[tuple[Service | None, Service | None]] = []
-    begun = asyncio.Event()
-    informer.on_change(lambda old, new: told.append((old, new)))
-    informer.on_change(lambda _old, _new: begun.set())
-    last = f"shop/web-{3 * SLICE - 1:04}"
-    async with running(informer.run()):
-        await begun.wait()
-        assert not informer.synced
-        informer.observe(answer(server.change(SERVICES, last, {"metadata": {"labels": {"written": "by us"}}})))
-        await informer.wait_synced()
-    versions = [int(new.metadata.resource_version) for _, new in told if new is not None and new.metadata.key == last]
-    assert len(versions) == 2
-    assert versions == sorted(versions)
-    assert told[-1][0] is not None
 
 
 @jumping_time
