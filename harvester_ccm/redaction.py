@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Final
 
 REMOVED: Final = "[removed]"
@@ -85,15 +84,7 @@ def inert(text: str) -> str:
     """Return what others may have written as a status shows it: in one line, without credentials, no longer than an
     Event's message.
     """
-    # An annotation may be as long as a quarter of a million characters; what is kept is not.
-    return (_remembered if len(text) <= LONGEST_TEXT else _inert)(text)
-
-
-def _inert(text: str) -> str:
     return one_line(redact_text(text))[:LONGEST_TEXT]
-
-
-_remembered = lru_cache(maxsize=4096)(_inert)
 
 
 def _written_out(character: str) -> str:
