@@ -24,6 +24,8 @@ ROOT: Final = Path(__file__).parents[2]
 GROUPS: Final = 10
 FEW, MANY = 2, 30
 """Schedules of a group."""
+CLOSED: Final = Act(0.0, "open_pool", {"to_everybody": False})
+CREATED: Final = Act(0.0, "create", {"name": "a", "ports": ONE_PORT, "annotations": {}})
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
@@ -38,9 +40,8 @@ def test_what_ended_wrong_once_does_not_again(name: str) -> None:
     assert Schedule(KNOWN[name]).run().wrong == ""
 
 
-def _closed_pool(seed: str, *acts: Act, size: int = 1) -> Story:
-    one = {"name": "a", "ports": ONE_PORT, "annotations": {}}
-    return Story(seed, size, 0, (Act(0.0, "open_pool", {"to_everybody": False}), Act(0.0, "create", one), *acts))
+def _closed_pool(seed: str, *acts: Act) -> Story:
+    return Story(seed, 1, 0, (CLOSED, CREATED, *acts))
 
 
 def test_a_booking_that_nobody_could_see_may_stay() -> None:
@@ -51,12 +52,31 @@ def test_a_booking_that_nobody_could_see_may_stay() -> None:
     assert result.met[UNSEEN] == 1
 
 
-def test_a_booking_that_harvester_forgets_for_another_one_may_stay() -> None:
-    """A pool that fits better is made while Harvester looks once more on a copy from before its first booking."""
-    acts = (Act(1.5, "open_pool", {"to_everybody": True}), Act(0.65, "make_pool", {"name": LATE}))
-    result = Schedule(_closed_pool("3001 1", *acts, size=2)).run()
-    assert result.wrong == ""
-    assert result.met[FORGOTTEN] == 1
+@pytest.mark.parametrize(
+    "acts",
+    [
+        pytest.param(
+            (CREATED, Act(0.09, "stop_controllers", {"seconds": 1}), Act(0.1, "make_pool", {"name": LATE})),
+            id="stopped before it recorded the address, and another pool fits then",
+        ),
+        pytest.param(
+            (CLOSED, CREATED, Act(1.5, "open_pool", {"to_everybody": True}), Act(0.65, "make_pool", {"name": LATE})),
+            id="another pool fits on a copy from before the first allocation",
+        ),
+        pytest.param(
+            (
+                CREATED,
+                Act(0.05, "make_pool", {"name": LATE}),
+                Act(0.08, "resize_pool", {"by": 2}),
+                Act(0.025, "delete", {"name": "a"}),
+            ),
+            id="another pool fits on an old copy, and the service is deleted",
+        ),
+    ],
+)
+def test_address_that_harvester_forgets_by_itself_may_stay_allocated(acts: tuple[Act, ...]) -> None:
+    results = (Schedule(Story(str(seed), 2, 0, acts)).run() for seed in range(100))
+    assert next(result for result in results if result.met[FORGOTTEN]).wrong == ""
 
 
 def test_a_booking_that_asking_again_would_have_shown_may_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:

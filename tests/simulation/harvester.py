@@ -17,7 +17,7 @@ from devenv.harvester.ippools import PoolController
 from devenv.harvester.loadbalancers import LoadBalancerController
 from devenv.harvester.problems import Problem, Then
 from devenv.harvester.queue import STOCK, Retry, TokenBucket, retry_seconds
-from devenv.harvester.records import LOAD_BALANCERS, POOLS, Records
+from devenv.harvester.records import LOAD_BALANCERS, POOLS, Records, is_deleting
 from devenv.watch import key_of
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.meta import Resource
@@ -114,6 +114,21 @@ class _Queue:
                 self.due.append(key)
 
 
+@dataclass
+class _Booking:
+    """An allocation that is in the pool and not yet in the status of its load balancer."""
+
+    uid: str
+    """UID of the load balancer."""
+    pool: str
+    is_overtaken: bool
+    """Whether the attempt began on a copy of the load balancer that is older than Harvester's own last write."""
+    is_outdated: bool
+    """Whether it began on a copy that is older than anybody's last write."""
+    is_interrupted: bool = False
+    """Whether Harvester's controllers stopped before they could write the status, and nobody has written it since."""
+
+
 class HarvesterControllers:
     """The load-balancer and the pool controller."""
 
@@ -133,14 +148,14 @@ class HarvesterControllers:
         self.booked_since: dict[str, float] = {}
         """Load balancers that an address was booked for, and when the attempt began by which it was last."""
         self.forgotten: set[tuple[str, str]] = set()
-        """Addresses that the controller has booked on a copy older than its own last write, so that it could not record
-        them, before or after it recorded another one; each with its load balancer. The real one does so, too."""
+        """Addresses that the controller has booked and forgotten by itself, each with its load balancer."""
         self._began: dict[str, float] = {}
         """When the last attempt on each load balancer began."""
-        self._overtaken: set[str] = set()
-        """Load balancers whose attempt began on such a copy."""
-        self._unrecorded: set[tuple[str, str]] = set()
-        """What was booked by such attempts."""
+        self._copies: dict[str, tuple[bool, bool]] = {}
+        """Whether that attempt began on an overtaken, and on an outdated copy; see ``_Booking``."""
+        self._unrecorded: dict[tuple[str, str], _Booking] = {}
+        """By address and load balancer."""
+        self._is_writing = False
         self._own: dict[str, int] = {}
         """The version of each load balancer that the controller has written last."""
         self._caches = {name_of(one): _Cache(one) for one in (LOAD_BALANCERS, POOLS)}
@@ -158,6 +173,8 @@ class HarvesterControllers:
         self._run += 1
         self._under_way.clear()
         self._own.clear()
+        for (_, owner), booking in self._unrecorded.items():
+            booking.is_interrupted |= owner in self._queues[name_of(LOAD_BALANCERS)].busy
         for queue in self._queues.values():
             for attempt in queue.busy.values():
                 attempt.close()
@@ -178,6 +195,10 @@ class HarvesterControllers:
         self._go_on()
 
     def _changed(self, collection: str, kind: str, document: Document) -> None:
+        if collection == name_of(LOAD_BALANCERS) and not self._is_writing:
+            self._note_other_writer(key_of(document))
+        if collection == name_of(LOAD_BALANCERS) and kind == "DELETED":
+            self._note_second_pools(document)
         if collection in self._caches and self.running:
             self._told_until = max(self._told_until, self._loop.time() + self._dice.uniform(0.001, self._lag))
             self._under_way.append((collection, kind, document))
@@ -203,9 +224,9 @@ class HarvesterControllers:
     def _begin(self, key: str) -> None:
         """Note when an attempt on a load balancer begins, and on what."""
         self._began[key] = self._loop.time()
-        copy = self._caches[name_of(LOAD_BALANCERS)].get(key)
-        is_old = copy is not None and int(copy["metadata"]["resourceVersion"]) < self._own.get(key, 0)
-        (self._overtaken.add if is_old else self._overtaken.discard)(key)
+        copy, stored = self._caches[name_of(LOAD_BALANCERS)].get(key), self._server.of(LOAD_BALANCERS).get(key)
+        version = _version(copy)
+        self._copies[key] = 0 < version < self._own.get(key, 0), 0 < version < _version(stored)
 
     def _step(self, queue: _Queue, key: str, answer: Document | CCMError | None) -> None:
         """Let an attempt go on to its next write."""
@@ -228,12 +249,15 @@ class HarvesterControllers:
         answer: Document | CCMError
         before = self._bookings(write)
         self._note_release(write, before)
+        self._is_writing = True
         try:
             answer = self._server.replace(write.resource, key_of(write.document), write.document)
         except CCMError as error:
             answer = error
         else:
             self._note_bookings(write, answer, before)
+        finally:
+            self._is_writing = False
         self._loop.call_later(self._dice.uniform(*WRITE_SECONDS), self._answer, run, queue, key, answer)
 
     def _bookings(self, write: _Write) -> Document:
@@ -250,17 +274,53 @@ class HarvesterControllers:
                 self.let_go.add(owner)
 
     def _note_bookings(self, write: _Write, written: Document, before: Document) -> None:
-        """Note for whom an address was booked, and what of that is forgotten for another address."""
+        """Note for whom an address was booked, and what of that is forgotten."""
         if write.resource is LOAD_BALANCERS:
-            self._own[key_of(written)] = int(written["metadata"]["resourceVersion"])
+            self._own[key_of(written)] = _version(written)
         for address, owner in self._bookings(write).items():
             if before.get(address) != owner:
                 self.booked_since[owner] = self._began[owner]
-                self._unrecorded |= {(address, owner)} if owner in self._overtaken else set()
-        for address, owner in self._unrecorded:
+                balancer = self._server.of(LOAD_BALANCERS).get(owner)
+                uid = balancer["metadata"]["uid"] if balancer else ""
+                self._unrecorded[address, owner] = _Booking(uid, written["metadata"]["name"], *self._copies[owner])
+        self._note_forgotten(key_of(written) if write.resource is LOAD_BALANCERS else "")
+
+    def _note_forgotten(self, written: str) -> None:
+        """Note bookings that Harvester has forgotten by itself, as the real one does.
+
+        Either the attempt began on a copy that did not know its own last write, and the load balancer has another
+        address; or Harvester stopped before it recorded the address, and its next word is another one. ``written`` is
+        the key of the load balancer whose status Harvester has just written.
+        """
+        for (address, owner), booking in list(self._unrecorded.items()):
             balancer = self._server.of(LOAD_BALANCERS).get(owner)
-            recorded = ((balancer or {}).get("status") or {}).get("allocatedAddress", {}).get("ip")
-            if recorded and recorded != address:
+            if balancer is None or balancer["metadata"]["uid"] != booking.uid or is_deleting(balancer):
+                continue
+            recorded = ((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ip")
+            if recorded == address:
+                del self._unrecorded[address, owner]
+            elif (recorded and booking.is_overtaken) or (owner == written and booking.is_interrupted):
+                self.forgotten.add((address, owner))
+
+    def _note_other_writer(self, owner: str) -> None:
+        """Note that somebody else has written a load balancer: what Harvester says next may be because of that."""
+        for (_, key), booking in self._unrecorded.items():
+            booking.is_interrupted &= key != owner
+
+    def _note_second_pools(self, deleted: Document) -> None:
+        """Note what was booked on an outdated copy in another pool than the deleted load balancer names.
+
+        Its deletion waits until nothing can be booked in the pool that it names. Nobody can know of the other pool.
+        """
+        status = (deleted.get("status") or {}).get("allocatedAddress") or {}
+        named = {status.get("ipPool"), deleted["spec"].get("ipPool")} - {None, ""}
+        for (address, owner), booking in self._unrecorded.items():
+            if (
+                booking.uid == deleted["metadata"]["uid"]
+                and booking.is_outdated
+                and named
+                and booking.pool not in named
+            ):
                 self.forgotten.add((address, owner))
 
     def _answer(self, run: int, queue: _Queue, key: str, answer: Document | CCMError) -> None:
@@ -279,3 +339,8 @@ class HarvesterControllers:
         if run == self._run and self.running:
             queue.add(key)
             self._go_on()
+
+
+def _version(document: Document | None) -> int:
+    """Return the version of an object; 0 for none."""
+    return int(document["metadata"]["resourceVersion"]) if document else 0

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
-from harvester_ccm.names import HEALTH_CHECK_PORT, IPAM, WORKLOAD_TYPE
+from harvester_ccm.names import HEALTH_CHECK_PORT, IPAM, PRIMARY_SERVICE, WORKLOAD_TYPE
 from tests.simulation.acts import Act, Story
 
 ONE_PORT: Final[list[dict[str, Any]]] = [{"name": "main", "port": 80, "protocol": "TCP", "nodePort": 30000}]
+OTHER_PORT: Final[list[dict[str, Any]]] = [{"name": "main", "port": 81, "protocol": "TCP", "nodePort": 30010}]
 TWO_PORTS: Final = [*ONE_PORT, {"name": "more", "port": 443, "protocol": "TCP", "nodePort": 30001}]
 
 
@@ -168,6 +169,21 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(4.18, "cut_watches", {"side": "harvester", "how": "silent"}),
             Act(0.0, "create", _create(ONE_PORT)),
             Act(15.781, "restore", {"side": "harvester", "back": 20.0, "away": 60.0}),
+        ),
+    ),
+    # The secondary kept the address, although no load balancer held it any more.
+    "the primary of a secondary is no load balancer any more in the original of a clone": Story(
+        "x1",
+        pool=5,
+        nodes=0,
+        acts=(
+            Act(0.0, "create", _create(ONE_PORT, {IPAM: "dhcp"})),
+            Act(2.4, "clone", {}),
+            Act(30.0, "wait", {}),
+            Act(15.0, "in_clone", {"verb": "clear_status", "name": "a"}),
+            Act(1.0, "create", {**_create(OTHER_PORT, {PRIMARY_SERVICE: "shop/a"}), "name": "b"}),
+            Act(20.0, "retype", {"name": "a", "type": "ClusterIP"}),
+            Act(10.0, "delete_balancer", {"name": "a"}),
         ),
     ),
 }

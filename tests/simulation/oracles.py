@@ -29,7 +29,7 @@ GRACE: Final = 400.0
 SIGHT: Final = 0.05
 """Seconds in which the program cannot hear of what a user does, before it sends a request."""
 UNSEEN: Final = "booked while it was deleted, which nobody could see"
-FORGOTTEN: Final = "booked twice by Harvester, which forgot one of them"
+FORGOTTEN: Final = "booked by Harvester, which forgot it"
 """How schedules are counted in which an address stays booked."""
 NO_POOL: Final = ("no matched IPPool", "fail to get allocator")
 """What Harvester says where it has looked for an address in no pool."""
@@ -57,7 +57,7 @@ class Oracles:
         """When each load balancer was written last."""
         self._answered: dict[str, float] = {}
         """Load balancers that are deleted although Harvester may be booking for them, and when it last wrote them."""
-        self._deposed = "", 0.0
+        self._deposed: dict[str, float] = {}
         """Who held the Lease before the guest was restored, and until when it may believe that it does."""
         self.states: set[int] = set()
         """Different states that the world was in."""
@@ -103,7 +103,9 @@ class Oracles:
         self.noted.append(f"{self._world.loop.time():9.3f} the {side} has gone back to older data")
         if side == "guest":
             # It hears of another holder when it renews the Lease next.
-            self._deposed = self._holder, self._world.loop.time() + away + DEPOSED_SECONDS
+            now = self._world.loop.time()
+            believing = {self._holder, *(one for one, until in self._deposed.items() if until > now)}
+            self._deposed = dict.fromkeys(believing, now + away + DEPOSED_SECONDS)
             self._holder = self._world.original.holder().rpartition("_")[2]
 
     def _say(self, text: str) -> None:
@@ -115,7 +117,7 @@ class Oracles:
         """No write without the Lease, and no address is told to kube-vip that nobody holds."""
         if not call.is_write or call.path.startswith(LEASE) or EVENTS in call.path:
             return
-        if call.by == self._deposed[0] and call.at < self._deposed[1]:
+        if call.at < self._deposed.get(call.by, 0.0):
             return
         holder = self._world.guest_of(call.by).holder() or "nobody"
         process = self._world.processes[call.by.partition(".")[0]]
@@ -271,11 +273,7 @@ class Oracles:
         return found
 
     def _is_forgotten(self, address: str, owner: str) -> bool:
-        """Return whether Harvester has forgotten a booking of its own for another one.
-
-        It looks at a load balancer on a copy that does not know its own last write yet, and finds another pool than the
-        time before: what it books there, or has booked, is on no load balancer. Nobody else has written anything.
-        """
+        """Return whether Harvester has forgotten a booking by itself."""
         if (address, f"{CLUSTER.namespace}/{owner}") not in self._world.controllers.forgotten:
             return False
         self._world.met[FORGOTTEN] = 1

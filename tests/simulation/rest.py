@@ -31,12 +31,19 @@ class AtRest:
         for service in by_name.values():
             if self._is_of_another_name(service):
                 continue
-            own = [one for one in self._guest.balancers() if made_for(one) == service["metadata"]["name"]]
+            own = [one for one in self._lasting_balancers() if made_for(one) == service["metadata"]["name"]]
             found += self._wrong_about(service, own, by_name)
-        for one in self._guest.balancers():
-            if made_for(one) not in by_name and not (is_deleting(one) and self._world.pools.is_gone(one)):
-                found.append(f"{one['metadata']['name']} has no Service")
+        found += [
+            f"{one['metadata']['name']} has no Service"
+            for one in self._lasting_balancers()
+            if made_for(one) not in by_name
+        ]
         return found
+
+    def _lasting_balancers(self) -> list[Document]:
+        """Return the load balancers without those that Harvester cannot finish to delete."""
+        gone = self._world.pools.is_gone
+        return [one for one in self._guest.balancers() if not (is_deleting(one) and gone(one))]
 
     def _is_of_another_name(self, service: Document) -> bool:
         """Return whether a Service shows the address of a load balancer of the other copy, which leaves it as it is.
