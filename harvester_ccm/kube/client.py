@@ -41,10 +41,7 @@ from harvester_ccm.errors import (
     is_of_something_else,
 )
 from harvester_ccm.kube.collection import (
-    FEW_OBJECTS,
-    USUAL_PAGES,
     Page,
-    Pages,
     Unread,
     WatchEvent,
     decode_event,
@@ -55,7 +52,7 @@ from harvester_ccm.kube.collection import (
 )
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.fence import WriteFence
-from harvester_ccm.kube.session import Session, connection_fault
+from harvester_ccm.kube.session import connection_fault, open_session
 from harvester_ccm.kube.tokens import token_account, why_refused
 from harvester_ccm.model.meta import Resource
 
@@ -64,8 +61,10 @@ V = TypeVar("V")
 
 REQUEST_TIMEOUT: Final = 10.0
 """Seconds for one request, connection included."""
-LIST_LIMIT: Final = 64 * 1024 * 1024
-"""Largest page of a list that is accepted, in bytes."""
+PAGE_OBJECTS: Final = 5000
+"""Objects on a page of a list: few requests for thousands of Services."""
+LIST_LIMIT: Final = 32 * 1024 * 1024
+"""Largest page of a list that is accepted, in bytes; a larger one is requested again with a tenth of the objects."""
 OBJECT_LIMIT: Final = 8 * 1024 * 1024
 """Largest other answer; etcd holds objects of 1.5 MiB."""
 SLICE: Final = 100
@@ -96,7 +95,7 @@ class ApiClient:
         observer: Observer | None = None,
         fence: WriteFence | None = None,
         patience: float = REQUEST_TIMEOUT,
-        pages: Pages = USUAL_PAGES,
+        page_objects: int = PAGE_OBJECTS,
     ) -> None:
         """Build it; without ``fence`` it may write at any time. ``patience`` is in seconds, for one request."""
         self.cluster = cluster
@@ -105,10 +104,10 @@ class ApiClient:
         self._credentials = credentials
         self._observer = observer
         self._patience = patience
-        self._pages = pages
+        self._page_objects = page_objects
         self._certificate = 0
         self._closings = 0
-        self._session: Session | None = None
+        self._session: aiohttp.ClientSession | None = None
         self._responses: weakref.WeakSet[aiohttp.ClientResponse] = weakref.WeakSet()
 
     @property
@@ -155,18 +154,17 @@ class ApiClient:
         """Return all objects, read in pages from one consistent version; objects that do not decode are left out."""
         items: list[T] = []
         unread: set[str] = set()
-        limit, query = self._pages.objects, {**resource.query, **(params or {})}
+        limit, query = self._page_objects, {**resource.query, **(params or {})}
         path = resource.path(namespace)
         while True:
             try:
                 answer = await self.request("GET", path, params={"limit": str(limit), **query})
             except AnswerTooLarge:
-                if limit <= FEW_OBJECTS:
+                if limit == 1:
                     raise
-                limit = FEW_OBJECTS
+                limit = max(limit // 10, 1)
                 continue
             page = self._read(decode_list, answer, f"GET {path}")
-            limit = self._pages.after(limit, len(page.items or ()), len(answer))
             for number, raw in enumerate(page.items or ()):
                 if number and number % SLICE == 0:
                     await asyncio.sleep(0)
@@ -330,8 +328,8 @@ class ApiClient:
                 usual = MERGE_PATCH if method == "PATCH" else "application/json"
                 headers["Content-Type"] = content_type or usual
             if self._session is None:
-                self._session = Session(self._credentials.tls)
-            response = await self._session.http.request(
+                self._session = open_session(self._credentials.tls)
+            response = await self._session.request(
                 method,
                 credentials.server + path + (f"?{urlencode(params)}" if params else ""),
                 data=data,

@@ -28,27 +28,6 @@ class Page(Struct, Generic[T], frozen=True):
     """Keys of the objects that could not."""
 
 
-class Pages(Struct, frozen=True):
-    """How much of a list is asked for at once: little first, and then by how large the objects are."""
-
-    objects: int = 500
-    """On the first page."""
-    size: int = 4 * 1024 * 1024
-    """Bytes of the others, about: few requests for many objects, and none that keeps the event loop for long."""
-
-    def after(self, limit: int, count: int, size: int) -> int:
-        """Return how many objects to ask for after a page of ``size`` bytes with ``count``, that was to have ``limit``.
-
-        As many as on the first page are not too large, unless it turned out so.
-        """
-        return max(min(limit, self.objects), self.size * count // size)
-
-
-USUAL_PAGES: Final = Pages()
-FEW_OBJECTS: Final = 40
-"""A page that is larger than accepted is asked for again with so many: etcd holds objects of 1.5 MiB."""
-
-
 class WatchEvent(Struct, Generic[T], frozen=True):
     """One line of a watch. ``BOOKMARK`` carries a version and no object."""
 

@@ -1,14 +1,9 @@
-"""The connections of one client to its API server, none of which outlives it, and what went wrong with one."""
+"""The connections of one client to its API server, and the error of a connection that failed."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import functools
 import os
-import socket
 import ssl
-import weakref
 from asyncio import sslproto
 from typing import Final
 
@@ -21,69 +16,25 @@ AGENT: Final = "harvester-ccm"
 """Name of this program in requests; API servers keep it as the manager of the fields that it writes."""
 _OUT_OF_TIME: Final = (9, 10)
 """What OpenSSL calls X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
-_LOOKS: Final = 500
-"""So often it is looked whether the event loop has taken notice that its sockets have ended."""
-_PAUSE: Final = 0.002
-"""Seconds between two looks."""
 
-
+# asyncio keeps a buffer of 256 KiB for each open TLS connection; a TLS record has 16 KiB.
 sslproto.SSLProtocol.max_size = 32 * 1024
-"""Of the buffer that asyncio holds for as long as a TLS connection is open: it makes one of 256 KiB, of which a record
-fills 16."""
 
 
-class Session:
-    """A pool of connections with the same credentials.
+def open_session(tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
+    """Return a pool of connections with the same credentials; close it after use.
 
-    A request that is given up closes its connection in the manner of TLS, which waits for the server's farewell for up
-    to half a minute. aiohttp does not know of such a connection any more, so the sockets are remembered here.
+    ``tls`` is None for plain http; an https proxy is verified all the same.
     """
-
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
-        """``tls`` is None for plain http; a proxy that is asked over https is verified all the same."""
-        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        self.http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                # aiohttp's own context trusts nobody, see this package.
-                ssl=tls if tls is not None else _trusting_the_system(),
-                limit=0,
-                ttl_dns_cache=30,
-                socket_factory=self._open,
-            ),
-            headers={"User-Agent": f"{AGENT}/{__version__}", "Accept": "application/json"},
-            # Limits are set around whole calls. The environment's proxy is in the credentials: aiohttp would look
-            # for it, and for a netrc file, in two threads per request.
-            timeout=aiohttp.ClientTimeout(total=None),
-            trust_env=False,
-            read_bufsize=256 * 1024,
-            skip_auto_headers={"Accept-Encoding"},
-        )
-        """What sends the requests."""
-
-    async def close(self) -> None:
-        """End all connections and return when they are closed."""
-        await self.http.close()
-        for one in self._left():
-            with contextlib.suppress(OSError):  # not connected yet, or not any more
-                one.shutdown(socket.SHUT_RDWR)
-        for _ in range(_LOOKS):
-            if not self._left():
-                break
-            await asyncio.sleep(_PAUSE)
-
-    def _open(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        family, kind, protocol, _, _ = address
-        opened = socket.socket(family, kind, protocol)
-        self._sockets.add(opened)
-        return opened
-
-    def _left(self) -> list[socket.socket]:
-        return [one for one in self._sockets if one.fileno() >= 0]
-
-
-@functools.cache
-def _trusting_the_system() -> ssl.SSLContext:
-    return ssl.create_default_context()
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=tls if tls is not None else True, limit=0, ttl_dns_cache=30),
+        headers={"User-Agent": f"{AGENT}/{__version__}", "Accept": "application/json"},
+        # Limits are set around whole calls. The environment's proxy is in the credentials: aiohttp would look
+        # for it, and for a netrc file, in two threads per request.
+        timeout=aiohttp.ClientTimeout(total=None),
+        trust_env=False,
+        skip_auto_headers={"Accept-Encoding"},
+    )
 
 
 def connection_fault(error: BaseException, *, limit: float) -> tuple[type[Unreachable], str]:

@@ -22,28 +22,6 @@ def silent_server() -> Iterator[str]:
 
 
 @contextmanager
-def deaf_server(pair: KeyPair) -> Iterator[str]:
-    """A server that takes one connection and, once TLS is agreed on, neither reads nor writes."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pair.certificate, pair.key)
-    leave = threading.Event()
-
-    def hold() -> None:
-        accepted, _ = listener.accept()
-        with context.wrap_socket(accepted, server_side=True):
-            leave.wait()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=hold, daemon=True)
-        thread.start()
-        try:
-            yield f"https://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            leave.set()
-            thread.join()
-
-
-@contextmanager
 def closed_port() -> Iterator[str]:
     """An address that nobody listens on, kept free for the time of the block."""
     with socket.socket() as holder:

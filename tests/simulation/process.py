@@ -11,7 +11,6 @@ from typing import Final
 from harvester_ccm.app import Application
 from harvester_ccm.errors import Unreachable
 from harvester_ccm.flags import build_settings, parse_command_line
-from harvester_ccm.kube.collection import Pages
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.simulation.loop import PROCESS, SeededLoop
@@ -22,15 +21,17 @@ PATIENCE: Final = 10.0
 """Seconds for one request."""
 RESTART_SECONDS: Final = 2.0
 """After which the kubelet starts a process that has ended."""
-PAGES: Final = Pages(objects=2, size=0)
-"""The smallest that there are: much happens between two of them."""
+PAGE_OBJECTS: Final = 2
+"""Small pages: much happens between two of them."""
 
 
 class _Client(MemoryClient):
     """The client of a process, which ends with it."""
 
     def __init__(self, server: MemoryServer, *, cluster: str, namespace: str, fence: WriteFence, name: str) -> None:
-        super().__init__(server, cluster=cluster, namespace=namespace, fence=fence, name=name, pages=PAGES)
+        super().__init__(
+            server, cluster=cluster, namespace=namespace, fence=fence, name=name, page_objects=PAGE_OBJECTS
+        )
         self.is_dead = False
 
     async def _exchange(

@@ -21,8 +21,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import msgspec
 
 from harvester_ccm.errors import Answer, CCMError, Unreachable, WatchSilent, error_from_answer
-from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
-from harvester_ccm.kube.collection import USUAL_PAGES, Pages, Unread, WatchEvent
+from harvester_ccm.kube.client import PAGE_OBJECTS, STRATEGIC_PATCH, ApiClient
+from harvester_ccm.kube.collection import Unread, WatchEvent
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.tokens import FixedToken
@@ -510,11 +510,11 @@ class MemoryClient(ApiClient):
         namespace: str = "",
         fence: WriteFence | None = None,
         name: str = "",
-        pages: Pages = USUAL_PAGES,
+        page_objects: int = PAGE_OBJECTS,
     ) -> None:
         """``name`` is what the server knows its requests by."""
         credentials = Credentials("memory", namespace, None, FixedToken(None))
-        super().__init__(credentials, cluster=cluster, fence=fence, pages=pages)
+        super().__init__(credentials, cluster=cluster, fence=fence, page_objects=page_objects)
         self.server = server
         self.name = name
 
