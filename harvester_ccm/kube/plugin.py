@@ -1,46 +1,64 @@
-"""Credential plugins (client.authentication.k8s.io): programs that print a token, a client certificate, or both.
-
-A plugin runs in a process group of its own, which ends whole when the plugin does not end in time or prints too much.
-All who need a credential at the same time wait for the same run. Neither what a plugin prints nor its complaints are in
-a message or in the log.
-"""
+"""Credential plugins (client.authentication.k8s.io): programs that print a token, a client certificate, or both."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import time
-from asyncio.subprocess import DEVNULL
-from collections.abc import Callable, Mapping
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from io import FileIO
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
 from harvester_ccm.errors import UNREADABLE, CredentialError
 from harvester_ccm.kube.tokens import Section, TokenSource, checked_token
+from harvester_ccm.redaction import one_line, redact_text
 
 PLUGIN_SECONDS: Final = 20.0
-"""Time limit for a run of a plugin; it is killed then."""
+"""Time limit for a run of a plugin; its process group is killed then."""
 EARLY_SECONDS: Final = 30.0
-"""So long before a credential expires a new one is asked for."""
-UNREADABLE_EXPIRY_SECONDS: Final = 60.0
-"""So long a credential is used whose expiry is no time."""
-OUTPUT_LIMIT: Final = 1024 * 1024
-"""So much may a plugin print, in bytes."""
-_CONFIG_EXTENSION: Final = "client.authentication.k8s.io/exec"
+"""A credential is renewed this long before it expires."""
+COMPLAINT_LIMIT: Final = 500
+"""Characters of the end of a plugin's standard error that an error message has."""
 
-TakeCertificate = Callable[[str], None]
-"""Called with a client certificate and its key in PEM, to be used for new connections. Raises CredentialError."""
+
+class _Variable(msgspec.Struct):
+    name: str
+    value: str = ""
+
+
+class _Plugin(msgspec.Struct, rename="camel"):
+    """The section ``exec`` of a kubeconfig."""
+
+    api_version: str
+    command: str
+    args: list[str] | None = None
+    env: list[_Variable] | None = None
+    provide_cluster_info: bool = False
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+    expiration_timestamp: datetime | None = None
+
+
+class _ExecCredential(msgspec.Struct, rename="camel"):
+    api_version: str
+    status: _Status
+
+
+_decode: Final = msgspec.json.Decoder(_ExecCredential).decode
 
 
 class ExecToken(TokenSource):
-    """A token, a client certificate, or both, that a plugin prints."""
+    """A token, a client certificate, or both, that a plugin prints. All who fetch at the same time wait for one run."""
 
     renewed = True
 
@@ -50,13 +68,16 @@ class ExecToken(TokenSource):
         plugin: Section,
         cluster: Section,
         *,
-        take_certificate: TakeCertificate | None = None,
+        take_certificate: Callable[[str], None] | None = None,
         seconds: float = PLUGIN_SECONDS,
     ) -> None:
-        """``take_certificate`` is None where the server is not asked over TLS; ``seconds`` is for one run."""
+        """``take_certificate`` is called with a client certificate and its key in PEM; None for plain http."""
         self._path = path
-        self._plugin = dict(plugin)
-        self._cluster = dict(cluster)
+        try:
+            self._plugin = msgspec.convert(plugin, _Plugin)
+        except msgspec.ValidationError as error:
+            raise CredentialError(f"{path}: exec is not valid: {error}") from None
+        self._cluster = cluster
         self._take_certificate = take_certificate
         self._seconds = seconds
         self._run: asyncio.Task[None] | None = None
@@ -67,164 +88,73 @@ class ExecToken(TokenSource):
         """Return the token of the last run."""
         return self._token
 
+    def forget(self) -> None:
+        """Run the plugin next time."""
+        self._valid_until = float("-inf")
+
     async def fetch(self) -> str | None:
         """Return the token to send now. Raises CredentialError."""
         if time.time() >= self._valid_until:
             if self._run is None or self._run.done():
                 self._run = asyncio.create_task(self._renew(), name="credential plugin")
-                # All who wait may give up before it ends.
+                # Retrieve the exception: all callers may have been cancelled.
                 self._run.add_done_callback(lambda run: run.cancelled() or run.exception())
             await asyncio.shield(self._run)
         return self._token
 
     async def _renew(self) -> None:
-        status = await self._ask()
-        self._token = self._taken(status)
-        self._valid_until = _expiry(status.get("expirationTimestamp"))
-
-    def forget(self) -> None:
-        """Ask the plugin next time."""
-        self._valid_until = float("-inf")
-
-    def _taken(self, status: Section) -> str | None:
-        """Return the token, if there is one, and use the certificate, if there is one."""
-        token, certificate, key = (
-            value if isinstance(value := status.get(name), str) and value else None
-            for name in ("token", "clientCertificateData", "clientKeyData")
-        )
-        if (certificate is None) != (key is None):
-            raise self._failure("it printed half of a client certificate and its key")
-        if certificate and key:
-            if self._take_certificate is None:
-                raise self._failure("it printed a client certificate, which only an https:// server can be shown")
-            self._take_certificate(f"{certificate}\n{key}")
+        try:
+            credential = _decode(await self._output())
+        except UNREADABLE as error:
+            raise self._failure(f"it printed no ExecCredential: {one_line(str(error))}") from None
+        if credential.api_version != self._plugin.api_version:
+            raise self._failure(f"it printed no ExecCredential of apiVersion {self._plugin.api_version!r}")
+        status = credential.status
+        if status.client_certificate_data and self._take_certificate is not None:
+            self._take_certificate(f"{status.client_certificate_data}\n{status.client_key_data}")
             self.certificates += 1
-        elif token is None:
+        elif not status.token:
             raise self._failure("it printed neither a token nor a client certificate")
-        return token and checked_token(token, f"{self._path}: the token of the credential plugin")
+        what = f"{self._path}: the token of the credential plugin"
+        self._token = checked_token(status.token, what) if status.token else None
+        expiry = status.expiration_timestamp
+        self._valid_until = float("inf") if expiry is None else expiry.timestamp() - EARLY_SECONDS
 
-    async def _ask(self) -> Section:
-        api_version = self._plugin.get("apiVersion")
-        if not isinstance(api_version, str):
-            raise self._failure("apiVersion is missing in the kubeconfig")
-        if self._plugin.get("interactiveMode") == "Always":
-            raise self._failure("it wants a terminal (interactiveMode is Always), and there is none")
+    async def _output(self) -> bytes:
+        """Run the plugin and return its standard output."""
+        variables = {one.name: one.value for one in self._plugin.env or ()}
         try:
-            answer = msgspec.json.decode(await self._output(api_version))
-        except UNREADABLE:
-            raise self._failure("it printed no JSON document") from None
-        if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
-            raise self._failure("it printed no ExecCredential")
-        if answer.get("apiVersion") != api_version:
-            raise self._failure(
-                f"it printed apiVersion {str(answer.get('apiVersion'))[:40]!r}, expected {api_version!r}"
+            process = await asyncio.create_subprocess_exec(
+                self._plugin.command,
+                *(self._plugin.args or ()),
+                env={**os.environ, **variables, "KUBERNETES_EXEC_INFO": self._info()},
+                cwd=self._path.parent,
+                stdin=DEVNULL,
+                stdout=PIPE,
+                stderr=PIPE,
+                start_new_session=True,
             )
-        status = answer.get("status")
-        return cast("Section", status) if isinstance(status, dict) else {}
-
-    async def _output(self, api_version: str) -> bytes:
-        """Run the plugin and return what it prints."""
+        except (OSError, ValueError) as error:
+            raise self._failure(getattr(error, "strerror", None) or str(error)) from None
         try:
-            output, into = os.pipe()
-        except OSError as error:
-            raise self._failure(error.strerror or error.__class__.__name__) from None
-        with FileIO(output) as pipe:
-            try:
-                process = await asyncio.create_subprocess_exec(  # the kubeconfig's author chose the program
-                    *self._command(),
-                    env={**os.environ, **self._variables(), "KUBERNETES_EXEC_INFO": self._info(api_version)},
-                    cwd=self._path.parent,
-                    stdin=DEVNULL,
-                    stdout=into,
-                    stderr=DEVNULL,
-                    start_new_session=True,
-                )
-            except (OSError, ValueError) as error:
-                raise self._failure(getattr(error, "strerror", None) or error.__class__.__name__) from None
-            finally:
-                os.close(into)
-            try:
-                async with asyncio.timeout(self._seconds):
-                    code, printed = await self._collect(process, pipe)
-            except TimeoutError:
-                raise self._failure(f"it did not end within {self._seconds:g} s") from None
-            finally:
-                _end_group(process)
-                await process.wait()
-        if code != 0:
-            raise self._failure(f"it ended with exit code {code}")
-        return printed
-
-    async def _collect(self, process: asyncio.subprocess.Process, pipe: FileIO) -> tuple[int, bytes]:
-        """Return exit code and output of a process."""
-        stream = asyncio.StreamReader()
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), pipe)
-        reading = asyncio.create_task(self._read(stream), name="plugin output")
-        ending = asyncio.create_task(process.wait(), name="plugin end")
-        try:
-            await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
-            if ending.done():
-                # What it has started and left behind may hold its output open.
-                _end_group(process)
-            printed = await reading
-            return await ending, printed
+            async with asyncio.timeout(self._seconds):
+                output, complaint = await process.communicate()
+        except TimeoutError:
+            raise self._failure(f"it did not end within {self._seconds:g} s") from None
         finally:
-            reading.cancel()
-            ending.cancel()
-            transport.close()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        if process.returncode:
+            said = one_line(redact_text(complaint.decode(errors="replace").strip()))[-COMPLAINT_LIMIT:]
+            raise self._failure(f"it ended with exit code {process.returncode}: {said}")
+        return output
 
-    async def _read(self, output: asyncio.StreamReader) -> bytes:
-        printed = bytearray()
-        while piece := await output.read(65536):
-            printed += piece
-            if len(printed) > OUTPUT_LIMIT:
-                raise self._failure(f"it printed more than {OUTPUT_LIMIT // 1024} KiB")
-        return bytes(printed)
-
-    def _command(self) -> list[str]:
-        command, arguments = self._plugin.get("command"), self._plugin.get("args") or ()
-        if not isinstance(command, str) or not command:
-            raise self._failure("command is missing in the kubeconfig")
-        if not isinstance(arguments, list | tuple):
-            raise self._failure("args is no list in the kubeconfig")
-        return [command, *(str(one) for one in arguments)]
-
-    def _variables(self) -> dict[str, str]:
-        entries = self._plugin.get("env")
-        pairs = [one for one in entries if isinstance(one, Mapping)] if isinstance(entries, list) else []
-        return {str(one["name"]): str(one.get("value", "")) for one in pairs if one.get("name")}
-
-    def _info(self, api_version: str) -> str:
-        spec: dict[str, object] = {"interactive": False}
-        if self._plugin.get("provideClusterInfo") is True:
-            spec["cluster"] = _cluster_info(self._cluster)
-        return json.dumps({"apiVersion": api_version, "kind": "ExecCredential", "spec": spec}, default=str)
+    def _info(self) -> str:
+        """Return the value of KUBERNETES_EXEC_INFO."""
+        spec = {"interactive": False, **({"cluster": self._cluster} if self._plugin.provide_cluster_info else {})}
+        document = {"apiVersion": self._plugin.api_version, "kind": "ExecCredential", "spec": spec}
+        return msgspec.json.encode(document).decode()
 
     def _failure(self, why: str) -> CredentialError:
-        return CredentialError(f"{self._path}: credential plugin {self._plugin.get('command')!r} failed: {why}")
-
-
-def _end_group(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _cluster_info(cluster: Section) -> dict[str, object]:
-    """Return what a plugin is told about the cluster, with the part of the kubeconfig that is meant for it."""
-    info = {key: value for key, value in cluster.items() if key != "extensions"}
-    extensions = cluster.get("extensions")
-    for one in extensions if isinstance(extensions, list) else ():
-        if isinstance(one, Mapping) and one.get("name") == _CONFIG_EXTENSION:
-            info["config"] = one.get("extension")
-    return info
-
-
-def _expiry(timestamp: object) -> float:
-    """Return when to ask the plugin again, as seconds since the epoch: a little before the credential expires."""
-    if not isinstance(timestamp, str):
-        return float("inf")
-    try:
-        return datetime.fromisoformat(timestamp).timestamp() - EARLY_SECONDS
-    except ValueError:
-        return time.time() + UNREADABLE_EXPIRY_SECONDS
+        return CredentialError(f"{self._path}: credential plugin {self._plugin.command!r} failed: {why}")

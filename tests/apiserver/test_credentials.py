@@ -162,16 +162,15 @@ async def test_plugin_is_asked_again_a_little_before_its_token_expires(
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("echo secret; echo secret >&2; exit 3", "it ended with exit code 3"),
-        ("echo secret", "it printed no JSON document"),
-        ("head -c 5000 /dev/zero | tr '\\0' '['", "it printed no JSON document"),
+        ("echo secret; echo 'session expired' >&2; exit 3", "it ended with exit code 3: session expired"),
+        ("echo secret", "it printed no ExecCredential"),
+        ("head -c 5000 /dev/zero | tr '\\0' '['", "it printed no ExecCredential"),
         # Half of a character, which no certificate and no header can carry.
-        (printing({"clientCertificateData": "\ud800", "clientKeyData": "x"}), "it printed no JSON document"),
+        (printing({"clientCertificateData": "\ud800", "clientKeyData": "x"}), "it printed no ExecCredential"),
         ("echo '[]'", "it printed no ExecCredential"),
-        (printing({"token": "a"}, "other/v1"), f"it printed apiVersion 'other/v1', expected '{API_VERSION}'"),
-        (printing({"token": "a"}, "x" * 9_000), f"it printed apiVersion '{'x' * 40}', expected '{API_VERSION}'"),
-        (printing({"clientCertificateData": "secret"}), "it printed half of a client certificate and its key"),
-        (printing("secret"), "it printed neither a token nor a client certificate"),
+        (printing("secret"), "it printed no ExecCredential"),
+        (printing({"token": "a"}, "other/v1"), f"it printed no ExecCredential of apiVersion '{API_VERSION}'"),
+        (printing({}), "it printed neither a token nor a client certificate"),
     ],
 )
 async def test_plugin_that_fails_is_explained(
@@ -182,7 +181,8 @@ async def test_plugin_that_fails_is_explained(
     with pytest.raises(CredentialError) as caught:
         await load_kubeconfig(path).token.fetch()
 
-    assert str(caught.value) == f"{path}: credential plugin '{tmp_path / 'plugin.sh'}' failed: {why}"
+    assert str(caught.value).startswith(f"{path}: credential plugin '{tmp_path / 'plugin.sh'}' failed: {why}")
+    assert "secret" not in str(caught.value)
 
 
 async def test_plugin_that_is_absent_is_explained(plugin: Callable[..., Path]) -> None:
@@ -216,30 +216,11 @@ async def test_plugin_that_does_not_end_is_killed_with_all_that_it_started(tmp_p
     await wait_for(lambda: not alive(child))
 
 
-async def test_output_that_is_held_open_by_a_child_is_not_waited_for(tmp_path: Path) -> None:
-    child = tmp_path / "child"
-    token = running(f"sleep 600 & echo $! > {child}\n{printing({'token': 'a'})}", tmp_path)
-    assert await token.fetch() == "a"
-    await wait_for(lambda: not alive(child))
-
-
-async def test_plugin_that_prints_without_end_is_killed(tmp_path: Path) -> None:
-    with pytest.raises(CredentialError, match="failed: it printed more than 1024 KiB"):
-        await running("exec yes", tmp_path).fetch()
-
-
 async def test_all_who_wait_wait_for_the_same_run(tmp_path: Path) -> None:
     token = running(f"echo run >> {tmp_path / 'calls'}; sleep 0.1; exit 3", tmp_path)
     failures = await asyncio.gather(*(token.fetch() for _ in range(20)), return_exceptions=True)
     assert all(isinstance(one, CredentialError) for one in failures)
     assert calls(tmp_path) == 1
-
-
-async def test_plugin_that_wants_a_terminal_is_not_run(plugin: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(CredentialError, match=r"failed: it wants a terminal \(interactiveMode is Always\)"):
-        await load_kubeconfig(plugin("exit 0", interactiveMode="Always")).token.fetch()
-
-    assert not (tmp_path / "calls").exists()
 
 
 async def test_plugin_that_hangs_is_not_waited_for(plugin: Callable[..., Path], tmp_path: Path) -> None:

@@ -151,6 +151,10 @@ PARTS: dict[str, tuple[Callable[[Document, dict[str, str]], None], str]] = {
     ),
     "number for a token file": (user(tokenFile=12), "tokenFile that is no text"),
     "plugin of no mapping": (user(exec="/bin/login"), "exec that is no mapping"),
+    "plugin without a version": (
+        user(exec={"command": "login"}),
+        "exec is not valid: Object missing required field `apiVersion`",
+    ),
     "number for a namespace": (context(namespace=2024), "namespace that is no text"),
     "namespace that is a path": (context(namespace="../../nodes"), "no name of a namespace"),
     "number for an authority": (cluster(certificate_authority_data=12), "certificate-authority-data that is no text"),
