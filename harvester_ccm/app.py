@@ -154,8 +154,6 @@ class Application:
         self._elector = self._make_elector(f"{host}_{uuid.uuid4()}")
         self._reloaders = reloaders
         self._guest_identity = GuestIdentity(guest)
-        for reloader in reloaders:
-            reloader.on_reload = self._guest_identity.doubt
         self._queues: list[WorkQueue] = []
         self._observe()
 
@@ -213,7 +211,7 @@ class Application:
             log.error("leadership lost", error=str(_first(lost)))
             code = 1
         except* ClusterReplaced as replaced:
-            log.error("the guest is another cluster now, nothing more is written", error=str(_first(replaced)))
+            log.error("credentials lead to another cluster, exiting", error=str(_first(replaced)))
             code = 1
         await self._shut_down(lost=code != 0)
         return code
@@ -236,8 +234,7 @@ class Application:
     async def _work(self) -> None:
         """Run the controllers that are switched on."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._guest_identity.run(), name="identity")
-            uid = await self._guest_identity.answered()
+            uid = await self._guest_identity.learn()
             cluster = ClusterIdentity.of(self._settings, self._harvester.namespace, uid)
             if SERVICE_CONTROLLER in self._settings.controllers:
                 self._start_services(group, cluster)
@@ -264,7 +261,7 @@ class Application:
                 self._start_controller(group, mapping)
         if LIFECYCLE_CONTROLLER in self._settings.controllers:
             lifecycle = NodeLifecycleController(
-                self._guest, self._harvester, writes, vm_cache, recorder=self._recorder, settings=settings
+                self._guest_identity, self._harvester, writes, vm_cache, recorder=self._recorder, settings=settings
             )
             self._start_controller(group, lifecycle, LIFECYCLE_CONTROLLER)
 
@@ -286,8 +283,6 @@ class Application:
             cluster=cluster,
             settings=settings,
         )
-        self._guest_identity.on_learned(controller.learn_uid)
-        self._guest_identity.on_learned(collector.learn_uid)
         self.health.add("harvester-recognised", lambda: controller.not_recognised or None, Aspect.READY)
         self._telemetry.read_at_scrape(catalogue.ORPHANS_DELETED, lambda: {(): float(collector.deleted)})
         self._start_controller(group, controller, SERVICE_CONTROLLER)

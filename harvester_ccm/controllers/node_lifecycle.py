@@ -18,6 +18,7 @@ from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.kube.object_state import ObjectStates
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import NODES, Node, parse_provider_id
@@ -53,7 +54,7 @@ class NodeLifecycleController:
 
     def __init__(
         self,
-        guest: ApiClient,
+        guest: GuestIdentity,
         harvester: ApiClient,
         writes: NodeWrites,
         vms: VMCache,
@@ -152,11 +153,12 @@ class NodeLifecycleController:
         now = loop_time()
         if now < memory.deletion_due:
             return Wait("grant", memory.deletion_due - now)
+        await self._guest.confirm()
         uid, version = str(request.body["uid"]), str(request.body["resourceVersion"])
         # Before the request leaves: others are decided on while it is under way.
         self._deletions[uid] = now
         try:
-            await self._guest.delete(NODES, request.name, uid=uid, version=version)
+            await self._guest.client.delete(NODES, request.name, uid=uid, version=version)
         except CCMError as error:
             if isinstance(error, Conflict | Forbidden | AdmissionDenied):
                 # Certainly not done; after anything else it may be.

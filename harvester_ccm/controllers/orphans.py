@@ -14,7 +14,6 @@ from typing import Final
 
 import structlog
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from harvester_ccm.config import OrphanPolicy, ServiceSettings
 from harvester_ccm.controllers.lb_api import BalancerWrites
@@ -111,12 +110,6 @@ class OrphanCollector:
         await self._load_balancers.wait_synced()
         self.queue.enqueue_background(self._resync_keys())
         await self.queue.run()
-
-    def learn_uid(self, uid: str) -> None:
-        """Go on with the mark of this cluster, which could not be read at first."""
-        self._cluster = replace(self._cluster, uid=uid)
-        for load_balancer in self._load_balancers.all():
-            self._consider(load_balancer)
 
     async def reconcile(self, key: str) -> Outcome:
         """Look at one load balancer."""

@@ -177,11 +177,6 @@ class ServiceController:
         self._enqueue_all()
         await self.queue.run()
 
-    def learn_uid(self, uid: str) -> None:
-        """Go on with the mark of this cluster, which could not be read at first."""
-        self.cluster = replace(self.cluster, uid=uid)
-        self._enqueue_all()
-
     async def reconcile(self, key: str) -> Outcome:
         """Bring one Service nearer to what it should be."""
         now = loop_time()

@@ -19,6 +19,7 @@ from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credential_files import contents, fingerprint
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.identity import ClusterReplaced
 
 PERIOD: Final = 2.0
 """Seconds between two looks at the files."""
@@ -36,7 +37,7 @@ class CredentialReloader:
     """Keeps a client's credentials as their files have them."""
 
     def __init__(self, client: ApiClient, load: Callable[[], Credentials], *, fixed_namespace: bool = False) -> None:
-        """``load`` reads the files anew; ``fixed_namespace`` refuses a context that has another namespace."""
+        """``load`` reads the files anew; with ``fixed_namespace`` the namespace of the context must not change."""
         self._client = client
         self._load = load
         self._fixed_namespace = fixed_namespace
@@ -44,11 +45,9 @@ class CredentialReloader:
         self._seen, self._contents = fingerprint(*files), contents(*files)
         self.problem: CredentialError | None = None
         """Why the files as they are now cannot be used; None while they can."""
-        self.on_reload: Callable[[], None] = lambda: None
-        """Called when other credentials are in use; set it before there are."""
 
     async def run(self) -> None:
-        """Follow the files until cancelled."""
+        """Follow the files until cancelled. Raises ClusterReplaced."""
         while True:
             await asyncio.sleep(PERIOD)
             await self.look()
@@ -72,8 +71,6 @@ class CredentialReloader:
                 # Looked at before they are read: a change in between is seen next time.
                 found = await asyncio.to_thread(contents, *credentials.files)
                 credentials = await asyncio.to_thread(self._load)
-            if self._fixed_namespace:
-                self._refuse_other_namespace(credentials)
         except Exception as failure:
             # Whatever is in a file: those in use go on.
             unknown = f"{self._client.credentials.origin}: cannot be used: {failure.__class__.__name__}"
@@ -83,11 +80,11 @@ class CredentialReloader:
             self.problem = error
             # Looked at again: a file may be half written, or come back.
             return
+        self._require_same_cluster(credentials)
         # What changed while it was read is read again.
         self._seen, self._contents = seen, found
         self.problem = None
         await self._client.use(credentials)
-        self.on_reload()
         log.info("credentials reloaded", cluster=self._client.cluster, server=credentials.server)
         warn_of_weaknesses(self._client)
 
@@ -96,10 +93,14 @@ class CredentialReloader:
             log.info("credentials are back as they were", cluster=self._client.cluster)
         self.problem = None
 
-    def _refuse_other_namespace(self, credentials: Credentials) -> None:
-        namespace = credentials.namespace or "default"
-        if namespace != self._client.namespace:
-            raise CredentialError(
-                f"{credentials.origin}: the namespace changed from {self._client.namespace} to {namespace}; load "
-                "balancers and VMs are looked for in one namespace only, so restart the program to move"
+    def _require_same_cluster(self, credentials: Credentials) -> None:
+        """Raise ClusterReplaced if the credentials lead to another server or namespace.
+
+        The caches hold the objects of one server and namespace. In any other one they would all seem to be deleted.
+        """
+        before = self._client.credentials.server, self._client.namespace if self._fixed_namespace else ""
+        after = credentials.server, (credentials.namespace or "default") if self._fixed_namespace else ""
+        if before != after:
+            raise ClusterReplaced(
+                f"{credentials.origin}: changed from {' namespace '.join(before)} to {' namespace '.join(after)}"
             )

@@ -24,6 +24,7 @@ from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
@@ -90,7 +91,7 @@ class NodeWorld:
         )
         self.mapping = NetworkMapping(self.guest, self.vms, self.config_maps, recorder=self.recorder)
         self.lifecycle = NodeLifecycleController(
-            self.guest,
+            GuestIdentity(self.guest),
             self.harvester,
             writes,
             self.vms,

@@ -1,4 +1,4 @@
-"""Who the cluster behind a client is."""
+"""Identity of the guest cluster, on simulated time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.kube.identity import FORBIDDEN_PAUSE, ClusterReplaced, GuestIdentity
+from harvester_ccm.errors import Forbidden
+from harvester_ccm.kube.identity import ClusterReplaced, GuestIdentity
 from harvester_ccm.model.core import NAMESPACES
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import MemoryClient, MemoryServer, refused
@@ -21,59 +22,45 @@ def cluster(uid: str) -> MemoryServer:
 
 
 @jumping_time
-async def test_it_is_asked_once_and_after_each_doubt() -> None:
-    server = cluster("one")
-    identity = GuestIdentity(MemoryClient(server, cluster="guest"))
-    work = asyncio.create_task(identity.run())
-    assert await identity.answered() == "one"
-    await asyncio.sleep(3600)
-    assert len(server.calls) == 1
-    identity.doubt()
-    await asyncio.sleep(1)
-    assert len(server.calls) == 2
-    work.cancel()
-
-
-@jumping_time
-async def test_another_cluster_ends_it() -> None:
+async def test_other_cluster_is_detected_when_the_identity_is_confirmed() -> None:
     client = MemoryClient(cluster("one"), cluster="guest")
     identity = GuestIdentity(client)
-    work = asyncio.create_task(identity.run())
-    await identity.answered()
+    assert await identity.learn() == "one"
+    await identity.confirm()
     client.server = cluster("other")
     with pytest.raises(ClusterReplaced, match="had UID one and has other now"):
         await identity.confirm()
-    with pytest.raises(ClusterReplaced):
-        await work
 
 
 @jumping_time
-async def test_what_may_not_be_read_is_asked_for_slowly_until_it_may() -> None:
+async def test_uid_is_empty_and_a_warning_is_logged_when_reading_the_namespace_is_forbidden() -> None:
     server = cluster("one")
     server.fault = lambda _call: refused(403, "Forbidden", "namespaces is forbidden")
-    identity, learned = GuestIdentity(MemoryClient(server, cluster="guest")), list[str]()
-    identity.on_learned(learned.append)
+    identity = GuestIdentity(MemoryClient(server, cluster="guest"))
     with capture_logs() as logs:
-        work = asyncio.create_task(identity.run())
-        assert await identity.answered() == ""
-        await asyncio.sleep(10 * FORBIDDEN_PAUSE)
-        assert 9 <= len(server.calls) <= 11
-        server.fault = None
-        await asyncio.sleep(2 * FORBIDDEN_PAUSE)
-    assert learned == ["one"]
-    assert [entry["event"][:33] for entry in logs] == ["kube-system namespace not readabl"]
-    work.cancel()
+        assert await identity.learn() == ""
+    assert [entry["log_level"] for entry in logs] == ["warning"]
+    await identity.confirm()
+    assert len(server.calls) == 1
 
 
 @jumping_time
-async def test_a_server_that_is_away_is_waited_for() -> None:
+async def test_confirmation_fails_when_the_permission_was_removed_later() -> None:
+    server = cluster("one")
+    identity = GuestIdentity(MemoryClient(server, cluster="guest"))
+    await identity.learn()
+    server.fault = lambda _call: refused(403, "Forbidden", "namespaces is forbidden")
+    with pytest.raises(Forbidden):
+        await identity.confirm()
+
+
+@jumping_time
+async def test_unavailable_server_is_retried() -> None:
     server = cluster("one")
     server.fault = lambda _call: refused(503, "ServiceUnavailable", "away")
     identity = GuestIdentity(MemoryClient(server, cluster="guest"))
-    work = asyncio.create_task(identity.run())
-    waiting = asyncio.create_task(identity.answered())
+    learning = asyncio.create_task(identity.learn())
     await asyncio.sleep(600)
-    assert not waiting.done()
+    assert not learning.done()
     server.fault = None
-    assert await waiting == "one"
-    work.cancel()
+    assert await learning == "one"

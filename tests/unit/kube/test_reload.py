@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from devenv.pki import Authority
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
+from harvester_ccm.kube.identity import ClusterReplaced
 from harvester_ccm.kube.reload import CredentialReloader
 
 Document = dict[str, Any]
@@ -116,7 +117,6 @@ def use_token(files: Files) -> None:
         pytest.param(issue_all, True, 1, "", id="all of them"),
         pytest.param(issue_key_only, True, 0, "do not form a valid PEM pair", id="key only, so far"),
         pytest.param(use_token, True, 1, "", id="kubeconfig"),
-        pytest.param(move, True, 0, "the namespace changed from vms to other", id="namespace, of Harvester"),
         pytest.param(move, False, 1, "", id="namespace, of the guest"),
     ],
 )
@@ -130,6 +130,25 @@ async def test_changed_file_is_taken_over_once(
             await reloader.look()
     assert client.reloads == reloads
     assert problem in str(reloader.problem) if problem else reloader.problem is None
+
+
+def other_server(files: Files) -> None:
+    files.document["clusters"][0]["cluster"]["server"] = "https://192.0.2.2"
+    files.save()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"), [(move, "vms to .* other"), (other_server, "192.0.2.1 .* to .*192.0.2.2")]
+)
+async def test_other_server_or_namespace_ends_the_process(
+    files: Files, change: Callable[[Files], None], message: str
+) -> None:
+    async with CountingClient(load_kubeconfig(files.kubeconfig), cluster="harvester") as client:
+        reloader = CredentialReloader(client, partial(load_kubeconfig, files.kubeconfig), fixed_namespace=True)
+        change(files)
+        with pytest.raises(ClusterReplaced, match=message):
+            await reloader.look()
+    assert client.reloads == 0
 
 
 async def test_files_that_a_new_kubeconfig_names_are_followed(files: Files) -> None:
@@ -276,12 +295,10 @@ async def test_files_that_stay_as_they_are_are_not_read_each_time(
 
 
 async def test_what_becomes_of_a_change_is_said_once(files: Files) -> None:
-    told: list[object] = []
     good = files.kubeconfig.read_text()
     files.kubeconfig.chmod(0o600)
     async with CountingClient(load_kubeconfig(files.kubeconfig), cluster="guest") as client:
         reloader = CredentialReloader(client, partial(load_kubeconfig, files.kubeconfig))
-        reloader.on_reload = lambda: told.append(client.credentials.tls)
         with capture_logs() as logs:
             for text in ("{", "{", "[]", good, good):
                 files.kubeconfig.write_text(text)
@@ -304,5 +321,4 @@ async def test_what_becomes_of_a_change_is_said_once(files: Files) -> None:
     assert [{one["cluster"]} for one in (logs[2], logs[4], logs[5])] == [{"guest"}] * 3
     assert logs[4]["server"] == "https://192.0.2.1"
     assert "is not verified" in logs[5]["detail"]
-    assert told == [client.credentials.tls]
     assert reloader.problem is None
