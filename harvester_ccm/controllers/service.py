@@ -16,9 +16,9 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
+from harvester_ccm.controllers.creation_gate import CreationGate
 from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.service_writes import COMPONENT, ServiceWrites
-from harvester_ccm.controllers.turns import Turns
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, Conflict
 from harvester_ccm.kube.client import ApiClient
@@ -149,10 +149,10 @@ class ServiceController:
         self.clock: Callable[[], str] = wall_time
         """Tells the time of day as the API writes it."""
         self.queue = WorkQueue("service", self.reconcile, workers=workers, resync=self._managed_keys)
-        self._turns = Turns(self.queue.enqueue)
+        self._gate = CreationGate(self.queue.enqueue)
         for load_balancer in self._load_balancers.all():
             # The informer read it before this controller registered its callback.
-            self._follow_turns(None, load_balancer)
+            self._observe_at_gate(None, load_balancer)
         caches.services.on_change(self._service_changed)
         caches.load_balancers.on_change(self._load_balancer_changed)
         caches.load_balancers.on_state(self._refresh_backends)
@@ -179,11 +179,13 @@ class ServiceController:
 
     async def reconcile(self, key: str) -> Outcome:
         """Bring one Service nearer to what it should be."""
-        now = loop_time()
+        now, outcome = loop_time(), None
         try:
-            return await self._look(key, now) or await self._look(key, now, again=True) or Done()
+            outcome = await self._look(key, now) or await self._look(key, now, again=True) or Done()
         finally:
-            self._turns.looked_at(key)
+            queued = isinstance(outcome, Wait) and outcome.reason == WaitReason.CREATION_QUEUED
+            self._gate.reconciled(key, queued=queued)
+        return outcome
 
     async def _look(self, key: str, now: float, *, again: bool = False) -> Outcome | None:
         """Observe, decide and act; return None where the decision has to be made ``again``."""
@@ -263,7 +265,7 @@ class ServiceController:
             state.refused = None if state.touched else loop_time() - state.since
             return True, None if state.touched else step.otherwise
         otherwise = step.otherwise if isinstance(step, CreateLoadBalancer) else None
-        if otherwise is not None and not self._turns.ask(situation.service.metadata.key, state.since):
+        if otherwise is not None and not self._gate.admit(situation.service.metadata.key):
             return False, otherwise
         try:
             sent = await self._writes.send(step, situation)
@@ -317,20 +319,17 @@ class ServiceController:
         for key in relatives - {service.metadata.key}:
             self.queue.enqueue(key)
 
-    def _follow_turns(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        if new is None or not seems_ours(new, self.cluster):
-            return
-        if old is None:
-            self._turns.appeared(new)
-        if new.metadata.deleting and not (old is not None and old.metadata.deleting):
-            self._turns.leaves(new)
+    def _observe_at_gate(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._gate.observe(old, gone=True)
+        if new is not None and seems_ours(new, self.cluster):
+            self._gate.observe(new)
 
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        self._follow_turns(old, new)
+        self._observe_at_gate(old, new)
         for item in (old, new):
             if item is not None:
                 self._states.saw(item, loop_time())
-                self._turns.saw(item.metadata.name, new)
         # Those of the first list wake nobody: all Services are swept when it is in.
         if self._load_balancers.synced:
             self._enqueue_concerned(old, new)

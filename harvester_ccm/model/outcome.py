@@ -33,7 +33,10 @@ class WaitReason(StrEnum):
         return member
 
     QUEUED = "queued", "its turn to be looked at"
-    TURN = "turn", "Harvester to answer for the load balancers that were asked for before its own"
+    CREATION_QUEUED = (
+        "creation_queued",
+        "Harvester to respond to the load balancers that were created or deleted before its own",
+    )
     NOT_PROCESSED = "not_processed", "Harvester's load balancer controller to look at the load balancer"
     ALLOCATING = "allocating", "Harvester to finish booking an address, which takes moments"
     ANNOUNCING = "announcing", "the kube-vip of Harvester itself to announce the address"

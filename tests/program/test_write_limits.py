@@ -129,7 +129,7 @@ async def test_hundred_services_created_at_once_cause_no_warning() -> None:
     names = [f"web-{number}" for number in range(100)]
     async with arena.at_rest():
         arena.program.create(*names)
-        await asyncio.sleep(5)
+        await asyncio.sleep(10)
         assert all(arena.program.address(name) for name in names)
         assert [event["reason"] for event in arena.guest.events() if event["type"] == "Warning"] == []
 

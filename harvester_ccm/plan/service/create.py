@@ -21,7 +21,6 @@ from harvester_ccm.plan.service.cleanup import wait_for_booking, withdrawal
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, hold_or_leave_requested
 from harvester_ccm.plan.service.load_balancer import Document, Former, former_of, new_load_balancer
 from harvester_ccm.plan.service.ownership import is_name_of, load_balancer_name
-from harvester_ccm.plan.service.pace import TURN_PATIENCE, WAITS_FOR_TURN
 from harvester_ccm.plan.service.pending import CONTROLLER_PATIENCE
 from harvester_ccm.plan.service.request import Request, ignored_settings, unsupported
 from harvester_ccm.plan.service.selection import Sight, is_served
@@ -46,6 +45,15 @@ REPLACEMENT_PAUSE: Final = 5.0
 """Seconds between the end of the old load balancer and the new one: Harvester collects the old one's parts then."""
 COLLECTED_AFTER: Final = 60.0
 """Seconds after which all parts of a VM load balancer that is gone are certainly collected."""
+QUEUED_SECONDS: Final = 60.0
+"""Time after which a Service whose creation is queued gets an Event; Harvester serves more than 100 Services in it."""
+CREATION_QUEUED: Final = EventMessage(
+    "Warning",
+    Reason.ADDRESS_PENDING,
+    "The load balancer is created after Harvester has responded to those that were created before it; load balancers "
+    "are created one at a time. If this Event stays, check that the deployment harvester-load-balancer in namespace "
+    "harvester-system is running",
+)
 _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balancer")
 
 
@@ -71,7 +79,7 @@ def plan_creation(situation: Situation) -> ServicePlan:
         spec.update(fields)
     lost = replaced is None and is_served(service) and not _shows_wish(service)
     recorded = change_service(service, ServiceChange(annotations=record_of(situation))) if situation.kept else ()
-    waiting = _waiting_for_turn(situation)
+    waiting = _queued(situation)
     create = replace(_load_balancer(situation, spec, replaced, touched=second and vm), otherwise=waiting)
     steps: tuple[Step, ...] = (
         *emit(
@@ -86,11 +94,11 @@ def plan_creation(situation: Situation) -> ServicePlan:
     return ServicePlan(steps, Wait(WaitReason.NOT_PROCESSED, CONTROLLER_PATIENCE))
 
 
-def _waiting_for_turn(situation: Situation) -> ServicePlan:
-    """Return what takes the place of the creation until Harvester has answered for others."""
-    if situation.waited < TURN_PATIENCE:
-        return ServicePlan((), Wait(WaitReason.TURN, TURN_PATIENCE - situation.waited))
-    return ServicePlan(emit(WAITS_FOR_TURN), Wait(WaitReason.TURN))
+def _queued(situation: Situation) -> ServicePlan:
+    """Return the plan for a Service whose creation is not admitted yet."""
+    if situation.waited < QUEUED_SECONDS:
+        return ServicePlan((), Wait(WaitReason.CREATION_QUEUED, QUEUED_SECONDS - situation.waited))
+    return ServicePlan(emit(CREATION_QUEUED), Wait(WaitReason.CREATION_QUEUED))
 
 
 def plan_unrecognised(situation: Situation) -> ServicePlan:

@@ -83,6 +83,19 @@ WEBHOOK_AWAY: Final = (
 NOT_PROCESSED: Final = PendingCause(WaitReason.NOT_PROCESSED, NO_CONTROLLER_ANSWER)
 
 
+def is_in_progress(load_balancer: LoadBalancer) -> bool:
+    """Return whether Harvester is still allocating an address for a load balancer, or releasing it on its deletion.
+
+    A failure that Harvester retries at once, because two of its writes collided, is not a response: the next creation
+    would collide as well.
+    """
+    if load_balancer.metadata.deleting:
+        return bool(load_balancer.allocated_ip)
+    if load_balancer.allocated_ip or load_balancer.address:
+        return False
+    return load_balancer.ready is None or pending_cause(load_balancer).reason is WaitReason.ALLOCATING
+
+
 def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
     """Return why Harvester has not given the load balancer an address, from its Ready condition."""
     condition = load_balancer.ready

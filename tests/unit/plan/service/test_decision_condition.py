@@ -18,7 +18,7 @@ from tests.worlds.builders import ADDRESS, allocated, served
 LACKING = frozenset(
     {
         WaitReason.QUEUED,
-        WaitReason.TURN,
+        WaitReason.CREATION_QUEUED,
         WaitReason.NOT_PROCESSED,
         WaitReason.ALLOCATING,
         WaitReason.ANNOUNCING,
