@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct, structs
 
-from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.errors import Forbidden, NotFound
-from harvester_ccm.model.core import ENDPOINT_SLICES, EndpointSlice
-from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.commands.clusters import Asked
+from harvester_ccm.errors import CCMError, Forbidden, NotFound
+from harvester_ccm.model.core import EndpointSlice
+from harvester_ccm.model.harvester import LoadBalancer, VirtualMachineInstance
 from harvester_ccm.names import VM_NAME
 from harvester_ccm.plan.service.backends import NO_BACKEND
 from harvester_ccm.plan.service.pending import backend_note
@@ -82,24 +82,26 @@ class BackendReport(Struct, frozen=True):
         return lines
 
 
-def backends_of(load_balancer: LoadBalancer, inventory: Inventory, none_because: str) -> BackendReport | None:
-    """Return the backends of a VM load balancer; None for a cluster load balancer, which has none.
+def backends_of(
+    load_balancer: LoadBalancer,
+    vmis: Iterable[VirtualMachineInstance],
+    endpoints: Asked[EndpointSlice],
+    none_because: str,
+) -> BackendReport:
+    """Return the backends of a VM load balancer, whose EndpointSlice in Harvester is ``endpoints``.
 
     ``none_because`` says why no node may get traffic, where that is so.
     """
-    spec = load_balancer.spec
-    if spec.workload_type != "vm":
-        return None
-    names = {nic.ip_address: one.metadata.name for one in inventory.vmis for nic in one.interfaces if nic.ip_address}
+    spec, present = load_balancer.spec, endpoints.answer
+    names = {nic.ip_address: one.metadata.name for one in vmis for nic in one.interfaces if nic.ip_address}
     selected = tuple((spec.backend_server_selector or {}).get(VM_NAME) or ())
     note = backend_note(load_balancer)
-    present = inventory.endpoint_slice
     found = tuple(Backend(address, names.get(address, ""), None) for address in sorted(load_balancer.backends))
     return BackendReport(
         selected=selected,
         found=_endpoints(present, names) if present else found,
         checked=spec.health_check is not None and spec.health_check.port > 0,
-        unknown="" if present else _reason(load_balancer, inventory),
+        unknown=_reason(load_balancer, endpoints.error) if endpoints.error else "",
         none_because=none_because if selected in ((), (NO_BACKEND,)) else "",
         problem=note.message if note else "",
     )
@@ -118,12 +120,11 @@ def _endpoints(present: EndpointSlice, names: Mapping[str, str]) -> tuple[Backen
     return tuple(sorted(found, key=lambda one: (one.vm, one.address)))
 
 
-def _reason(load_balancer: LoadBalancer, inventory: Inventory) -> str:
+def _reason(load_balancer: LoadBalancer, error: CCMError) -> str:
     namespace = load_balancer.metadata.namespace
-    match inventory.problems.get(ENDPOINT_SLICES.plural):
+    match error:
         case Forbidden():
             return f"not visible to this credential (optional right: get endpointslices in namespace {namespace})"
-        case None | NotFound():
+        case NotFound():
             return "because Harvester has not made an EndpointSlice for the load balancer yet"
-        case error:
-            return f"because its EndpointSlice cannot be read: {error}"
+    return f"because its EndpointSlice cannot be read: {error}"

@@ -15,7 +15,6 @@ from harvester_ccm.commands import COMMANDS
 from harvester_ccm.flags import FLAGS, FlagValues, Group, UsageError, parse_command_line
 from harvester_ccm.names import PROGRAM_NAMES
 
-PROC: Final = Path("/proc")
 USUAL_CLOUD_CONFIG: Final = Path("/etc/kubernetes/cloud-config")
 """Where the charts put the kubeconfig for Harvester."""
 
@@ -30,8 +29,8 @@ _MEANT_WITH: Final[Mapping[str, frozenset[str]]] = {
 """Which flags mean nothing, or the wrong thing, beside another value of a flag."""
 
 
-def running_flags(proc: Path = PROC) -> FlagValues | None:
-    """Return the flags of process 1; None if it is another program or a command of this one."""
+def running_flags(proc: Path) -> FlagValues | None:
+    """Return the flags of process 1, which ``proc`` shows; None if it is another program or a command of this one."""
     try:
         line = (proc / "1" / "cmdline").read_bytes()
     except OSError:

@@ -14,22 +14,11 @@ from msgspec.structs import replace
 from harvester_ccm.access import both_credentials, guest_credentials
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.config import Settings
-from harvester_ccm.errors import (
-    CCMError,
-    ConfigurationError,
-    CredentialError,
-    Forbidden,
-    NotFound,
-    Unreachable,
-)
+from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError, Forbidden, NotFound, Unreachable
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
-from harvester_ccm.model.harvester import (
-    INSTANCES,
-    LOAD_BALANCERS,
-    VIRTUAL_MACHINES,
-)
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, PROGRAM
 from harvester_ccm.redaction import one_line
@@ -183,7 +172,7 @@ async def read_guest(client: ApiClient) -> Inventory:
         services=services.items if services else (),
         nodes=nodes.items if nodes else (),
         config_maps=(config_map,) if config_map else (),
-        namespaces=(home,) if home else (),
+        cluster_uid=home.metadata.uid if home else "",
         problems=problems,
     )
 
@@ -216,13 +205,13 @@ async def _read(resource: Resource[Any], question: Awaitable[Asked[T]], problems
 
 
 def in_both(guest: Inventory, harvester: Inventory) -> Inventory:
-    """Return the guest's objects and Harvester's together, as of now."""
+    """Return the guest's objects and Harvester's together."""
     return replace(
         harvester,
         services=guest.services,
         nodes=guest.nodes,
         config_maps=guest.config_maps,
-        namespaces=guest.namespaces,
+        cluster_uid=guest.cluster_uid,
         problems={**guest.problems, **harvester.problems},
         assumptions=(*guest.assumptions, *harvester.assumptions),
     )

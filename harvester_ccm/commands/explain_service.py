@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from harvester_ccm.commands.admission import ask_admission
+from harvester_ccm.commands.backend_report import backends_of
 from harvester_ccm.commands.call import Call
 from harvester_ccm.commands.clusters import ask, open_clusters, open_guest
 from harvester_ccm.commands.inventory import Inventory
@@ -28,20 +29,19 @@ async def _from_guest(call: Call, target: Target) -> ServiceReport:
     """Explain a Service without its load balancer: what the running program has said of it is all that is known."""
     async with open_guest(call.settings, call.environment) as guest:
         inventory = await read_without_harvester(guest, target.key_in(guest.namespace))
-        service = named_service(inventory, target, guest.namespace)
-        return report_from_guest(service, inventory, view_of(call, inventory))
+        service = _named_service(inventory, target, guest.namespace)
+        return report_from_guest(service, view_of(call, inventory))
 
 
 async def _from_clusters(call: Call, target: Target) -> ServiceReport:
     async with open_clusters(call.settings, call.environment) as clusters:
         inventory = await read_for(clusters, target.key_in(clusters.guest.namespace))
-        service = named_service(inventory, target, clusters.guest.namespace)
+        service = _named_service(inventory, target, clusters.guest.namespace)
         vms = inventory.problems.get(VIRTUAL_MACHINES.plural)
         if vms is not None:
             why = "" if inventory.harvester_away is not None else f" ({vms})"
             inventory = inventory.assuming(f"the VMs cannot be read; nodes count under their own names{why}")
-        view = view_of(call, inventory)
-        report = report_service(service, inventory, view)
+        report = report_service(service, view_of(call, inventory))
         if report.creation is not None:
             admission = await ask_admission(clusters.harvester, report.creation, clusters.harvester.namespace)
             return replace(report, admission=admission)
@@ -50,15 +50,12 @@ async def _from_clusters(call: Call, target: Target) -> ServiceReport:
             return report
         # Their health is in an object that the running program does not read.
         question = clusters.harvester.get(ENDPOINT_SLICES, claimed.name, namespace=clusters.harvester.namespace)
-        asked = await ask(question)
-        if asked.error is not None:
-            inventory = replace(inventory, problems={**inventory.problems, ENDPOINT_SLICES.plural: asked.error})
-        elif asked.answer is not None:
-            inventory = replace(inventory, endpoint_slice=asked.answer)
-        return report_service(service, inventory, view)
+        none_because = report.situation.backends.none_because
+        backends = backends_of(claimed.load_balancer, inventory.vmis, await ask(question), none_because)
+        return replace(report, backends=backends)
 
 
-def named_service(inventory: Inventory, target: Target, namespace: str) -> Service:
+def _named_service(inventory: Inventory, target: Target, namespace: str) -> Service:
     """Return a Service of the cluster; ``namespace`` is that of the kubeconfig. Raises CCMError when it is not there.
 
     The error names the Services of that name in other namespaces.

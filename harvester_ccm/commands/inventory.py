@@ -11,17 +11,8 @@ from msgspec.structs import replace
 
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, CredentialError, Unauthorized, Unreachable
-from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import (
-    NODES,
-    SERVICES,
-    ConfigMap,
-    EndpointSlice,
-    Namespace,
-    Node,
-    Service,
-)
+from harvester_ccm.model.core import NODES, SERVICES, ConfigMap, Node, Service
 from harvester_ccm.model.harvester import (
     INSTANCES,
     LOAD_BALANCERS,
@@ -39,13 +30,14 @@ from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_
 from harvester_ccm.plan.service.virtual_ips import virtual_ips
 
 
-class Inventory(Struct, frozen=True, dict=True):
+class Inventory(Struct, frozen=True):
     """Objects of both clusters. Nothing in it is looked up later: what is not here is not known."""
 
     services: tuple[Service, ...] = ()
     nodes: tuple[Node, ...] = ()
     config_maps: tuple[ConfigMap, ...] = ()
-    namespaces: tuple[Namespace, ...] = ()
+    cluster_uid: str = ""
+    """UID of the guest's kube-system namespace; empty while it is not known."""
     namespace: str = ""
     """The one in Harvester."""
     load_balancers: tuple[LoadBalancer, ...] = ()
@@ -53,8 +45,6 @@ class Inventory(Struct, frozen=True, dict=True):
     vmis: tuple[VirtualMachineInstance, ...] = ()
     unread: frozenset[str] = frozenset()
     """VMs and VMIs that are there and could not be decoded."""
-    endpoint_slice: EndpointSlice | None = None
-    """That of the VM load balancer which is explained."""
     hostnames: Mapping[str, str] = field(default_factory=dict)
     """VM name to what its guest agent says."""
     problems: Mapping[str, CCMError] = field(default_factory=dict)
@@ -64,10 +54,6 @@ class Inventory(Struct, frozen=True, dict=True):
     taken: datetime = field(default_factory=partial(datetime.now, UTC))
     """The time when the objects were read, by which they are judged."""
 
-    @cached_property
-    def _stores(self) -> dict[ClusterIdentity, ListedStore]:
-        return {}
-
     def service(self, key: str) -> Service | None:
         """Return the Service with this ``namespace/name``."""
         return next((one for one in self.services if one.metadata.key == key), None)
@@ -75,11 +61,6 @@ class Inventory(Struct, frozen=True, dict=True):
     def node(self, name: str) -> Node | None:
         """Return the Node with this name."""
         return next((one for one in self.nodes if one.metadata.name == name), None)
-
-    @property
-    def cluster_uid(self) -> str:
-        """UID of the guest's kube-system namespace; empty while it is not known."""
-        return next((one.metadata.uid for one in self.namespaces if one.metadata.name == IDENTITY_NAMESPACE), "")
 
     @property
     def harvester_away(self) -> CCMError | None:
@@ -97,12 +78,7 @@ class Inventory(Struct, frozen=True, dict=True):
         return ListedNodes(self, ClusterIdentity.of(settings, self.namespace))
 
     def service_store(self, cluster: ClusterIdentity) -> ListedStore:
-        """Return what is read of Services and of what they depend on; made once, with its indexes."""
-        if cluster not in self._stores:
-            self._stores[cluster] = self._service_store(cluster)
-        return self._stores[cluster]
-
-    def _service_store(self, cluster: ClusterIdentity) -> ListedStore:
+        """Return what is read of Services and of what they depend on, with indexes."""
         backends = Backends.of(self.nodes, node_matches(ListedNodes(self, cluster)))
         problem = self.problems.get
         return ListedStore(

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.admission import Admission
-from harvester_ccm.commands.backend_report import BackendReport, backends_of
-from harvester_ccm.commands.inventory import Inventory
+from harvester_ccm.commands.backend_report import BackendReport
 from harvester_ccm.commands.render import Document
 from harvester_ccm.commands.service_view import ServiceView
 from harvester_ccm.commands.writes import is_warning, service_steps, step_text, warnings_of
@@ -35,9 +34,10 @@ class ServiceReport(Struct, frozen=True):
     not_served: str
     """Why the program leaves the Service alone; empty when it does not."""
     plan: ServicePlan
-    backends: BackendReport | None
     steps: tuple[Document, ...]
     assumptions: tuple[str, ...]
+    backends: BackendReport | None = None
+    """Those of a VM load balancer."""
     admission: Admission | None = None
     """What Harvester's webhook says to the load balancer that would be created; None where it was not asked."""
 
@@ -199,34 +199,32 @@ class GuestReport(ServiceReport, frozen=True):
         return {"Told": self._told() or f"nothing: the Service has no condition {LOAD_BALANCER_READY}"}
 
 
-def report_from_guest(service: Service, inventory: Inventory, view: ServiceView) -> ServiceReport:
+def report_from_guest(service: Service, view: ServiceView) -> ServiceReport:
     """Return the explanation without a cloud-config: what the running program has said is all that is known."""
-    situation = view.observe(service, inventory)
-    assumed = inventory.assuming(
+    situation = view.observe(service)
+    assumed = view.inventory.assuming(
         "Harvester was not asked, because no --cloud-config was given: what counts is what the running program says"
     )
     return GuestReport(
         situation=situation,
         not_served=view.left_alone(situation),
         plan=ServicePlan(),
-        backends=None,
         steps=(),
         assumptions=assumed.assumptions,
     )
 
 
-def report_service(service: Service, inventory: Inventory, view: ServiceView) -> ServiceReport:
+def report_service(service: Service, view: ServiceView) -> ServiceReport:
     """Return the explanation: the plan is the one that the running program would make."""
-    situation = view.observe(service, inventory)
-    not_served, claimed = view.left_alone(situation), situation.match.lb
+    situation = view.observe(service)
+    not_served = view.left_alone(situation)
     plan = ServicePlan() if not_served else plan_service(situation)
     return ServiceReport(
         situation=situation,
         not_served=not_served,
         plan=plan,
-        backends=backends_of(claimed, inventory, situation.backends.none_because) if claimed else None,
         steps=tuple(service_steps(plan, situation)),
-        assumptions=inventory.assumptions,
+        assumptions=view.inventory.assumptions,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cached_property
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,23 +15,27 @@ from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.plan.service.selection import is_served
-from harvester_ccm.plan.service.situation import ServiceState, Situation, observe
+from harvester_ccm.plan.service.situation import ListedStore, ServiceState, Situation, observe
 
 
-class ServiceView(Struct, frozen=True):
-    """What the flags say, and the point in time."""
+class ServiceView(Struct, frozen=True, dict=True):
+    """What was read, and what the flags say."""
 
+    inventory: Inventory
     cluster: ClusterIdentity
     serving: bool
     """Whether the service controller is on."""
-    now: datetime
-    """The time when the objects were read."""
 
-    def observe(self, service: Service, inventory: Inventory) -> Situation:
+    @cached_property
+    def store(self) -> ListedStore:
+        """Services and what they depend on, with indexes."""
+        return self.inventory.service_store(self.cluster)
+
+    def observe(self, service: Service) -> Situation:
         """Return what the running program would know about the Service right after its start."""
-        situation = observe(inventory.service_store(self.cluster), service, self.cluster)
+        situation = observe(self.store, service, self.cluster)
         remembered = ServiceState(found_served=is_served(service))
-        waited, now = self._waited(situation), time_text(self.now)
+        waited, now = self._waited(situation), time_text(self.inventory.taken)
         return replace(situation, remembered=remembered, now=waited, wall_time=now)
 
     def left_alone(self, situation: Situation) -> str:
@@ -49,14 +54,14 @@ class ServiceView(Struct, frozen=True):
         elif lb is not None:
             began = lb.metadata.deletion_timestamp or lb.metadata.creation_timestamp
         try:
-            return max((self.now - datetime.fromisoformat(began or "")).total_seconds(), 0.0)
+            return max((self.inventory.taken - datetime.fromisoformat(began or "")).total_seconds(), 0.0)
         except (ValueError, TypeError):
             # Absent, or not a time of the API.
             return 0.0
 
 
 def view_of(call: Call, inventory: Inventory) -> ServiceView:
-    """Return the view that the flags give, at the time when the objects were read."""
+    """Return the view that the flags give."""
     settings = call.settings
     cluster = ClusterIdentity.of(settings, inventory.namespace, inventory.cluster_uid)
-    return ServiceView(cluster, SERVICE_CONTROLLER in settings.controllers, inventory.taken)
+    return ServiceView(inventory, cluster, SERVICE_CONTROLLER in settings.controllers)

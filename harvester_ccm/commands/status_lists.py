@@ -13,13 +13,7 @@ from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import time_text
 from harvester_ccm.commands.service_view import view_of
 from harvester_ccm.commands.status_document import Leader, Server, Status
-from harvester_ccm.commands.status_report import (
-    left_alone,
-    lines_of,
-    pools_of,
-    problems_of_servers,
-    report,
-)
+from harvester_ccm.commands.status_report import left_alone, lines_of, pools_of, problems_of_servers, report
 from harvester_ccm.config import LeaderElectionSettings
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
@@ -54,8 +48,7 @@ async def status_from_lists(call: Call, clusters: Clusters) -> Status:
     )
     # The usual cloud-config may not read them.
     read = pools_of(pools.answer.items) if pools.answer is not None else ()
-    lines = lines_of(inventory, view_of(call, inventory), call.settings)
-    return report(frame, lines, read)
+    return report(frame, lines_of(view_of(call, inventory), call.settings), read)
 
 
 def _assumptions(call: Call, inventory: Inventory) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.service_view import ServiceView
 from harvester_ccm.commands.status_document import (
     ORDER,
@@ -26,7 +25,6 @@ from harvester_ccm.commands.status_document import (
 )
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPolicy, Settings
 from harvester_ccm.errors import CCMError, Unauthorized, renewal
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import IPPool, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Refused, Retry, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, NodeReason
@@ -58,15 +56,16 @@ class Booked(Struct, frozen=True):
 Line = ServiceLine | NodeLine | LeftOver | Booked
 
 
-def lines_of(inventory: Inventory, view: ServiceView, settings: Settings) -> Iterator[Line]:
+def lines_of(view: ServiceView, settings: Settings) -> Iterator[Line]:
     """Yield a line per object, in any order."""
+    inventory = view.inventory
     if view.serving:
         for service in inventory.services:
             if service.spec.type == "LoadBalancer" or may_be_ours(service, view.cluster):
-                situation = view.observe(service, inventory)
+                situation = view.observe(service)
                 yield from _service_lines(situation)
                 yield from _booked(situation.match.own)
-        yield from _left_over_lines(inventory, view.cluster, settings.services.orphan_lbs)
+        yield from _left_over_lines(view, settings.services.orphan_lbs)
     if NODE_CONTROLLER in settings.controllers:
         store = inventory.node_store(settings)
         virtual_ips = store.virtual_ips
@@ -230,16 +229,14 @@ def _node_state(view: NodeView, plan: NodePlan) -> tuple[State, Notice]:
     return State.READY, Notice(reason="", message="")
 
 
-def _left_over_lines(
-    inventory: Inventory, cluster: ClusterIdentity, policy: OrphanPolicy
-) -> Iterator[LeftOver | Booked]:
+def _left_over_lines(view: ServiceView, policy: OrphanPolicy) -> Iterator[LeftOver | Booked]:
     """Yield the load balancers of this cluster that have no Service."""
-    store = inventory.service_store(cluster)
+    inventory, store = view.inventory, view.store
     current = store.services.problem is None and store.load_balancers.problem is None
     suspicion = Suspicion(age=math.inf, caches_current=current, services=inventory.services)
     shown = OrphanPolicy.REPORT if policy is OrphanPolicy.OFF else policy
     for one in inventory.load_balancers:
-        plan = plan_orphan(one, service_of(one, store.services), cluster, suspicion, shown)
+        plan = plan_orphan(one, service_of(one, store.services), view.cluster, suspicion, shown)
         if not plan.because:
             continue
         yield from _booked((one,))

@@ -107,10 +107,10 @@ def _faults(status: Status) -> Iterator[_Fault]:
     yield from (_Fault(problem) for problem in status.problems)
     away = status.problems if any(map(_is_away, status.servers)) else ()
     for state, texts, services in _alike(status.services, away):
-        title = counted("Service", [one.key for one in services])
+        title = _counted("Service", [one.key for one in services])
         yield _Fault(f"{title}: {_how_long(state, services, status.observed)}", texts, len(services))
     for state, texts, nodes in _alike(status.nodes or (), away):
-        yield _Fault(f"{counted('Node', [one.name for one in nodes])}: {_WORDS.get(state, state)}", texts, len(nodes))
+        yield _Fault(f"{_counted('Node', [one.name for one in nodes])}: {_WORDS.get(state, state)}", texts, len(nodes))
     yield from (_Fault(_left_over(left), [left.message]) for left in status.left_over or ())
 
 
@@ -123,7 +123,7 @@ def _alike(lines: Sequence[_Line], away: Sequence[str]) -> Iterator[tuple[State,
     yield from ((state, texts, together) for (state, texts), together in found.items())
 
 
-def counted(kind: str, names: Sequence[str]) -> str:
+def _counted(kind: str, names: Sequence[str]) -> str:
     """Return objects of one kind in words, the first ones by name."""
     if len(names) == 1:
         return f"{kind} {names[0]}"
@@ -217,7 +217,7 @@ def _table(
     if len(shown) < len(lines):
         yield f"  and {len(lines) - len(shown)} more; -o wide shows all"
     for why, names in _left_alone(shown, columns[0]).items():
-        yield hanging(f"{counted(kind, names)}: {why}", first="  other: ", width=width)
+        yield hanging(f"{_counted(kind, names)}: {why}", first="  other: ", width=width)
     yield ""
 
 

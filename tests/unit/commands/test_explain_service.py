@@ -304,9 +304,11 @@ def test_one_diagnosis_for_a_cluster_without_nodes(run: Runner, serve: ClusterSe
 
 def test_what_harvester_did_not_show_is_not_none() -> None:
     item = SERVICES.decode(json.dumps(objects.service()).encode())
-    found = Inventory(services=(item,), problems={LOAD_BALANCERS.plural: ConnectionRefused("refused by 10.0.0.9")})
-    view = ServiceView(ClusterIdentity("demo", objects.VMS), serving=True, now=LATER)
-    text = json.dumps(report_service(item, found, view).text())
+    found = Inventory(
+        services=(item,), taken=LATER, problems={LOAD_BALANCERS.plural: ConnectionRefused("refused by 10.0.0.9")}
+    )
+    view = ServiceView(found, ClusterIdentity("demo", objects.VMS), serving=True)
+    text = json.dumps(report_service(item, view).text())
     assert "not known, because Harvester could not be read" in text
     assert text.count("refused by 10.0.0.9") == 1
     assert "none. One for" not in text
@@ -352,8 +354,8 @@ def test_what_only_who_tried_can_know_is_a_problem(status: str, code: int) -> No
     }
     shown["status"]["conditions"] = [{"type": LOAD_BALANCER_READY, "status": status, **said}]
     item = SERVICES.decode(json.dumps(shown).encode())
-    view = ServiceView(ClusterIdentity("demo", objects.VMS), serving=True, now=LATER)
-    report = report_service(item, Inventory(services=(item,)), view)
+    found = Inventory(services=(item,), taken=LATER)
+    report = report_service(item, ServiceView(found, ClusterIdentity("demo", objects.VMS), serving=True))
     assert report.exit_code == code
     assert report.text()["Problem"] == ("SyncLoadBalancerFailed: Harvester refused it" if code else "")
     assert str(report.text()["Told"]).endswith("and an Event") is bool(code)
@@ -369,8 +371,8 @@ def test_a_service_that_is_left_alone_is_no_problem_where_harvester_was_not_aske
 def not_asked(shown: Json) -> ServiceReport:
     """Return the explanation of a Service without a cloud-config."""
     item = SERVICES.decode(json.dumps(shown).encode())
-    found = Inventory(services=(item,), problems={LOAD_BALANCERS.plural: NOT_ASKED})
-    return report_from_guest(item, found, ServiceView(ClusterIdentity("", ""), serving=True, now=LATER))
+    found = Inventory(services=(item,), taken=LATER, problems={LOAD_BALANCERS.plural: NOT_ASKED})
+    return report_from_guest(item, ServiceView(found, ClusterIdentity("", ""), serving=True))
 
 
 @pytest.mark.parametrize(

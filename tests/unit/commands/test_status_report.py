@@ -43,8 +43,8 @@ def seen(*flags: str, pools: tuple[Pool, ...] = (), **contents: Any) -> Status:
     """Return the status of an inventory."""
     settings = build_settings(parse_command_line((*FLAGS, *flags)), {})
     inventory = Inventory(namespace=node_objects.CLUSTER.namespace, **contents)
-    view = ServiceView(CLUSTER, SERVICE_CONTROLLER in settings.controllers, inventory.taken)
-    return report(FRAME, lines_of(inventory, view, settings), pools)
+    view = ServiceView(inventory, CLUSTER, SERVICE_CONTROLLER in settings.controllers)
+    return report(FRAME, lines_of(view, settings), pools)
 
 
 def service_in(status: Status) -> ServiceLine:
