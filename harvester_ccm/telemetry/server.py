@@ -1,8 +1,8 @@
 """The HTTPS server of health, readiness and metrics.
 
-It serves one request for each connection and gives every connection ``CONNECTION_SECONDS``: an idle one costs memory,
-probes open a new one each time anyway, and a scrape is rare. When more than ``CONNECTIONS`` are open the oldest is
-ended, so that the kubelet's probe always gets through. Before TLS is agreed on, the ``Door`` counts.
+It serves one request for each connection and ends every connection after ``CONNECTION_SECONDS``: an idle one costs
+memory, probes open a new one each time, and a scrape is rare. If more than ``CONNECTIONS`` are open, the oldest is
+ended, so that the probe of the kubelet gets through.
 """
 
 from __future__ import annotations
@@ -12,41 +12,43 @@ import errno
 import logging
 import os
 import socket
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Final
 
 import structlog
 
-# Not aiohttp.web, which loads a whole framework for the three of them.
-from aiohttp.web_protocol import RequestHandler
+# Not aiohttp.web, which loads a whole framework.
 from aiohttp.web_request import BaseRequest
-from aiohttp.web_response import Response, StreamResponse
+from aiohttp.web_response import Response
 from aiohttp.web_server import Server
-from msgspec import Struct, field
+from msgspec import Struct
 
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.telemetry.answers import HttpAnswer, say, single, summary
 from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.certificate import ServingCertificate
-from harvester_ccm.telemetry.door import BACKLOG, Door
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 
-CONNECTIONS: Final = 32
+CONNECTIONS: Final = 128
+"""Each costs up to 130 KiB before the client has sent anything."""
 CONNECTION_SECONDS: Final = 15.0
+HANDSHAKE_SECONDS: Final = 2.0
+SHUTDOWN_SECONDS: Final = 1.0
+"""For the end of a TLS connection."""
 CLOSE_SECONDS: Final = 0.5
-MALFORMED_SECONDS: Final = 60.0
-"""Between two log lines about requests that are no HTTP, and between two about requests that could not be answered."""
+"""For requests that are being answered when the server stops."""
+FULL_SECONDS: Final = 1.0
+"""Pause when the process has no file descriptor left."""
+BACKLOG: Final = 1024
+"""Connections that wait in the kernel; under a flood that of a probe is among them."""
 METRICS: Final = "/metrics"
 HEALTH: Final = {"healthz": Aspect.LIVE, "livez": Aspect.LIVE, "readyz": Aspect.READY}
 """Endpoints and what they answer. ``/healthz`` is what older probes ask: it must not fail because Harvester does."""
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Server": "harvester-ccm"}
-
-Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
 
 log = structlog.get_logger(__name__)
 
@@ -59,31 +61,21 @@ async def https_server(
     certificate = ServingCertificate(settings)
     await certificate.load()
     listener = _listen(settings.bind_address, settings.port)
+    listener.setblocking(False)
     site = _Site(health, telemetry, reviewer, settings.open_paths)
-    connections = _Connections(site.handle)
-    door = Door(listener, connections, certificate)
-    door.open()
+    # Any client can send requests that are not HTTP: aiohttp would log a traceback for each.
+    silent = logging.getLogger(__name__)
+    silent.disabled = True
+    server = Server(site.handle, access_log=None, handler_cancellation=True, lingering_time=0.0, logger=silent)
+    accepting = asyncio.create_task(_accept(listener, server, certificate), name="HTTPS server")
     log.info("serving", address=settings.bind_address, port=settings.port)
     try:
         yield
     finally:
-        await door.close()
-        await connections.close()
-
-
-class _Seldom:
-    """Whether there may be a log line again: anybody may make the requests that it is about."""
-
-    def __init__(self) -> None:
-        self._quiet_until = float("-inf")
-
-    def now(self) -> bool:
-        """Return whether there was none for a while; there is one then."""
-        now = time.monotonic()
-        if now < self._quiet_until:
-            return False
-        self._quiet_until = now + MALFORMED_SECONDS
-        return True
+        accepting.cancel()
+        await asyncio.wait([accepting])
+        listener.close()
+        await server.shutdown(CLOSE_SECONDS)
 
 
 class _Site(Struct, frozen=True):
@@ -93,14 +85,12 @@ class _Site(Struct, frozen=True):
     telemetry: Telemetry
     reviewer: AccessReviewer
     open_paths: frozenset[str]
-    told: _Seldom = field(default_factory=_Seldom)
 
     async def handle(self, request: BaseRequest) -> Response:
         try:
             answer = await self._answer(request)
         except Exception:
-            if self.told.now():
-                log.exception("request failed")
+            log.exception("request failed")
             answer = say(HTTPStatus.INTERNAL_SERVER_ERROR, "internal server error")
         headers = {**_HEADERS, "Content-Type": answer.content_type}
         if answer.status == HTTPStatus.UNAUTHORIZED:
@@ -137,47 +127,48 @@ def is_open(path: str, open_paths: Iterable[str]) -> bool:
     return any(path.startswith(one[:-1]) if one.endswith("*") else path == one for one in open_paths)
 
 
-class _Connections(Server):
-    """The open connections, each with its time limit."""
+async def _accept(listener: socket.socket, server: Server, certificate: ServingCertificate) -> None:
+    """Accept connections until cancelled."""
+    loop, opened = asyncio.get_running_loop(), list[socket.socket]()
+    async with asyncio.TaskGroup() as handshakes:
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                log.warning("no connection can be accepted", error=str(error))
+                await asyncio.sleep(FULL_SECONDS)
+                continue
+            opened = [one for one in opened if one.fileno() >= 0]
+            if len(opened) >= CONNECTIONS:
+                _end(opened.pop(0))
+            opened.append(accepted)
+            loop.call_later(CONNECTION_SECONDS, _end, accepted)
+            certificate.refresh()
+            handshakes.create_task(_shake_hands(accepted, server, certificate), name="TLS handshake")
+            # Under a flood there is always one more to accept.
+            await asyncio.sleep(0)
 
-    def __init__(self, handler: Handler) -> None:
-        super().__init__(
-            handler, access_log=None, handler_cancellation=True, lingering_time=0.0, logger=_Malformed(__name__)
+
+async def _shake_hands(accepted: socket.socket, server: Server, certificate: ServingCertificate) -> None:
+    loop = asyncio.get_running_loop()
+    try:
+        await loop.connect_accepted_socket(
+            server,
+            accepted,
+            ssl=certificate.context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=SHUTDOWN_SECONDS,
         )
-        self._ends: dict[RequestHandler, tuple[asyncio.Transport, asyncio.TimerHandle]] = {}
-
-    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        super().connection_made(handler, transport)
-        if len(self._ends) >= CONNECTIONS:
-            oldest, timer = self._ends.pop(next(iter(self._ends)))
-            timer.cancel()
-            oldest.abort()
-        loop = asyncio.get_running_loop()
-        self._ends[handler] = transport, loop.call_later(CONNECTION_SECONDS, transport.abort)
-
-    async def close(self) -> None:
-        """End all connections; requests being answered get a moment."""
-        await self.shutdown(CLOSE_SECONDS)
-
-    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        super().connection_lost(handler, exc)
-        ended = self._ends.pop(handler, None)
-        if ended is not None:
-            ended[1].cancel()
+    except Exception as error:  # no client may end the server
+        log.debug("TLS handshake failed", error=str(error))
+        # Its frames refer to each other and to the buffers: these would stay until the next garbage collection.
+        error.__traceback__ = None
 
 
-class _Malformed(logging.Logger):
-    """What aiohttp has to say of requests that are none: one line a minute."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self._told = _Seldom()
-
-    def exception(self, msg: object, *args: object, exc_info: object = None, **_options: object) -> None:
-        """Log the error without its traceback, unless there was one a moment ago."""
-        if self._told.now():
-            said = str(msg) % args if args else str(msg)
-            log.warning("malformed request refused", detail=said, error=str(exc_info))
+def _end(accepted: socket.socket) -> None:
+    """End a connection in any state; its transport notices."""
+    with suppress(OSError):  # closed already
+        accepted.shutdown(socket.SHUT_RDWR)
 
 
 def _listen(address: str, port: int) -> socket.socket:
