@@ -152,8 +152,6 @@ class ServerSettings(Struct, frozen=True):
     key: Path | None
     min_tls: str
     """``1.2`` or ``1.3``."""
-    ciphers: tuple[str, ...]
-    """Suites served with TLS 1.2, as the TLS library calls them; without any there is no TLS 1.2."""
     open_paths: frozenset[str]
     """Paths that are answered without asking who is calling; a trailing ``*`` matches any rest."""
 

@@ -24,7 +24,6 @@ from harvester_ccm.config import (
     Settings,
 )
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.flags.ciphers import SERVED, chosen_suites
 from harvester_ccm.flags.cluster_name import read_cluster_name
 from harvester_ccm.flags.definition import FlagValues
 from harvester_ccm.flags.ranges import parse_exclude_ranges, parse_management_network, parse_node_ip_cidr
@@ -55,13 +54,6 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
     ignored = flags.ignored
     if ROUTE_CONTROLLER in flags.words("controllers"):
         ignored += (f"--controllers names {ROUTE_CONTROLLER}, which never runs: Harvester has no cloud routes",)
-    ciphers, left_out, unknown = chosen_suites(flags.words("tls-cipher-suites"))
-    for suite in left_out:
-        ignored += (f"--tls-cipher-suites names {suite}, which is not served: no forward secrecy, or a weak cipher",)
-    for suite in unknown:
-        check.problems.append(
-            f"--tls-cipher-suites: cipher suite {go_quote(suite)} is not known; served are: {', '.join(SERVED)}"
-        )
     _check_provider(check, flags)
     settings = Settings(
         harvester=_harvester(check, flags, name, offline=offline),
@@ -69,7 +61,7 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
         services=_services(check, flags),
         guest=_guest(check, flags, environment),
         leader_election=_leader_election(check, flags),
-        server=_server(check, flags, ciphers),
+        server=_server(check, flags),
         logging=LoggingSettings(check.choice(flags, "logging-format", LogFormat), verbosity=flags.read("v", int)),
         controllers=_controllers(check, flags.words("controllers")),
         warnings=warnings,
@@ -218,7 +210,7 @@ def _leader_election(check: _Check, flags: FlagValues) -> LeaderElectionSettings
     return election
 
 
-def _server(check: _Check, flags: FlagValues, ciphers: tuple[str, ...]) -> ServerSettings:
+def _server(check: _Check, flags: FlagValues) -> ServerSettings:
     certificate, key = flags.path("tls-cert-file"), flags.path("tls-private-key-file")
     check.require(
         (certificate is None) == (key is None),
@@ -237,7 +229,6 @@ def _server(check: _Check, flags: FlagValues, ciphers: tuple[str, ...]) -> Serve
         certificate=certificate,
         key=key,
         min_tls=TLS_VERSIONS.get(version, "1.2"),
-        ciphers=ciphers,
         open_paths=frozenset(flags.words("authorization-always-allow-paths")),
     )
 

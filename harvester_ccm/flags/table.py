@@ -167,11 +167,6 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
         "certificate is made in memory at each start.",
     ),
     Flag(
-        "tls-cipher-suites", Kind.WORDS, "", Group.SERVER,
-        "Cipher suites of TLS 1.2, by the names that Kubernetes uses; those of TLS 1.3 are always on. Empty: all with "
-        "ECDHE and AES-GCM or ChaCha20. Others that Kubernetes knows are left out, and the log says so.",
-    ),
-    Flag(
         "tls-min-version", Kind.TEXT, "", Group.SERVER,
         "Lowest TLS version: VersionTLS12 or VersionTLS13. VersionTLS10 and VersionTLS11 are accepted and mean "
         "VersionTLS12, which is the default.",
@@ -260,6 +255,7 @@ _ACCEPTED_ROWS: Final[tuple[tuple[str, Kind, str, str], ...]] = (
     ("requestheader-uid-headers", Kind.WORDS, "", _BEARER),
     ("requestheader-username-headers", Kind.WORDS, "x-remote-user", _BEARER),
     ("route-reconciliation-period", Kind.DURATION, "10s", _ROUTES),
+    ("tls-cipher-suites", Kind.WORDS, "", "TLS 1.2 always has the suites with ECDHE and AES-GCM or ChaCha20"),
     ("tls-curve-preferences", Kind.WORDS, "", _CURVES),
     ("tls-sni-cert-key", Kind.WORDS, "", _CERTIFICATE),
     (

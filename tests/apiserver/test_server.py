@@ -76,7 +76,7 @@ async def serve(kubeconfig: Path) -> AsyncIterator[Asking]:
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     connector = aiohttp.TCPConnector(ssl=trusting)
     with free_port() as port:
-        settings = ServerSettings("127.0.0.1", port, None, None, "1.2", (), frozenset({"/healthz"}))
+        settings = ServerSettings("127.0.0.1", port, None, None, "1.2", frozenset({"/healthz"}))
         async with (
             ApiClient(load_kubeconfig(kubeconfig), cluster="guest") as client,
             served(settings, client, telemetry=Telemetry("1.2.3"), health=HealthRegistry()),

@@ -23,7 +23,6 @@ from harvester_ccm.config import (
 )
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags import build_settings, parse_command_line
-from harvester_ccm.flags.ciphers import SERVED
 
 NEEDED = ("--cloud-config=/etc/cloud-config", "--cluster-name=demo")
 ALL_CONTROLLERS = frozenset({"cloud-node-controller", "cloud-node-lifecycle-controller", "service-lb-controller"})
@@ -60,7 +59,6 @@ DEFAULTS = Settings(
         certificate=None,
         key=None,
         min_tls="1.2",
-        ciphers=tuple(dict.fromkeys(SERVED.values())),
         open_paths=frozenset({"/healthz", "/readyz", "/livez"}),
     ),
     logging=LoggingSettings(format=LogFormat.TEXT, verbosity=0),
@@ -95,7 +93,6 @@ def test_every_flag_reaches_its_setting() -> None:
         "--leader-elect-renew-deadline=40s --leader-elect-retry-period=5s --leader-elect-resource-name=lock "
         "--leader-elect-resource-namespace=infra --bind-address=:: --secure-port=0 --tls-cert-file=/crt "
         "--tls-private-key-file=/key --tls-min-version=VersionTLS13 "
-        "--tls-cipher-suites=TLS_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 "
         "--authorization-always-allow-paths=/metrics "
         "--logging-format=json -v=5 --controllers=service-lb-controller --former-cluster-name=old,'older' "
         "--former-cluster-name=demo,old"
@@ -131,7 +128,6 @@ def test_every_flag_reaches_its_setting() -> None:
             certificate=Path("/crt"),
             key=Path("/key"),
             min_tls="1.3",
-            ciphers=("ECDHE-RSA-AES128-GCM-SHA256",),
             open_paths=frozenset({"/metrics"}),
         ),
         logging=LoggingSettings(format=LogFormat.JSON, verbosity=5),
@@ -315,14 +311,6 @@ def test_flags_without_effect_are_passed_on() -> None:
             id="half a certificate",
         ),
         pytest.param(
-            ["--tls-cipher-suites=TLS_RSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_AES"],
-            '--tls-cipher-suites: cipher suite "TLS_ECDHE_AES" is not known; served are: TLS_ECDHE_ECDSA_WITH_AES_128_'
-            "GCM_SHA256, TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, "
-            "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305, TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_AES_256_"
-            "GCM_SHA384, TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256, TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
-            id="cipher suite",
-        ),
-        pytest.param(
             ["--tls-min-version=1.3"],
             '--tls-min-version is "1.3"; expected one of: VersionTLS10, VersionTLS11, VersionTLS12, VersionTLS13',
             id="TLS version",
@@ -357,12 +345,3 @@ def test_all_problems_are_reported_together() -> None:
         'invalid entry in --node-exclude-ip-ranges ("b"): invalid IP or CIDR format: "b"',
         "--secure-port is -1; expected a port up to 65535, or 0 for no server",
     )
-
-
-def test_weak_suites_are_left_out_and_told() -> None:
-    found = settings("--tls-cipher-suites=TLS_RSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256")
-
-    assert found.server.ciphers == ("ECDHE-RSA-AES128-GCM-SHA256",)
-    (told,) = found.ignored
-    assert told.startswith("--tls-cipher-suites names TLS_RSA_WITH_AES_128_GCM_SHA256, which is not served: ")
-    assert settings("--tls-cipher-suites=TLS_AES_256_GCM_SHA384").server.ciphers == ()

@@ -19,7 +19,6 @@ from structlog.testing import capture_logs
 from devenv.pki import Authority, KeyPair
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.flags.ciphers import SERVED
 from harvester_ccm.telemetry import certificate as module
 from harvester_ccm.telemetry.certificate import ServingCertificate
 
@@ -40,7 +39,6 @@ def settings(pair: KeyPair | None = None, *, address: str = "127.0.0.1", min_tls
         certificate=pair.certificate if pair else None,
         key=pair.key if pair else None,
         min_tls=min_tls,
-        ciphers=tuple(SERVED.values()),
         open_paths=frozenset(),
     )
 

@@ -174,7 +174,7 @@ async def test_a_controller_that_is_stuck_is_not_live() -> None:
 
 
 async def test_port_zero_means_no_server(tmp_path: Path) -> None:
-    settings = ServerSettings("127.0.0.1", 0, tmp_path / "missing", tmp_path / "missing", "1.2", (), frozenset())
+    settings = ServerSettings("127.0.0.1", 0, tmp_path / "missing", tmp_path / "missing", "1.2", frozenset())
 
     async with served(settings, offline_client(), telemetry=Telemetry("1"), health=HealthRegistry()):
         pass

@@ -18,7 +18,6 @@ from structlog.testing import capture_logs
 from devenv.pki import Authority
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.flags.ciphers import SERVED
 from harvester_ccm.telemetry.answers import HttpAnswer, say
 from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
@@ -101,7 +100,6 @@ def serving(tmp_path: Path) -> Iterator[ServerSettings]:
             certificate=pair.certificate,
             key=pair.key,
             min_tls="1.2",
-            ciphers=tuple(SERVED.values()),
             open_paths=frozenset({"/healthz", "/livez", "/readyz"}),
         )
 
@@ -282,21 +280,7 @@ async def test_no_suite_without_authenticated_encryption_is_served(
 ) -> None:
     with pytest.raises((ssl.SSLError, ConnectionError)):
         await speak_1_2(scene.settings.port, tmp_path, suite)
-
-
-async def test_suites_of_tls_1_2_can_be_chosen(serving: ServerSettings, tmp_path: Path) -> None:
-    chosen = replace(serving, ciphers=("ECDHE-ECDSA-CHACHA20-POLY1305",))
-    async with https_server(chosen, HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
-        assert await speak_1_2(serving.port, tmp_path, "ALL") == "ECDHE-ECDSA-CHACHA20-POLY1305"
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            await speak_1_2(serving.port, tmp_path, "ECDHE-ECDSA-AES128-GCM-SHA256")
-
-
-async def test_without_any_suite_there_is_only_tls_1_3(serving: ServerSettings, tmp_path: Path) -> None:
-    async with https_server(replace(serving, ciphers=()), HealthRegistry(), telemetry=Telemetry("1"), reviewer=Gate()):
-        assert (await Client(serving.port, tmp_path / "ca.crt").get("/healthz")).status == 200
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            await speak_1_2(serving.port, tmp_path, "ALL")
+    assert await speak_1_2(scene.settings.port, tmp_path, "ALL") == "ECDHE-ECDSA-AES256-GCM-SHA384"
 
 
 async def speak_1_2(port: int, directory: Path, suites: str) -> str:
