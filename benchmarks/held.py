@@ -29,7 +29,7 @@ MINUTE: Final = 60.0
 PATIENCE_EACH: Final = 0.2
 """Seconds more for each Service."""
 
-IDLE_MIB: Final = 45.0
+IDLE_MIB: Final = 52.0
 MEMORY_MIB: Final = 128.0
 QUIET_SECONDS: Final = 0.5
 STEP_MS: Final = 100.0

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from msgspec import Struct
-
 from harvester_ccm.errors import CCMError
 
 FIRST_PAUSE: Final = 0.5
@@ -33,25 +31,3 @@ def pause_after(
     if isinstance(error, CCMError) and error.retry_after is not None:
         return error.retry_after
     return backoff(failures, first=first, longest=longest, growth=growth)
-
-
-class Allowance(Struct, gc=False):
-    """So many at once, and then one per pause; what is not used comes back at that pace. Times are of one clock."""
-
-    at_once: int
-    pause: float
-    """Seconds."""
-    whole_at: float = float("-inf")
-    """When nothing of it is used any more."""
-
-    def turn_in(self, now: float, count: int = 1) -> float:
-        """Return the seconds until there are so many; 0 when there are."""
-        return max(self.whole_at - now + (count - self.at_once) * self.pause, 0.0)
-
-    def take(self, now: float) -> None:
-        """Use one."""
-        self.whole_at = max(now, self.whole_at) + self.pause
-
-    def whole_in(self, now: float) -> float:
-        """Return the seconds until nothing of it is used any more; 0 when nothing is."""
-        return max(self.whole_at - now, 0.0)

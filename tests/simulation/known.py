@@ -45,6 +45,18 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(0.003, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
         ),
     ),
+    # It was not deleted, and kept its address.
+    "one is deleted and comes back with a backup of harvester under another leader": Story(
+        "1",
+        pool=3,
+        nodes=0,
+        acts=(
+            Act(0.0, "create", _create(ONE_PORT)),
+            Act(20.0, "delete", {"name": "a"}),
+            Act(20.0, "stop", {}),
+            Act(150.0, "restore", {"side": "harvester", "back": 180.0, "away": 5.0}),
+        ),
+    ),
     # The kube-vip of the schedules withdrew an address for an event that was older than it.
     "one is made again and changed before kube-vip has looked at it": Story(
         "484",
