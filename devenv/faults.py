@@ -66,7 +66,6 @@ class Record:
     method: str
     path: str
     query: str
-    user_agent: str
     at: float
     """Event loop time of its arrival."""
     status: int = 0

@@ -291,7 +291,7 @@ class _Connection:
         method, target, _ = head.start.split(" ", 2)
         path, _, query = target.partition("?")
         loop = asyncio.get_running_loop()
-        record = Record(method, path, query, head.headers.get("user-agent", ""), loop.time())
+        record = Record(method, path, query, loop.time())
         fault = self._proxy.fault_for(record)
         match fault:
             case Answer():

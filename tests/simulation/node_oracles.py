@@ -50,7 +50,7 @@ class NodeOracles:
         if not found and UNINITIALIZED_TAINT not in taints(node):
             self._world.wrong.append(f"Node {name} is released without an InternalIP")
 
-    def _restored(self, side: str, _away: float) -> None:
+    def _restored(self, side: str) -> None:
         if side == "guest":
             self._known = {name: internal(node) for name, node in self._server.of(NODES).items()}
 

@@ -22,8 +22,8 @@ from tests.worlds.builders import CLUSTER
 from tests.worlds.memory_server import Call, Document, placed
 
 BALANCERS: Final = "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
-DEPOSED_SECONDS: Final = 30.0
-"""Seconds within which a holder asks for its Lease again, and has an answer."""
+RENEW_DEADLINE: Final = 45.0
+"""Seconds after its last renewal in which a process writes: ``--leader-elect-renew-deadline``."""
 GRACE: Final = 400.0
 """Seconds in which the program has to let go of an address that somebody else took away."""
 SIGHT: Final = 0.05
@@ -98,14 +98,12 @@ class Oracles:
             runs = before in {one.running for one in self._world.processes.values()}
             self._world.met["Lease expired while its holder ran" if runs else "Lease expired"] += 1
 
-    def _restored(self, side: str, away: float) -> None:
+    def _restored(self, side: str) -> None:
         self._dirty = True
         self.noted.append(f"{self._world.loop.time():9.3f} the {side} has gone back to older data")
         if side == "guest":
-            # It hears of another holder when it renews the Lease next.
-            now = self._world.loop.time()
-            believing = {self._holder, *(one for one, until in self._deposed.items() if until > now)}
-            self._deposed = dict.fromkeys(believing, now + away + DEPOSED_SECONDS)
+            # It learns of another holder when it renews the Lease, or stops to write at its deadline.
+            self._deposed[self._holder] = self._world.loop.time() + RENEW_DEADLINE
             self._holder = self._world.original.holder().rpartition("_")[2]
 
     def _say(self, text: str) -> None:

@@ -71,8 +71,8 @@ class World:
         self.servers: dict[str, MemoryServer] = {"guest": self.guest, "harvester": self.harvester}
         self.on_clone: list[Callable[[Guest], None]] = []
         """Called with a copy of the guest before it runs."""
-        self.on_restore: list[Callable[[str, float], None]] = []
-        """Called with the side that has gone back to older data, and the seconds for which it is away then."""
+        self.on_restore: list[Callable[[str], None]] = []
+        """Called with the side that has gone back to older data."""
         self._versions = {side: [(0.0, server.version)] for side, server in self.servers.items()}
         for side, server in self.servers.items():
             server.on_change.append(self._noting_versions(side))
@@ -118,7 +118,7 @@ class World:
             self.loop.call_later(away, self.controllers.start)
         self.machines.rejoin()
         for callback in self.on_restore:
-            callback(side, away)
+            callback(side)
         return True
 
     def _noting_versions(self, side: str) -> Callable[[str, str, Document], None]:
