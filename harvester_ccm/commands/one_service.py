@@ -25,7 +25,7 @@ from harvester_ccm.errors import CCMError, Forbidden, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import NODES, SERVICES, Service
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
-from harvester_ccm.plan.service.selection import primary_reference
+from harvester_ccm.plan.service.request import primary_reference
 
 NOT_ASKED: Final = CCMError("it was not asked, because no --cloud-config was given")
 """Why nothing is known of Harvester."""

@@ -22,7 +22,6 @@ from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import LoadBalancerCandidate, Verdict, name_for
 from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.request import Request
-from harvester_ccm.plan.service.selection import primary_reference
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import ServicePlan
 
@@ -237,9 +236,8 @@ def _state(service: Service, request: Request, *, served: bool) -> Iterator[str]
     addresses = ", ".join(service.addresses) or "none"
     deleting = ", being deleted" if meta.deleting else ""
     yield f"type {spec.type}, ports {ports or 'none'}, address {addresses}{deleting}"
-    primary = primary_reference(service)
     if served:
-        yield f"wants to share the address of {primary}" if primary else f"wants {_wishes(request)}"
+        yield f"wants to share the address of {request.primary}" if request.primary else f"wants {_wishes(request)}"
     if meta.has_finalizer(SERVICE_FINALIZER):
         yield f"protected: deleting it waits for its load balancer (finalizer {SERVICE_FINALIZER})"
     node = Announcement.of(service).node

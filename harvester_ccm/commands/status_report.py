@@ -36,7 +36,7 @@ from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.orphans import Suspicion, plan_orphan, service_of
 from harvester_ccm.plan.service.ownership import made_for, name_for
 from harvester_ccm.plan.service.pending import harvester_unavailable
-from harvester_ccm.plan.service.selection import is_served, may_be_ours, primary_reference
+from harvester_ccm.plan.service.selection import is_served, may_be_ours
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import EmitEvent, ServicePlan
 from harvester_ccm.redaction import inert
@@ -120,7 +120,7 @@ def _service_line(situation: Situation) -> ServiceLine:
     said = _said(plan, situation)
     told = (one.event for one in plan.steps if isinstance(one, EmitEvent))
     warnings = tuple(notice(one) for one in dict.fromkeys(told) if _warns(one))
-    shares = primary_reference(service) if lb is None else None
+    shares = request.primary if lb is None else None
     wished = "vm" if request.wants_vm else "cluster"
     kind = lb.spec.workload_type if lb is not None else wished
     by_harvester = lb is not None and kind == "vm" and bool(lb.address)

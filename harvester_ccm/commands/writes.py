@@ -46,7 +46,7 @@ def service_steps(plan: ServicePlan, situation: Situation) -> Iterator[Document]
             case ChangeService(change=change):
                 yield write("patch", "Service", service.metadata.key, service_patch(service, change))
             case CreateLoadBalancer(name=name, body=body):
-                yield write("create", "LoadBalancer", name, described(body, service, situation.cluster))
+                yield write("create", "LoadBalancer", name, described(body, situation))
             case ChangeLoadBalancer(name=name, change=difference):
                 changed = {key: value for key, value in asdict(difference).items() if value}
                 yield write("update", "LoadBalancer", name, changed)

@@ -24,7 +24,7 @@ from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import changed_document
-from harvester_ccm.plan.service.selection import primary_reference
+from harvester_ccm.plan.service.request import primary_reference
 from harvester_ccm.plan.service.situation import ServiceStates, Situation, observe
 from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,

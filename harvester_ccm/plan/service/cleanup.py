@@ -217,7 +217,7 @@ def keep_or_remake(situation: Situation, load_balancer: LoadBalancer, change: Lo
     One that was refused an address where the Service does not ask for one any more is deleted, and made anew when it is
     gone: Harvester forgets what it has booked in one pool when it finds another one named.
     """
-    elsewhere = searches_elsewhere(load_balancer, situation.service) and not situation.pending.patience
+    elsewhere = searches_elsewhere(load_balancer, situation) and not situation.pending.patience
     return (
         ending(load_balancer) if elsewhere or load_balancer.is_closed else change_load_balancer(load_balancer, change)
     )

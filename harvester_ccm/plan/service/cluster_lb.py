@@ -12,7 +12,6 @@ from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     IP_POOL,
-    LB_REQUESTED_NETWORK,
     LB_SELECT_NAMESPACE,
     LB_SELECT_NETWORK,
     LB_SELECT_PROJECT,
@@ -83,7 +82,7 @@ def _plan_pending(situation: Situation, load_balancer: LoadBalancer) -> ServiceP
     """Return what to do while Harvester has not given an address: keep the object right, and say why it takes time."""
     service = situation.service
     annotations = hold_or_leave_requested(service) if _is_due(situation) else hold_and_withdraw(service)
-    change = load_balancer_change(load_balancer, service, situation.cluster)
+    change = load_balancer_change(load_balancer, situation)
     return wait_for_address(situation).after(
         *change_service(service, without_address(situation, annotations)),
         *keep_or_remake(situation, load_balancer, change),
@@ -126,7 +125,7 @@ def _plan_without_device(situation: Situation, load_balancer: LoadBalancer, devi
     """Return what to do until the device of the address is known: it would be announced on another one, for good."""
     service = situation.service
     annotations = withdraw(service) if service.addresses else hold_and_withdraw(service)
-    change = load_balancer_change(load_balancer, service, situation.cluster)
+    change = load_balancer_change(load_balancer, situation)
     steps: tuple[Step, ...] = (
         *emit(awaited_device(load_balancer.allocated_ip, device)),
         *change_service(service, ServiceChange(annotations=annotations, finalizer=True)),
@@ -141,7 +140,7 @@ def _plan_pool(situation: Situation, load_balancer: LoadBalancer, device: Device
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=virtual_ip_ingress(address, service))
     difference = not_as_requested(service, situation.request, load_balancer, address)
     unreachable = out_of_reach(situation.request, load_balancer, situation.node_addresses)
-    change = load_balancer_change(load_balancer, service, situation.cluster, address=address)
+    change = load_balancer_change(load_balancer, situation, address=address)
     steps: tuple[Step, ...] = (
         *emit(device_note(service, address, device), difference, unreachable, edited(service, address)),
         *emit(stripped(service, address)),
@@ -157,7 +156,7 @@ def _plan_pool(situation: Situation, load_balancer: LoadBalancer, device: Device
 def _plan_kept(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
     """Return what to do while the Service keeps an address that Harvester did not give; the other one is not used."""
     service = situation.service
-    change = load_balancer_change(load_balancer, service, situation.cluster)
+    change = load_balancer_change(load_balancer, situation)
     steps: tuple[Step, ...] = (
         *emit(keeping_note(situation)),
         *change_service(service, ServiceChange(annotations=record_of(situation), finalizer=True)),
@@ -197,7 +196,7 @@ def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device
     # kube-vip writes the lease with the ports of that moment and does not follow them.
     ingress = virtual_ip_ingress(lease, service) if lease and len(service.addresses) <= 1 else None
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=ingress)
-    change = load_balancer_change(load_balancer, service, situation.cluster, address=lease)
+    change = load_balancer_change(load_balancer, situation, address=lease)
     difference = not_as_requested(service, situation.request, load_balancer, lease)
     steps: tuple[Step, ...] = (
         *emit(device_note(service, DHCP_ADDRESS, device), difference),
@@ -237,7 +236,7 @@ def not_as_requested(
     pool, wanted = load_balancer.allocated_pool, load_balancer.spec.ip_pool
     if pool and wanted and pool != wanted:
         differences.append(f"IP pool {wanted} was asked for and the address comes from {pool}")
-    differences += _chosen_otherwise(service, request, load_balancer)
+    differences += _chosen_otherwise(request, load_balancer)
     if not differences:
         return None
     return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, f"Not as requested: {'; '.join(differences)}")
@@ -270,15 +269,17 @@ def _subnet(load_balancer: LoadBalancer) -> IPv4Network | None:
     return subnet if subnet.prefixlen < POINT_TO_POINT else None
 
 
-def _chosen_otherwise(service: Service, request: Request, load_balancer: LoadBalancer) -> Iterator[str]:
+def _chosen_otherwise(request: Request, load_balancer: LoadBalancer) -> Iterator[str]:
     """Yield the differences between what the pool was to be chosen by and what Harvester made of it."""
-    meta = load_balancer.metadata
-    asked = meta.annotation(LB_REQUESTED_NETWORK)
-    network = normal_network(asked) if asked is not None else request.network
+    meta, network = load_balancer.metadata, network_of(load_balancer, request.network)
     chosen = meta.annotation(LB_SELECT_NETWORK) or ""
     if network and chosen and normal_network(chosen) != network:
         yield f"network {network} was asked for and Harvester chose {chosen} (versions before 1.9 do that)"
-    for key, used_by in ((PROJECT, LB_SELECT_PROJECT), (POOL_NAMESPACE, LB_SELECT_NAMESPACE)):
-        wish, used = service.metadata.annotation(key), meta.annotation(used_by)
+    wishes = (
+        (PROJECT, request.project, LB_SELECT_PROJECT),
+        (POOL_NAMESPACE, request.pool_namespace, LB_SELECT_NAMESPACE),
+    )
+    for key, wish, used_by in wishes:
+        used = meta.annotation(used_by)
         if wish and used is not None and wish != used:
             yield f"{key} {wish} was asked for and Harvester uses {used or 'none'}, that of the load balancer itself"

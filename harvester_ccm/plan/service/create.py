@@ -16,7 +16,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.meta import OBJECT_NAME, read_note
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
-from harvester_ccm.names import LB_TOUCH, MOVING, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
+from harvester_ccm.names import LB_TOUCH, MOVING, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cleanup import wait_for_booking, withdrawal
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, hold_or_leave_requested
 from harvester_ccm.plan.service.load_balancer import Document, Former, former_of, new_load_balancer
@@ -77,13 +77,14 @@ def plan_creation(situation: Situation) -> ServicePlan:
         if not fields or not situation.backends.known:
             return ServicePlan(hold(service), Wait(WaitReason.MACHINES if fields else WaitReason.NODE_PORTS))
         spec.update(fields)
-    lost = replaced is None and is_served(service) and not _shows_wish(service)
+    # kube-vip may have announced the address that the user asks for.
+    lost = replaced is None and is_served(service) and service.addresses[0] != request.address
     recorded = change_service(service, ServiceChange(annotations=record_of(situation))) if situation.kept else ()
     waiting = _queued(situation)
     create = replace(_load_balancer(situation, spec, replaced, touched=second and vm), otherwise=waiting)
     steps: tuple[Step, ...] = (
         *emit(
-            ignored_settings(service, vm=vm),
+            ignored_settings(service, request, vm=vm),
             keeping_note(situation) if situation.kept and not (lost or vm) else None,
         ),
         *recorded,
@@ -129,11 +130,6 @@ def _may_meet_remains(situation: Situation, *, vm: bool) -> bool:
     return seen or (vm and bool(situation.service.addresses))
 
 
-def _shows_wish(service: Service) -> bool:
-    """Return whether the address may be one that kube-vip announced because the user asked for it."""
-    return service.addresses[0] in (service.spec.load_balancer_ip, service.metadata.annotation(REQUESTED_ADDRESS))
-
-
 def _front_spec(workload_type: str, ipam: str, request: Request, replaced: Former | None) -> Document:
     pool = (replaced.pool if replaced is not None else "") or request.ip_pool
     return {"workloadType": workload_type, "ipam": ipam, "ipPool": pool if ipam == "pool" else ""}
@@ -162,7 +158,7 @@ def _load_balancer(
     """Return the step that makes the load balancer; in the place of another it has that one's name and network."""
     name = replaced.name if replaced is not None else situation.match.expected_name
     network = replaced.network if replaced is not None else None
-    body = new_load_balancer(situation.service, name, situation.cluster, spec=spec, network=network)
+    body = new_load_balancer(situation.service, situation.request, name, situation.cluster, spec=spec, network=network)
     if touched:
         metadata = cast("dict[str, Document]", body["metadata"])
         metadata["annotations"][LB_TOUCH] = "true"

@@ -52,7 +52,7 @@ from harvester_ccm.plan.service.request import (
     refused_changes,
     unsupported,
 )
-from harvester_ccm.plan.service.selection import Sight, is_served, primary_reference, was_secondary
+from harvester_ccm.plan.service.selection import Sight, is_served, was_secondary
 from harvester_ccm.plan.service.shared_address import plan_leaving, plan_secondary
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
@@ -96,7 +96,7 @@ def _plan(situation: Situation) -> ServicePlan:
     service, lb = situation.service, situation.match.lb
     if situation.scope.leaving:
         return plan_cleanup(situation)
-    if primary_reference(service) is not None:
+    if situation.request.primary is not None:
         served = lb is not None and not lb.metadata.deleting
         return plan_secondary(situation, _plan_own(situation) if served else None)
     if was_secondary(service) and allocated_addresses(situation.match.own).isdisjoint(service.addresses):
@@ -137,7 +137,8 @@ def _plan_own(situation: Situation) -> ServicePlan:
         return ServicePlan(emit(note), Refused(WaitReason.OTHER_CLUSTER_NAME))
     if situation.unbooked and (taken := plan_taken(situation)) is not None:
         return taken
-    notes = [*situation.request.problems, *(foreign_note(one, situation.cluster) for one in match.foreign[:1])]
+    request = situation.request
+    notes = [*request.problems, request.unknown, *(foreign_note(one, situation.cluster) for one in match.foreign[:1])]
     if current is not None and not current.metadata.deleting:
         plan = _plan_present(situation, current)
     elif current is not None and not _may_be_left_behind(situation, current):
@@ -202,7 +203,7 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
         # What could not be created again is not deleted.
         refusal = unsupported(service, vm=wanted == "vm")
         complete = wanted == "cluster" or (situation.backends.known and bool(wanted_spec(situation)))
-        creatable = complete and primary_reference(service) is None
+        creatable = complete and request.primary is None
         if refusal is None and creatable:
             return plan_replacement(situation, current, str(wanted))
     plan = plan_vm(situation, current) if vm else plan_cluster(situation, current)
@@ -211,8 +212,8 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
         adoption_note(current, service, situation.cluster),
         booked_twice(situation, current) if situation.holders else None,
         converted(request, current),
-        ignored_settings(service, vm=vm),
-        *refused_changes(service, request, current),
+        ignored_settings(service, request, vm=vm),
+        *refused_changes(request, current),
     )
     return plan.after(*emit(*told))
 

@@ -32,7 +32,7 @@ from harvester_ccm.kube_vip_names import (
 )
 from harvester_ccm.model.core import SERVICE_LABEL, EndpointSlice, Ingress, PortStatus, Service
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, IPAM, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
+from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
 from harvester_ccm.netip import ipv4_text
 from harvester_ccm.plan.service.network_device import Device
 
@@ -67,6 +67,8 @@ class Announcement(Struct, frozen=True):
     status: tuple[str, ...]
     specified: str
     """``spec.loadBalancerIP``."""
+    requested: str
+    """The address that is asked for in our annotation."""
     ignored: bool
     """Whether it is to leave the Service alone; on a Service of ours Harvester announces the address then."""
     ignored_by_user: bool
@@ -86,6 +88,7 @@ class Announcement(Struct, frozen=True):
             address=annotation(KUBE_VIP_ADDRESSES),
             status=service.addresses,
             specified=service.spec.load_balancer_ip,
+            requested=(annotation(REQUESTED_ADDRESS) or "").strip(),
             ignored=annotation(KUBE_VIP_IGNORE) == "true",
             ignored_by_user=annotation(USER_IGNORE) is not None,
             device=annotation(KUBE_VIP_INTERFACE),
@@ -366,14 +369,14 @@ def device_note(service: Service, address: str, device: Device) -> EventMessage 
     return EventMessage("Warning", Reason.DEVICE_CHANGED, text)
 
 
-def requested_address(service: Service) -> dict[str, str]:
+def requested_address(service: Service, *, dhcp: bool) -> dict[str, str]:
     """Return what a user wrote for kube-vip before we touched the Service, by the annotation that it stands in.
 
-    kube-vip's own word for DHCP is no address where one from DHCP is asked for.
+    kube-vip's own word for DHCP is no address if one from DHCP is asked for (``dhcp``).
     """
     value = Announcement.of(service).address or ""
-    dhcp = value.strip() == DHCP_ADDRESS and service.metadata.annotation(IPAM) == "dhcp"
-    return {} if dhcp or service.metadata.has_finalizer(SERVICE_FINALIZER) else {KUBE_VIP_ADDRESSES: value}
+    is_dhcp = dhcp and value.strip() == DHCP_ADDRESS
+    return {} if is_dhcp or service.metadata.has_finalizer(SERVICE_FINALIZER) else {KUBE_VIP_ADDRESSES: value}
 
 
 def _kept_wishes(service: Service) -> Annotations:
@@ -385,7 +388,7 @@ def _kept_wishes(service: Service) -> Annotations:
     ours = meta.has_finalizer(SERVICE_FINALIZER)
     kept: Annotations = {}
     address = "" if ours and found.status else ipv4_text(found.address or "")
-    if address not in {"", DHCP_ADDRESS} and not (found.specified or meta.annotation(REQUESTED_ADDRESS)):
+    if address not in {"", DHCP_ADDRESS} and not (found.specified or found.requested):
         kept[REQUESTED_ADDRESS] = address
     if found.ignored and not found.withdrawn and not ours:
         kept[USER_IGNORE] = "true"

@@ -18,8 +18,6 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import (
-    DESCRIPTION,
-    IP_POOL,
     LB_ASKED_AGAIN,
     LB_CLUSTER,
     LB_CONTROLLER_FINALIZER,
@@ -34,11 +32,9 @@ from harvester_ccm.names import (
     LB_SERVICE_NAMESPACE,
     LB_SERVICE_UID,
     MOVING,
-    NETWORK,
-    POOL_NAMESPACE,
-    PROJECT,
 )
-from harvester_ccm.plan.service.request import normal_network
+from harvester_ccm.plan.service.request import Request, network_annotation, normal_network
+from harvester_ccm.plan.service.situation import Situation
 
 Document = dict[str, object]
 
@@ -84,6 +80,7 @@ def former_of(load_balancer: LoadBalancer) -> Former:
 
 def new_load_balancer(
     service: Service,
+    request: Request,
     name: str,
     cluster: ClusterIdentity,
     *,
@@ -97,12 +94,12 @@ def new_load_balancer(
     Harvester has recorded anything is not to be read from the finalizer then.
     """
     if network is None:
-        network = service.metadata.annotation(NETWORK) or ""
+        network = network_annotation(service)
     annotations = {
         LB_SELECT_NETWORK: normal_network(network),
         LB_REQUESTED_NETWORK: network,
-        LB_SELECT_PROJECT: service.metadata.annotation(PROJECT) or "",
-        LB_SELECT_NAMESPACE: service.metadata.annotation(POOL_NAMESPACE) or "",
+        LB_SELECT_PROJECT: request.project,
+        LB_SELECT_NAMESPACE: request.pool_namespace,
         **_kept_annotations(service, cluster),
     }
     return {
@@ -115,26 +112,25 @@ def new_load_balancer(
             "annotations": {key: value for key, value in annotations.items() if value is not None},
             "finalizers": [LB_CONTROLLER_FINALIZER],
         },
-        "spec": {key: value for key, value in {**_description(service), **spec}.items() if value not in (None, "")},
+        "spec": {key: value for key, value in {**_description(request), **spec}.items() if value not in (None, "")},
     }
 
 
-def _description(service: Service) -> Document:
+def _description(request: Request) -> Document:
     """Return the field by which a load balancer has the description that its Service asks for."""
-    text = service.metadata.annotation(DESCRIPTION)
-    return {"description": text} if text else {}
+    return {"description": request.description} if request.description else {}
 
 
-def described(document: Document, service: Service, cluster: ClusterIdentity) -> Document:
+def described(document: Document, situation: Situation) -> Document:
     """Return a load balancer as it is written, with a description that says whose it is.
 
     Harvester's pages show it in their lists. What somebody else wrote there stays, and it is no reason for a write.
     """
-    spec, whose = cast("Document", document["spec"]), f"{service.metadata.key} of cluster "
+    spec, whose = cast("Document", document["spec"]), f"{situation.service.metadata.key} of cluster "
     written = str(spec.get("description") or "")
-    if _description(service) or (written and not written.startswith(whose)):
+    if situation.request.description or (written and not written.startswith(whose)):
         return document
-    return {**document, "spec": {**spec, "description": f"{whose}{cluster.name}"}}
+    return {**document, "spec": {**spec, "description": f"{whose}{situation.cluster.name}"}}
 
 
 def network_of(current: LoadBalancer, wanted: str) -> str:
@@ -148,8 +144,7 @@ def network_of(current: LoadBalancer, wanted: str) -> str:
 
 def load_balancer_change(
     current: LoadBalancer,
-    service: Service,
-    cluster: ClusterIdentity,
+    situation: Situation,
     *,
     address: str | None = None,
     spec: Mapping[str, object] | None = None,
@@ -159,11 +154,11 @@ def load_balancer_change(
     ``address`` is the address in use, or None while it is not known (then the old one stays). ``spec`` holds the
     fields that must have these values; None among them means absent.
     """
-    meta = current.metadata
+    meta, service, cluster = current.metadata, situation.service, situation.cluster
     annotations = _kept_annotations(service, cluster)
-    if not searches_elsewhere(current, service):
+    if not searches_elsewhere(current, situation):
         annotations[LB_ASKED_AGAIN] = None
-    wanted = {**_description(service), **(spec or {})}
+    wanted = {**_description(situation.request), **(spec or {})}
     present = cast("Document", current.document().get("spec") or {}) if wanted else {}
     return LoadBalancerChange(
         labels={k: v for k, v in load_balancer_labels(service, cluster).items() if meta.label(k) != v},
@@ -173,18 +168,19 @@ def load_balancer_change(
     )
 
 
-def searches_elsewhere(current: LoadBalancer, service: Service) -> bool:
+def searches_elsewhere(current: LoadBalancer, situation: Situation) -> bool:
     """Return whether Harvester looks for an address in another pool or network than the Service asks for now.
 
     One made by a provider before 0.2.7 does not say which network was asked for. One that takes the place of another
     looks where that one had its address.
     """
-    meta = service.metadata
-    if current.allocated_ip or meta.annotation(MOVING) is not None:
+    request = situation.request
+    if current.allocated_ip or situation.service.metadata.annotation(MOVING) is not None:
         return False
-    pool = (meta.annotation(IP_POOL) or "").strip() if current.spec.ipam == "pool" else current.spec.ip_pool
+    pool = request.ip_pool if current.spec.ipam == "pool" else current.spec.ip_pool
     network = current.metadata.annotation(LB_REQUESTED_NETWORK)
-    return current.spec.ip_pool != pool or network not in (None, meta.annotation(NETWORK) or "")
+    elsewhere = network is not None and normal_network(network) != request.network
+    return elsewhere or current.spec.ip_pool != pool
 
 
 def _agrees(key: str, present: object, wanted: object) -> bool:

@@ -11,7 +11,7 @@ import difflib
 import heapq
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -33,6 +33,7 @@ from harvester_ccm.names import (
     NETWORK,
     POOL_NAMESPACE,
     PREFIX,
+    PRIMARY_SERVICE,
     PROJECT,
     REQUESTED_ADDRESS,
     WORKLOAD_TYPE,
@@ -41,6 +42,7 @@ from harvester_ccm.names import (
 from harvester_ccm.netip import ipv4_text
 from harvester_ccm.plan.service.kube_vip import Announcement, requested_address
 
+T = TypeVar("T", bound=str)
 Ipam = Literal["pool", "dhcp"]
 WorkloadType = Literal["cluster", "vm"]
 
@@ -60,43 +62,76 @@ HEALTH_CHECK_DEFAULTS: Final = {
 
 
 class Request(Struct, frozen=True):
-    """The wishes of one Service."""
+    """What one Service asks for: only this module reads the user's annotations with the prefix of this controller."""
 
     ipam: Ipam | None
     """None when the annotation is wrong: nothing can be created then."""
     workload_type: WorkloadType | None
     """What the annotation says; None when it is absent or wrong."""
     network: str
+    """Namespace and name, in the form in which networks are compared."""
     ip_pool: str
+    project: str
+    pool_namespace: str
+    description: str
     address: str
     """Address the user wants; empty when any will do."""
+    primary: str | None
+    """See ``primary_reference``."""
     health_check: HealthCheck | None
-    wants_health_check: bool
-    """Whether a health check is asked for, be it valid or not."""
+    present: frozenset[str]
+    """Keys of all annotations with the prefix, whatever their values."""
     problems: tuple[EventMessage, ...]
+    unknown: EventMessage | None
+    """Warning about annotations with the prefix that mean nothing."""
+
+    @property
+    def health_check_annotations(self) -> list[str]:
+        """The annotations of health checks that are there, be they valid or not."""
+        return [key for key in (HEALTH_CHECK_PORT, *HEALTH_CHECK_DEFAULTS) if key in self.present]
 
     @property
     def wants_vm(self) -> bool:
         """Whether a VM load balancer is asked for, by its name or because only such ones have health checks."""
-        return self.workload_type == "vm" or (self.workload_type is None and self.wants_health_check)
+        return self.workload_type == "vm" or (self.workload_type is None and HEALTH_CHECK_PORT in self.present)
 
 
 def read_request(service: Service) -> Request:
     """Return what the Service asks for."""
     problems: list[EventMessage] = []
-    ipam = _choice(service, IPAM, ("pool", "dhcp"), problems)
-    workload = _choice(service, WORKLOAD_TYPE, ("cluster", "vm"), problems)
+    annotation = service.metadata.annotation
+    ipam: Ipam | None = _choice(service, IPAM, ("pool", "dhcp"), "pool", problems)
+    workload_type: WorkloadType | None = _choice(service, WORKLOAD_TYPE, ("cluster", "vm"), None, problems)
     health_check = read_health_check(service, problems)
     return Request(
-        ipam="dhcp" if ipam == "dhcp" else "pool" if ipam in (None, "pool") else None,
-        workload_type="vm" if workload == "vm" else "cluster" if workload == "cluster" else None,
-        network=normal_network(service.metadata.annotation(NETWORK) or ""),
-        ip_pool=(service.metadata.annotation(IP_POOL) or "").strip(),
-        address=_address(service, problems),
+        ipam=ipam,
+        workload_type=workload_type,
+        network=normal_network(network_annotation(service)),
+        ip_pool=(annotation(IP_POOL) or "").strip(),
+        project=annotation(PROJECT) or "",
+        pool_namespace=annotation(POOL_NAMESPACE) or "",
+        description=annotation(DESCRIPTION) or "",
+        address=_address(service, problems, dhcp=ipam == "dhcp"),
+        primary=primary_reference(service),
         health_check=health_check,
-        wants_health_check=service.metadata.annotation(HEALTH_CHECK_PORT) is not None,
-        problems=(*problems, *unknown_annotations(service)),
+        present=frozenset(key for key in service.metadata.annotations or () if key.startswith(PREFIX)),
+        problems=tuple(problems),
+        unknown=unknown_annotations(service),
     )
+
+
+def network_annotation(service: Service) -> str:
+    """Return the network as it is written, for the Go provider, which compares it so; empty for none."""
+    return service.metadata.annotation(NETWORK) or ""
+
+
+def primary_reference(service: Service) -> str | None:
+    """Return the ``namespace/name`` of the Service whose address is to be shared; None when this one has its own.
+
+    An empty annotation counts as none; a malformed one is returned as it is.
+    """
+    value = (service.metadata.annotation(PRIMARY_SERVICE) or "").strip()
+    return value or None
 
 
 def unsupported(service: Service, *, vm: bool, new: bool = False) -> EventMessage | None:
@@ -149,26 +184,26 @@ def invalid(key: str, value: str, expected: str) -> EventMessage:
     return EventMessage("Warning", Reason.INVALID_ANNOTATION, f"{kind}{key} is {shown!r}; expected {expected}")
 
 
-def _choice(service: Service, key: str, choices: tuple[str, ...], problems: list[EventMessage]) -> str | None:
-    value = service.metadata.annotation(key)
-    if value is None or not value.strip():
-        return None
-    if value.strip() in choices:
-        return value.strip()
-    problems.append(invalid(key, value, " or ".join(choices)))
-    return ""
+def _choice(
+    service: Service, key: str, choices: tuple[T, ...], default: T | None, problems: list[EventMessage]
+) -> T | None:
+    value = service.metadata.annotation(key) or ""
+    if not value.strip():
+        return default
+    found = next((choice for choice in choices if choice == value.strip()), None)
+    if found is None:
+        problems.append(invalid(key, value, " or ".join(choices)))
+    return found
 
 
-def _address(service: Service, problems: list[EventMessage]) -> str:
+def _address(service: Service, problems: list[EventMessage], *, dhcp: bool) -> str:
     """Return the wished address: the field, our annotation, or kube-vip's before we first touched the Service.
 
     Anything but one address there is a mistake, except kube-vip's own word for DHCP.
     """
-    sources = {
-        "spec.loadBalancerIP": service.spec.load_balancer_ip,
-        REQUESTED_ADDRESS: service.metadata.annotation(REQUESTED_ADDRESS) or "",
-    }
-    for key, value in (sources | requested_address(service)).items():
+    found = Announcement.of(service)
+    sources = {"spec.loadBalancerIP": found.specified, REQUESTED_ADDRESS: found.requested}
+    for key, value in (sources | requested_address(service, dhcp=dhcp)).items():
         if not value.strip():
             continue
         address = ipv4_text(value)
@@ -184,7 +219,7 @@ def asked_in(service: Service, address: str) -> tuple[str, ...]:
     found = Announcement.of(service)
     wishes = {
         "spec.loadBalancerIP": found.specified,
-        f"annotation {REQUESTED_ADDRESS}": service.metadata.annotation(REQUESTED_ADDRESS),
+        f"annotation {REQUESTED_ADDRESS}": found.requested,
         SAID_TO_KUBE_VIP: found.address,
     }
     return tuple(where for where, wish in wishes.items() if address and wish == address)
@@ -249,14 +284,14 @@ _KNOWN: Final = frozenset(
 )
 
 
-def unknown_annotations(service: Service) -> tuple[EventMessage, ...]:
+def unknown_annotations(service: Service) -> EventMessage | None:
     """Return one note about all annotations of our prefix that mean nothing, each with the nearest known one."""
     unknown = [key for key in service.metadata.annotations or {} if key.startswith(PREFIX) and key not in _KNOWN]
     if not unknown:
-        return ()
+        return None
     shown = ", ".join(map(_likened, heapq.nsmallest(MOST_UNKNOWN, unknown)))
     more = f" and {len(unknown) - MOST_UNKNOWN} more" if len(unknown) > MOST_UNKNOWN else ""
-    return (EventMessage("Warning", Reason.IGNORED, f"Unknown annotations have no effect: {shown}{more}"),)
+    return EventMessage("Warning", Reason.IGNORED, f"Unknown annotations have no effect: {shown}{more}")
 
 
 @lru_cache(maxsize=256)
@@ -268,10 +303,10 @@ def _likened(key: str) -> str:
     return f"{key} (did you mean {PREFIX}{nearest[0]}?)" if nearest else key
 
 
-def ignored_settings(service: Service, *, vm: bool) -> EventMessage | None:
+def ignored_settings(service: Service, request: Request, *, vm: bool) -> EventMessage | None:
     """Return one note about all settings that have no effect on this kind of load balancer, or None."""
-    of_type = _ignored_on_vm(service) if vm else _ignored_on_cluster(service)
-    return without_effect([*_ignored_anywhere(service), *of_type])
+    of_type = _ignored_on_vm(service, request) if vm else _ignored_on_cluster(request)
+    return without_effect([*_ignored_anywhere(service, request), *of_type])
 
 
 def without_effect(ignored: list[str]) -> EventMessage | None:
@@ -281,12 +316,12 @@ def without_effect(ignored: list[str]) -> EventMessage | None:
     return EventMessage("Warning", Reason.IGNORED, f"Without effect on this load balancer: {'; '.join(ignored)}")
 
 
-def _ignored_anywhere(service: Service) -> Iterator[str]:
+def _ignored_anywhere(service: Service, request: Request) -> Iterator[str]:
     if "IPv6" in service.spec.ip_families:
         yield _ignored_family(service.spec.ip_family_policy)
     if any(entry.ip_mode not in {"", "VIP"} for entry in service.status.load_balancer.ingress):
         yield "ipMode Proxy in the status (packets keep the address as destination, so ipMode is VIP)"
-    if service.metadata.annotation(IPAM) == "dhcp" and service.metadata.annotation(IP_POOL):
+    if request.ipam == "dhcp" and request.ip_pool:
         yield f"annotation {IP_POOL} (the address comes from DHCP)"
 
 
@@ -302,21 +337,21 @@ def _ignored_family(policy: str) -> str:
     return "IPv6 of spec.ipFamilies (the load balancer has one IPv4 address)"
 
 
-def _ignored_on_cluster(service: Service) -> Iterator[str]:
-    checks = _health_check_annotations(service)
-    if service.metadata.annotation(WORKLOAD_TYPE) == "cluster" and checks:
+def _ignored_on_cluster(request: Request) -> Iterator[str]:
+    checks = request.health_check_annotations
+    if request.workload_type == "cluster" and checks:
         port = "" if HEALTH_CHECK_PORT in checks else f" and {HEALTH_CHECK_PORT} to the port to check"
         yield f"{', '.join(checks)} (health checks need a VM load balancer; set annotation {WORKLOAD_TYPE} to vm{port})"
 
 
-def _ignored_on_vm(service: Service) -> Iterator[str]:
+def _ignored_on_vm(service: Service, request: Request) -> Iterator[str]:
     yield from _fields_ignored_on_vm(service)
-    if service.metadata.annotation(NETWORK):
+    if request.network:
         yield (
             f"annotation {NETWORK}, beyond the choice of a pool (Harvester announces the address in the network of its "
             "hosts; an address of another network cannot be reached)"
         )
-    details = _health_check_annotations(service)
+    details = request.health_check_annotations
     if details and HEALTH_CHECK_PORT not in details:
         yield f"{', '.join(details)} (nodes are checked only with annotation {HEALTH_CHECK_PORT})"
 
@@ -324,7 +359,7 @@ def _ignored_on_vm(service: Service) -> Iterator[str]:
 def converted(request: Request, load_balancer: LoadBalancer) -> EventMessage | None:
     """Return what to tell when a load balancer of Harvester before 1.2 lives on and new ones would be otherwise."""
     spec = load_balancer.spec
-    if spec.named_workload_type or request.workload_type or request.wants_health_check:
+    if spec.named_workload_type or request.workload_type or request.wants_vm:
         return None
     text = (
         f"Load balancer {load_balancer.metadata.name} was made for Harvester before 1.2 and goes on serving as a VM "
@@ -353,43 +388,44 @@ def _fields_ignored_on_vm(service: Service) -> Iterator[str]:
         yield f"ports {', '.join(unreachable)} (they have no node port; set spec.allocateLoadBalancerNodePorts to true)"
 
 
-def _health_check_annotations(service: Service) -> list[str]:
-    keys = (HEALTH_CHECK_PORT, *HEALTH_CHECK_DEFAULTS)
-    return [key for key in keys if service.metadata.annotation(key) is not None]
-
-
-def ignored_on_secondary(service: Service, primary: Service, *, vm: bool) -> EventMessage | None:
+def ignored_on_secondary(service: Service, request: Request, primary: Service, *, vm: bool) -> EventMessage | None:
     """Return one note about all that a Service asks for and cannot have with the address of another one, or None."""
     keys = (IP_POOL, WORKLOAD_TYPE, PROJECT, POOL_NAMESPACE)
-    present = [key for key in keys if service.metadata.annotation(key)] + _health_check_annotations(service)
-    if (service.metadata.annotation(IPAM) or "").strip() not in {"", "pool", "dhcp"}:
+    present = [key for key in keys if key in request.present] + request.health_check_annotations
+    if request.ipam is None:
         present.append(IPAM)
     ignored = [f"{', '.join(present)} (set on {primary.metadata.key}, whose address is shared)"] if present else []
-    if service.metadata.annotation(DESCRIPTION):
+    if request.description:
         ignored.append(f"annotation {DESCRIPTION} (this Service has no load balancer of its own)")
-    wishes = {
-        "spec.loadBalancerIP": service.spec.load_balancer_ip,
-        f"annotation {REQUESTED_ADDRESS}": (service.metadata.annotation(REQUESTED_ADDRESS) or "").strip(),
-    }
+    found = Announcement.of(service)
+    wishes = {"spec.loadBalancerIP": found.specified, f"annotation {REQUESTED_ADDRESS}": found.requested}
     ignored += [
         f"{name} (the address is that of {primary.metadata.key})"
         for name, wish in wishes.items()
         if wish and wish not in primary.addresses
     ]
-    ignored += _ignored_anywhere(service)
+    ignored += _ignored_anywhere(service, request)
     if vm:
         ignored += _fields_ignored_on_vm(service)
     return without_effect(ignored)
 
 
-def refused_changes(service: Service, request: Request, load_balancer: LoadBalancer) -> tuple[EventMessage, ...]:
-    """Return what to tell about wishes that were changed after the load balancer was created."""
+def refused_changes(request: Request, load_balancer: LoadBalancer) -> tuple[EventMessage, ...]:
+    """Return what to tell about wishes that were changed after the load balancer was created.
+
+    Network and pool follow while there is no address to lose. Load balancers made by providers before 0.2.7 do not say
+    which network was asked for.
+    """
     notes = []
-    spec = load_balancer.spec
+    spec, given = load_balancer.spec, load_balancer.metadata.annotation(LB_REQUESTED_NETWORK)
     if request.ipam is not None and request.ipam != spec.ipam:
-        notes.append(_fixed(IPAM, service.metadata.annotation(IPAM) or "", spec.ipam))
-    notes += [_fixed(*one) for one in asked_since_given(request, load_balancer)]
-    checks = _health_check_annotations(service)
+        notes.append(_fixed(IPAM, request.ipam if IPAM in request.present else "", spec.ipam))
+    if load_balancer.allocated_ip and given is not None and request.network != normal_network(given):
+        notes.append(_fixed(NETWORK, request.network, given))
+    pool = spec.ip_pool or load_balancer.allocated_pool
+    if load_balancer.allocated_ip and request.ip_pool and spec.ipam == "pool" and pool and request.ip_pool != pool:
+        notes.append(_fixed(IP_POOL, request.ip_pool, pool))
+    checks = request.health_check_annotations
     if spec.workload_type == "cluster" and request.workload_type is None and checks:
         port = "" if HEALTH_CHECK_PORT in checks else f"{HEALTH_CHECK_PORT} to the port to check, and "
         text = (
@@ -399,25 +435,6 @@ def refused_changes(service: Service, request: Request, load_balancer: LoadBalan
         )
         notes.append(EventMessage("Warning", Reason.IGNORED, text))
     return tuple(notes)
-
-
-def asked_since_given(request: Request, load_balancer: LoadBalancer) -> tuple[tuple[str, str, str], ...]:
-    """Return the network and the pool, as annotation, wish and what there is, where an address fixes another one.
-
-    Without an address there is nothing to lose: network and pool follow. Load balancers made by providers before 0.2.7
-    do not say which network was asked for.
-    """
-    if not load_balancer.allocated_ip:
-        return ()
-    found: list[tuple[str, str, str]] = []
-    given = load_balancer.metadata.annotation(LB_REQUESTED_NETWORK)
-    if given is not None and request.network != normal_network(given):
-        found.append((NETWORK, request.network, given))
-    spec = load_balancer.spec
-    pool = spec.ip_pool or load_balancer.allocated_pool
-    if request.ip_pool and spec.ipam == "pool" and pool and request.ip_pool != pool:
-        found.append((IP_POOL, request.ip_pool, pool))
-    return tuple(found)
 
 
 def _fixed(key: str, asked: str, has: str) -> EventMessage:

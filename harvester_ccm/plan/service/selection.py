@@ -26,13 +26,13 @@ from harvester_ccm.names import (
     LOAD_BALANCER_CLASS,
     LOAD_BALANCER_READY,
     MOVING,
-    PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
     Reason,
 )
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import goes_by, marked_ours, service_key
+from harvester_ccm.plan.service.request import primary_reference
 
 FOREIGN_MARKS: Final = ("metallb.io/", "metallb.universe.tf/", "lbipam.cilium.io/", "io.cilium/lb-ipam")
 """Prefixes of annotations that hand a Service to another load balancer controller."""
@@ -192,15 +192,6 @@ def keeps_unbooked(service: Service) -> bool:
 def was_secondary(service: Service) -> bool:
     """Return whether the Service was last served with the address of another one."""
     return bool(service.metadata.label(PRIMARY_SERVICE_LABEL))
-
-
-def primary_reference(service: Service) -> str | None:
-    """Return the ``namespace/name`` of the Service whose address is to be shared; None when this one has its own.
-
-    An empty annotation counts as none; a malformed one is returned as it is.
-    """
-    value = (service.metadata.annotation(PRIMARY_SERVICE) or "").strip()
-    return value or None
 
 
 def primary_label(primary_key: str) -> str:

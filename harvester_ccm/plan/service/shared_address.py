@@ -25,7 +25,6 @@ from harvester_ccm.names import (
     NETWORK,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
-    REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
     Reason,
 )
@@ -42,15 +41,15 @@ from harvester_ccm.plan.service.kube_vip import (
 from harvester_ccm.plan.service.request import (
     ignored_on_secondary,
     invalid,
+    network_annotation,
     normal_network,
-    unknown_annotations,
+    primary_reference,
     unsupported,
 )
 from harvester_ccm.plan.service.selection import (
     is_served_by_us,
     keeps_unbooked,
     primary_label,
-    primary_reference,
     was_secondary,
 )
 from harvester_ccm.plan.service.situation import Situation
@@ -108,9 +107,9 @@ def plan_secondary(situation: Situation, keep: ServicePlan | None) -> ServicePla
         )
         refusal = emit(EventMessage("Warning", Reason.SHARING_REFUSED, text))
         return ServicePlan((*refusal, *(keep.steps if keep else ())), Wait(WaitReason.SECONDARIES))
-    ignored = ignored_on_secondary(service, primary, vm=Announcement.of(primary).ignored)
+    ignored = ignored_on_secondary(service, situation.request, primary, vm=Announcement.of(primary).ignored)
     device = device_of_primary(primary, service, sharing.address)
-    events = emit(ignored, device, *unknown_annotations(service))
+    events = emit(ignored, device, situation.request.unknown)
     changes = Announcement.of(service).address != sharing.address
     withdrawn = withdrawal(service) if own and changes else ()
     booking = wait_for_booking(situation, own)
@@ -176,8 +175,8 @@ def _is_held_for(situation: Situation) -> bool:
     service, primary, allocated = situation.service, situation.primary, situation.primary_allocated
     if primary is None or service.metadata.label(PRIMARY_SERVICE_LABEL) != primary_label(primary.metadata.key):
         return False
-    asked = primary.spec.load_balancer_ip, primary.metadata.annotation(REQUESTED_ADDRESS)
-    kept = primary.addresses == service.addresses and not set(asked).isdisjoint(primary.addresses)
+    found = Announcement.of(primary)
+    kept = primary.addresses == service.addresses and not {found.specified, found.requested}.isdisjoint(found.status)
     if allocated and not kept:
         return not allocated.isdisjoint({*service.addresses, DHCP_ADDRESS})
     if not kept and any(map(situation.booked_for_others, service.addresses)):
@@ -203,8 +202,8 @@ def _taken(situation: Situation) -> EventMessage | None:
 def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeService, ...]:
     """Return the steps that give the Service the primary's address, announced like the primary's."""
     first = hand_to_harvester(service) if Announcement.of(primary).ignored else ()
-    network = primary.metadata.annotation(NETWORK)
-    copied = {} if _network(service) or not network else {NETWORK: network}
+    network = network_annotation(primary)
+    copied = {} if network_annotation(service).strip() or not network else {NETWORK: network}
     change = ServiceChange(
         annotations={**announce_like(primary, service, address), **copied, IPAM: None, MOVING: None},
         labels={PRIMARY_SERVICE_LABEL: primary_label(primary.metadata.key)},
@@ -284,13 +283,9 @@ def _obstacle(service: Service, primary: Service | None, reference: str, cluster
     return _network_clash(service, primary)
 
 
-def _network(service: Service) -> str:
-    return normal_network(service.metadata.annotation(NETWORK) or "")
-
-
 def _network_clash(service: Service, primary: Service) -> str:
     """Return why the Service asks for another network than the address is in; empty when it asks for that or none."""
-    asked, has = _network(service), _network(primary)
+    asked, has = (normal_network(network_annotation(one)) for one in (service, primary))
     if not asked or asked == has:
         return ""
     where = f"{has!r} on Service" if has else "absent on Service"

@@ -37,7 +37,14 @@ from harvester_ccm.plan.service.ownership import (
     service_uuid,
 )
 from harvester_ccm.plan.service.pending import NOT_PROCESSED, PendingCause, pending_cause
-from harvester_ccm.plan.service.request import SAID_TO_KUBE_VIP, Request, asked_in, network_devices, read_request
+from harvester_ccm.plan.service.request import (
+    SAID_TO_KUBE_VIP,
+    Request,
+    asked_in,
+    network_devices,
+    primary_reference,
+    read_request,
+)
 from harvester_ccm.plan.service.selection import (
     RECOGNISED,
     Recognition,
@@ -47,7 +54,6 @@ from harvester_ccm.plan.service.selection import (
     is_served_by_us,
     keeps_unbooked,
     primaries_of,
-    primary_reference,
     recognise,
     scope_of,
 )
@@ -253,7 +259,7 @@ class Situation(Struct, frozen=True, dict=True):
             words += [meta.uid, *(word for word, holds in has if holds)]
             # A deletion has its own patience, in which Harvester may meet others as often as it likes.
             words += ["contended"] if not self.scope.leaving and lb.contended else []
-        elif primary_reference(self.service) is not None:
+        elif self.request.primary is not None:
             words += ["shares", *self._awaited_primary()]
         return " ".join(filter(None, (*words, Announcement.of(self.service).again)))
 
@@ -269,13 +275,13 @@ class Situation(Struct, frozen=True, dict=True):
 
 def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> Situation:
     """Return what is known about a Service now, but for what is remembered of it."""
-    key, primary = service.metadata.key, primary_reference(service)
+    request = read_request(service)
+    key, primary = service.metadata.key, request.primary
     named = store.services.get(primary) if primary else None
     mapping = store.config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}")
     load_balancers = _candidates(store, service, cluster)
     match = match_load_balancer(load_balancers, service, cluster)
     shares_with = [one for one in store.services.by_index(BY_PRIMARY, primary or key) if one.metadata.key != key]
-    request = read_request(service)
     return Situation(
         service=service,
         cluster=cluster,

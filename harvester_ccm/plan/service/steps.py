@@ -274,10 +274,10 @@ def request_for(
             body = _with_metadata(patch, {"uid": meta.uid}) if meta.uid else patch
             return ServiceRequest("PATCH", meta.namespace, meta.name, body)
         case CreateLoadBalancer(name=name, body=body) if _is_held(service, situation.service.metadata.uid):
-            new = described(body, situation.service, situation.cluster)
+            new = described(body, situation)
             return ServiceRequest("POST", namespace, name, new)
         case ChangeLoadBalancer(name=name, change=difference) if load_balancer is not None:
-            document = described(changed_document(load_balancer, difference), situation.service, situation.cluster)
+            document = described(changed_document(load_balancer, difference), situation)
             return ServiceRequest("PUT", namespace, name, document)
         case DeleteLoadBalancer(name=name, uid=uid, version=version):
             return ServiceRequest("DELETE", namespace, name, {"uid": uid, "resourceVersion": version})

@@ -51,7 +51,7 @@ def wanted_spec(situation: Situation) -> Document:
 def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
     """Return what to do for a Service whose VM load balancer exists."""
     service, address = situation.service, load_balancer.address
-    change = load_balancer_change(load_balancer, service, situation.cluster, spec=wanted_spec(situation))
+    change = load_balancer_change(load_balancer, situation, spec=wanted_spec(situation))
     # Before it has an address there is nothing that could be collected with the parts of the old one.
     change, touch_in = _touch(load_balancer, change, situation.waited) if address else (change, None)
     told = emit(_strangers(situation))

@@ -28,6 +28,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
+from harvester_ccm.plan.service.request import read_request
 from tests.unit.plan.service.plans import OURS, outline, plan, said, told
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
 
@@ -125,7 +126,9 @@ def test_creation(made_of: dict[str, Any], steps: list[object]) -> None:
 
 def test_the_object_that_is_created() -> None:
     asked = service(annotations={NETWORK: "vlan9", "cloudprovider.harvesterhci.io/project": "c-1/p-1"})
-    assert new_load_balancer(asked, LB_NAME, CLUSTER, spec={"workloadType": "cluster", "ipam": "pool"}) == {
+    assert new_load_balancer(
+        asked, read_request(asked), LB_NAME, CLUSTER, spec={"workloadType": "cluster", "ipam": "pool"}
+    ) == {
         "apiVersion": "loadbalancer.harvesterhci.io/v1beta1",
         "kind": "LoadBalancer",
         "metadata": {

@@ -20,7 +20,8 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.ownership import service_key
-from harvester_ccm.plan.service.selection import labelled_primary, primary_reference
+from harvester_ccm.plan.service.request import primary_reference
+from harvester_ccm.plan.service.selection import labelled_primary
 from harvester_ccm.plan.service.shared_address import share
 from harvester_ccm.plan.service.steps import EmitEvent
 from tests.worlds.builders import CLUSTER

@@ -53,6 +53,8 @@ WISHES: dict[str, tuple[dict[str, str], Any, bool]] = {
     "another network": ({NETWORK: "vlan2"}, pending(network="infra/vlan1"), True),
     "no network": ({}, pending(network="infra/vlan1"), True),
     "as before": ({IP_POOL: "lab", NETWORK: "infra/vlan1"}, pending("lab", "infra/vlan1"), False),
+    "the same network, with its namespace": ({NETWORK: "default/vlan1"}, pending(network="vlan1"), False),
+    "the same network, without its namespace": ({NETWORK: " vlan1 "}, pending(network="default/vlan1"), False),
     "a network, of a provider that did not write it": ({NETWORK: "vlan2"}, unnamed_network(), False),
     "a pool, which DHCP has none of": (
         {IPAM: "dhcp", IP_POOL: "lan"},

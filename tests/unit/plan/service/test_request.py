@@ -25,8 +25,13 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.plan.service.request import health_check_port, normal_network, read_request, unknown_annotations
-from harvester_ccm.plan.service.selection import primary_reference
+from harvester_ccm.plan.service.request import (
+    health_check_port,
+    normal_network,
+    primary_reference,
+    read_request,
+    unknown_annotations,
+)
 from tests.worlds.builders import ADDRESS, service
 
 PORTS = (
@@ -39,7 +44,8 @@ PORTS = (
 
 
 def problems(**made_of: Any) -> list[str]:
-    return [note.message for note in read_request(service(**made_of)).problems]
+    request = read_request(service(**made_of))
+    return [note.message for note in (*request.problems, request.unknown) if note is not None]
 
 
 CHOICES: dict[str, tuple[dict[str, str], str | None, str | None]] = {
@@ -207,7 +213,8 @@ UNKNOWN: dict[str, tuple[list[str], str]] = {
 
 @pytest.mark.parametrize(("names", "text"), UNKNOWN.values(), ids=UNKNOWN.keys())
 def test_unknown_annotations_are_told_in_one_note(names: list[str], text: str) -> None:
-    (note,) = unknown_annotations(service(annotations={PREFIX + name: "x" for name in names}))
+    note = unknown_annotations(service(annotations={PREFIX + name: "x" for name in names}))
+    assert note is not None
     assert note.reason == Reason.IGNORED
     assert text in note.message
 
@@ -215,7 +222,7 @@ def test_unknown_annotations_are_told_in_one_note(names: list[str], text: str) -
 def test_known_and_foreign_annotations_are_not_told() -> None:
     known = {key.name: "x" for key in CATALOGUE if key.on == "Service" and key.kind == "annotation"}
     foreign = {"kube-vip.io/vipHost": "node-1", "example.com/x": "y", f"{PREFIX}description": "left by a form"}
-    assert unknown_annotations(service(annotations={**known, **foreign})) == ()
+    assert unknown_annotations(service(annotations={**known, **foreign})) is None
 
 
 PRIMARIES = {None: None, "": None, " ": None, "shop/web": "shop/web", " shop/web ": "shop/web", "web": "web"}

@@ -173,7 +173,8 @@ IGNORED: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize(("made_of", "cluster", "vm"), IGNORED.values(), ids=IGNORED.keys())
 def test_ignored_settings(made_of: dict[str, Any], cluster: str, vm: str) -> None:
     for text, hosted in ((cluster, False), (vm, True)):
-        note = ignored_settings(service(**made_of), vm=hosted)
+        asked = service(**made_of)
+        note = ignored_settings(asked, read_request(asked), vm=hosted)
         assert (note is None) == (not text)
         assert note is None or text in note.message
 
@@ -212,7 +213,7 @@ CHANGED: dict[str, tuple[dict[str, str], dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize(("annotations", "made_of", "texts"), CHANGED.values(), ids=CHANGED.keys())
 def test_changes_after_creation(annotations: dict[str, str], made_of: dict[str, Any], texts: list[str]) -> None:
     asked, found = service(annotations=annotations), allocated(**made_of)
-    notes = refused_changes(asked, read_request(asked), found)
+    notes = refused_changes(read_request(asked), found)
     assert len(notes) == (1 if texts else 0)
     assert all(text in notes[0].message for text in texts)
     assert all(note.reason == Reason.IMMUTABLE for note in notes)
@@ -223,7 +224,7 @@ def test_a_load_balancer_that_does_not_say_its_network_is_believed() -> None:
     without = found.__class__(
         metadata=found.metadata.__class__(name="x", annotations={"x": "y"}), spec=found.spec, status=found.status
     )
-    assert refused_changes(asked, read_request(asked), without) == ()
+    assert refused_changes(read_request(asked), without) == ()
 
 
 OTHERWISE: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {

@@ -168,7 +168,7 @@ DIFFERENCES: dict[str, tuple[Any, ClusterIdentity, dict[str, Any], LoadBalancerC
 
 @pytest.mark.parametrize(("found", "cluster", "more", "change"), DIFFERENCES.values(), ids=DIFFERENCES.keys())
 def test_difference(found: Any, cluster: ClusterIdentity, more: dict[str, Any], change: LoadBalancerChange) -> None:
-    made = load_balancer_change(found, service(), cluster, **more)
+    made = load_balancer_change(found, situation_of(service(), cluster=cluster), **more)
     assert made == change
     assert made.empty is (change == LoadBalancerChange())
 
@@ -271,13 +271,13 @@ DESCRIPTIONS: dict[str, tuple[str | None, str | None, str]] = {
 def test_a_load_balancer_that_is_written_says_whose_it_is(wish: str | None, before: str | None, after: str) -> None:
     asked = served(annotations={DESCRIPTION: wish} if wish else {})
     found = allocated(spec={"description": before} if before else {})
-    more = load_balancer_change(found, asked, CLUSTER, address="10.0.0.1")
+    more = load_balancer_change(found, situation_of(asked), address="10.0.0.1")
     request = request_for(ChangeLoadBalancer(found.metadata.name, more), situation_of(asked), asked, found)
     assert request is not None
     written: Any = request.body
     assert written["spec"]["description"] == after
     again = LOAD_BALANCERS.decode(msgspec.json.encode(written))
-    assert load_balancer_change(again, asked, CLUSTER, address="10.0.0.1") == LoadBalancerChange()
+    assert load_balancer_change(again, situation_of(asked), address="10.0.0.1") == LoadBalancerChange()
 
 
 @pytest.mark.parametrize(("before", "writes"), [(None, 0), ("mine", 0), ("shop/web of cluster old", 0)])
