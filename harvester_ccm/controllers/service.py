@@ -264,9 +264,8 @@ class ServiceController:
             state.touched = await self._writes.touch(step, situation)
             state.refused = None if state.touched else loop_time() - state.since
             return True, None if state.touched else step.otherwise
-        otherwise = step.otherwise if isinstance(step, CreateLoadBalancer) else None
-        if otherwise is not None and not self._gate.admit(situation.service.metadata.key):
-            return False, otherwise
+        if isinstance(step, CreateLoadBalancer) and not self._gate.admit(situation.service.metadata.key):
+            return False, step.otherwise
         try:
             sent = await self._writes.send(step, situation)
         except Conflict:

@@ -16,7 +16,6 @@ from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.rate_limiter import WriteRateLimiter
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service
 from harvester_ccm.plan.service.kube_vip import slice_to_touch
-from harvester_ccm.plan.service.load_balancer import Document
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
@@ -80,9 +79,9 @@ class ServiceWrites:
         if request is None:
             return False
         if isinstance(step, ChangeService):
-            await self._patch(request, request.body)
+            await self._patch(request)
         else:
-            await self._write(step, situation, request, request.body)
+            await self._write(step, situation, request)
         self._limiter.record(situation.service.metadata.uid)
         return True
 
@@ -112,12 +111,12 @@ class ServiceWrites:
         log.info("endpoints touched for kube-vip", service=f"{namespace}/{request.name}", slice=name or None)
         return True
 
-    async def _patch(self, request: ServiceRequest, body: Document) -> None:
+    async def _patch(self, request: ServiceRequest) -> None:
         try:
             written = await self._guest.merge_patch(
                 SERVICES,
                 request.name,
-                strategic(body),
+                strategic(request.body),
                 namespace=request.namespace,
                 subresource="status",
                 content_type=STRATEGIC_PATCH,
@@ -127,14 +126,14 @@ class ServiceWrites:
             raise Conflict(error.answer) from error
         self._services.observe(written)
 
-    async def _write(self, step: BalancerStep, situation: Situation, request: ServiceRequest, body: Document) -> None:
+    async def _write(self, step: BalancerStep, situation: Situation, request: ServiceRequest) -> None:
         key, name = situation.service.metadata.key, request.name
         match step:
             case CreateLoadBalancer():
-                await self._balancers.create(name, body)
+                await self._balancers.create(name, request.body)
                 log.info("load balancer created", service=key, lb=name)
             case ChangeLoadBalancer():
-                written = await self._balancers.replace(name, body)
+                written = await self._balancers.replace(name, request.body)
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
             case DeleteLoadBalancer(uid=uid, version=version):
                 deleted = await self._balancers.delete(name, uid, version)

@@ -80,8 +80,7 @@ def plan_creation(situation: Situation) -> ServicePlan:
     # kube-vip may have announced the address that the user asks for.
     lost = replaced is None and is_served(service) and service.addresses[0] != request.address
     recorded = change_service(service, ServiceChange(annotations=record_of(situation))) if situation.kept else ()
-    waiting = _queued(situation)
-    create = replace(_load_balancer(situation, spec, replaced, touched=second and vm), otherwise=waiting)
+    create = _load_balancer(situation, spec, replaced, touched=second and vm)
     steps: tuple[Step, ...] = (
         *emit(
             ignored_settings(service, request, vm=vm),
@@ -162,7 +161,7 @@ def _load_balancer(
     if touched:
         metadata = cast("dict[str, Document]", body["metadata"])
         metadata["annotations"][LB_TOUCH] = "true"
-    return CreateLoadBalancer(name, body)
+    return CreateLoadBalancer(name, body, otherwise=_queued(situation))
 
 
 def _recreating(service: Service, name: str) -> EventMessage:
@@ -221,8 +220,7 @@ def read_replaced(situation: Situation) -> Former | None:
     if noted.name in match.judged.keys() - own:
         # A copy of the cluster has the note of the original, whose load balancer that is.
         return None
-    known = {match.expected_name, *own}
-    return noted if noted.name in known or is_name_of(noted.name, service) else None
+    return noted if noted.name in {match.expected_name, *own} or is_name_of(noted.name, service) else None
 
 
 def noted_move(service: Service) -> Former | None:

@@ -83,7 +83,7 @@ def plan_service(situation: Situation) -> ServicePlan:
 
 def _told_in_line(step: Step, situation: Situation) -> Step:
     """Return a creation with what the condition says where it has waited for its turn for so long that this is told."""
-    if not isinstance(step, CreateLoadBalancer) or step.otherwise is None or not step.otherwise.steps:
+    if not isinstance(step, CreateLoadBalancer) or not step.otherwise.steps:
         return step
     return replace(step, otherwise=with_condition(step.otherwise, situation))
 

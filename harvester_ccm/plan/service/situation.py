@@ -341,9 +341,6 @@ class ServiceStates:
         """UIDs of the Services that were there at the start; whether they were served."""
         self._collected_from: float | None = None
 
-    def __len__(self) -> int:
-        return len(self._states)
-
     def start(self, services: Iterable[Service], vm_lb_seen: float | None) -> None:
         """Begin; of Services that are there already nobody knows what they had a moment before.
 

@@ -56,8 +56,8 @@ class CreateLoadBalancer(Struct, frozen=True):
 
     name: str
     body: Document
-    otherwise: ServicePlan | None = None
-    """What to go on with instead of this and what follows, before that; None where nobody has to take turns."""
+    otherwise: ServicePlan
+    """What replaces this step and the following ones until it is the turn of this Service."""
 
 
 class ChangeLoadBalancer(Struct, frozen=True):

@@ -129,7 +129,7 @@ def test_the_turn_of_one_that_shares_no_more_is_waited_for_from_then_on() -> Non
     world.guest.change(SERVICES, API, {"metadata": {"annotations": {PRIMARY_SERVICE: None}}})
     world.reconcile(API)
     creations = [step for step in world.plan(API).steps if isinstance(step, CreateLoadBalancer)]
-    assert [step.otherwise.steps for step in creations if step.otherwise is not None] == [()]
+    assert [step.otherwise.steps for step in creations] == [()]
 
 
 def serve(world: ServicePlanWorld) -> None:
