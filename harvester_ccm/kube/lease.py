@@ -3,8 +3,8 @@
 * Only get, create and update are used, which installed charts grant. Only ``spec`` is changed.
 * The holder's clock is never trusted: a Lease of another holder counts as expired if it did not change for its own
   duration, measured here.
-* ``hold`` raises LeaseLost ``renew_deadline`` seconds after the last renewal at the latest, before any other replica can
-  take the Lease. Durations are monotonic and start before the request of the renewal.
+* ``hold`` raises LeaseLost ``renew_deadline`` seconds after the last renewal at the latest, before any other replica
+  can take the Lease. Durations are monotonic and start before the request of the renewal.
 * ``release`` gives the Lease up, so that a successor need not wait.
 """
 
