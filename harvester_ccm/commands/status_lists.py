@@ -13,7 +13,7 @@ from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import time_text
 from harvester_ccm.commands.service_view import view_of
 from harvester_ccm.commands.status_document import Leader, Server, Status
-from harvester_ccm.commands.status_report import left_alone, lines_of, pools_of, problems_of_servers, report
+from harvester_ccm.commands.status_report import left_alone, problems_of_servers, report
 from harvester_ccm.config import LeaderElectionSettings
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
@@ -47,8 +47,7 @@ async def status_from_lists(call: Call, clusters: Clusters) -> Status:
         assumptions=_assumptions(call, inventory),
     )
     # The usual cloud-config may not read them.
-    read = pools_of(pools.answer.items) if pools.answer is not None else ()
-    return report(frame, lines_of(view_of(call, inventory), call.settings), read)
+    return report(frame, view_of(call, inventory), call.settings, pools.answer.items if pools.answer else ())
 
 
 def _assumptions(call: Call, inventory: Inventory) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.service_view import ServiceView
 from harvester_ccm.commands.status_document import (
     ORDER,
@@ -46,33 +47,6 @@ SOON: Final = timedelta(days=14)
 BY_HARVESTER: Final = "Harvester"
 
 
-class Booked(Struct, frozen=True):
-    """An address that a load balancer of this cluster has in a pool."""
-
-    load_balancer: str
-    pool: str
-
-
-Line = ServiceLine | NodeLine | LeftOver | Booked
-
-
-def lines_of(view: ServiceView, settings: Settings) -> Iterator[Line]:
-    """Yield a line per object, in any order."""
-    inventory = view.inventory
-    if view.serving:
-        for service in inventory.services:
-            if service.spec.type == "LoadBalancer" or may_be_ours(service, view.cluster):
-                situation = view.observe(service)
-                yield from _service_lines(situation)
-                yield from _booked(situation.match.own)
-        yield from _left_over_lines(view, settings.services.orphan_lbs)
-    if NODE_CONTROLLER in settings.controllers:
-        store = inventory.node_store(settings)
-        virtual_ips = store.virtual_ips
-        for node in inventory.nodes:
-            yield _node_line(observe_node(store, node, virtual_ips=virtual_ips, settings=settings.nodes))
-
-
 def left_alone(settings: Settings) -> Iterator[str]:
     """Yield what is shown nothing of because it is left to another program."""
     for kind, controller in (("Services", SERVICE_CONTROLLER), ("Nodes", NODE_CONTROLLER)):
@@ -80,21 +54,24 @@ def left_alone(settings: Settings) -> Iterator[str]:
             yield f"{kind} are left alone: {controller} is switched off by --controllers"
 
 
-def report(frame: Status, lines: Iterable[Line], pools: Iterable[Pool] = ()) -> Status:
-    """Return the status: ``frame`` with the lines, what is wrong first; ``pools`` are those that could be read."""
-    found = tuple(lines)
-    services = sorted((one for one in found if isinstance(one, ServiceLine)), key=lambda one: (*_rank(one), one.key))
-    nodes = sorted((one for one in found if isinstance(one, NodeLine)), key=lambda one: (*_rank(one), one.name))
-    left = sorted((one for one in found if isinstance(one, LeftOver)), key=lambda one: one.name)
-    used = Counter(one.pool for one in {one for one in found if isinstance(one, Booked)})
-    read = {one.name: one for one in pools}
+def report(frame: Status, view: ServiceView, settings: Settings, pools: Iterable[IPPool] = ()) -> Status:
+    """Return the status: ``frame`` with the objects, what is wrong first; ``pools`` are those that could be read."""
+    inventory, left = view.inventory, tuple(_left_over(view, settings.services.orphan_lbs)) if view.serving else ()
+    shown = (one for one in inventory.services if one.spec.type == "LoadBalancer" or may_be_ours(one, view.cluster))
+    situations = [view.observe(one) for one in shown] if view.serving else []
+    ours = {one.name for one in left} | {lb.metadata.name for one in situations for lb in one.match.own}
     return msgspec.structs.replace(
         frame,
-        services=tuple(services),
-        nodes=tuple(nodes),
-        left_over=tuple(left),
-        pools=tuple(_pool(name, used[name], read.get(name)) for name in sorted({*used, *read})),
+        services=tuple(sorted((line for one in situations for line in _service_lines(one)), key=rank)),
+        nodes=tuple(sorted(_node_lines(inventory, settings), key=rank)),
+        left_over=tuple(sorted(left, key=lambda one: one.name)),
+        pools=tuple(_pools((one for one in inventory.load_balancers if one.metadata.name in ours), pools)),
     )
+
+
+def rank(line: ServiceLine | NodeLine) -> tuple[bool, int, str]:
+    """Return the key by which lines are sorted: what is wrong comes first."""
+    return not line.wrong, ORDER.index(line.state), line.key if isinstance(line, ServiceLine) else line.name
 
 
 def _service_lines(situation: Situation) -> Iterator[ServiceLine]:
@@ -193,6 +170,14 @@ def _waits_for(reason: WaitReason) -> str:
     return f"waits for {reason.meaning}{hint if reason is WaitReason.QUEUED else ''}"
 
 
+def _node_lines(inventory: Inventory, settings: Settings) -> Iterator[NodeLine]:
+    if NODE_CONTROLLER in settings.controllers:
+        store = inventory.node_store(settings)
+        virtual_ips = store.virtual_ips
+        for node in inventory.nodes:
+            yield _node_line(observe_node(store, node, virtual_ips=virtual_ips, settings=settings.nodes))
+
+
 def _node_line(view: NodeView) -> NodeLine:
     """Return what there is to see of a Node."""
     node, match, plan = view.node, view.match, plan_node(view)
@@ -229,7 +214,7 @@ def _node_state(view: NodeView, plan: NodePlan) -> tuple[State, Notice]:
     return State.READY, Notice(reason="", message="")
 
 
-def _left_over_lines(view: ServiceView, policy: OrphanPolicy) -> Iterator[LeftOver | Booked]:
+def _left_over(view: ServiceView, policy: OrphanPolicy) -> Iterator[LeftOver]:
     """Yield the load balancers of this cluster that have no Service."""
     inventory, store = view.inventory, view.store
     current = store.services.problem is None and store.load_balancers.problem is None
@@ -237,22 +222,23 @@ def _left_over_lines(view: ServiceView, policy: OrphanPolicy) -> Iterator[LeftOv
     shown = OrphanPolicy.REPORT if policy is OrphanPolicy.OFF else policy
     for one in inventory.load_balancers:
         plan = plan_orphan(one, service_of(one, store.services), view.cluster, suspicion, shown)
-        if not plan.because:
-            continue
-        yield from _booked((one,))
-        yield LeftOver(
-            name=one.metadata.name,
-            service=inert(made_for(one)),
-            address=inert(one.address or one.allocated_ip),
-            pool=inert(one.allocated_pool),
-            message=inert(plan.because),
-        )
+        if plan.because:
+            yield LeftOver(
+                name=one.metadata.name,
+                service=inert(made_for(one)),
+                address=inert(one.address or one.allocated_ip),
+                pool=inert(one.allocated_pool),
+                message=inert(plan.because),
+            )
 
 
-def _booked(load_balancers: Iterable[LoadBalancer]) -> Iterator[Booked]:
-    for one in load_balancers:
-        if one.allocated_pool and one.allocated_ip:
-            yield Booked(one.metadata.name, inert(one.allocated_pool))
+def _pools(load_balancers: Iterable[LoadBalancer], read: Iterable[IPPool]) -> Iterator[Pool]:
+    """Yield the pools in which these load balancers have an address, and those that could be read."""
+    used = Counter(inert(one.allocated_pool) for one in load_balancers if one.allocated_pool and one.allocated_ip)
+    status = {inert(one.metadata.name): one.status for one in read}
+    for name in sorted({*used, *status}):
+        free = {"available": status[name].available, "total": status[name].total} if name in status else {}
+        yield Pool(name=name, addresses=used[name], **free)
 
 
 def problems_of_servers(harvester: CCMError | None, servers: Iterable[Server], now: datetime) -> Iterator[str]:
@@ -269,22 +255,6 @@ def problems_of_servers(harvester: CCMError | None, servers: Iterable[Server], n
             yield f"The token for {server.cluster} expired on {day}. {remedy}"
         elif end - now < SOON:
             yield f"The token for {server.cluster} ends on {day}, until then it works. {remedy}"
-
-
-def _pool(name: str, addresses: int, read: Pool | None) -> Pool:
-    return Pool(name=name, addresses=addresses) if read is None else msgspec.structs.replace(read, addresses=addresses)
-
-
-def pools_of(items: Iterable[IPPool]) -> tuple[Pool, ...]:
-    """Return IP pools as far as they say themselves how they are."""
-    return tuple(
-        Pool(name=inert(one.metadata.name), addresses=0, available=one.status.available, total=one.status.total)
-        for one in items
-    )
-
-
-def _rank(line: ServiceLine | NodeLine) -> tuple[bool, int]:
-    return not line.wrong, ORDER.index(line.state)
 
 
 def _warns(event: EventMessage) -> bool:

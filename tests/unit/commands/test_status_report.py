@@ -11,7 +11,6 @@ import pytest
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.service_view import ServiceView
 from harvester_ccm.commands.status_document import (
-    LeftOver,
     NodeLine,
     Pool,
     Server,
@@ -19,11 +18,13 @@ from harvester_ccm.commands.status_document import (
     State,
     Status,
 )
-from harvester_ccm.commands.status_report import Line, lines_of, problems_of_servers, report
+from harvester_ccm.commands.status_report import problems_of_servers, rank, report
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import Unreachable, renewal
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.model.harvester import IPPool, IPPoolStatus
+from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, LB_OWNER, LOAD_BALANCER_READY, NETWORK, PRIMARY_SERVICE
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.pending import harvester_unavailable
@@ -39,12 +40,12 @@ NOW = datetime(2026, 11, 22, tzinfo=UTC)
 FRAME = Status(observed="2026-11-21T08:00:00Z", cluster="demo", namespace="vms")
 
 
-def seen(*flags: str, pools: tuple[Pool, ...] = (), **contents: Any) -> Status:
+def seen(*flags: str, pools: tuple[IPPool, ...] = (), **contents: Any) -> Status:
     """Return the status of an inventory."""
     settings = build_settings(parse_command_line((*FLAGS, *flags)), {})
     inventory = Inventory(namespace=node_objects.CLUSTER.namespace, **contents)
     view = ServiceView(inventory, CLUSTER, SERVICE_CONTROLLER in settings.controllers)
-    return report(FRAME, lines_of(view, settings), pools)
+    return report(FRAME, view, settings, pools)
 
 
 def service_in(status: Status) -> ServiceLine:
@@ -274,26 +275,28 @@ def test_what_is_switched_off_is_not_shown() -> None:
 
 
 def test_what_is_wrong_comes_first() -> None:
-    lines: list[Line] = [
+    lines = [
         ServiceLine(namespace="a", name="ready", state=State.READY),
         ServiceLine(namespace="b", name="pending", state=State.PENDING),
         ServiceLine(namespace="a", name="warned", state=State.WARNING),
         ServiceLine(namespace="a", name="other", state=State.OTHER),
         ServiceLine(namespace="a", name="pending", state=State.PENDING),
         ServiceLine(namespace="a", name="leaving", state=State.LEAVING),
-        LeftOver(name="lb", service="a/b"),
     ]
-    keys = [one.key for one in report(FRAME, lines).services]
+    keys = [one.key for one in sorted(lines, key=rank)]
     assert keys == ["a/warned", "a/pending", "b/pending", "a/leaving", "a/ready", "a/other"]
 
 
 def test_pools_that_can_be_read_say_how_full_they_are() -> None:
     pools = (
-        Pool(name="vlan100", addresses=0, available=3, total=5),
-        Pool(name="spare", addresses=0, available=1, total=1),
+        IPPool(metadata=ObjectMeta(name="vlan100"), status=IPPoolStatus(total=5, available=3)),
+        IPPool(metadata=ObjectMeta(name="spare"), status=IPPoolStatus(total=1, available=1)),
     )
     status = seen(services=(served(),), load_balancers=(allocated(),), pools=pools)
-    assert status.pools == (replace_addresses(pools[1], 0), replace_addresses(pools[0], 1))
+    assert status.pools == (
+        Pool(name="spare", addresses=0, available=1, total=1),
+        Pool(name="vlan100", addresses=1, available=3, total=5),
+    )
 
 
 @pytest.mark.parametrize(
@@ -309,12 +312,9 @@ def test_pools_that_can_be_read_say_how_full_they_are() -> None:
     ids=["not shown yet", "shown, and not booked", "closed", "left over and closed", "left over", "another cluster's"],
 )
 def test_pools_count_the_load_balancers_that_have_an_address(shown: Any, booked: Any, addresses: int) -> None:
-    status = seen(services=(shown,), load_balancers=(booked,), pools=(Pool(name="vlan100", addresses=0),))
-    assert status.pools == (Pool(name="vlan100", addresses=addresses),)
-
-
-def replace_addresses(pool: Pool, addresses: int) -> Pool:
-    return Pool(name=pool.name, addresses=addresses, available=pool.available, total=pool.total)
+    pool = IPPool(metadata=ObjectMeta(name="vlan100"))
+    (line,) = seen(services=(shown,), load_balancers=(booked,), pools=(pool,)).pools
+    assert line.addresses == addresses
 
 
 def test_the_document_is_versioned() -> None:
