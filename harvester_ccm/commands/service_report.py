@@ -15,7 +15,7 @@ from harvester_ccm.commands.service_view import ServiceView
 from harvester_ccm.commands.writes import is_warning, service_steps, step_text, warnings_of
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import Done, Outcome, Refused, Retry, Wait, WaitReason
+from harvester_ccm.model.outcome import Done, Outcome, Refused, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service.decision import condition_after, plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
@@ -279,8 +279,6 @@ def _outcome(outcome: Outcome) -> tuple[Document, str]:
     match outcome:
         case Done():
             return {"result": "done"}, "nothing"
-        case Retry(after=after):
-            return {"result": "retry", "atMost": round(after, 3)}, f"the next try, in {after:.0f} s"
         case Wait(reason=reason, at_most=at_most):
             meaning = WaitReason(reason).meaning
             document: Document = {"result": "wait", "reason": reason, "meaning": meaning}

@@ -27,7 +27,7 @@ from harvester_ccm.commands.status_document import (
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPolicy, Settings
 from harvester_ccm.errors import CCMError, Unauthorized, renewal
 from harvester_ccm.model.harvester import IPPool, LoadBalancer
-from harvester_ccm.model.outcome import Done, EventMessage, Refused, Retry, Wait, WaitReason
+from harvester_ccm.model.outcome import Done, EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, NodeReason
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
 from harvester_ccm.plan.node.decision import observe as observe_node
@@ -160,7 +160,7 @@ def _said(plan: ServicePlan, situation: Situation) -> _Said:
                 # It is what is waited for once the load balancer has been created.
                 reason = WaitReason.QUEUED
             return _Said(state, message=_waits_for(WaitReason(reason)))
-        case Done() | Retry():
+        case Done():
             return _Said(State.PENDING, message=_waits_for(WaitReason.QUEUED))
 
 

@@ -1,6 +1,6 @@
 """What a reconcile answers, what a Service waits for, and what is said of it.
 
-There are four answers. A fifth way out is to raise an error: that is a retry with growing pauses.
+There are three answers. A fourth way out is to raise an error: that is a retry with growing pauses.
 """
 
 from __future__ import annotations
@@ -121,12 +121,6 @@ class Wait(Struct, frozen=True):
     at_most: float | None = None
 
 
-class Retry(Struct, frozen=True):
-    """Try again after a fixed time in seconds; not a failure."""
-
-    after: float
-
-
 class Refused(Struct, frozen=True):
     """The user must change something; the object's next change wakes us."""
 
@@ -134,4 +128,4 @@ class Refused(Struct, frozen=True):
     """As of ``Wait``."""
 
 
-Outcome = Done | Wait | Retry | Refused
+Outcome = Done | Wait | Refused

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import EventMessage, Retry
+from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
 from harvester_ccm.names import IP_POOL, REQUESTED_ADDRESS, Reason
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Annotations
 from harvester_ccm.plan.service.ownership import service_key
@@ -73,7 +73,7 @@ def plan_taken(situation: Situation) -> ServicePlan | None:
     )
     change = change_service(situation.service, ServiceChange(annotations=WITHDRAWN, ingress=()))
     told = emit(EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text))
-    return ServicePlan((*told, *change), Retry(1.0))
+    return ServicePlan((*told, *change), Wait(WaitReason.QUEUED, 1.0))
 
 
 def booked_twice(situation: Situation, current: LoadBalancer) -> EventMessage | None:
