@@ -29,9 +29,7 @@ from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 GUEST: Final = "guest"
 HARVESTER: Final = "harvester"
 
-VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete")
-"""In the order in which they are shown."""
-POLLED: Final = "changes are noticed late: the list is read again every 10 to 60 seconds"
+POLLED: Final = "changes are noticed late: the list is read again every minute"
 NO_NAMESPACE: Final = ":none"
 """No namespace can have this name, so the rules for it are those that count in all namespaces and outside of them."""
 ANY: Final = "*"
@@ -82,7 +80,7 @@ class Collection(Struct, frozen=True):
     group: str
     resource: str
     rights: tuple[Right, ...]
-    """In the order of ``VERBS``."""
+    """In the order in which they are shown."""
     subresource: str = ""
     namespace: str = ""
     """Namespace in the guest; empty: all of them. In Harvester it is always that of the cloud-config."""

@@ -17,7 +17,7 @@ from devenv.manifests import CLUSTER_NAME, MANIFESTS, profiles
 from devenv.process import DevenvError
 from devenv.restclient import Json, RestClient
 from harvester_ccm import __version__
-from harvester_ccm.commands.rights import GUEST, VERBS, collections_of
+from harvester_ccm.commands.rights import GUEST, collections_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import build_settings, parse_command_line
 from tests.deploy.published import GENERATIONS, NEWEST, Generation, write_published_chart
@@ -31,6 +31,7 @@ DAEMON_SET = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/kube-vip"
 TEST_POD = "harvester-cloud-provider-preflight"
 UNCHECKED = "--disable-openapi-validation"
 """Comparing a chart with the description of the API is half of what Helm does: upgrades of published charts do it."""
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 
 
