@@ -154,7 +154,7 @@ class ApiClient:
         """Return all objects, read in pages from one consistent version; objects that do not decode are left out."""
         items: list[T] = []
         unread: set[str] = set()
-        limit, query = self._page_objects, {**resource.query, **(params or {})}
+        limit, query = self._page_objects, dict(params or {})
         path = resource.path(namespace)
         while True:
             try:
@@ -230,7 +230,7 @@ class ApiClient:
         The first element is a bookmark without a version: the server has accepted the watch.
         ``silence`` is the longest time in seconds without any line before the watch counts as dead.
         """
-        query = {**resource.query, **params, "watch": "1", "allowWatchBookmarks": "true"}
+        query = {**params, "watch": "1", "allowWatchBookmarks": "true"}
         path, request_id, opened_in = resource.path(namespace), _next_request_id(), self._closings
         try:
             async with asyncio.timeout(self._patience):

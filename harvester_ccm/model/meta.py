@@ -7,13 +7,13 @@ ones, because one odd object must not hide the others.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from sys import intern
 from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 T = TypeVar("T")
@@ -102,11 +102,6 @@ class Object(Model, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
 
-    def document(self) -> dict[str, object]:
-        """Return a fresh copy of the object with the fields that are known of it, as the API writes them."""
-        found: dict[str, object] = msgspec.to_builtins(self)
-        return found
-
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 
@@ -123,7 +118,6 @@ class Resource(Struct, Generic[T], frozen=True):
     kind: str
     decode: Callable[[bytes], T]
     namespaced: bool = True
-    query: Mapping[str, str] = field(default_factory=dict)
     strangers: bool = False
     """Whether the collection also holds objects that are none of this program's business."""
     fenced: bool = True

@@ -26,6 +26,7 @@ from harvester_ccm.kube.collection import Unread, WatchEvent
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.tokens import FixedToken
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.meta import Object, Resource
 from tests.worlds.builders import DELETED_AT
 from tests.worlds.merge_patch import Strategic, merged, merged_strategically
@@ -573,5 +574,6 @@ def document_of(item: Object | Document) -> Document:
     """Return an object as a server stores it."""
     if isinstance(item, dict):
         return item
-    document: Document = msgspec.json.decode(msgspec.json.encode(item.document()))
+    shown = item.document() if isinstance(item, LoadBalancer) else item
+    document: Document = msgspec.json.decode(msgspec.json.encode(shown))
     return document

@@ -30,8 +30,6 @@ Devices = Mapping[str, str]
 class MappingPlan(Struct, frozen=True):
     """What the ConfigMap must say."""
 
-    mapping: Devices
-    """What holds now: the networks that can be used."""
     value: str | None = None
     """Text to write; None: leave the ConfigMap as it is."""
     remembered: Mapping[str, Devices] = field(default_factory=dict)
@@ -66,11 +64,11 @@ def plan_nad_mapping(
     memory = {report.vmi_uid: report.devices for report in reports}
     unknown = tuple(sorted(report.name for report in reports if report.attached - report.devices.keys()))
     if not reports:
-        return MappingPlan(published or {})
+        return MappingPlan()
     mapping = _common(reports, published or {})
     nothing_known = bool(unknown) and not mapping and not published
     value = None if nothing_known or mapping == published else mapping_text(mapping)
-    return MappingPlan(mapping, value, memory, unknown)
+    return MappingPlan(value, memory, unknown)
 
 
 def mapping_text(mapping: Devices) -> str:
