@@ -153,10 +153,10 @@ class NodeLifecycleController:
         now = loop_time()
         if now < memory.deletion_due:
             return Wait("grant", memory.deletion_due - now)
-        await self._guest.confirm()
         uid, version = str(request.body["uid"]), str(request.body["resourceVersion"])
-        # Before the request leaves: others are decided on while it is under way.
+        # Before any request is sent: other Nodes are decided on while it is in flight.
         self._deletions[uid] = now
+        await self._guest.confirm()
         try:
             await self._guest.client.delete(NODES, request.name, uid=uid, version=version)
         except CCMError as error:

@@ -24,10 +24,10 @@ from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.kube.events import EventRecorder
-from harvester_ccm.kube.identity import GuestIdentity
+from harvester_ccm.kube.identity import IDENTITY_NAMESPACE, GuestIdentity
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
+from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, WATCHED_INSTANCES
 from harvester_ccm.names import UNINITIALIZED_TAINT
 from tests.worlds.clock import until
@@ -41,6 +41,7 @@ VMI: Final = "kubevirt.io/v1/virtualmachineinstances"
 BALANCER: Final = "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
 CONFIG_MAP: Final = "v1/configmaps"
 MAPPING: Final = "kube-system/harvester-nad-mapping"
+CLUSTER_UID: Final = "cluster-uid"
 PERIOD: Final = DEFAULTS.monitor_period
 """``--node-monitor-period``: seconds between two looks at a Node that is not ready, and until something is told."""
 TAINT: Final = {"key": UNINITIALIZED_TAINT, "value": "true", "effect": "NoSchedule"}
@@ -90,8 +91,11 @@ class NodeWorld:
             on_unmatched=self.hostnames.set_unmatched,
         )
         self.mapping = NetworkMapping(self.guest, self.vms, self.config_maps, recorder=self.recorder)
+        identity = GuestIdentity(self.guest)
+        identity.uid = CLUSTER_UID
+        self.guest_server.put(NAMESPACES, {"metadata": {"name": IDENTITY_NAMESPACE, "uid": CLUSTER_UID}})
         self.lifecycle = NodeLifecycleController(
-            GuestIdentity(self.guest),
+            identity,
             self.harvester,
             writes,
             self.vms,

@@ -194,11 +194,14 @@ def test_restarts_delete_no_more_than_the_share(restarts: int) -> None:
     run()
 
 
-def test_deletions_under_way_count() -> None:
+@pytest.mark.parametrize("slow", ["DELETE", "GET"])
+def test_deletions_under_way_count(slow: str) -> None:
+    """A slow GET is the one by which the identity of the cluster is confirmed before each deletion."""
+
     @jumping_time
     async def run() -> None:
         scene = NodeWorld()
-        scene.guest_server.delay = lambda call: 3.0 if call.verb == "DELETE" else 0.002
+        scene.guest_server.delay = lambda call: 3.0 if call.verb == slow else 0.002
         async with scene.live():
             vms = await joined(scene, 5)
             for vm in vms[:2]:
