@@ -30,10 +30,10 @@ PATIENCE_EACH: Final = 0.2
 """Seconds more for each Service."""
 
 IDLE_MIB: Final = 52.0
-MEMORY_MIB: Final = 128.0
+MEMORY_MIB: Final = 118.0
 QUIET_SECONDS: Final = 0.5
 STEP_MS: Final = 100.0
-RESTART_REQUESTS: Final = 20
+RESTART_REQUESTS: Final = 14
 FRESH_SECONDS: Final = 3.0
 GROWTH: Final = 1.25
 """What one Service costs among all of them, over what it costs among a tenth."""

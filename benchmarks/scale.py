@@ -44,7 +44,7 @@ CHURN_PERCENT: Final = 2.0
 RENEWAL_SECONDS: Final = 4.0
 """A Lease is renewed every two seconds; a renewal that waits for other work is late."""
 WRITES_EACH: Final = 4
-RESTART_REQUESTS: Final = 20
+RESTART_REQUESTS: Final = 14
 
 
 @dataclass(frozen=True)
