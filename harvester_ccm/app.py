@@ -45,10 +45,12 @@ from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.service.situation import SERVICE_INDEXES
-from harvester_ccm.telemetry import catalogue, served
+from harvester_ccm.telemetry import catalogue
+from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.nodes import follow_new_nodes
+from harvester_ccm.telemetry.server import https_server
 from harvester_ccm.telemetry.services import ServiceMetrics
 
 DRAIN_SECONDS: Final = 0.2
@@ -106,7 +108,8 @@ async def _run(settings: Settings, environment: Mapping[str, str]) -> int:
             warn_of_weaknesses(client)
         reloaders = credential_reloaders(settings, environment, guest=guest, harvester=harvester)
         application = Application(settings, guest, harvester, fence=fence, reloaders=reloaders, telemetry=telemetry)
-        async with served(settings.server, guest, telemetry=telemetry, health=application.health):
+        reviewer = AccessReviewer(guest)
+        async with https_server(settings.server, application.health, telemetry=telemetry, reviewer=reviewer):
             return await application.run()
 
 

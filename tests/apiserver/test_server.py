@@ -17,9 +17,10 @@ from devenv.proxy import FaultProxy
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
-from harvester_ccm.telemetry import auth, served
+from harvester_ccm.telemetry import auth
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
+from harvester_ccm.telemetry.server import https_server
 from tests.conftest import bind
 from tests.worlds.loopback import free_port
 
@@ -79,7 +80,9 @@ async def serve(kubeconfig: Path) -> AsyncIterator[Asking]:
         settings = ServerSettings("127.0.0.1", port, None, None, "1.2", frozenset({"/healthz"}))
         async with (
             ApiClient(load_kubeconfig(kubeconfig), cluster="guest") as client,
-            served(settings, client, telemetry=Telemetry("1.2.3"), health=HealthRegistry()),
+            https_server(
+                settings, HealthRegistry(), telemetry=Telemetry("1.2.3"), reviewer=auth.AccessReviewer(client)
+            ),
             aiohttp.ClientSession(connector=connector) as session,
         ):
             yield Asking(port, session)

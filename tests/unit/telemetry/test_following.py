@@ -21,10 +21,11 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import Done, Outcome
 from harvester_ccm.names import LB_CLUSTER
-from harvester_ccm.telemetry import served
+from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.health import STUCK_SECONDS, Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.nodes import follow_new_nodes
+from harvester_ccm.telemetry.server import https_server
 from harvester_ccm.telemetry.services import ServiceMetrics
 from tests.unit.telemetry.test_metrics import samples
 from tests.unit.telemetry.test_nodes import node
@@ -176,7 +177,8 @@ async def test_a_controller_that_is_stuck_is_not_live() -> None:
 async def test_port_zero_means_no_server(tmp_path: Path) -> None:
     settings = ServerSettings("127.0.0.1", 0, tmp_path / "missing", tmp_path / "missing", "1.2", frozenset())
 
-    async with served(settings, offline_client(), telemetry=Telemetry("1"), health=HealthRegistry()):
+    reviewer = AccessReviewer(offline_client())
+    async with https_server(settings, HealthRegistry(), telemetry=Telemetry("1"), reviewer=reviewer):
         pass
 
 
