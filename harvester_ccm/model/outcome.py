@@ -85,13 +85,13 @@ class WaitReason(StrEnum):
 
 
 class EventMessage(Struct, frozen=True, gc=False):
-    """What an Event says. It is emitted when it begins to hold, and not again until it has stopped holding."""
+    """What an Event says. The recorder writes an equal one on an object only once."""
 
     type: EventType
     reason: Reason | NodeReason
     message: str
     subject: str = ""
-    """What it is about, where one reason can have several: an annotation's value, the VMs that clash."""
+    """What makes it equal to another one of its reason; empty for its message, which may carry volatile detail."""
 
     @property
     def key(self) -> str:

@@ -96,7 +96,6 @@ def guessed_network(nic: Nic) -> EventMessage:
         NodeReason.NETWORK_GUESSED,
         f"The VM has several network interfaces ({', '.join(nic.guessed_among)}); the addresses of {nic.name!r} in "
         f"network {nic.network} are used. Name the network with --management-network",
-        subject=nic.network,
     )
 
 

@@ -253,7 +253,6 @@ def _only(group: Sequence[VM], by: MatchedBy, identity: str) -> Match | None:
             NodeReason.VM_AMBIGUOUS,
             f"Several VMs have the {identity}: {names}. Give each its own, or mark the VMs of this cluster with the "
             f"label {VM_CLUSTER}",
-            subject=names,
         )
     )
 
@@ -279,7 +278,6 @@ def _foreign(vm: VM, index: VMIndex) -> EventMessage:
         NodeReason.VM_OF_OTHER_CLUSTER,
         f"VM {index.cluster.namespace}/{vm.name} has this Node's name but its label {VM_CLUSTER} is "
         f"{vm.cluster_label!r}, and this cluster is {index.cluster.name!r}. Correct the label or --cluster-name",
-        subject=vm.cluster_label,
     )
 
 
@@ -289,7 +287,6 @@ def _of_other_machine(vm: VM, node: Node, index: VMIndex) -> EventMessage:
         f"VM {index.cluster.namespace}/{vm.name} has this Node's name but is another machine: its firmware UUID is "
         f"{vm.firmware_uuid}, and the Node's system UUID is {node.status.node_info.system_uuid}. Nothing is changed on "
         "the Node. Check the namespace and the server in the cloud-config",
-        subject=vm.firmware_uuid,
     )
 
 
@@ -303,7 +300,6 @@ def _elsewhere(node: Node, index: VMIndex) -> EventMessage:
         f"Annotation {MACHINE_RECORD} says that this Node is VM {recorded}, and the cloud-config names namespace "
         f"{namespace}. Nothing is changed on the Node. Check the namespace in the cloud-config; if the VM was moved, "
         "delete the Node and restart its kubelet",
-        subject=recorded,
     )
 
 
@@ -315,7 +311,6 @@ def _unproven(node: Node, vm: VM) -> EventMessage:
         f"{node.status.node_info.system_uuid or 'unknown'}, and the Node was VM {recorded_vm(node)[1] or 'unknown'}. "
         "Nothing is changed on the Node. Check the namespace and the server in the cloud-config. If the VM replaces "
         f"the old one, let it join again: run kubectl delete node {node.metadata.name} and restart its kubelet",
-        subject=vm.uid,
     )
 
 
@@ -324,7 +319,6 @@ def _of_other_provider(node: Node) -> EventMessage:
         NodeReason.OTHER_PROVIDER,
         f"Provider ID {node.spec.provider_id} is another provider's, so the Node is left alone. If it is a VM of this "
         "Harvester, delete the Node and restart its kubelet without --provider-id: it joins with an ID of its own",
-        subject=node.spec.provider_id,
     )
 
 
@@ -334,7 +328,6 @@ def _of_other_node(vm: VM, index: VMIndex) -> EventMessage:
         NodeReason.VM_OF_OTHER_NODE,
         f"VM {index.cluster.namespace}/{vm.name} has this Node's name but is the machine of Node {owner} by its "
         f"provider ID. Delete Node {owner} if it is a left-over, or install qemu-guest-agent in this Node's VM",
-        subject=owner,
     )
 
 
@@ -343,5 +336,4 @@ def _replaced(node: Node, vm: VM) -> EventMessage:
         NodeReason.VM_REPLACED,
         f"The VM in the provider ID {node.spec.provider_id} no longer exists; VM {vm.name} with UID {vm.uid} "
         "is taken for this Node. A provider ID cannot be changed: delete the Node to let it join with the new one",
-        subject=vm.uid,
     )
