@@ -7,6 +7,7 @@ does nothing else. It has a thread with an event loop of its own, so that it ans
 from __future__ import annotations
 
 import asyncio
+import selectors
 import threading
 from collections.abc import Coroutine, Iterable
 from pathlib import Path
@@ -20,6 +21,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
 
 START_SECONDS: Final = 60.0
+END_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.01
 
 T = TypeVar("T")
@@ -34,7 +36,8 @@ class LastingWebhook:
     def __init__(self, kubeconfig: Path) -> None:
         """``kubeconfig``: of an administrator of the API server."""
         self._kubeconfig = kubeconfig
-        self._loop = asyncio.new_event_loop()
+        self._selector = selectors.DefaultSelector()
+        self._loop = asyncio.SelectorEventLoop(self._selector)
         self._thread = threading.Thread(target=self._loop.run_forever, name="webhook", daemon=True)
         self._client: ApiClient
         self._webhook: Webhook
@@ -115,6 +118,10 @@ class LastingWebhook:
                 await self._background.stop()
             finally:
                 await self._client.close()
+        # A TLS connection stays open until its peer has closed it, too. The event loop itself has one socket.
+        async with asyncio.timeout(END_SECONDS):
+            while len(self._selector.get_map()) > 1:  # noqa: ASYNC110 - no event tells it
+                await asyncio.sleep(POLL_SECONDS)
 
     def _end_thread(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
