@@ -261,7 +261,7 @@ class ServiceController:
         Return whether anything was sent, and what takes the place of the steps that follow.
         """
         if isinstance(step, TouchEndpoints):
-            state.touched = await self._writes.touch(step, situation)
+            state.touched = await self._writes.touch(situation)
             state.refused = None if state.touched else loop_time() - state.since
             return True, None if state.touched else step.otherwise
         if isinstance(step, CreateLoadBalancer) and not self._gate.admit(situation.service.metadata.key):

@@ -15,7 +15,8 @@ from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.rate_limiter import WriteRateLimiter
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service
-from harvester_ccm.plan.service.kube_vip import slice_to_touch
+from harvester_ccm.plan.service.kube_vip import slice_to_touch, touch
+from harvester_ccm.plan.service.load_balancer import Document, changed_document, described
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
@@ -25,9 +26,8 @@ from harvester_ccm.plan.service.steps import (
     EmitEvent,
     ServiceChange,
     ServicePlan,
-    ServiceRequest,
-    TouchEndpoints,
-    request_for,
+    is_protected,
+    service_patch,
     strategic,
 )
 
@@ -73,16 +73,24 @@ class ServiceWrites:
 
     async def send(self, step: ChangeService | BalancerStep, situation: Situation) -> bool:
         """Send the request of a step; return False if the object already is as the step wants it."""
-        service = self._services.get(situation.service.metadata.key)
-        load_balancer = None if isinstance(step, ChangeService) else self._balancers.get(step.name)
-        request = request_for(step, situation, service, load_balancer)
-        if request is None:
-            return False
-        if isinstance(step, ChangeService):
-            await self._patch(request)
-        else:
-            await self._write(step, situation, request)
-        self._limiter.record(situation.service.metadata.uid)
+        key, uid = situation.service.metadata.key, situation.service.metadata.uid
+        service = self._services.get(key)
+        match step:
+            case ChangeService(change=change) if service is not None and (patch := service_patch(service, change)):
+                await self._patch(service, patch)
+            case CreateLoadBalancer(name=name, body=body) if is_protected(service, uid):
+                await self._balancers.create(name, described(body, situation))
+                log.info("load balancer created", service=key, lb=name)
+            case ChangeLoadBalancer(name=name, change=difference) if load_balancer := self._balancers.get(name):
+                document = described(changed_document(load_balancer, difference), situation)
+                written = await self._balancers.replace(name, document)
+                log.info("load balancer updated", service=key, lb=name, address=written.address)
+            case DeleteLoadBalancer(name=name, uid=lb_uid, version=version):
+                deleted = await self._balancers.delete(name, lb_uid, version)
+                log.info("load balancer deleted" if deleted else "load balancer was gone already", service=key, lb=name)
+            case _:
+                return False
+        self._limiter.record(uid)
         return True
 
     async def say(self, change: ServiceChange, situation: Situation) -> None:
@@ -92,32 +100,33 @@ class ServiceWrites:
             with suppress(CCMError):
                 await self.send(ChangeService(change), situation)
 
-    async def touch(self, step: TouchEndpoints, situation: Situation) -> bool:
+    async def touch(self, situation: Situation) -> bool:
         """Patch an EndpointSlice of a Service, if one has endpoints; return False where that is not granted."""
-        request = request_for(step, situation, self._services.get(situation.service.metadata.key), None)
-        if request is None:
+        service = self._services.get(situation.service.metadata.key)
+        if service is None:
             return False
-        namespace, selector = request.namespace, {"labelSelector": f"{SERVICE_LABEL}={request.name}"}
+        meta, body = service.metadata, {"metadata": {"annotations": touch(service)}}
+        namespace, selector = meta.namespace, {"labelSelector": f"{SERVICE_LABEL}={meta.name}"}
         try:
             found = await self._guest.list(ENDPOINT_SLICES, namespace=namespace, params=selector)
             name = slice_to_touch(found.items)
             if name:
-                await self._guest.merge_patch(ENDPOINT_SLICES, name, request.body, namespace=namespace)
+                await self._guest.merge_patch(ENDPOINT_SLICES, name, body, namespace=namespace)
         except (AdmissionDenied, Forbidden, Invalid):
             return False
         except NotFound as error:
             raise Conflict(error.answer) from error
         self._limiter.record(situation.service.metadata.uid)
-        log.info("endpoints touched for kube-vip", service=f"{namespace}/{request.name}", slice=name or None)
+        log.info("endpoints touched for kube-vip", service=meta.key, slice=name or None)
         return True
 
-    async def _patch(self, request: ServiceRequest) -> None:
+    async def _patch(self, service: Service, patch: Document) -> None:
         try:
             written = await self._guest.merge_patch(
                 SERVICES,
-                request.name,
-                strategic(request.body),
-                namespace=request.namespace,
+                service.metadata.name,
+                strategic(service, patch),
+                namespace=service.metadata.namespace,
                 subresource="status",
                 content_type=STRATEGIC_PATCH,
             )
@@ -125,16 +134,3 @@ class ServiceWrites:
             # That it is gone is for the watch to say.
             raise Conflict(error.answer) from error
         self._services.observe(written)
-
-    async def _write(self, step: BalancerStep, situation: Situation, request: ServiceRequest) -> None:
-        key, name = situation.service.metadata.key, request.name
-        match step:
-            case CreateLoadBalancer():
-                await self._balancers.create(name, request.body)
-                log.info("load balancer created", service=key, lb=name)
-            case ChangeLoadBalancer():
-                written = await self._balancers.replace(name, request.body)
-                log.info("load balancer updated", service=key, lb=name, address=written.address)
-            case DeleteLoadBalancer(uid=uid, version=version):
-                deleted = await self._balancers.delete(name, uid, version)
-                log.info("load balancer deleted" if deleted else "load balancer was gone already", service=key, lb=name)

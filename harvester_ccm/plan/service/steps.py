@@ -8,7 +8,7 @@ rule grants.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, cast
+from typing import Final, cast
 
 import msgspec
 from msgspec import Struct, field
@@ -18,7 +18,7 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service import kube_vip
-from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange, changed_document, described
+from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange
 from harvester_ccm.plan.service.situation import Situation
 
 TOUCH_ENDPOINTS_AFTER: Final = 1.0
@@ -96,17 +96,6 @@ class EmitEvent(Struct, frozen=True):
 
 WriteStep = ChangeService | CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer | TouchEndpoints
 Step = WriteStep | EmitEvent
-
-
-class ServiceRequest(Struct, frozen=True):
-    """A write as it is sent."""
-
-    method: Literal["PATCH", "POST", "PUT", "DELETE"]
-    namespace: str
-    name: str
-    """Of the object; for an EndpointSlice that of its Service, as only its owner knows how slices are called."""
-    body: Document
-    """A merge patch (of a Service's status subresource), an object, or the preconditions of a deletion."""
 
 
 class ServicePlan(Struct, frozen=True):
@@ -219,12 +208,16 @@ def service_patch(service: Service, change: ServiceChange) -> dict[str, object]:
     return {part: content for part, content in (("metadata", metadata), ("status", status)) if content}
 
 
-def strategic(body: Mapping[str, object]) -> dict[str, object]:
-    """Return the patch as it is sent: the list of finalizers that a strategic merge patch has is only added."""
-    metadata = body.get("metadata")
-    if not isinstance(metadata, dict) or SERVICE_FINALIZER in metadata.get("finalizers", [SERVICE_FINALIZER]):
-        return dict(body)
-    return {**body, "metadata": {**metadata, "$deleteFromPrimitiveList/finalizers": [SERVICE_FINALIZER]}}
+def strategic(service: Service, patch: Mapping[str, object]) -> dict[str, object]:
+    """Return the patch as it is sent: only for the Service with this UID, and without finalizers of others.
+
+    A Service of this name may be another one by now, or another cluster's where a name leads elsewhere.
+    """
+    metadata = {"uid": service.metadata.uid, **cast("Document", patch.get("metadata") or {})}
+    if SERVICE_FINALIZER not in cast("list[str]", metadata.get("finalizers", [SERVICE_FINALIZER])):
+        # The list that a strategic merge patch has is only added.
+        metadata["$deleteFromPrimitiveList/finalizers"] = [SERVICE_FINALIZER]
+    return {**patch, "metadata": metadata}
 
 
 def _condition_patch(current: ServiceCondition | None, wanted: ServiceCondition | None) -> dict[str, object] | None:
@@ -258,41 +251,7 @@ def _ingress_document(ingress: Ingress) -> dict[str, object]:
     return document
 
 
-def request_for(
-    step: WriteStep, situation: Situation, service: Service | None, load_balancer: LoadBalancer | None
-) -> ServiceRequest | None:
-    """Return the request that a step of a plan comes to; None when there is nothing left to write.
-
-    ``situation`` is what the plan was made on; ``service`` and ``load_balancer`` (the one that the step names) are as
-    the writes before have left them.
-    """
-    namespace = situation.cluster.namespace
-    match step:
-        case ChangeService(change=change) if service is not None and (patch := service_patch(service, change)):
-            meta = service.metadata
-            # A Service of this name may be another one by now, or another cluster's where a name leads elsewhere.
-            body = _with_metadata(patch, {"uid": meta.uid}) if meta.uid else patch
-            return ServiceRequest("PATCH", meta.namespace, meta.name, body)
-        case CreateLoadBalancer(name=name, body=body) if _is_held(service, situation.service.metadata.uid):
-            new = described(body, situation)
-            return ServiceRequest("POST", namespace, name, new)
-        case ChangeLoadBalancer(name=name, change=difference) if load_balancer is not None:
-            document = described(changed_document(load_balancer, difference), situation)
-            return ServiceRequest("PUT", namespace, name, document)
-        case DeleteLoadBalancer(name=name, uid=uid, version=version):
-            return ServiceRequest("DELETE", namespace, name, {"uid": uid, "resourceVersion": version})
-        case TouchEndpoints() if service is not None:
-            body = {"metadata": {"annotations": kube_vip.touch(service)}}
-            return ServiceRequest("PATCH", service.metadata.namespace, service.metadata.name, body)
-    return None
-
-
-def _with_metadata(patch: Document, more: Document) -> Document:
-    """Return the patch with more in its ``metadata``."""
-    return {**patch, "metadata": {**more, **cast("Document", patch.get("metadata") or {})}}
-
-
-def _is_held(service: Service | None, uid: str) -> bool:
+def is_protected(service: Service | None, uid: str) -> bool:
     """Return whether that Service still exists and cannot go without us; what is made for another one would leak.
 
     The change that let it go has it looked at again.

@@ -18,13 +18,18 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.cleanup import before_deletion
 from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
-from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, changed_document, load_balancer_change
+from harvester_ccm.plan.service.load_balancer import (
+    LoadBalancerChange,
+    changed_document,
+    described,
+    load_balancer_change,
+)
 from harvester_ccm.plan.service.pending import pending_cause
 from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
     ServiceChange,
-    request_for,
+    is_protected,
     same_ingress,
     service_patch,
 )
@@ -250,10 +255,7 @@ def test_what_was_said_of_a_load_balancer_with_an_address_stays() -> None:
     ],
 )
 def test_a_load_balancer_is_made_only_for_a_service_that_waits_for_it_to_go(now: Any, *, sent: bool) -> None:
-    asked = service(ours=True)
-    (create,) = [step for step in plan(asked).steps if isinstance(step, CreateLoadBalancer)]
-    request = request_for(create, situation_of(asked), now, None)
-    assert (request is not None) == sent
+    assert is_protected(now, UID) == sent
 
 
 WHOSE = "shop/web of cluster demo"
@@ -272,9 +274,7 @@ def test_a_load_balancer_that_is_written_says_whose_it_is(wish: str | None, befo
     asked = served(annotations={DESCRIPTION: wish} if wish else {})
     found = allocated(spec={"description": before} if before else {})
     more = load_balancer_change(found, situation_of(asked), address="10.0.0.1")
-    request = request_for(ChangeLoadBalancer(found.metadata.name, more), situation_of(asked), asked, found)
-    assert request is not None
-    written: Any = request.body
+    written: Any = described(changed_document(found, more), situation_of(asked))
     assert written["spec"]["description"] == after
     again = LOAD_BALANCERS.decode(msgspec.json.encode(written))
     assert load_balancer_change(again, situation_of(asked), address="10.0.0.1") == LoadBalancerChange()
@@ -298,7 +298,8 @@ def test_a_description_that_is_asked_for_is_a_reason_to_write() -> None:
 def test_a_new_load_balancer_says_whose_it_is(wish: dict[str, str], text: str) -> None:
     asked = service(ours=True, annotations=wish)
     (create,) = [step for step in plan(asked).steps if isinstance(step, CreateLoadBalancer)]
-    request = request_for(create, situation_of(asked), asked, None)
-    assert request is not None
-    spec: Any = request.body["spec"]
-    assert spec == {"workloadType": "cluster", "ipam": "pool", "description": text}
+    assert described(create.body, situation_of(asked))["spec"] == {
+        "workloadType": "cluster",
+        "ipam": "pool",
+        "description": text,
+    }
