@@ -26,6 +26,7 @@ from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import VMIndex, join
 from harvester_ccm.plan.service.backends import Backends
+from harvester_ccm.plan.service.selection import recognise
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, ListedStore
 from harvester_ccm.plan.service.virtual_ips import virtual_ips
 
@@ -79,16 +80,17 @@ class Inventory(Struct, frozen=True):
 
     def service_store(self, cluster: ClusterIdentity) -> ListedStore:
         """Return what is read of Services and of what they depend on, with indexes."""
-        backends = Backends.of(self.nodes, node_matches(ListedNodes(self, cluster)))
-        problem = self.problems.get
+        problem, nodes = self.problems.get, ListedNodes(self, cluster)
+        services = Listed(self.services, SERVICE_INDEXES, problem=problem(SERVICES.plural))
+        balancers = Listed(self.load_balancers, LOAD_BALANCER_INDEXES, problem=problem(LOAD_BALANCERS.plural))
+        # That there is no Node follows from a list only.
+        known = NODES.plural not in self.problems
         return ListedStore(
-            services=Listed(self.services, SERVICE_INDEXES, problem=problem(SERVICES.plural)),
-            load_balancers=Listed(self.load_balancers, LOAD_BALANCER_INDEXES, problem=problem(LOAD_BALANCERS.plural)),
+            services=services,
+            load_balancers=balancers,
             config_maps=Listed(self.config_maps),
-            # That there is no Node follows from a list only.
-            backends=backends if NODES.plural not in self.problems else Backends(known=False),
-            nodes=Listed(self.nodes),
-            machines=Listed(self.vms, problem=problem(VIRTUAL_MACHINES.plural), unread=self.unread),
+            backends=Backends.of(self.nodes, node_matches(nodes)) if known else Backends(known=False),
+            recognised=recognise(services, balancers, nodes.nodes, nodes.vms, cluster),
         )
 
 

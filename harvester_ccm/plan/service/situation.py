@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import ConfigMap, Node, Service
-from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine
+from harvester_ccm.model.core import ConfigMap, Service
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.lister import Listed, Lister
 from harvester_ccm.names import (
     DHCP_ADDRESS,
@@ -54,7 +54,6 @@ from harvester_ccm.plan.service.selection import (
     is_served_by_us,
     keeps_unbooked,
     primaries_of,
-    recognise,
     scope_of,
 )
 
@@ -109,26 +108,18 @@ LOAD_BALANCER_INDEXES: Final[Mapping[str, Callable[[LoadBalancer], Iterable[str]
 }
 
 
-class ListedStore(Struct, frozen=True, dict=True):
+class ListedStore(Struct, frozen=True):
     """A ``ServiceStore`` of complete lists."""
 
     services: Listed[Service]
     load_balancers: Listed[LoadBalancer]
     config_maps: Listed[ConfigMap]
     backends: Backends
-    nodes: Listed[Node] = field(default_factory=lambda: Listed(()))
-    machines: Listed[VirtualMachine] = field(default_factory=lambda: Listed(()))
-
-    @cached_property
-    def _recognised(self) -> dict[ClusterIdentity, Recognition]:
-        return {}
+    recognised: Recognition = RECOGNISED
 
     def recognition(self, cluster: ClusterIdentity) -> Recognition:
-        """Return what Harvester shows of this cluster; judged once, because the lists stay as they are."""
-        if cluster not in self._recognised:
-            found = recognise(self.services, self.load_balancers, self.nodes, self.machines, cluster)
-            self._recognised[cluster] = found
-        return self._recognised[cluster]
+        """Return what Harvester shows of this cluster."""
+        return self.recognised
 
 
 class ServiceState(Struct, gc=False):
