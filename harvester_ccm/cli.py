@@ -58,13 +58,12 @@ def main(
     argv: Sequence[str] | None = None,
     environment: Mapping[str, str] | None = None,
     *,
-    commands: Sequence[Command] = COMMANDS,
     proc: Path = Path("/proc"),
 ) -> int:
     """Run the program and return its exit code. ``argv`` includes the program's name."""
     program, *given = sys.argv if argv is None else argv
     words = _as_flags(given)
-    command = next((command for command in commands if words[:1] == [command.name]), None)
+    command = next((command for command in COMMANDS if words[:1] == [command.name]), None)
     invocation = Invocation(
         program=_title(PurePath(program).name),
         words=tuple(words[1:] if command else words),
@@ -72,7 +71,7 @@ def main(
         proc=proc,
     )
     try:
-        code = _dispatch(command, invocation, commands)
+        code = _dispatch(command, invocation)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read the output has seen enough; Python must not complain about it at its end either.
@@ -91,15 +90,15 @@ def _as_flags(words: list[str]) -> list[str]:
     return words
 
 
-def _dispatch(command: Command | None, invocation: Invocation, commands: Sequence[Command]) -> int:
+def _dispatch(command: Command | None, invocation: Invocation) -> int:
     try:
-        return command.run(invocation) if command else _run(invocation, commands)
+        return command.run(invocation) if command else _run(invocation)
     except UsageError as error:
-        hint = HELM_HINT if error.unknown_flag else _late_command(invocation.words, commands)
-        return _refuse(_with_all_problems(error, invocation), invocation, commands, hint=hint)
+        hint = HELM_HINT if error.unknown_flag else _late_command(invocation.words)
+        return _refuse(_with_all_problems(error, invocation), invocation, hint=hint)
     except ConfigurationError as error:
         hint = None if invocation.words else f"{invocation.program} --help lists the commands and flags"
-        return _refuse(error, invocation, commands, hint=hint)
+        return _refuse(error, invocation, hint=hint)
     except CredentialError as error:
         for problem in (f"cannot use --cloud-config: {error}", *getattr(error, "__notes__", ())):
             _report(problem)
@@ -109,14 +108,14 @@ def _dispatch(command: Command | None, invocation: Invocation, commands: Sequenc
         return EXIT_FAILURE
 
 
-def _run(invocation: Invocation, commands: Sequence[Command]) -> int:
+def _run(invocation: Invocation) -> int:
     """Do what a call without a command does: print what was asked for, or serve until told to stop."""
     first = invocation.words[0] if invocation.words else ""
     if first and not first.startswith("-"):
-        raise ConfigurationError([_unknown_command(first, commands)])
+        raise ConfigurationError([_unknown_command(first)])
     flags = parse_command_line(invocation.words)
     if flags.read("help", bool):
-        sys.stdout.write(_help(invocation, commands))
+        sys.stdout.write(_help(invocation))
         return EXIT_OK
     if flags.read("version", bool):
         sys.stdout.write(f"{PROGRAM} {__version__}\n")
@@ -141,16 +140,16 @@ def _title(name: str) -> str:
     return name if name in PROGRAM_NAMES else PROGRAM
 
 
-def _unknown_command(word: str, commands: Sequence[Command]) -> str:
-    names = (*(command.name for command in commands), HELP[0], VERSION[0])
+def _unknown_command(word: str) -> str:
+    names = (*(command.name for command in COMMANDS), HELP[0], VERSION[0])
     close = difflib.get_close_matches(word, names, n=1)
     guess = f"; did you mean {close[0]}?" if close else "."
     return f"unknown command {go_quote(word)}{guess} Commands: {', '.join(names)}"
 
 
-def _late_command(words: Sequence[str], commands: Sequence[Command]) -> str | None:
+def _late_command(words: Sequence[str]) -> str | None:
     """Return the hint for a command behind flags."""
-    late = next((command.name for command in commands if command.name in words), None)
+    late = next((command.name for command in COMMANDS if command.name in words), None)
     return f"the command comes first: {PROGRAM} {late} --name=value" if late else None
 
 
@@ -178,15 +177,13 @@ def _with_all_problems(error: UsageError, invocation: Invocation) -> Configurati
     return error
 
 
-def _refuse(
-    error: ConfigurationError, invocation: Invocation, commands: Sequence[Command], *, hint: str | None = None
-) -> int:
+def _refuse(error: ConfigurationError, invocation: Invocation, *, hint: str | None = None) -> int:
     for problem in error.problems:
         _report(problem)
     if hint:
         sys.stderr.write(f"{PROGRAM}: hint: {one_line(hint)}\n")
     if wants_full_help(invocation.words):
-        sys.stderr.write(f"\n{_help(invocation, commands)}")
+        sys.stderr.write(f"\n{_help(invocation)}")
     return EXIT_FAILURE
 
 
@@ -194,6 +191,6 @@ def _report(problem: str) -> None:
     sys.stderr.write(f"{PROGRAM}: error: {one_line(' '.join(problem.splitlines()))}\n")
 
 
-def _help(invocation: Invocation, commands: Sequence[Command]) -> str:
-    listed = [*((command.name, command.summary) for command in commands), HELP, VERSION]
+def _help(invocation: Invocation) -> str:
+    listed = [*((command.name, command.summary) for command in COMMANDS), HELP, VERSION]
     return help_text(program=invocation.program, width=help_width(), commands=listed)
