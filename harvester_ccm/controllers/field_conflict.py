@@ -15,8 +15,8 @@ SERVICE_CONFLICT: Final = EventMessage(
     Reason.FIELD_CONFLICT,
     f"Changes of this Service and its load balancer are delayed: {_LIMIT}. Another controller probably overwrites the "
     "same fields. Typical causes: K3s ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles this "
-    "Service (set spec.loadBalancerClass), a GitOps tool reverts its annotations (have it ignore them), or two "
-    "clusters have the same --cluster-name",
+    "Service (set spec.loadBalancerClass), a GitOps tool reverts its annotations, two clusters have the same "
+    "--cluster-name, or its type or workload type changes again and again",
 )
 NODE_CONFLICT: Final = EventMessage(
     "Warning",
