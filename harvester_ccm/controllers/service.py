@@ -1,9 +1,8 @@
 """The Service side: ``observe`` the caches, ask ``plan_service``, take its steps in their order.
 
-Woken by every change of a Service, of a Service that shares its address, of a load balancer that carries its labels,
-and of the nodes behind a VM load balancer. Services that share an address are looked at one after the other, which is a
-matter of the queue; nothing here waits. Answers to writes go into the caches at once, so that the next plan is made on
-what is, not on what was.
+Every change of a Service, of a Service that shares its address, of a load balancer that carries its labels and of the
+nodes behind a VM load balancer enqueues the Service. A reconcile never waits. Responses to writes go into the caches at
+once, so that the next plan is based on them.
 """
 
 from __future__ import annotations
@@ -241,7 +240,9 @@ class ServiceController:
         while steps:
             step = steps.popleft()
             if isinstance(step, EmitEvent):
-                self._emit(situation, step.event)
+                # A Normal Event reports a write, which is not sent if it is delayed.
+                if not delay or step.event.type == "Warning":
+                    self._emit(situation, step.event)
                 continue
             if delay:
                 continue
@@ -294,7 +295,7 @@ class ServiceController:
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
         if not self._services.synced:
-            # All are swept when the list is in: who waits for an address must not stand behind thousands that do not.
+            # All are enqueued when the list is complete, those without an address first.
             return
         if old is not None and new is not None and same_but_for_notes(old, new):
             if keeps_unbooked(old) != keeps_unbooked(new):
