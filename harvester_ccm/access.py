@@ -1,4 +1,4 @@
-"""Which credentials the settings name, for both clusters, and how they are followed while the program runs."""
+"""Credentials of both clusters, as the settings name them."""
 
 from __future__ import annotations
 
@@ -8,38 +8,21 @@ from functools import partial
 from harvester_ccm.config import GuestSettings, HarvesterSettings, Settings
 from harvester_ccm.errors import ConfigurationError, CredentialError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credential_files import PIPE_SECONDS, RELOAD_PIPE_SECONDS
 from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
 from harvester_ccm.kube.reload import CredentialReloader
 
 
-def harvester_credentials(
-    settings: HarvesterSettings, environment: Mapping[str, str], *, pipe_seconds: float = PIPE_SECONDS
-) -> Credentials:
-    """Return the credentials of --cloud-config. Raises CredentialError.
-
-    ``pipe_seconds``: so long a kubeconfig may take that comes through a pipe.
-    """
+def harvester_credentials(settings: HarvesterSettings, environment: Mapping[str, str]) -> Credentials:
+    """Return the credentials of --cloud-config. Raises CredentialError."""
     if settings.cloud_config is None:
         raise CredentialError("--cloud-config is not set; expected the path of a kubeconfig for Harvester")
-    return load_kubeconfig(settings.cloud_config, environment, context=settings.context, pipe_seconds=pipe_seconds)
+    return load_kubeconfig(settings.cloud_config, environment, context=settings.context)
 
 
-def guest_credentials(
-    settings: GuestSettings, environment: Mapping[str, str], *, pipe_seconds: float = PIPE_SECONDS
-) -> Credentials:
-    """Return the credentials for the guest: --kubeconfig, KUBECONFIG or the pod's. Raises CredentialError.
-
-    ``pipe_seconds``: as above.
-    """
+def guest_credentials(settings: GuestSettings, environment: Mapping[str, str]) -> Credentials:
+    """Return the credentials of --kubeconfig, KUBECONFIG or the pod. Raises CredentialError."""
     if settings.kubeconfigs:
-        return load_kubeconfig(
-            settings.kubeconfigs,
-            environment,
-            master=settings.master,
-            context=settings.context,
-            pipe_seconds=pipe_seconds,
-        )
+        return load_kubeconfig(settings.kubeconfigs, environment, master=settings.master, context=settings.context)
     return load_in_cluster(environment, master=settings.master)
 
 
@@ -68,11 +51,8 @@ def both_credentials(settings: Settings, environment: Mapping[str, str]) -> tupl
 def credential_reloaders(
     settings: Settings, environment: Mapping[str, str], *, guest: ApiClient, harvester: ApiClient
 ) -> list[CredentialReloader]:
-    """Return what keeps the credentials of the two clients as their files have them."""
-    harvester_again = partial(harvester_credentials, settings.harvester, environment, pipe_seconds=RELOAD_PIPE_SECONDS)
-    guest_again = partial(guest_credentials, settings.guest, environment, pipe_seconds=RELOAD_PIPE_SECONDS)
+    """Return the reloaders of the credentials of both clients."""
     return [
-        # Load balancers and VMs are looked for in one namespace; of the guest's, no use is made.
-        CredentialReloader(harvester, harvester_again, fixed_namespace=True),
-        CredentialReloader(guest, guest_again),
+        CredentialReloader(harvester, partial(harvester_credentials, settings.harvester, environment)),
+        CredentialReloader(guest, partial(guest_credentials, settings.guest, environment)),
     ]

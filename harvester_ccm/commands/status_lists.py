@@ -17,7 +17,7 @@ from harvester_ccm.commands.status_report import left_alone, problems_of_servers
 from harvester_ccm.config import LeaderElectionSettings
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.tokens import fixed_account, fixed_end
+from harvester_ccm.kube.tokens import FixedToken, token_account, token_end
 from harvester_ccm.model.core import LEASES, Lease
 from harvester_ccm.model.harvester import INSTANCES, IP_POOLS, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.redaction import inert
@@ -85,14 +85,16 @@ def _lease_problems(lease: Lease | None, now: datetime) -> Iterator[str]:
 
 
 def _server(client: ApiClient, error: CCMError | None) -> Server:
-    token = client.credentials.token
-    end = fixed_end(token)
+    source = client.credentials.token
+    # A renewed token does not expire.
+    token = source.get() if isinstance(source, FixedToken) else None
+    end = token_end(token)
     return Server(
         cluster=client.cluster,
         url=inert(client.credentials.server),
         problem=inert(str(error)) if error is not None else "",
         token_expires=time_text(end) if end is not None else "",
-        account=fixed_account(token),
+        account=token_account(token),
     )
 
 

@@ -1,44 +1,43 @@
-"""Where an API server is and how we prove who we are: kubeconfig files and the in-cluster service account.
+"""Server and identity of an API client, from kubeconfig files or from the service account of the pod.
 
-A kubeconfig is read by us rather than by the ``kubernetes`` package, which costs 20 MiB of memory and hides which
-part of the file is wrong. Every problem is a CredentialError with a sentence that names the file and what to change.
-What is not supported is refused by name: left out, it would make another identity of the one that is written there.
-Nothing read here is ever logged.
+Several kubeconfigs are merged by client-go's rules for ``KUBECONFIG``: the first file that defines an entry or
+``current-context`` wins, missing files are skipped, and a relative path starts at the directory of its file.
+Every problem is a CredentialError that names file and field. Unsupported fields of a user are rejected, because
+ignoring one would use another identity than the file names. Credentials are never logged.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
+import os
+import re
 import ssl
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field  # noqa: TID251  # a field must not be printed
 from pathlib import Path
-from types import MappingProxyType
-from typing import Final, cast
+from typing import Annotated, Any, Final, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+import yaml
+from msgspec import Struct
+
 from harvester_ccm.errors import CredentialError
-from harvester_ccm.kube.credential_files import PIPE_SECONDS, load_certificate, read_text, readable_by_all
-from harvester_ccm.kube.kubeconfig import Entry, read_kubeconfig
-from harvester_ccm.kube.plugin import ExecToken
+from harvester_ccm.kube.credential_files import load_certificate, read_bytes
 from harvester_ccm.kube.proxy import proxy_for
-from harvester_ccm.kube.tokens import FileToken, FixedToken, Section, TokenSource, checked_token
+from harvester_ccm.kube.tokens import ExecToken, FileToken, FixedToken, Plugin, TokenSource, checked_token
+from harvester_ccm.model.meta import DNS_LABEL
 from harvester_ccm.redaction import redact_text
 
-_IDENTITIES: Final = (
-    "token", "tokenFile", "client-certificate", "client-certificate-data", "client-key", "client-key-data",
-)  # fmt: skip
-"""Texts of a user that prove who one is; ``exec`` does so, too."""
-_UNSUPPORTED: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        ("as", "as-uid", "as-groups", "as-user-extra"), "give the credential of the identity that is to be used"
-    ),
-    **dict.fromkeys(("username", "password"), "API servers take no passwords any more; give a token"),
-    "auth-provider": "give exec, the credential plugin of that provider",
-}
-"""Fields of a user, and what to write instead."""
+T = TypeVar("T")
+Section = dict[str, Any]
+
+PIPE_SECONDS: Final = 30.0
+"""Time limit for a kubeconfig from a pipe: the process that writes it may prompt for a password to decrypt it."""
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_SUPPORTED: Final = "use token, tokenFile, client-certificate with client-key, or exec"
+_UNSUPPORTED: Final = ("as", "as-uid", "as-groups", "as-user-extra", "username", "password", "auth-provider")
 
 
 @dataclass(frozen=True)
@@ -48,226 +47,245 @@ class Credentials:
     server: str
     """Base URL without a trailing slash."""
     namespace: str
-    """Namespace of the kubeconfig's context or of the service account; empty when none is named."""
+    """Namespace of the kubeconfig's context or of the service account; empty if there is none."""
     tls: ssl.SSLContext | None
     """None for plain http."""
     token: TokenSource = field(repr=False)
     tls_server_name: str | None = None
     proxy: str | None = field(default=None, repr=False)
-    """URL of the HTTP proxy to go through; may hold a password."""
+    """URL of the HTTP proxy; can contain a password."""
     origin: str = ""
-    """The file this came from, for messages."""
-    files: tuple[Path, ...] = ()
-    """Files to read anew when one of them changes: kubeconfigs, and the certificates and keys that they name."""
-
+    """File or directory of the identity, for messages."""
+    files: Mapping[Path, bytes] = field(default_factory=dict, repr=False)
+    """Contents of the kubeconfigs and of the certificates and keys that they name; empty for a missing file."""
     readable_by_all: bool = False
-    """Whether every user of the host may read the file."""
+    """Whether every user of the host can read the file."""
 
     @property
     def weaknesses(self) -> tuple[str, ...]:
-        """What does not protect the credential, in words."""
+        """Missing protections of the credential."""
         found = []
         if self.tls is None:
-            found.append("the server is asked over http://, without encryption")
+            found.append("the connection is not encrypted (http://)")
         elif self.tls.verify_mode is ssl.CERT_NONE:
             found.append("the server's certificate is not verified (insecure-skip-tls-verify)")
         if self.readable_by_all:
-            found.append(f"every user of this host may read {self.origin}; set its mode to 0600")
+            found.append(f"every user of this host can read {self.origin}; set its mode to 0600")
         return tuple(found)
+
+
+class _Cluster(Struct, rename="kebab"):
+    server: str | None = None
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    insecure_skip_tls_verify: bool | None = None
+    tls_server_name: str | None = None
+    proxy_url: str | None = None
+
+
+class _User(Struct, rename="kebab"):
+    token: str | None = None
+    token_file: str | None = msgspec.field(default=None, name="tokenFile")
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
+    exec: Plugin | None = None
+
+
+class _Context(Struct):
+    cluster: str
+    user: str | None = None
+    namespace: Annotated[str, msgspec.Meta(pattern=rf"^({DNS_LABEL.pattern})?\Z")] | None = None
+
+
+class _Kubeconfig(Struct, rename="kebab"):
+    kind: Literal["Config"] = "Config"
+    current_context: str | None = None
+    clusters: list[Section] | None = None
+    users: list[Section] | None = None
+    contexts: list[Section] | None = None
+
+
+class _Entry(Struct):
+    path: Path
+    where: str
+    """File, kind and name, for messages."""
+    section: Section
 
 
 def load_kubeconfig(
     paths: Path | Sequence[Path],
-    environment: Mapping[str, str] = MappingProxyType({}),
+    environment: Mapping[str, str] | None = None,
     *,
     master: str = "",
     context: str = "",
-    pipe_seconds: float = PIPE_SECONDS,
 ) -> Credentials:
-    """Return the credentials of a context of one file or several, the current one unless told. Raises CredentialError.
+    """Return the credentials of a context, by default of the current one. Raises CredentialError.
 
-    ``environment`` names the proxy where the file does not. ``master`` is the URL of a server in place of the file's.
-    ``pipe_seconds``: so long a file may take that comes through a pipe.
+    ``environment`` names the proxy if the file does not. ``master`` replaces the URL of the server.
     """
-    listed = (paths,) if isinstance(paths, Path) else tuple(paths)
-    named = read_kubeconfig(listed, context, pipe_seconds=pipe_seconds)
-    cluster, user = named.cluster, named.user
-    _refuse_unsupported(user, cluster)
-    server = (master or cluster.text("server")).rstrip("/")
-    if not _is_web_address(server):
-        raise CredentialError(f"{cluster} has server {redact_text(server)!r}; expected https://host:port")
-    if "@" in urlsplit(server).netloc:
-        raise CredentialError(f"{cluster} has a login in its server address; put it under users")
-    proxy = cluster.text("proxy-url") or proxy_for(server, environment)
-    if proxy and not (_is_web_address(proxy) and _has_usable_login(proxy)):
-        raise CredentialError(
-            f"{cluster.path}: the proxy for {server} is not an http:// or https:// address with a host"
-        )
-    server_name = cluster.text("tls-server-name")
-    if server_name and not _is_host(server_name):
-        raise CredentialError(f"{cluster} has tls-server-name {server_name!r}, which is no name of a host")
-    tls = _tls(cluster, user) if urlsplit(server).scheme == "https" else None
-    if tls is not None and not _proves_identity(user):
-        raise CredentialError(f"{user} has no credential; expected one of: exec, {', '.join(_IDENTITIES)}")
+    paths = (paths,) if isinstance(paths, Path) else paths
+    files = dict.fromkeys(paths, b"")
+    cluster_entry, user_entry, namespace = _select_context(paths, context, files)
+    cluster = _convert(cluster_entry.where, cluster_entry.section, _Cluster)
+    user = _convert(user_entry.where, user_entry.section, _User)
+    for name in _UNSUPPORTED:
+        if user_entry.section.get(name):
+            raise CredentialError(f"{user_entry.where}: {name}: not supported; {_SUPPORTED}")
+    server = (master or cluster.server or "").strip().rstrip("/")
+    if not _is_url(server) or "@" in server:
+        raise CredentialError(f"{cluster_entry.where}: server: {redact_text(server)!r} is not https://host:port")
+    # Without colons, an IPv6 address has the form of a host name.
+    if cluster.tls_server_name and not _is_url(f"https://{cluster.tls_server_name.replace(':', '')}"):
+        raise CredentialError(f"{cluster_entry.where}: tls-server-name: not a valid host name")
+    proxy = cluster.proxy_url or proxy_for(server, environment or {})
+    if proxy and not _is_url(proxy):
+        raise CredentialError(f"{cluster_entry.where}: proxy-url, or the proxy of the environment: not an http:// URL")
+    tls = _tls(cluster_entry, user_entry, files) if urlsplit(server).scheme == "https" else None
+    mode = user_entry.path.lstat().st_mode
+    token: TokenSource = FixedToken(None)
+    if user.exec is not None:
+        token = ExecToken(user_entry.path, user.exec, cluster_entry.section, tls)
+    elif user.token_file:
+        token = FileToken(user_entry.path.parent / user.token_file)
+    elif user.token:
+        token = FixedToken(checked_token(user.token, f"{user_entry.where}: token"))
+    elif tls is not None and not (user.client_certificate or user.client_certificate_data):
+        raise CredentialError(f"{user_entry.where}: no credential; {_SUPPORTED}")
     return Credentials(
         server=server,
-        namespace=named.namespace,
+        namespace=namespace,
         tls=tls,
-        token=_token_source(user, cluster, tls),
-        tls_server_name=server_name or None,
+        token=token,
+        tls_server_name=cluster.tls_server_name or None,
         proxy=proxy,
-        origin=str(user.path),
-        files=(*listed, *_material_files(cluster, user)),
-        readable_by_all=readable_by_all(user.path),
+        origin=str(user_entry.path),
+        files=files,
+        # A mounted Secret is a link that only one pod can see.
+        readable_by_all=stat.S_ISREG(mode) and bool(mode & stat.S_IROTH),
     )
 
 
 def load_in_cluster(
     environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT, *, master: str = ""
 ) -> Credentials:
-    """Return the credentials of the pod's service account. Raises CredentialError when not run in a pod.
+    """Return the credentials of the pod's service account. Raises CredentialError if this is not a pod.
 
-    ``master`` is the URL of a server in place of the one that the environment names.
+    ``master`` replaces the URL of the server in the environment.
     """
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
-        raise CredentialError(
-            "no kubeconfig was given and this is not a pod (KUBERNETES_SERVICE_HOST is not set); "
-            "set --kubeconfig or KUBECONFIG to the kubeconfig of the guest cluster"
-        )
-    namespace_file = directory / "namespace"
-    authority = directory / "ca.crt"
+        raise CredentialError("no kubeconfig was given and this is not a pod; set --kubeconfig or KUBECONFIG")
     token = FileToken(directory / "token")
-    token.get()
+    authority, namespace = directory / "ca.crt", directory / "namespace"
+    files = {authority: read_bytes(authority)}
     server = master.rstrip("/") or (f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}")
     return Credentials(
         server=server,
-        namespace=read_text(namespace_file).strip() if namespace_file.exists() else "",
-        tls=_trusting(read_text(authority), f"{authority}: the file"),
+        namespace=read_bytes(namespace).decode("utf-8", "replace").strip() if namespace.exists() else "",
+        tls=_trusting(files[authority], str(authority)),
         token=token,
         proxy=proxy_for(server, environment),
         origin=str(directory),
-        files=(authority,),
+        files=files,
     )
 
 
-def _is_web_address(url: str) -> bool:
+def _select_context(paths: Sequence[Path], context: str, files: dict[Path, bytes]) -> tuple[_Entry, _Entry, str]:
+    """Return cluster, user and namespace of a context, by default of the current one."""
+    present = [path for path in paths if os.path.exists(path)] or paths[:1]
+    documents = {path: _parse(path, files) for path in present}
+    where = os.pathsep.join(map(str, present))
+
+    def find(kind: str, name: str) -> _Entry:
+        entries = [(path, one) for path in present for one in getattr(documents[path], f"{kind}s") or ()]
+        for path, one in entries:
+            if one.get("name") == name:
+                return _Entry(path, f"{path}: {kind} {name!r}", one.get(kind) or {})
+        available = ", ".join(sorted({str(one.get("name")) for _, one in entries})) or "none"
+        raise CredentialError(f"{where}: {kind} {name!r} not found; available: {available}")
+
+    name = context or next(filter(None, (one.current_context for one in documents.values())), "")
+    if not name:
+        raise CredentialError(f"{where}: current-context: not set; name the context to use")
+    entry = find("context", name)
+    found = _convert(entry.where, entry.section, _Context)
+    user = find("user", found.user) if found.user else _Entry(entry.path, f"{entry.where}: user", {})
+    return find("cluster", found.cluster), user, found.namespace or ""
+
+
+def _parse(path: Path, files: dict[Path, bytes]) -> _Kubeconfig:
+    content = files[path] = read_bytes(path, pipe_seconds=PIPE_SECONDS)
+    try:
+        document = yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}  # noqa: S506 - safe
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # ValueError: the text resembles a date or a number.
+        mark = getattr(error, "problem_mark", None)
+        raise CredentialError(f"{path}: not valid YAML{f' at line {mark.line + 1}' if mark else ''}") from None
+    if not isinstance(document, dict):
+        raise CredentialError(f"{path}: not a kubeconfig; it may be base64-encoded twice")
+    return _convert(str(path), document, _Kubeconfig)
+
+
+def _convert(where: str, document: Section, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        problem, _, name = str(error).partition(" - at `$")
+        raise CredentialError(": ".join(filter(None, (where, name.strip(".`"), problem)))) from None
+
+
+def _is_url(url: str) -> bool:
+    """Return whether aiohttp can use the URL of a server or proxy: it raises various errors for an invalid one."""
     try:
         parts = urlsplit(url)
-        is_web = parts.scheme in {"http", "https"} and parts.port != 0 and not (parts.query or parts.fragment)
+        host, _, user = (parts.hostname or "").encode("idna"), parts.port, unquote(parts.username or "")
+        unquote(parts.netloc.rpartition("@")[0]).encode("latin-1")
     except ValueError:
         return False
-    return is_web and _is_host(parts.hostname or "") and url.isprintable()
+    return bool(host and ":" not in user and url.isprintable() and re.fullmatch(r"(?i)https?://[^\s?#]+", url))
 
 
-def _is_host(name: str) -> bool:
-    """Return whether a name can be looked up and asked for in TLS: the libraries fail in their own ways."""
-    try:
-        return bool(name.encode("idna")) and name.isprintable() and " " not in name
-    except UnicodeError:
-        return False
-
-
-def _has_usable_login(proxy: str) -> bool:
-    """Return whether the login in an address, if there is one, can be sent in the manner of HTTP."""
-    parts = urlsplit(proxy)
-    user, password = unquote(parts.username or ""), unquote(parts.password or "")
-    try:
-        return ":" not in user and bool(f"{user}:{password}".encode("latin-1"))
-    except UnicodeError:
-        return False
-
-
-def _material(entry: Entry, key: str) -> bytes | None:
-    """Return the bytes of ``<key>-data``, or of the file that ``<key>`` names, or None."""
-    data = entry.text(f"{key}-data")
-    if data:
-        try:
-            # Broken into lines it is as good, to Go programs too.
-            return base64.b64decode("".join(data.split("\n")), validate=True)
-        except (binascii.Error, ValueError):
-            raise CredentialError(f"{entry.path}: {key}-data is not valid base64") from None
-    name = entry.text(key)
-    return read_text(entry.path.parent / name).encode() if name else None
-
-
-def _material_files(cluster: Entry, user: Entry) -> tuple[Path, ...]:
-    pairs = ((cluster, "certificate-authority"), (user, "client-certificate"), (user, "client-key"))
-    named = ((entry, entry.text(key)) for entry, key in pairs if not entry.text(f"{key}-data"))
-    return tuple(entry.path.parent / name for entry, name in named if name)
-
-
-def _refuse_unsupported(user: Entry, cluster: Entry) -> None:
-    for key, instead in _UNSUPPORTED.items():
-        if user.section.get(key):
-            raise CredentialError(f"{user} has {key}, which is not supported; {instead}")
-    if not isinstance(user.section.get("exec") or {}, dict):
-        raise CredentialError(f"{user} has exec that is no mapping; expected command and apiVersion in it")
-    if "token" in user.section and not user.text("token") and not _proves_identity(user):
-        raise CredentialError(f"{user} has an empty token")
-    authorities = ("certificate-authority", "certificate-authority-data")
-    if _skips_verification(cluster) and any(cluster.section.get(key) for key in authorities):
-        raise CredentialError(
-            f"{cluster.path}: the cluster has insecure-skip-tls-verify and a certificate-authority; remove one of them"
-        )
-
-
-def _skips_verification(cluster: Entry) -> bool:
-    value = cluster.section.get("insecure-skip-tls-verify")
-    if value is not None and not isinstance(value, bool):
-        raise CredentialError(f"{cluster} has insecure-skip-tls-verify that is neither true nor false")
-    return value is True
-
-
-def _proves_identity(user: Entry) -> bool:
-    return bool(user.section.get("exec")) or any(user.text(key) for key in _IDENTITIES)
-
-
-def _tls(cluster: Entry, user: Entry) -> ssl.SSLContext:
-    authority = _material(cluster, "certificate-authority")
-    text = None if authority is None else authority.decode("utf-8", "replace")
-    context = _trusting(text, f"{cluster.path}: certificate-authority")
-    if _skips_verification(cluster):
+def _tls(cluster: _Entry, user: _Entry, files: dict[Path, bytes]) -> ssl.SSLContext:
+    authority = _material(cluster, "certificate-authority", files)
+    context = _trusting(authority, f"{cluster.where}: certificate-authority")
+    if cluster.section.get("insecure-skip-tls-verify"):
+        if authority is not None:
+            raise CredentialError(f"{cluster.where}: insecure-skip-tls-verify: remove it or the certificate-authority")
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    certificate, key = _material(user, "client-certificate"), _material(user, "client-key")
-    if (certificate is None) != (key is None):
-        missing = "client-key" if key is None else "client-certificate"
-        raise CredentialError(f"{user.path}: {missing} is missing; client-certificate and client-key come as a pair")
-    if certificate and key:
-        _load_client_certificate(user.path, context, certificate + b"\n" + key)
+    pair = [_material(user, key, files) for key in ("client-certificate", "client-key")]
+    if pair != [None, None]:
+        try:
+            load_certificate(context, b"\n".join(filter(None, pair)))
+        except OSError:
+            raise CredentialError(f"{user.where}: client-certificate, client-key: no unencrypted PEM pair") from None
     return context
 
 
-def _trusting(authority: str | None, what: str) -> ssl.SSLContext:
-    """Return a context that trusts this authority, or the system's when it is None."""
+def _material(entry: _Entry, key: str, files: dict[Path, bytes]) -> bytes | None:
+    """Return the contents of ``<key>-data`` or of the file ``<key>``; None if the entry has neither."""
+    data, name = entry.section.get(f"{key}-data"), entry.section.get(key)
+    if data:
+        try:
+            return base64.b64decode(data)
+        except ValueError:
+            raise CredentialError(f"{entry.where}: {key}-data: not valid base64") from None
+    if not name:
+        return None
+    path = entry.path.parent / name
+    files[path] = read_bytes(path)
+    return files[path]
+
+
+def _trusting(authority: bytes | None, where: str) -> ssl.SSLContext:
+    """Return a TLS context that trusts this authority, or those of the system if None."""
     try:
-        if authority is not None and not authority.strip():
-            raise CredentialError(f"{what} is empty; expected a PEM certificate")
-        context = ssl.create_default_context(cadata=authority)
+        # Empty data would select the authorities of the system.
+        context = ssl.create_default_context(cadata=None if authority is None else authority.decode() or "empty")
     except (ssl.SSLError, ValueError):
-        raise CredentialError(f"{what} is not a PEM certificate") from None
-    # Newer Python versions refuse authorities without a key identifier, which many clusters have and Go accepts.
+        raise CredentialError(f"{where}: expected a PEM certificate") from None
+    # Newer Python versions reject authorities without a key identifier, which many clusters have and Go accepts.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
-
-
-def _load_client_certificate(path: Path, context: ssl.SSLContext, pem: bytes) -> None:
-    try:
-        load_certificate(context, pem)
-    except OSError:
-        why = " (the key is encrypted, and nobody is asked for its password)" if b"ENCRYPTED" in pem else ""
-        raise CredentialError(f"{path}: client-certificate and client-key do not form a valid PEM pair{why}") from None
-
-
-def _token_source(user: Entry, cluster: Entry, tls: ssl.SSLContext | None) -> TokenSource:
-    plugin, path = user.section.get("exec"), user.path
-    if isinstance(plugin, dict):
-        take = None if tls is None else lambda pem: _load_client_certificate(path, tls, pem.encode())
-        return ExecToken(path, cast("Section", plugin), cluster.section, take_certificate=take)
-    file_name, token = user.text("tokenFile"), user.text("token")
-    if file_name:
-        source = FileToken(path.parent / file_name)
-        source.get()
-        return source
-    return FixedToken(checked_token(token, f"{path}: the token") if token else None)

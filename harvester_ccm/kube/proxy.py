@@ -1,81 +1,62 @@
-"""Which HTTP proxy the environment names for a server, by the rules that Go programs follow.
+"""HTTP proxy of the environment, by the rules of Go programs.
 
-Charts and distributions set ``NO_PROXY`` with ranges such as ``10.0.0.0/8``, which Python's own rules do not know:
-with those, a cluster's own API server would be asked for at the proxy.
+Charts and distributions set ``NO_PROXY`` with ranges such as ``10.0.0.0/8``, which Python's own rules do not support:
+they would send requests for the cluster's own API server to the proxy.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
-from typing import Final
 from urllib.parse import urlsplit
 
-from harvester_ccm.netip import IPAddress, parse_prefix, unmapped
-
-_PORTS: Final = {"http": 80, "https": 443}
+from harvester_ccm.netip import IPAddress, parse_prefix, plain_address
 
 
 def proxy_for(server: str, environment: Mapping[str, str]) -> str | None:
     """Return the URL of the proxy for a server's URL, or None.
 
-    Read are ``HTTPS_PROXY`` or ``HTTP_PROXY`` and ``NO_PROXY``, or their lower-case forms. Loopback addresses never
-    go through a proxy.
+    The variables are ``HTTPS_PROXY`` or ``HTTP_PROXY`` and ``NO_PROXY``, or their lower-case forms. Requests to
+    loopback addresses never use a proxy.
 
     >>> proxy_for("https://10.43.0.1:443", {"HTTPS_PROXY": "proxy:3128", "NO_PROXY": "10.0.0.0/8,.svc"}) is None
     True
     """
     parts = urlsplit(server)
-    host = (parts.hostname or "").rstrip(".")
-    proxy = _either(environment, f"{parts.scheme.upper()}_PROXY")
-    if not proxy or _is_local(host):
+    host, scheme = (parts.hostname or "").rstrip("."), parts.scheme
+    proxy = environment.get(f"{scheme.upper()}_PROXY") or environment.get(f"{scheme}_proxy")
+    exceptions = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
+    port = parts.port or {"http": 80, "https": 443}.get(scheme)
+    # These loopback addresses are exceptions by Go's rules.
+    entries = f"{exceptions},127.0.0.0/8,::1".lower().split(",")
+    if not proxy or host == "localhost" or any(_matches(entry.strip(), host, port) for entry in entries):
         return None
-    port = parts.port or _PORTS.get(parts.scheme, 0)
-    for entry in _either(environment, "NO_PROXY").split(","):
-        if _covers(entry.strip().lower(), host, port):
-            return None
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _either(environment: Mapping[str, str], name: str) -> str:
-    return environment.get(name) or environment.get(name.lower()) or ""
+def _matches(entry: str, host: str, port: int | None) -> bool:
+    """Return whether an entry of NO_PROXY covers a host: ``*``, a prefix, an address, or a domain, with a port or not.
 
-
-def _is_local(host: str) -> bool:
-    address = _address(host)
-    return host == "localhost" or (address is not None and address.is_loopback)
-
-
-def _covers(entry: str, host: str, port: int) -> bool:
-    if entry in {"", "*"}:
-        return entry == "*"
+    An entry ``.domain`` covers only the subdomains.
+    """
+    if entry == "*":
+        return True
     address = _address(host)
     try:
-        network = parse_prefix(entry)[1]
+        if "/" in entry:
+            return address is not None and address in parse_prefix(entry)[1]
+        parts = urlsplit(f"//[{entry}]" if entry.count(":") > 1 and "[" not in entry else f"//{entry}")
+        name = (parts.hostname or "").removeprefix("*")
+        if not name or parts.port not in {None, port}:
+            return False
     except ValueError:
-        pass
-    else:
-        return address is not None and address in network
-    name, wanted = _split_port(entry)
-    if wanted and wanted != str(port):
         return False
-    exact = _address(name)
-    if exact is not None:
-        return address == exact
-    name = name.removeprefix("*")
-    return host.endswith(name) if name.startswith(".") else host == name or host.endswith(f".{name}")
-
-
-def _split_port(entry: str) -> tuple[str, str]:
-    """Return host and port of ``host``, ``host:port``, ``[v6]:port`` or a bare IPv6 address."""
-    if _address(entry) is not None:
-        return entry, ""
-    name, _, port = entry.rpartition(":")
-    return (name.strip("[]"), port) if port.isdecimal() else (entry.strip("[]"), "")
+    if (exact := _address(name)) is not None:
+        return exact == address
+    return host == name or host.endswith(name if name.startswith(".") else f".{name}")
 
 
 def _address(text: str) -> IPAddress | None:
     try:
-        return unmapped(ipaddress.ip_address(text))
+        return plain_address(text)
     except ValueError:
         return None

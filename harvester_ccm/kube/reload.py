@@ -1,10 +1,8 @@
-"""Credentials that change while we run: their files are looked at again and again, and what is new is taken over.
+"""Reload of credentials whose files changed: the kubeconfigs, and the certificates and keys that they name.
 
-So are the certificate and key files that a kubeconfig names: rotating them leaves the kubeconfig itself as it is.
-Works for files that are rewritten in place and for mounted volumes, where a symbolic link is swapped. That of a service
-account is published anew for every token, each hour; where the bytes are those in use, nothing is taken over. A file
-that cannot be used is told once, and the credentials in use stay. Watches end and come back with the new credentials;
-requests that were under way fail as transient and are tried again.
+Files can be rewritten in place or mounted from a volume, whose symbolic links the kubelet swaps. New credentials are
+used only if the contents differ: the kubelet republishes a service account's volume every hour. If the new files are
+not usable, the current credentials stay in use. Requests in flight fail as transient and are retried.
 """
 
 from __future__ import annotations
@@ -17,90 +15,63 @@ import structlog
 
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credential_files import contents, fingerprint
+from harvester_ccm.kube.credential_files import fingerprint
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.identity import ClusterReplaced
 
-PERIOD: Final = 2.0
-"""Seconds between two looks at the files."""
+INTERVAL: Final = 2.0
+"""Interval in seconds between two checks of the files."""
 
 log = structlog.get_logger(__name__)
 
 
 def warn_of_weaknesses(client: ApiClient) -> None:
-    """Say what does not protect the credential."""
+    """Log missing protections of a credential."""
     for weakness in client.credentials.weaknesses:
         log.warning("credential is not protected", cluster=client.cluster, detail=weakness)
 
 
 class CredentialReloader:
-    """Keeps a client's credentials as their files have them."""
+    """Reloads a client's credentials when their files change."""
 
-    def __init__(self, client: ApiClient, load: Callable[[], Credentials], *, fixed_namespace: bool = False) -> None:
-        """``load`` reads the files anew; with ``fixed_namespace`` the namespace of the context must not change."""
+    def __init__(self, client: ApiClient, load: Callable[[], Credentials]) -> None:
+        """``load`` reads the files."""
         self._client = client
         self._load = load
-        self._fixed_namespace = fixed_namespace
-        files = client.credentials.files
-        self._seen, self._contents = fingerprint(*files), contents(*files)
-        self.problem: CredentialError | None = None
-        """Why the files as they are now cannot be used; None while they can."""
+        self._seen = fingerprint(*client.credentials.files)
+        self.problem = ""
+        """Error in the current files; empty if they are usable."""
 
     async def run(self) -> None:
-        """Follow the files until cancelled. Raises ClusterReplaced."""
+        """Check the files until cancelled. Raises ClusterReplaced."""
         while True:
-            await asyncio.sleep(PERIOD)
-            await self.look()
+            await asyncio.sleep(INTERVAL)
+            await self.check()
 
-    async def look(self) -> None:
-        """Take over what is in the files if it is other than what is in use."""
-        files = self._client.credentials.files
-        seen = fingerprint(*files)
-        if seen == self._seen:
-            # One that could not be read may be back as it was.
-            self._end_problem()
-            return
-        found = await asyncio.to_thread(contents, *files)
-        if found == self._contents:
-            self._seen = seen
-            self._end_problem()
+    async def check(self) -> None:
+        """Load the files if they changed or were unusable. Raises ClusterReplaced."""
+        current, last_problem = self._client.credentials, self.problem
+        # Computed before the files are read: the next check finds a later change.
+        seen = fingerprint(*current.files)
+        if seen == self._seen and not last_problem:
             return
         try:
             credentials = await asyncio.to_thread(self._load)
-            if credentials.files != files:
-                # Looked at before they are read: a change in between is seen next time.
-                found = await asyncio.to_thread(contents, *credentials.files)
-                credentials = await asyncio.to_thread(self._load)
-        except Exception as failure:
-            # Whatever is in a file: those in use go on.
-            unknown = f"{self._client.credentials.origin}: cannot be used: {failure.__class__.__name__}"
-            error = failure if isinstance(failure, CredentialError) else CredentialError(unknown)
-            if str(error) != str(self.problem):
-                log.warning("changed credentials not usable, keeping the old ones", error=str(error))
-            self.problem = error
-            # Looked at again: a file may be half written, or come back.
+        except Exception as error:
+            # No content of a file may end the process.
+            unexpected = f"{current.origin}: {error.__class__.__name__}"
+            self.problem = str(error) if isinstance(error, CredentialError) else unexpected
+            if self.problem != last_problem:
+                log.warning("changed credentials not usable, keeping the old ones", error=self.problem)
             return
-        self._require_same_cluster(credentials)
-        # What changed while it was read is read again.
-        self._seen, self._contents = seen, found
-        self.problem = None
-        await self._client.use(credentials)
-        log.info("credentials reloaded", cluster=self._client.cluster, server=credentials.server)
-        warn_of_weaknesses(self._client)
-
-    def _end_problem(self) -> None:
-        if self.problem is not None:
-            log.info("credentials are back as they were", cluster=self._client.cluster)
-        self.problem = None
-
-    def _require_same_cluster(self, credentials: Credentials) -> None:
-        """Raise ClusterReplaced if the credentials lead to another server or namespace.
-
-        The caches hold the objects of one server and namespace. In any other one they would all seem to be deleted.
-        """
-        before = self._client.credentials.server, self._client.namespace if self._fixed_namespace else ""
-        after = credentials.server, (credentials.namespace or "default") if self._fixed_namespace else ""
+        self._seen, self.problem = seen, ""
+        before, after = (f"{one.server} namespace {one.namespace or 'default'}" for one in (current, credentials))
         if before != after:
-            raise ClusterReplaced(
-                f"{credentials.origin}: changed from {' namespace '.join(before)} to {' namespace '.join(after)}"
-            )
+            # The caches hold the objects of one server and namespace: elsewhere, all would seem to be deleted.
+            raise ClusterReplaced(f"{credentials.origin}: changed from {before} to {after}")
+        if credentials.files != current.files:
+            await self._client.use(credentials)
+            log.info("credentials reloaded", cluster=self._client.cluster, server=credentials.server)
+            warn_of_weaknesses(self._client)
+        elif last_problem:
+            log.info("credentials are back as they were", cluster=self._client.cluster)

@@ -1,56 +1,66 @@
-"""Where a bearer token comes from, and when it ends: a fixed text, or a file that is rotated.
+"""Bearer tokens: fixed, from a file that is rotated, or from a credential plugin (client.authentication.k8s.io).
 
-A source is asked for every request and keeps what it got for as long as it is good. Nothing read here is ever logged.
+Tokens are never logged.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import os
 import re
+import signal
+import ssl
 import time
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Annotated, Final
 
 import msgspec
 
-from harvester_ccm.errors import CredentialError
-from harvester_ccm.kube.credential_files import read_text
+from harvester_ccm.errors import UNREADABLE, CredentialError
+from harvester_ccm.kube.credential_files import load_certificate, read_bytes
+from harvester_ccm.redaction import one_line, redact_text
 
 TOKEN_FILE_LIFETIME: Final = 60.0
-"""Seconds for which a token read from a file is used before the file is read again."""
+"""Interval in seconds after which a token file is read again."""
+PLUGIN_SECONDS: Final = 20.0
+"""Time limit for a run of a plugin; then its process group is killed."""
+EARLY_SECONDS: Final = 30.0
+"""A credential from a plugin is renewed this long before it expires."""
 
-Section = Mapping[str, object]
-"""A mapping of a kubeconfig as it was read."""
 
-
-def checked_token(text: str, what: str) -> str:
-    """Return a token without the white space around it. Raises CredentialError: a header cannot carry it."""
+def checked_token(text: str, where: str) -> str:
+    """Return a token without surrounding whitespace. Raises CredentialError if a header cannot carry it."""
     token = text.strip()
-    if not token:
-        raise CredentialError(f"{what} is empty")
-    if not token.isascii() or not token.isprintable() or " " in token:
-        raise CredentialError(f"{what} is no single word of ASCII characters; was more than the token pasted?")
+    if not re.fullmatch("[!-~]+", token):
+        raise CredentialError(f"{where}: expected one word of ASCII characters")
     return token
 
 
-class TokenSource(Protocol):
-    """What gives the bearer token of a credential."""
+class TokenSource:
+    """Source of the bearer token of a credential."""
 
     renewed: bool = False
-    """Whether it sees to it by itself that there is always one that has not expired."""
+    """Whether the source renews the token before it expires."""
     certificates: int = 0
-    """How many client certificates came with the tokens; a connection keeps the one it was opened with."""
+    """Number of client certificates received with the tokens; an open connection keeps its certificate."""
+    _token: str | None = None
+    _valid_until = float("-inf")
 
     def get(self) -> str | None:
-        """Return the token there is, None for none. Raises CredentialError."""
+        """Return the current token, or None if there is none. Raises CredentialError."""
+        return self._token
 
     def forget(self) -> None:
-        """Fetch a new one next time: the server refused this one."""
+        """Fetch a new token for the next request: the server rejected the current one."""
+        self._valid_until = float("-inf")
 
     async def fetch(self) -> str | None:
-        """Return the token to send now without blocking the event loop. Raises CredentialError."""
+        """Return the token to send, without blocking the event loop. Raises CredentialError."""
         return self.get()
 
 
@@ -60,92 +70,155 @@ class FixedToken(TokenSource):
     def __init__(self, token: str | None) -> None:
         self._token = token
 
-    def get(self) -> str | None:
-        return self._token
-
-    def forget(self) -> None:
-        """There is no other one."""
-
 
 class FileToken(TokenSource):
-    """A token that the kubelet rotates in place."""
+    """A token file that the kubelet rotates."""
 
     def __init__(self, path: Path) -> None:
+        """Read the file. Raises CredentialError."""
         self._path = path
-        self._token = ""
-        self._read_at = float("-inf")
+        self.get()
 
-    def get(self) -> str:
-        now = time.monotonic()
-        if now - self._read_at >= TOKEN_FILE_LIFETIME:
-            self._token = checked_token(read_text(self._path), f"{self._path}: the token")
-            self._read_at = now
+    def get(self) -> str | None:
+        if time.monotonic() >= self._valid_until:
+            self._token = checked_token(read_bytes(self._path).decode("utf-8", "replace"), f"{self._path}: token")
+            self._valid_until = time.monotonic() + TOKEN_FILE_LIFETIME
         return self._token
 
-    def forget(self) -> None:
-        """Read the file again next time."""
-        self._read_at = float("-inf")
+
+class Plugin(msgspec.Struct, rename="camel"):
+    """The field ``exec`` of a user in a kubeconfig."""
+
+    api_version: str
+    command: str
+    args: list[str] | None = None
+    env: list[dict[str, str]] | None = None
+    provide_cluster_info: bool = False
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+    expiration_timestamp: datetime | None = None
+
+
+class _ExecCredential(msgspec.Struct, rename="camel"):
+    api_version: str
+    status: _Status
+
+
+class ExecToken(TokenSource):
+    """A token, a client certificate, or both, from a plugin. Concurrent callers wait for one run."""
+
+    renewed = True
+    _run: asyncio.Task[None] | None = None
+
+    def __init__(self, path: Path, plugin: Plugin, cluster: Mapping[str, object], tls: ssl.SSLContext | None) -> None:
+        """Build it for a kubeconfig at ``path``; ``tls`` receives the client certificates."""
+        self._path = path
+        self._plugin = plugin
+        self._cluster = cluster
+        self._tls = tls
+
+    async def fetch(self) -> str | None:
+        if time.time() >= self._valid_until:
+            if self._run is None or self._run.done():
+                self._run = asyncio.create_task(self._renew(), name="credential plugin")
+                # Retrieve the exception: all callers may have been cancelled.
+                self._run.add_done_callback(lambda run: run.cancelled() or run.exception())
+            await asyncio.shield(self._run)
+        return self._token
+
+    async def _renew(self) -> None:
+        output = await self._output()
+        try:
+            credential = msgspec.json.decode(output, type=_ExecCredential)
+            if credential.api_version != self._plugin.api_version:
+                raise self._failure(f"it printed no ExecCredential of apiVersion {self._plugin.api_version!r}")
+            status = credential.status
+            if status.client_certificate_data and self._tls is not None:
+                load_certificate(self._tls, f"{status.client_certificate_data}\n{status.client_key_data}".encode())
+                self.certificates += 1
+            elif not status.token:
+                raise self._failure("it printed neither a token nor a client certificate")
+        except (*UNREADABLE, OSError) as error:
+            raise self._failure(f"it printed no ExecCredential: {one_line(str(error))}") from None
+        self._token = checked_token(status.token, f"{self._path}: token of the plugin") if status.token else None
+        expiry = status.expiration_timestamp
+        self._valid_until = float("inf") if expiry is None else expiry.timestamp() - EARLY_SECONDS
+
+    async def _output(self) -> bytes:
+        """Run the plugin and return its standard output."""
+        plugin = self._plugin
+        spec = {"interactive": False, **({"cluster": self._cluster} if plugin.provide_cluster_info else {})}
+        info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+        variables = {one.get("name", ""): one.get("value", "") for one in plugin.env or ()}
+        variables["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                plugin.command,
+                *(plugin.args or ()),
+                env=os.environ | variables,
+                cwd=self._path.parent,
+                stdin=DEVNULL,
+                stdout=PIPE,
+                stderr=PIPE,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise self._failure(getattr(error, "strerror", None) or str(error)) from None
+        try:
+            async with asyncio.timeout(PLUGIN_SECONDS):
+                output, stderr = await process.communicate()
+        except TimeoutError:
+            raise self._failure(f"it did not end within {PLUGIN_SECONDS:g} s") from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        if process.returncode:
+            message = one_line(redact_text(stderr.decode(errors="replace").strip()))[-500:]
+            raise self._failure(f"it ended with exit code {process.returncode}: {message}")
+        return output
+
+    def _failure(self, why: str) -> CredentialError:
+        return CredentialError(f"{self._path}: credential plugin {self._plugin.command!r} failed: {why}")
 
 
 class _Claims(msgspec.Struct):
-    exp: float | None = None
-    sub: object = ""
+    # The end of the year 9999 is the latest time that Python can represent.
+    exp: Annotated[float, msgspec.Meta(ge=0, le=253402300799)] | None = None
+    sub: str = ""
 
 
 _SERVICE_ACCOUNT: Final = re.compile(r"system:serviceaccount:([a-z0-9][a-z0-9-]{0,62}):([a-z0-9][a-z0-9.-]{0,252})")
-_decode_claims = msgspec.json.Decoder(_Claims).decode
-
-
-def fixed_end(source: TokenSource) -> datetime | None:
-    """Return when a token expires that nobody renews; None where it does not say, and where it is renewed."""
-    return token_end(source.get()) if isinstance(source, FixedToken) else None
-
-
-def fixed_account(source: TokenSource) -> str:
-    """Return whose token it says it is that nobody renews, as ``token_account``; empty for one that is renewed."""
-    return token_account(source.get()) if isinstance(source, FixedToken) else ""
 
 
 def token_end(token: str | None) -> datetime | None:
-    """Return when a token expires; None for one that is no JSON web token or does not say.
+    """Return when a token expires; None if it is not a JSON web token or has no expiry.
 
-    The signature is not looked at: only the server can tell whether a token is good.
+    The signature is not verified: only the server can tell whether a token is valid.
     """
-    claims = _claims(token)
-    return None if claims is None else _end(claims)
+    end = _claims(token).exp
+    return None if end is None else datetime.fromtimestamp(end, UTC)
 
 
 def token_account(token: str | None) -> str:
-    """Return ``namespace/name`` of the ServiceAccount whose token it says it is; empty for any other."""
-    claims = _claims(token)
-    match = _SERVICE_ACCOUNT.fullmatch(str(claims.sub)) if claims is not None else None
+    """Return ``namespace/name`` of the ServiceAccount that a token names; empty for any other token."""
+    match = _SERVICE_ACCOUNT.fullmatch(_claims(token).sub)
     return f"{match[1]}/{match[2]}" if match is not None else ""
 
 
 def why_refused(token: str | None, now: datetime) -> str:
-    """Return what a token that was refused at ``now`` says of its end; empty for one that is no JSON web token."""
-    claims = _claims(token)
-    if claims is None:
-        return ""
-    end = _end(claims)
-    if end is not None and end <= now:
-        return f"which expired on {end:%Y-%m-%d %H:%M} UTC"
-    until = f"which says that it is good until {end:%Y-%m-%d %H:%M} UTC" if end else "which does not expire by itself"
-    return f"{until}: it was revoked, or is another cluster's"
+    """Return the expiry of a rejected token in words; empty if it has none."""
+    end = token_end(token)
+    return "" if end is None else f"which {'expired on' if end <= now else 'is valid until'} {end:%Y-%m-%d %H:%M} UTC"
 
 
-def _end(claims: _Claims) -> datetime | None:
+def _claims(token: str | None) -> _Claims:
     try:
-        return None if claims.exp is None else datetime.fromtimestamp(claims.exp, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
-def _claims(token: str | None) -> _Claims | None:
-    parts = (token or "").split(".")
-    if len(parts) != 3:
-        return None
-    try:
-        return _decode_claims(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (ValueError, msgspec.MsgspecError):
-        return None
+        # The decoder ignores surplus padding.
+        return msgspec.json.decode(base64.urlsafe_b64decode(f"{(token or '').split('.')[1]}==="), type=_Claims)
+    except (IndexError, ValueError, msgspec.MsgspecError):
+        return _Claims()

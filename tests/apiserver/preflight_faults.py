@@ -151,18 +151,23 @@ def expired_token() -> str:
 
 
 FAULTS: Final = (
-    Fault("The file does not exist", _missing_file, "cloud-config", "no such file"),
-    Fault("The path is a directory", _directory, "cloud-config", "is a directory"),
-    Fault("The file is empty", _text(""), "cloud-config", "the file is empty"),
+    Fault("The file does not exist", _missing_file, "cloud-config", "No such file"),
+    Fault("The path is a directory", _directory, "cloud-config", "Is a directory"),
+    Fault("The file is empty", _text(""), "cloud-config", "current-context: not set"),
     Fault("The file is no YAML", _text("a: b: c"), "cloud-config", "not valid YAML"),
-    Fault("The file was base64-encoded once too often", _encoded_twice, "cloud-config", "once too often"),
-    Fault("The file holds something else", _text("kind: Secret\napiVersion: v1\n"), "cloud-config", "holds a Secret"),
-    Fault("There is no current context", _no_current_context, "cloud-config", "no current-context"),
+    Fault("The file was base64-encoded once too often", _encoded_twice, "cloud-config", "base64-encoded twice"),
+    Fault(
+        "The file holds something else",
+        _text("kind: Secret\napiVersion: v1\n"),
+        "cloud-config",
+        "value 'Secret'",
+    ),
+    Fault("There is no current context", _no_current_context, "cloud-config", "current-context: not set"),
     Fault(
         "The context names a cluster that is not in the file",
         _changed(context_cluster="other"),
         "cloud-config",
-        "cluster 'other' is not in the file",
+        "cluster 'other' not found",
     ),
     Fault(
         "The server address has no scheme", _changed(cluster_server="10.0.0.5:6443"), "cloud-config", "10.0.0.5:6443"
@@ -171,7 +176,7 @@ FAULTS: Final = (
         "The certificate authority is no certificate",
         _changed(cluster_certificate_authority_data=base64.b64encode(b"nonsense").decode()),
         "cloud-config",
-        "not a PEM certificate",
+        "expected a PEM certificate",
     ),
     Fault(
         "A credential plugin that is not installed",
@@ -186,7 +191,7 @@ FAULTS: Final = (
         "A token file that does not exist",
         _changed(user_token=None, user_tokenFile="token"),
         "cloud-config",
-        "no such file",
+        "No such file",
     ),
     Fault("Nobody listens at the address", _refused, "server", "Connection refused"),
     Fault(
@@ -209,7 +214,7 @@ FAULTS: Final = (
         "does not accept the token in cloud-config: Unauthorized",
     ),
     Fault("The token has expired", _changed(user_token=expired_token()), "credential", "which expired on"),
-    Fault("There is no token", _changed(user_token=None), "cloud-config", "has no credential"),
+    Fault("There is no token", _changed(user_token=None), "cloud-config", "no credential"),
     Fault("It leads to the guest cluster itself", _other_cluster, "API versions", "is not served"),
     Fault(
         "It leads to the right server, in the wrong namespace",

@@ -18,9 +18,9 @@ from devenv.apiserver import ControlPlane
 from devenv.pki import Authority
 from devenv.restclient import Json
 from harvester_ccm.errors import CredentialError, Unauthorized, Unreachable
+from harvester_ccm.kube import tokens
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
-from harvester_ccm.kube.plugin import ExecToken
 from harvester_ccm.model.core import NAMESPACES
 from tests.worlds.waiting import wait_for
 
@@ -192,10 +192,10 @@ async def test_plugin_that_is_absent_is_explained(plugin: Callable[..., Path]) -
         await load_kubeconfig(path).token.fetch()
 
 
-def running(command: str, tmp_path: Path, *, seconds: float = 30) -> ExecToken:
+def running(command: str, tmp_path: Path) -> tokens.ExecToken:
     """A plugin that is a shell script."""
-    spec = {"apiVersion": API_VERSION, "command": "sh", "args": ["-c", command]}
-    return ExecToken(tmp_path / "kubeconfig", spec, {}, seconds=seconds)
+    plugin = tokens.Plugin(API_VERSION, "sh", ["-c", command])
+    return tokens.ExecToken(tmp_path / "kubeconfig", plugin, {}, None)
 
 
 def alive(pid_file: Path) -> bool:
@@ -208,11 +208,14 @@ def alive(pid_file: Path) -> bool:
     return state != "Z"
 
 
-async def test_plugin_that_does_not_end_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+async def test_plugin_that_does_not_end_is_killed_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "PLUGIN_SECONDS", 0.5)
     child = tmp_path / "child"
     child.touch()
     with pytest.raises(CredentialError, match=r"failed: it did not end within 0\.5 s"):
-        await running(f"sleep 600 & echo $! > {child}; wait", tmp_path, seconds=0.5).fetch()
+        await running(f"sleep 600 & echo $! > {child}; wait", tmp_path).fetch()
     await wait_for(lambda: not alive(child))
 
 

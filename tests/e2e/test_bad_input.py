@@ -35,22 +35,22 @@ def point_nowhere(document: Json) -> None:
 
 
 def absent(path: Path, _good: Path) -> str:
-    return f"{path}: no such file"
+    return f"{path}: No such file or directory"
 
 
 def directory(path: Path, _good: Path) -> str:
     path.mkdir()
-    return f"{path}: is a directory, not a file; the host path probably did not exist when it was mounted"
+    return f"{path}: Is a directory"
 
 
 def empty(path: Path, _good: Path) -> str:
     path.touch()
-    return f"{path}: the file is empty; expected a kubeconfig"
+    return f"{path}: current-context: not set; name the context to use"
 
 
 def without_its_context(path: Path, good: Path) -> str:
     changed(good, path, point_nowhere)
-    return f"{path}: context 'nowhere' is not in the file; it has: default"
+    return f"{path}: context 'nowhere' not found; available: default"
 
 
 FILES = pytest.mark.parametrize("prepare", [absent, directory, empty, without_its_context])

@@ -322,9 +322,9 @@ async def test_a_credential_for_another_cluster_ends_the_program() -> None:
     prod = Program(guest_server(), harvester, "prod")
     await served(harvester, prod, "web")
     with NamedTemporaryFile() as file:
-        followed = replace(prod.client.credentials, files=(Path(file.name),))
+        followed = replace(prod.client.credentials, files={Path(file.name): b""})
         await prod.client.use(followed)
-        reloader = CredentialReloader(prod.client, lambda: followed)
+        reloader = CredentialReloader(prod.client, lambda: replace(followed, files={Path(file.name): b"changed"}))
         prod.reloaders.append(reloader)
         async with prod.live():
             await asyncio.sleep(60)
@@ -332,7 +332,7 @@ async def test_a_credential_for_another_cluster_ends_the_program() -> None:
             prod.client.server = other
             file.write(b"changed")
             file.flush()
-            await reloader.look()
+            await reloader.check()
             # At the latest the next list shows it: a watch can continue on the other server.
             await asyncio.sleep(RELIST_SECONDS[1] + 60)
             assert prod.exit_code == 1

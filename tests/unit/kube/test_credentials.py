@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import ssl
 from collections.abc import Callable
@@ -88,14 +89,13 @@ def test_kubeconfig_that_is_in_order(document: Document, path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "the file is empty; expected a kubeconfig"),
-        (" \n", "the file is empty; expected a kubeconfig"),
-        ("a: [1\nb: 2\n", "not valid YAML at line 2; expected a kubeconfig"),
-        ("a: b\tc: d: e", "not valid YAML at line 1; expected a kubeconfig"),
-        ("hello", "plain text, not a kubeconfig; expected a document with clusters, contexts and users"),
-        ("- a", "not a kubeconfig; expected a document with clusters, contexts and users"),
-        ("kind: Secret", "the file holds a Secret, not a kubeconfig (kind Config)"),
-        ("kind: Config", "no current-context is set; name the context to use in it"),
+        ("", "current-context: not set; name the context to use"),
+        ("a: [1\nb: 2\n", "not valid YAML at line 2"),
+        ("a: b\tc: d: e", "not valid YAML at line 1"),
+        ("hello", "not a kubeconfig; it may be base64-encoded twice"),
+        ("- a", "not a kubeconfig; it may be base64-encoded twice"),
+        ("kind: Secret", "kind: Invalid enum value 'Secret'"),
+        ("kind: Config", "current-context: not set; name the context to use"),
     ],
 )
 def test_file_that_is_no_kubeconfig(path: Path, text: str, expected: str) -> None:
@@ -109,66 +109,60 @@ def test_kubeconfig_that_is_encoded_once_too_often(document: Document, path: Pat
         text = base64.b64encode(yaml.safe_dump(document).encode()).decode()
         path.write_text("\n".join(text[at : at + line_length] for at in range(0, len(text), line_length)))
 
-        assert sentence(path) == "the kubeconfig is base64-encoded once too often; store the decoded text"
+        assert sentence(path) == "not a kubeconfig; it may be base64-encoded twice"
 
 
 def test_file_that_cannot_be_read(tmp_path: Path) -> None:
-    binary = tmp_path / "binary"
-    binary.write_bytes(b"\xff\xfe\x00")
-
-    assert sentence(tmp_path / "absent") == "no such file"
-    assert sentence(tmp_path) == (
-        "is a directory, not a file; the host path probably did not exist when it was mounted"
-    )
-    assert sentence(binary) == "is no text; expected UTF-8"
+    assert sentence(tmp_path / "absent") == "No such file or directory"
+    assert sentence(tmp_path) == "Is a directory"
 
 
 def test_file_of_another_user(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> int:
-        raise PermissionError
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     path.touch()
     monkeypatch.setattr(os, "open", refuse)
 
-    assert sentence(path) == f"not readable by user {os.geteuid()}; check owner, mode and SELinux label"
+    assert sentence(path) == "Permission denied"
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda d: d.pop("current-context"), "no current-context is set; name the context to use in it"),
-        (lambda d: d.update({"current-context": "x"}), "context 'x' is not in the file; it has: main"),
-        (lambda d: d.pop("contexts"), "context 'main' is not in the file; it has: none"),
-        (lambda d: context(d).update(cluster="x"), "cluster 'x' is not in the file; it has: one"),
-        (lambda d: context(d).update(user="x"), "user 'x' is not in the file; it has: me"),
-        (lambda d: cluster(d).pop("server"), "cluster 'one' has server ''; expected https://host:port"),
+        (lambda d: d.pop("current-context"), "current-context: not set; name the context to use"),
+        (lambda d: d.update({"current-context": "x"}), "context 'x' not found; available: main"),
+        (lambda d: d.pop("contexts"), "context 'main' not found; available: none"),
+        (lambda d: context(d).update(cluster="x"), "cluster 'x' not found; available: one"),
+        (lambda d: context(d).update(user="x"), "user 'x' not found; available: me"),
+        (lambda d: cluster(d).pop("server"), "cluster 'one': server: '' is not https://host:port"),
         (
             lambda d: cluster(d).update({"certificate-authority-data": "%%"}),
-            "certificate-authority-data is not valid base64",
+            "cluster 'one': certificate-authority: expected a PEM certificate",
         ),
         (
             lambda d: cluster(d).update({"certificate-authority-data": "aGVsbG8="}),
-            "certificate-authority is not a PEM certificate",
+            "cluster 'one': certificate-authority: expected a PEM certificate",
         ),
         (
             lambda d: cluster(d).update({"certificate-authority-data": "IA=="}),
-            "certificate-authority is empty; expected a PEM certificate",
+            "cluster 'one': certificate-authority: expected a PEM certificate",
         ),
         (
             lambda d: user(d).update({"client-certificate-data": "aGVsbG8="}),
-            "client-key is missing; client-certificate and client-key come as a pair",
+            "user 'me': client-certificate, client-key: no unencrypted PEM pair",
         ),
         (
             lambda d: user(d).update({"client-key-data": "aGVsbG8="}),
-            "client-certificate is missing; client-certificate and client-key come as a pair",
+            "user 'me': client-certificate, client-key: no unencrypted PEM pair",
         ),
         (
             lambda d: user(d).update({"client-certificate-data": "aGVsbG8=", "client-key-data": "aGVsbG8="}),
-            "client-certificate and client-key do not form a valid PEM pair",
+            "user 'me': client-certificate, client-key: no unencrypted PEM pair",
         ),
         (
             lambda d: cluster(d).update({"proxy-url": "socks5://me:hunter2@proxy"}),
-            f"the proxy for {SERVER} is not an http:// or https:// address with a host",
+            "cluster 'one': proxy-url, or the proxy of the environment: not an http:// URL",
         ),
     ],
 )
@@ -186,7 +180,7 @@ def test_bad_server_address_is_shown(document: Document, path: Path, server: str
     cluster(document)["server"] = server
     path.write_text(yaml.safe_dump(document))
 
-    assert sentence(path) == f"cluster 'one' has server {server!r}; expected https://host:port"
+    assert sentence(path) == f"cluster 'one': server: {server!r} is not https://host:port"
 
 
 def test_optional_parts_of_a_cluster(document: Document, path: Path) -> None:
@@ -238,7 +232,7 @@ def test_files_are_found_beside_the_kubeconfig(document: Document, path: Path, a
 
     assert load_kubeconfig(path, {}).token.get() is None
     (path.parent / "me.key").unlink()
-    with pytest.raises(CredentialError, match=r"me\.key: no such file"):
+    with pytest.raises(CredentialError, match=r"me\.key: No such file"):
         load_kubeconfig(path, {})
 
 
@@ -265,7 +259,7 @@ def test_token_file_is_read_again_after_a_while_and_when_the_token_is_refused(
 
     token_file.unlink()
     found.token.forget()
-    with pytest.raises(CredentialError, match="token: no such file"):
+    with pytest.raises(CredentialError, match="token: No such file"):
         found.token.get()
 
 
@@ -283,18 +277,18 @@ def test_service_account_of_a_pod(tmp_path: Path, authority: Authority) -> None:
 
 
 def test_service_account_that_cannot_be_used(tmp_path: Path) -> None:
-    with pytest.raises(CredentialError, match=r"not a pod .* set --kubeconfig or KUBECONFIG"):
+    with pytest.raises(CredentialError, match=r"not a pod; set --kubeconfig or KUBECONFIG"):
         load_in_cluster({}, tmp_path)
-    with pytest.raises(CredentialError, match="token: no such file"):
+    with pytest.raises(CredentialError, match="token: No such file"):
         load_in_cluster(POD, tmp_path)
     (tmp_path / "token").write_text("secret")
-    with pytest.raises(CredentialError, match=r"ca\.crt: no such file"):
+    with pytest.raises(CredentialError, match=r"ca\.crt: No such file"):
         load_in_cluster(POD, tmp_path)
     (tmp_path / "ca.crt").write_text("")
-    with pytest.raises(CredentialError, match=r"ca\.crt: the file is empty"):
+    with pytest.raises(CredentialError, match=r"ca\.crt: expected a PEM certificate"):
         load_in_cluster(POD, tmp_path)
     (tmp_path / "ca.crt").write_text("nonsense")
-    with pytest.raises(CredentialError, match=r"ca\.crt: the file is not a PEM certificate"):
+    with pytest.raises(CredentialError, match=r"ca\.crt: expected a PEM certificate"):
         load_in_cluster(POD, tmp_path)
 
 
@@ -321,11 +315,11 @@ def test_what_does_not_protect_a_credential_is_told(document: Document, path: Pa
     path.write_text(yaml.safe_dump(document))
     assert load_kubeconfig(path, {}).weaknesses == (
         "the server's certificate is not verified (insecure-skip-tls-verify)",
-        f"every user of this host may read {path}; set its mode to 0600",
+        f"every user of this host can read {path}; set its mode to 0600",
     )
 
     mounted = path.with_name("mounted")
     mounted.symlink_to(path)
     cluster(document)["server"] = "http://127.0.0.1:8080"
     path.write_text(yaml.safe_dump(document))
-    assert load_kubeconfig(mounted, {}).weaknesses == ("the server is asked over http://, without encryption",)
+    assert load_kubeconfig(mounted, {}).weaknesses == ("the connection is not encrypted (http://)",)
