@@ -24,6 +24,8 @@ PROXY = "http://proxy:3128"
         ("https://harvester.example.org", "*.example.org", False),
         ("https://example.org", ".example.org", True),
         ("https://notexample.org", "example.org", True),
+        ("https://harvester.example.org:6443", "example.org:6443", False),
+        ("https://harvester.example.org:6443", "example.org:443", True),
         ("https://HARVESTER.example.org.", "Example.Org", False),
         ("https://harvester.example.org", "*", False),
         ("https://harvester.example.org", "10.0.0.0/8", True),
