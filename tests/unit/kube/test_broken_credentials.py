@@ -230,6 +230,7 @@ def test_start_is_refused_with_one_line(broken: tuple[str, str], tmp_path: Path)
     path.write_text(text)
     with pytest.raises(CredentialError) as caught:
         load_kubeconfig(path).token.get()
+    assert str(caught.value).startswith(f"{tmp_path}/")
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "hunter2" not in str(caught.value)

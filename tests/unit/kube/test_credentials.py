@@ -86,32 +86,6 @@ def test_kubeconfig_that_is_in_order(document: Document, path: Path) -> None:
     assert "secret" not in repr(found)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", "current-context: not set; name the context to use"),
-        ("a: [1\nb: 2\n", "not valid YAML at line 2"),
-        ("a: b\tc: d: e", "not valid YAML at line 1"),
-        ("hello", "not a kubeconfig; it may be base64-encoded twice"),
-        ("- a", "not a kubeconfig; it may be base64-encoded twice"),
-        ("kind: Secret", "kind: Invalid enum value 'Secret'"),
-        ("kind: Config", "current-context: not set; name the context to use"),
-    ],
-)
-def test_file_that_is_no_kubeconfig(path: Path, text: str, expected: str) -> None:
-    path.write_text(text)
-
-    assert sentence(path) == expected
-
-
-def test_kubeconfig_that_is_encoded_once_too_often(document: Document, path: Path) -> None:
-    for line_length in (76, 10_000):
-        text = base64.b64encode(yaml.safe_dump(document).encode()).decode()
-        path.write_text("\n".join(text[at : at + line_length] for at in range(0, len(text), line_length)))
-
-        assert sentence(path) == "not a kubeconfig; it may be base64-encoded twice"
-
-
 def test_file_that_cannot_be_read(tmp_path: Path) -> None:
     assert sentence(tmp_path / "absent") == "No such file or directory"
     assert sentence(tmp_path) == "Is a directory"
