@@ -58,7 +58,6 @@ class NetworkMapping:
         self._vms = vms
         self._config_maps = config_maps
         self._remembered: Mapping[str, Devices] = {}
-        self._unknown: tuple[str, ...] = ()
         self._limiter = WriteRateLimiter()
         self._recorder = recorder
         self._forbidden_until: float | None = None
@@ -85,9 +84,6 @@ class NetworkMapping:
             return Wait("VMs")
         plan = plan_nad_mapping(own_vmis(index), self._config_maps.get(key), remembered=self._remembered)
         self._remembered = plan.remembered
-        if plan.unknown != self._unknown:
-            self._unknown = plan.unknown
-            log.debug("network devices not known", vms=plan.unknown)
         return Done() if plan.value is None else await self._apply(plan.value)
 
     async def _apply(self, value: str) -> Outcome:

@@ -34,15 +34,12 @@ class MappingPlan(Struct, frozen=True):
     """Text to write; None: leave the ConfigMap as it is."""
     remembered: Mapping[str, Devices] = field(default_factory=dict)
     """What each VM last said, by UID of its VMI; pass it in next time."""
-    unknown: tuple[str, ...] = ()
-    """Names of VMs with a network whose device is not known, for the log."""
 
 
 class DeviceReport(Struct, frozen=True):
     """What a running VM says about its networks: all that the mapping depends on."""
 
     vmi_uid: str
-    name: str
     attached: frozenset[str]
     """Its networks."""
     devices: Devices
@@ -62,13 +59,13 @@ def plan_nad_mapping(
     # One that has never reported an interface does not count.
     reports = tuple(report for report in recalled if report.reports or report.devices)
     memory = {report.vmi_uid: report.devices for report in reports}
-    unknown = tuple(sorted(report.name for report in reports if report.attached - report.devices.keys()))
+    unknown = any(report.attached - report.devices.keys() for report in reports)
     if not reports:
         return MappingPlan()
     mapping = _common(reports, published or {})
-    nothing_known = bool(unknown) and not mapping and not published
+    nothing_known = unknown and not mapping and not published
     value = None if nothing_known or mapping == published else mapping_text(mapping)
-    return MappingPlan(value, memory, unknown)
+    return MappingPlan(value, memory)
 
 
 def mapping_text(mapping: Devices) -> str:
@@ -94,7 +91,7 @@ def device_report(vmi: VirtualMachineInstance) -> DeviceReport | None:
     interfaces = () if migrating(vmi) else vmi.interfaces
     devices = {networks[i.name]: i.interface_name for i in interfaces if i.interface_name and i.name in networks}
     attached = frozenset(network for network in networks.values() if network)
-    return DeviceReport(vmi.metadata.uid, vmi.metadata.name, attached, devices, bool(interfaces))
+    return DeviceReport(vmi.metadata.uid, attached, devices, bool(interfaces))
 
 
 def _with_memory(report: DeviceReport, remembered: Devices) -> DeviceReport:

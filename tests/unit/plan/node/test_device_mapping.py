@@ -137,10 +137,6 @@ def test_memory_ends_with_the_instance_and_with_the_network() -> None:
     assert unplugged.remembered == {"instance-vm2": {"A": "enp1s0"}}
 
 
-def test_vms_whose_devices_are_unknown_are_named() -> None:
-    assert planned([machine("vm2", {}), machine("vm1", ONE)]).unknown == ("vm2",)
-
-
 def test_network_attached_twice_shows_its_later_device() -> None:
     twice = instance(
         networks=[("n1", "A"), ("n2", "A")],
