@@ -91,7 +91,7 @@ class ServiceReport(Struct, frozen=True):
 
         A write that is refused is known to who has tried it, and no plan tells of it.
         """
-        said, after = self.situation.service.condition(LOAD_BALANCER_READY), condition_after(self.plan, self.situation)
+        said, after = self.situation.service.ready_condition, condition_after(self.plan, self.situation)
         lacks = said is not None and said.status != "True" and after is not None and after.status != "True"
         if said is None or not lacks or self.not_served or not self.situation.harvester_known:
             return []
@@ -119,7 +119,7 @@ class ServiceReport(Struct, frozen=True):
         return {**document, "Assumed": list(self.assumptions)}
 
     def _condition(self) -> Document | None:
-        said = self.situation.service.condition(LOAD_BALANCER_READY)
+        said = self.situation.service.ready_condition
         if said is None:
             return None
         since = said.last_transition_time or None
@@ -127,7 +127,7 @@ class ServiceReport(Struct, frozen=True):
 
     def _told(self) -> str:
         """Return what the running program has said, and since when: who reads this may have seen it already."""
-        said = self.situation.service.condition(LOAD_BALANCER_READY)
+        said = self.situation.service.ready_condition
         if said is None or (said.status == "True" and self.situation.harvester_known):
             return ""
         since = f"since {said.last_transition_time}" if said.last_transition_time else "already"
@@ -183,7 +183,7 @@ class GuestReport(ServiceReport, frozen=True):
     @property
     def exit_code(self) -> int:
         """Problems: the running program has not said that the Service is served."""
-        said = self.situation.service.condition(LOAD_BALANCER_READY)
+        said = self.situation.service.ready_condition
         is_served = said is not None and said.status == "True"
         return EXIT_OK if self.not_served or is_served else EXIT_PROBLEMS
 

@@ -28,7 +28,7 @@ from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPoli
 from harvester_ccm.errors import CCMError, Unauthorized, renewal
 from harvester_ccm.model.harvester import IPPool, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Refused, Wait, WaitReason
-from harvester_ccm.names import LOAD_BALANCER_READY, NodeReason
+from harvester_ccm.names import NodeReason
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
 from harvester_ccm.plan.node.decision import observe as observe_node
 from harvester_ccm.plan.node.patch import uninitialized_taints
@@ -139,7 +139,7 @@ class _Said(Struct, frozen=True):
 def _said(plan: ServicePlan, situation: Situation) -> _Said:
     """Return what the condition says after the plan; what it says nothing of is read from what the plan waits for."""
     service, outcome = situation.service, plan.outcome
-    condition, before = condition_after(plan, situation), service.condition(LOAD_BALANCER_READY)
+    condition, before = condition_after(plan, situation), service.ready_condition
     kept = condition is not None and before is not None and before.status == condition.status
     since = (before.last_transition_time or "") if kept and before is not None else ""
     if situation.scope.leaving:

@@ -29,7 +29,6 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
-from harvester_ccm.names import LOAD_BALANCER_READY
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import not_ready, plan_service
@@ -193,7 +192,7 @@ class ServiceController:
             self._states.forget(key)
             return Done()
         situation = observe(self._caches, service, self.cluster)
-        if not (situation.scope.ours or situation.scope.note or service.condition(LOAD_BALANCER_READY)):
+        if not (situation.scope.ours or situation.scope.note or service.ready_condition):
             return Done()
         if situation.match.lb is None:
             self._recognise(situation.recognition)

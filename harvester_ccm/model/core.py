@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from harvester_ccm.model.meta import Model, Object, ObjectMeta, Resource, decoder, read_note
-from harvester_ccm.names import NAD_MAPPING_KEY, PROVIDER_NAME
+from harvester_ccm.names import LOAD_BALANCER_READY, NAD_MAPPING_KEY, PROVIDER_NAME
 
 
 class ServicePort(Model, frozen=True, kw_only=True):
@@ -88,9 +88,10 @@ class Service(Object, frozen=True, kw_only=True):
         """The addresses in the status, in order."""
         return tuple(entry.ip for entry in self.status.load_balancer.ingress if entry.ip)
 
-    def condition(self, type_: str) -> ServiceCondition | None:
-        """Return the condition of a type, or None."""
-        return next((one for one in self.status.conditions if one.type == type_), None)
+    @property
+    def ready_condition(self) -> ServiceCondition | None:
+        """The condition ``LoadBalancerReady``, which this program sets; None while there is none."""
+        return next((one for one in self.status.conditions if one.type == LOAD_BALANCER_READY), None)
 
 
 class Taint(Model, frozen=True, kw_only=True):

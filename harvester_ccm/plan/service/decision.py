@@ -248,7 +248,7 @@ def with_condition(plan: ServicePlan, situation: Situation) -> ServicePlan:
     patches = [number for number, step in enumerate(plan.steps) if isinstance(step, ChangeService)]
     if not patches:
         # A Service that was served before there were conditions gets one with its next patch.
-        found_served, said = situation.remembered.found_served, situation.service.condition(LOAD_BALANCER_READY)
+        found_served, said = situation.remembered.found_served, situation.service.ready_condition
         due = wanted.status == "False" or not found_served or said
         alone = change_service(situation.service, ServiceChange(condition=wanted)) if due or situation.kept else ()
         return ServicePlan((*plan.steps, *alone), plan.outcome)
@@ -265,7 +265,7 @@ def condition_after(plan: ServicePlan, situation: Situation) -> ServiceCondition
     """Return what the condition of a Service of ours says once the plan is done; None where it has none then."""
     wanted = _condition(plan, situation)
     if wanted is None:
-        return situation.service.condition(LOAD_BALANCER_READY)
+        return situation.service.ready_condition
     return None if wanted == REMOVED else wanted
 
 
@@ -309,7 +309,7 @@ def _lacks(service: Service, addresses: list[str]) -> str:
     """Return what a Service that waits in silence lacks; empty where nothing has to be said of it yet."""
     if _may_be_announced(service):
         return "Harvester is asked for an address"
-    present = service.condition(LOAD_BALANCER_READY)
+    present = service.ready_condition
     was_ready = present is not None and present.status == "True"
     return "The Service has no address at the moment" if was_ready and not addresses else ""
 

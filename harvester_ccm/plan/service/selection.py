@@ -24,7 +24,6 @@ from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     LOAD_BALANCER_CLASS,
-    LOAD_BALANCER_READY,
     MOVING,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
@@ -75,7 +74,7 @@ def scope_of(service: Service, cluster: ClusterIdentity, *, owned: bool) -> Scop
 def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:
     """Return whether the Service may be ours, whatever load balancers there are; ``scope_of`` decides."""
     asks = service.spec.type == "LoadBalancer" and class_matches(service, cluster)
-    marked = Announcement.of(service).held or service.condition(LOAD_BALANCER_READY) is not None
+    marked = Announcement.of(service).held or service.ready_condition is not None
     return asks or marked or service.metadata.has_finalizer(SERVICE_FINALIZER)
 
 
@@ -184,7 +183,7 @@ def is_served(service: Service) -> bool:
 
 def keeps_unbooked(service: Service) -> bool:
     """Return whether the Service keeps an address that no load balancer of ours gave, by our own word."""
-    condition = service.condition(LOAD_BALANCER_READY)
+    condition = service.ready_condition
     told = condition is not None and condition.reason == Reason.ADDRESS_NOT_BOOKED
     return told and bool(service.addresses)
 

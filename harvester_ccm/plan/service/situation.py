@@ -21,7 +21,6 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.lister import Listed, Lister
 from harvester_ccm.names import (
     DHCP_ADDRESS,
-    LOAD_BALANCER_READY,
     NAD_MAPPING_NAME,
     NAD_MAPPING_NAMESPACE,
     SERVICE_FINALIZER,
@@ -225,7 +224,7 @@ class Situation(Struct, frozen=True, dict=True):
         address, it is none. What kube-vip alone is told may be our own word, when somebody else has the address.
         """
         address, said = self.unbooked, asked_in(self.service, self.unbooked)
-        if self.service.condition(LOAD_BALANCER_READY) is not None and not keeps_unbooked(self.service):
+        if self.service.ready_condition is not None and not keeps_unbooked(self.service):
             return ""
         # Of what Harvester does not show, or shows of another cluster, nobody can say that it gave no address.
         if not self.harvester_known or self.recognition.sight is not Sight.OURS or self.scope.leaving:

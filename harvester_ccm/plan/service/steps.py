@@ -202,7 +202,7 @@ def service_patch(service: Service, change: ServiceChange) -> dict[str, object]:
     status: dict[str, object] = {}
     if change.ingress is not None and not same_ingress(service.status.load_balancer.ingress, change.ingress):
         status["loadBalancer"] = {"ingress": [_ingress_document(i) for i in change.ingress] or None}
-    condition = _condition_patch(service.condition(LOAD_BALANCER_READY), change.condition)
+    condition = _condition_patch(service.ready_condition, change.condition)
     if condition is not None:
         status["conditions"] = [condition]
     return {part: content for part, content in (("metadata", metadata), ("status", status)) if content}

@@ -13,7 +13,7 @@ import msgspec
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import Listener, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason, some_of
-from harvester_ccm.names import LB_TOUCH, LOAD_BALANCER_READY, MOVING, VM_NAME, Reason
+from harvester_ccm.names import LB_TOUCH, MOVING, VM_NAME, Reason
 from harvester_ccm.plan.service.backends import NO_BACKEND, Backends
 from harvester_ccm.plan.service.cleanup import keep_or_remake
 from harvester_ccm.plan.service.cluster_lb import address_event, not_as_requested, wait_for_address, without_address
@@ -80,7 +80,7 @@ def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[EventMes
     """
     if not _has_backends(situation.backends):
         return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, situation.backends.none_because), None
-    said = situation.service.condition(LOAD_BALANCER_READY)
+    said = situation.service.ready_condition
     before = said.message if said is not None and said.reason == Reason.BACKENDS_UNHEALTHY else None
     note = backend_note(load_balancer)
     if note is not None:
