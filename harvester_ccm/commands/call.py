@@ -49,22 +49,6 @@ def switch(name: str, meaning: str, *, shorthand: str = "") -> Flag:
 OUTPUT: Final = flag(
     "output", "Form of the answer: text for people, json or yaml for scripts. Without it: text.", shorthand="o"
 )
-NAMESPACE: Final = flag(
-    "namespace",
-    "Namespace of the Service. Without it: the one in front of its name, else that of the kubeconfig's context.",
-    shorthand="n",
-)
-HARVESTER_NAMESPACE: Final = flag(
-    "harvester-namespace",
-    "Namespace in Harvester of the VMs and load balancers. Without it: that of the cloud-config's context.",
-)
-CLUSTER: Final = flag("cluster", "Name of the guest cluster that is gone: what its --cluster-name was. Required.")
-CLUSTER_UID: Final = flag(
-    "cluster-uid",
-    "Only load balancers with this owner mark: the UID of the kube-system namespace of the cluster that is gone.",
-)
-YES: Final = switch("yes", "Do it; without it, it is only shown what would be done.")
-FORCE: Final = switch("force", "Do it in spite of the doubts that are listed; together with --yes.")
 
 IN_THE_POD: Final = (
     "no flags are needed in the program's pod: kubectl -n kube-system exec deploy/harvester-cloud-provider -- "

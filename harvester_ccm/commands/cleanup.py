@@ -15,18 +15,7 @@ from msgspec import Struct, field
 
 from harvester_ccm.access import harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import (
-    CLUSTER,
-    CLUSTER_UID,
-    FORCE,
-    HARVESTER_NAMESPACE,
-    OUTPUT,
-    YES,
-    Call,
-    Manual,
-    expect_arguments,
-    refuse,
-)
+from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments, flag, refuse, switch
 from harvester_ccm.commands.clusters import AskingClient, ask_all, unusable_cloud_config
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.render import Document
@@ -40,6 +29,18 @@ from harvester_ccm.plan.node.vms import Membership
 from harvester_ccm.plan.service.cleanup import before_deletion
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.ownership import service_key
+
+HARVESTER_NAMESPACE: Final = flag(
+    "harvester-namespace",
+    "Namespace in Harvester of the VMs and load balancers. Without it: that of the cloud-config's context.",
+)
+CLUSTER: Final = flag("cluster", "Name of the guest cluster that is gone: what its --cluster-name was. Required.")
+CLUSTER_UID: Final = flag(
+    "cluster-uid",
+    "Only load balancers with this owner mark: the UID of the kube-system namespace of the cluster that is gone.",
+)
+YES: Final = switch("yes", "Do it; without it, it is only shown what would be done.")
+FORCE: Final = switch("force", "Do it in spite of the doubts that are listed; together with --yes.")
 
 GONE_SECONDS: Final = 30.0
 """Time that Harvester gets to let the next load balancer go; as long as one goes after the other, it is waited for."""

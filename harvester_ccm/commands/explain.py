@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from harvester_ccm.commands.call import NAMESPACE, OUTPUT, Call, Manual
+from harvester_ccm.commands.call import OUTPUT, Call, Manual, flag
 from harvester_ccm.commands.explain_node import explain_node
 from harvester_ccm.commands.explain_service import explain_service
 from harvester_ccm.commands.targets import NODE, SERVICE, kind_of, read_target
 from harvester_ccm.flags import FlagValues
+
+NAMESPACE: Final = flag(
+    "namespace",
+    "Namespace of the Service. Without it: the one in front of its name, else that of the kubeconfig's context.",
+    shorthand="n",
+)
 
 
 async def _explain(call: Call) -> int:
