@@ -25,7 +25,8 @@ MIB: Final = 2**20
 WARM_UP: Final = 3
 """Services served before anything is measured: first connections, first imports."""
 LATENCY_MS: Final = 100.0
-BULK_SECONDS: Final = 2.0
+BULK_SECONDS: Final = 5.0
+"""Load balancers are created one at a time."""
 RESTART_REQUESTS: Final = 14
 MEMORY_MIB: Final = 60.0
 
