@@ -268,10 +268,9 @@ class ServiceController:
             return False, step.otherwise
         try:
             sent = await self._writes.send(step, situation)
-        except Conflict:
-            raise
         except CCMError as error:
-            await self._failed(error, step, situation)
+            if not isinstance(error, Conflict):
+                await self._failed(error, step, situation)
             raise
         return sent, None
 
@@ -283,9 +282,8 @@ class ServiceController:
         else:
             event = failure_event(error, failures, situation.service)
         lost = unbooked_note(situation) if isinstance(step, CreateLoadBalancer) and event is not None else None
-        for told in (event, lost):
-            if told is not None:
-                self._emit(situation, told)
+        for told in filter(None, (event, lost)):
+            self._emit(situation, told)
         if event is not None:
             await self._writes.say(not_ready(situation, event), situation)
 
@@ -334,15 +332,17 @@ class ServiceController:
             self._enqueue_concerned(old, new)
 
     def _enqueue_concerned(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        """Wake the Services that a load balancer is made for, and those that share its address or want it."""
-        for item in (old, new):
-            if item is not None and self._services.get(service_key(item)) is not None:
-                self.queue.enqueue(service_key(item))
-        if new is not None and allocated_addresses((new,)) != allocated_addresses(() if old is None else (old,)):
-            for secondary in self._services.by_index(BY_PRIMARY, service_key(new)):
-                self.queue.enqueue(secondary.metadata.key)
-            for other in self._services.by_index(BY_ADDRESS, new.allocated_ip):
-                self._enqueue_if_ours(other)
+        """Enqueue the Services that a load balancer was created for, and those that share or have its address."""
+        before, after = (allocated_addresses(() if one is None else (one,)) for one in (old, new))
+        for load_balancer in filter(None, (old, new)):
+            key = service_key(load_balancer)
+            if self._services.get(key) is not None:
+                self.queue.enqueue(key)
+            if before != after:
+                for secondary in self._services.by_index(BY_PRIMARY, key):
+                    self.queue.enqueue(secondary.metadata.key)
+                for other in self._services.by_index(BY_ADDRESS, load_balancer.allocated_ip):
+                    self._enqueue_if_ours(other)
 
     def _schedule_backends(self, _node: str) -> None:
         """Refresh the backends soon; hundreds of Nodes that join one after the other cause few refreshes."""

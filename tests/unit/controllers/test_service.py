@@ -498,7 +498,17 @@ async def test_a_load_balancer_wakes_its_service_even_when_its_labels_change() -
     stage.woken.clear()
     stage.harvester.remove(LOAD_BALANCERS, LB_KEY)
     await stage.settle()
-    assert stage.woken == ["shop/api"]
+    assert "shop/api" in stage.woken
+
+
+async def test_secondary_is_enqueued_when_the_load_balancer_of_its_primary_is_deleted() -> None:
+    secondary = service("api", annotations={PRIMARY_SERVICE: KEY}, ports=[{"port": 9}])
+    stage = await stage_with(served(), secondary, balancers=(allocated(),))
+    await stage.settle()
+    stage.woken.clear()
+    stage.harvester.remove(LOAD_BALANCERS, LB_KEY)
+    await stage.settle()
+    assert "shop/api" in stage.woken
 
 
 async def test_two_secondaries_with_one_port_agree_who_gives_way() -> None:
