@@ -27,7 +27,7 @@ import asyncio, sys
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.telemetry.certificate import ServingCertificate
 
-asyncio.run(ServingCertificate(ServerSettings("::", 1, None, None, "1.2", (), frozenset())).load())
+asyncio.run(ServingCertificate(ServerSettings("::", 1, None, None, "1.2", frozenset())).load())
 print("made", "with" if "cryptography" in sys.modules else "without", "cryptography")
 """
 
