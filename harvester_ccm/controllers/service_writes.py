@@ -58,14 +58,14 @@ class ServiceWrites:
     def delay(self, plan: ServicePlan, situation: Situation) -> float:
         """Return the seconds until the writes of a plan can be sent; emit the Event for the limit if it is reached.
 
-        A replacement starts only if there is room for all of its writes: the Service would have no address in between.
+        A replacement starts, with a patch that withdraws the address, only if all of its writes are allowed.
         """
-        service = situation.service
-        if all(isinstance(step, EmitEvent) for step in plan.steps):
+        service, steps = situation.service, [step for step in plan.steps if not isinstance(step, EmitEvent)]
+        if not steps:
             return 0.0
-        deletes = any(isinstance(step, DeleteLoadBalancer) for step in plan.steps)
-        replaces = deletes and bool(service.addresses) and not situation.scope.leaving
-        writes, meta = REPLACEMENT_WRITES if replaces else 1, service.metadata
+        deletes = any(isinstance(step, DeleteLoadBalancer) for step in steps)
+        starts = deletes and isinstance(steps[0], ChangeService) and not situation.scope.leaving
+        writes, meta = REPLACEMENT_WRITES if starts else 1, service.metadata
         delay = self._limiter.delay(meta.uid, writes=writes, terminating=meta.deleting)
         if delay:
             self._recorder.emit(SERVICES, service, SERVICE_CONFLICT, component=COMPONENT)

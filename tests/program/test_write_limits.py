@@ -123,6 +123,31 @@ async def test_working_load_balancer_is_not_replaced_before_all_writes_of_the_re
         assert replacement["spec"]["workloadType"] == "vm"
 
 
+@pytest.mark.parametrize("used", range(6, 13))
+def test_started_replacement_is_completed_without_a_delay(used: int) -> None:
+    @jumping_time
+    async def scenario() -> None:
+        arena = Arena()
+        async with arena.at_rest():
+            before = len(arena.writes())
+            while len(arena.writes()) - before < used:
+                OTHER_ANNOTATION.change(arena)
+                await asyncio.sleep(0.5)
+            arena.guest.change(SERVICES, SERVICE, {"metadata": {"annotations": {WORKLOAD_TYPE: "vm"}}})
+            withdrawn = 0
+            for _ in range(600):
+                await asyncio.sleep(1)
+                present = arena.load_balancer()
+                withdrawn += not arena.address_annotation() and (
+                    present is None or present["spec"]["workloadType"] != "vm"
+                )
+            assert present is not None
+            assert present["spec"]["workloadType"] == "vm"
+            assert withdrawn <= 10
+
+    scenario()
+
+
 @jumping_time
 async def test_hundred_services_created_at_once_cause_no_warning() -> None:
     arena = Arena()
