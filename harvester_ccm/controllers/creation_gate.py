@@ -2,8 +2,7 @@
 
 Harvester's controller allocates addresses with two workers that collide on the pool. Each collision costs one of its
 five writes per second, and sometimes the allocation itself: 100 Services take 39 s with one creation in flight, and
-78 s if all are created at once. Releasing the address of a deleted load balancer writes to the same pool, so it counts
-as well.
+78 s if all are created at once. The deletion of a load balancer writes to the same pool, so it counts as well.
 """
 
 from __future__ import annotations

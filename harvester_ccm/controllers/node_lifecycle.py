@@ -103,6 +103,9 @@ class NodeLifecycleController:
             now = loop_time()
             if now < memory.live_get_due:
                 return Wait("spacing", memory.live_get_due - now)
+            if memory.absences is not None and memory.absences.count + 1 >= self._settings.deletion_confirmations:
+                # Before the last live request, so that the deletion follows its response at once.
+                await self._guest.confirm()
             live_get = await self._get_vm(existence.vm_to_get)
             memory.live_get_due = loop_time() + self._settings.confirmation_spacing
             # The answer took time; what the caches say now decides together with it.
@@ -154,9 +157,8 @@ class NodeLifecycleController:
         if now < memory.deletion_due:
             return Wait("grant", memory.deletion_due - now)
         uid, version = str(request.body["uid"]), str(request.body["resourceVersion"])
-        # Before any request is sent: other Nodes are decided on while it is in flight.
+        # Before the request is sent: other Nodes are decided on while it is in flight.
         self._deletions[uid] = now
-        await self._guest.confirm()
         try:
             await self._guest.client.delete(NODES, request.name, uid=uid, version=version)
         except CCMError as error:

@@ -298,9 +298,7 @@ class ServiceController:
             if keeps_unbooked(old) != keeps_unbooked(new):
                 self._enqueue_relatives(new)
             return
-        for item in (old, new):
-            if item is None:
-                continue
+        for item in filter(None, (old, new)):
             if new is None:
                 self.queue.enqueue(item.metadata.key)
             else:

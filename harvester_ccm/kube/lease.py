@@ -28,8 +28,7 @@ from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.model.core import LEASES, Lease, LeaseSpec
 
 RETRY_JITTER: Final = (0.5, 1.0)
-"""Range of the factor by which a candidate shortens ``retry_period``. client-go waits 1 to 2.2 times the period, but no
-replica works in that time after a Lease was released, and one attempt is a small GET."""
+"""Range of the factor for ``retry_period`` of a candidate; shorter than in client-go, as no replica works meanwhile."""
 
 _DOCUMENTS: Final = LEASES.whole()
 

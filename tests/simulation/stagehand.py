@@ -186,6 +186,9 @@ class Stagehand:
         if process is not None:
             process.halt()
             self._world.met["suspended"] += 1
+            # A program that is suspended during the outage of a restore does not notice it.
+            restoring = self._world.loop.time() < self._world.restoring_until
+            self._world.met["restored while the program was suspended"] += restoring
             self._world.loop.call_later(seconds, process.go_on)
 
     def rival(self) -> None:

@@ -50,6 +50,8 @@ class World:
         self.guest, self.harvester = MemoryServer(uids="guest"), MemoryServer(uids="harvester")
         for server in (self.guest, self.harvester):
             server.clock = lambda: time_of_day(loop)
+        self.restoring_until = 0.0
+        """Time until which an API server is away because its backup is being restored."""
         self.networks = {
             "guest": Network(self.guest, loop.time, f"{seed} guest", self.met),
             "harvester": Network(self.harvester, loop.time, f"{seed} harvester", self.met),
@@ -111,6 +113,7 @@ class World:
         server.rewind(versions[-1][1])
         # Before all other weather: who is not there cannot say that it is busy, either.
         self.networks[side].weather.insert(0, Weather("connections refused", now + away, 1.0))
+        self.restoring_until = now + away
         if side == "guest":
             self.kube_vip.restart()
         else:

@@ -162,8 +162,10 @@ def _held_by_another_name(situation: Situation) -> tuple[str, str] | None:
     somebody. While that one is moved to the other kind there is none, and only the note of it tells.
     """
     service, match = situation.service, situation.match
+    # A Service whose own load balancer is being replaced is not renamed: the other one belongs to a clone.
+    is_moving = read_replaced(situation) is not None
     for one in match.other_name:
-        if one.metadata.name == match.expected_name or shows_address(service, one):
+        if one.metadata.name == match.expected_name or (shows_address(service, one) and not is_moving):
             return one.metadata.label(LB_CLUSTER) or "", one.metadata.name
     noted = move_elsewhere(situation) if service.addresses else None
     return (noted.cluster, noted.name) if noted else None
