@@ -20,8 +20,9 @@ ROOT = Path(__file__).parents[2]
 WHOLE_SECONDS = 250
 END_SECONDS = 60
 AT_A_TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 os.execv(sys.executable, [sys.executable, "-m", "devenv.demo", "--keep"])
 """
 """A program that is ended with the terminal which it is started at."""
