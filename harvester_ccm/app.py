@@ -33,6 +33,7 @@ from harvester_ccm.controllers.service import ServiceCaches, ServiceController
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.identity import ClusterReplaced, GuestIdentity
@@ -315,7 +316,7 @@ class Application:
 
     async def _all_answered(self) -> bool:
         """Return whether no write is under way any more; if one is, the Lease has to run out, as after a crash."""
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         try:
             async with asyncio.timeout(min(ANSWER_SECONDS, self._elector.renewal_due - now)):
                 await self._fence.answered()

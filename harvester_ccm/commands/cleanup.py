@@ -22,6 +22,7 @@ from harvester_ccm.commands.render import Document
 from harvester_ccm.errors import CCMError, Conflict, CredentialError, NotFound
 from harvester_ccm.flags.cluster_name import read_cluster_name
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer, VirtualMachine
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
@@ -166,7 +167,7 @@ async def delete_leftovers(harvester: ApiClient, leftovers: Leftovers) -> Cleanu
 async def _end(harvester: ApiClient, found: LoadBalancer) -> None:
     """Delete a load balancer as it is now; one that was refused an address is closed first. Raises CCMError."""
     name, namespace = found.metadata.name, found.metadata.namespace
-    deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
+    deadline = loop_time() + ANSWER_SECONDS
     current = found
     while not current.metadata.deleting:
         if _whose(current) != _whose(found):
@@ -181,7 +182,7 @@ async def _end(harvester: ApiClient, found: LoadBalancer) -> None:
                 return
             if first is not None:
                 await harvester.replace(LOAD_BALANCERS, name, changed_document(current, first), namespace=namespace)
-        if asyncio.get_running_loop().time() >= deadline:
+        if loop_time() >= deadline:
             raise CCMError(_STILL_BOOKING if first is None or not first.empty else _KEEPS_CHANGING)
         await asyncio.sleep(LOOK_SECONDS)
         current = await harvester.get(LOAD_BALANCERS, name, namespace=namespace)
@@ -195,15 +196,14 @@ def _whose(load_balancer: LoadBalancer) -> tuple[str | None, ...]:
 
 async def _await_end(harvester: ApiClient, namespace: str, asked: dict[str, str]) -> list[str]:
     """Return the names of those that are still there when for some time none of them went."""
-    loop, left = asyncio.get_running_loop(), list(asked)
-    deadline = loop.time() + GONE_SECONDS
+    left, deadline = list(asked), loop_time() + GONE_SECONDS
     while left:
         present = {one.metadata.uid for one in (await harvester.list(LOAD_BALANCERS, namespace=namespace)).items}
         still = [name for name in left if asked[name] in present]
         if len(still) < len(left):
-            deadline = loop.time() + GONE_SECONDS
+            deadline = loop_time() + GONE_SECONDS
         left = still
-        if not left or loop.time() >= deadline:
+        if not left or loop_time() >= deadline:
             break
         await asyncio.sleep(LOOK_SECONDS)
     return left

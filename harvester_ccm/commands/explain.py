@@ -8,7 +8,6 @@ from harvester_ccm.commands.call import OUTPUT, Call, Manual, flag
 from harvester_ccm.commands.explain_node import explain_node
 from harvester_ccm.commands.explain_service import explain_service
 from harvester_ccm.commands.targets import NODE, SERVICE, kind_of, read_target
-from harvester_ccm.flags import FlagValues
 
 NAMESPACE: Final = flag(
     "namespace",
@@ -22,11 +21,6 @@ async def _explain(call: Call) -> int:
     report = await (explain_service if target.kind == SERVICE else explain_node)(call, target)
     call.output.answer(report.document(), text=report.text())
     return report.exit_code
-
-
-def _is_offline(flags: FlagValues) -> bool:
-    # A Service has something to say without Harvester, too.
-    return not flags.arguments or kind_of(flags.arguments[0]) != NODE
 
 
 MANUAL: Final = Manual(
@@ -49,5 +43,6 @@ MANUAL: Final = Manual(
     own=(OUTPUT, NAMESPACE),
     action=_explain,
     words=("svc", "service", NODE),
-    offline=_is_offline,
+    # A Service has something to say without Harvester, too.
+    offline=lambda flags: not flags.arguments or kind_of(flags.arguments[0]) != NODE,
 )

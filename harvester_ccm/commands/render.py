@@ -11,7 +11,6 @@ import re
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from typing import Final, TextIO, cast
@@ -112,11 +111,6 @@ class Output:
         shown = "\n".join(lines if paint is None else map(paint, lines))
         self._stream.write(f"{shown}\n")
         self._stream.flush()
-
-
-def time_text(time: datetime) -> str:
-    """Return a time as the API writes it."""
-    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def yaml_text(document: Mapping[str, object]) -> str:

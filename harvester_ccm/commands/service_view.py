@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from harvester_ccm.commands.call import Call
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.render import time_text
 from harvester_ccm.config import SERVICE_CONTROLLER
+from harvester_ccm.kube.clock import time_text
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.plan.service.selection import is_served

@@ -9,14 +9,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import (
-    Call,
-    Manual,
-    expect_arguments,
-    flag,
-    refuse,
-    switch,
-)
+from harvester_ccm.commands.call import Call, Manual, expect_arguments, flag, refuse, switch
 from harvester_ccm.commands.clusters import open_clusters
 from harvester_ccm.commands.status_document import Status
 from harvester_ccm.commands.status_lists import status_from_lists
@@ -46,7 +39,7 @@ async def _status(call: Call) -> int:
     expect_arguments(call, ())
     if call.flags.read(WATCH.name, bool):
         await _watch(call)
-    status = _chosen(call, await _observed(call))
+    status = await _read(call)
     _show(call, status)
     return EXIT_PROBLEMS if status.wrong else EXIT_OK
 
@@ -59,7 +52,7 @@ async def _watch(call: Call) -> NoReturn:
     while True:
         began = loop.time()
         try:
-            status = _chosen(call, await _observed(call))
+            status = await _read(call)
             lines = list(status_lines(status, width=call.output.width, wide=form == "wide"))
         except CCMError as error:
             lines = [f"{datetime.now(UTC):%H:%M:%S} UTC: {redact_text(str(error))}"]
@@ -67,13 +60,10 @@ async def _watch(call: Call) -> NoReturn:
         await asyncio.sleep(max(WATCH_SECONDS, WATCH_SHARE * (loop.time() - began)))
 
 
-async def _observed(call: Call) -> Status:
-    async with open_clusters(call.settings, call.environment) as clusters:
-        return await status_from_lists(call, clusters)
-
-
-def _chosen(call: Call, status: Status) -> Status:
+async def _read(call: Call) -> Status:
     """Return the status of the namespace that was asked for; Nodes and the like are in none."""
+    async with open_clusters(call.settings, call.environment) as clusters:
+        status = await status_from_lists(call, clusters)
     namespace = call.flags.text(NAMESPACE.name)
     if not namespace or call.flags.read(ALL_NAMESPACES.name, bool):
         return status

@@ -78,11 +78,6 @@ class ServiceLine(Part, frozen=True, kw_only=True):
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
-    @property
-    def wrong(self) -> bool:
-        """Whether somebody has to know of it."""
-        return self.state in (State.PENDING, State.WARNING) or bool(self.warnings)
-
 
 class NodeLine(Part, frozen=True, kw_only=True):
     """A Node and its VM."""
@@ -99,10 +94,10 @@ class NodeLine(Part, frozen=True, kw_only=True):
     ready: str = ""
     """Of the condition Ready: ``True``, ``False`` or ``Unknown``."""
 
-    @property
-    def wrong(self) -> bool:
-        """Whether somebody has to know of it."""
-        return self.state in (State.PENDING, State.WARNING) or bool(self.warnings)
+
+def is_wrong(line: ServiceLine | NodeLine) -> bool:
+    """Return whether somebody has to know of it."""
+    return line.state in (State.PENDING, State.WARNING) or bool(line.warnings)
 
 
 class LeftOver(Part, frozen=True, kw_only=True):
@@ -177,5 +172,5 @@ class Status(Part, frozen=True, kw_only=True):
     @property
     def wrong(self) -> bool:
         """Whether anything is."""
-        objects = any(one.wrong for one in self.services) or any(one.wrong for one in self.nodes or ())
-        return objects or bool(self.problems or self.left_over)
+        lines: tuple[ServiceLine | NodeLine, ...] = (*self.services, *(self.nodes or ()))
+        return any(map(is_wrong, lines)) or bool(self.problems or self.left_over)

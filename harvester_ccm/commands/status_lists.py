@@ -9,14 +9,13 @@ from typing import Final
 
 from harvester_ccm.commands.call import Call
 from harvester_ccm.commands.clusters import Asked, Clusters, ask, read_inventory
-from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.render import time_text
 from harvester_ccm.commands.service_view import view_of
 from harvester_ccm.commands.status_document import Leader, Server, Status
 from harvester_ccm.commands.status_report import left_alone, problems_of_servers, report
 from harvester_ccm.config import LeaderElectionSettings
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import time_text
 from harvester_ccm.kube.tokens import FixedToken, token_account, token_end
 from harvester_ccm.model.core import LEASES, Lease
 from harvester_ccm.model.harvester import INSTANCES, IP_POOLS, LOAD_BALANCERS, VIRTUAL_MACHINES
@@ -33,7 +32,9 @@ async def status_from_lists(call: Call, clusters: Clusters) -> Status:
         _read_lease(call.settings.leader_election, clusters.guest),
         ask(clusters.harvester.list(IP_POOLS)),
     )
-    now, error = inventory.taken, _harvester_error(inventory)
+    now = inventory.taken
+    found = (inventory.problems.get(one.plural) for one in (LOAD_BALANCERS, VIRTUAL_MACHINES, INSTANCES))
+    error = next((one for one in found if one is not None), None)
     servers = (_server(clusters.guest, None), _server(clusters.harvester, error))
     if lease.error is not None:
         inventory = inventory.assuming(f"who leads is not known, because the Lease cannot be read ({lease.error})")
@@ -44,14 +45,10 @@ async def status_from_lists(call: Call, clusters: Clusters) -> Status:
         leader=_leader(lease.answer) if lease.answer is not None else None,
         servers=servers,
         problems=(*_lease_problems(lease.answer, now), *problems_of_servers(error, servers, now)),
-        assumptions=_assumptions(call, inventory),
+        assumptions=tuple(map(inert, (*call.settings.warnings, *left_alone(call.settings), *inventory.assumptions))),
     )
     # The usual cloud-config may not read them.
     return report(frame, view_of(call, inventory), call.settings, pools.answer.items if pools.answer else ())
-
-
-def _assumptions(call: Call, inventory: Inventory) -> tuple[str, ...]:
-    return tuple(map(inert, (*call.settings.warnings, *left_alone(call.settings), *inventory.assumptions)))
 
 
 async def _read_lease(election: LeaderElectionSettings, guest: ApiClient) -> Asked[Lease]:
@@ -96,8 +93,3 @@ def _server(client: ApiClient, error: CCMError | None) -> Server:
         token_expires=time_text(end) if end is not None else "",
         account=token_account(token),
     )
-
-
-def _harvester_error(inventory: Inventory) -> CCMError | None:
-    found = (inventory.problems.get(one.plural) for one in (LOAD_BALANCERS, VIRTUAL_MACHINES, INSTANCES))
-    return next((one for one in found if one is not None), None)

@@ -23,6 +23,7 @@ from harvester_ccm.commands.status_document import (
     ServiceLine,
     State,
     Status,
+    is_wrong,
 )
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPolicy, Settings
 from harvester_ccm.errors import CCMError, Unauthorized, renewal
@@ -71,7 +72,7 @@ def report(frame: Status, view: ServiceView, settings: Settings, pools: Iterable
 
 def rank(line: ServiceLine | NodeLine) -> tuple[bool, int, str]:
     """Return the key by which lines are sorted: what is wrong comes first."""
-    return not line.wrong, ORDER.index(line.state), line.key if isinstance(line, ServiceLine) else line.name
+    return not is_wrong(line), ORDER.index(line.state), line.key if isinstance(line, ServiceLine) else line.name
 
 
 def _service_lines(situation: Situation) -> Iterator[ServiceLine]:
@@ -100,6 +101,7 @@ def _service_line(situation: Situation) -> ServiceLine:
     shares = request.primary if lb is None else None
     wished = "vm" if request.wants_vm else "cluster"
     kind = lb.spec.workload_type if lb is not None else wished
+    booked = lb.allocated_pool or lb.spec.ip_pool if lb is not None else ""
     by_harvester = lb is not None and kind == "vm" and bool(lb.address)
     return ServiceLine(
         namespace=meta.namespace,
@@ -112,19 +114,13 @@ def _service_line(situation: Situation) -> ServiceLine:
         addresses=service.addresses,
         kind="shared" if shares else kind,
         ipam="" if shares else (lb.spec.ipam if lb is not None else request.ipam or "pool"),
-        pool="" if shares else inert(_pool_of(situation)),
+        pool="" if shares else inert(booked or request.ip_pool or ""),
         network=inert(request.network),
         shares=inert(shares or ""),
         load_balancer="" if shares else (lb.metadata.name if lb is not None else name_for(service, situation.cluster)),
         announced_by=BY_HARVESTER if by_harvester else inert(Announcement.of(service).node or ""),
         created=meta.creation_timestamp or "",
     )
-
-
-def _pool_of(situation: Situation) -> str:
-    lb = situation.match.lb
-    booked = lb.allocated_pool or lb.spec.ip_pool if lb is not None else ""
-    return booked or situation.request.ip_pool or ""
 
 
 class _Said(Struct, frozen=True):

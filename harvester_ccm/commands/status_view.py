@@ -10,7 +10,17 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from harvester_ccm.commands.render import GAP, hanging, table
-from harvester_ccm.commands.status_document import LeftOver, NodeLine, Notice, Pool, Server, ServiceLine, State, Status
+from harvester_ccm.commands.status_document import (
+    LeftOver,
+    NodeLine,
+    Notice,
+    Pool,
+    Server,
+    ServiceLine,
+    State,
+    Status,
+    is_wrong,
+)
 from harvester_ccm.model.outcome import some_of
 from harvester_ccm.names import Reason
 
@@ -47,12 +57,8 @@ def status_lines(status: Status, *, width: int, wide: bool = False) -> Iterator[
         yield hanging("; ".join(map(_pool, status.pools)), first="Pools: ", width=width)
         yield ""
     yield from (hanging(sentence, first="Note: ", width=width) for sentence in status.assumptions)
-    yield _verdict(status)
-
-
-def _verdict(status: Status) -> str:
     found = _number(list(_faults(status)))
-    return f"{found} to see to: above, what is wrong comes first." if found else "All is well."
+    yield f"{found} to see to: above, what is wrong comes first." if found else "All is well."
 
 
 def _head(status: Status) -> Iterator[tuple[str, str]]:
@@ -118,7 +124,7 @@ def _alike(lines: Sequence[_Line], away: Sequence[str]) -> Iterator[tuple[State,
     """Yield the lines that are wrong, those together of which the same is to be said; ``away`` as in ``_texts``."""
     found: dict[tuple[State, tuple[str, ...]], list[_Line]] = {}
     for line in lines:
-        if line.wrong:
+        if is_wrong(line):
             found.setdefault((line.state, tuple(_texts(line, away))), []).append(line)
     yield from ((state, texts, together) for (state, texts), together in found.items())
 
@@ -208,8 +214,7 @@ def _table(
     states = Counter(one.state for one in lines)
     counts = ", ".join(f"{number} {state}" for state in State if (number := states[state]))
     yield f"{kind}s: {counts or 'none'}"
-    wrong = [one for one in lines if one.wrong]
-    well = [one for one in lines if not one.wrong]
+    wrong, well = [one for one in lines if is_wrong(one)], [one for one in lines if not is_wrong(one)]
     shown = [*wrong, *(well if wide or len(well) <= READY_SHOWN + 1 else well[:READY_SHOWN])]
     if shown:
         cells = ((column.spared, [column.title, *map(column.cell, shown)]) for column in columns)
@@ -236,7 +241,11 @@ def fitted(columns: Iterable[tuple[int, Sequence[str]]], *, width: int | None) -
     ``columns`` have their titles in front, and are numbered: the highest is left out first, 0 never.
     """
     kept = [one for one in columns if any(one[1][1:])]
-    while width is not None and sum(_width(cells) for _, cells in kept) > width and any(spared for spared, _ in kept):
+    while (
+        width is not None
+        and sum(max(map(len, cells)) + GAP for _, cells in kept) > width
+        and any(spared for spared, _ in kept)
+    ):
         kept.remove(max(kept, key=lambda one: one[0]))
     yield from table((cells for _, cells in kept), width=max(width or 0, LONGEST_ROW), indent=GAP)
 

@@ -363,9 +363,10 @@ class ServiceController:
 
         The others are decided once Harvester has responded or failed, and each of these enqueues all again.
         """
-        for key in self._managed_keys():
+        keys = self._managed_keys()
+        for key in keys:
             service = self._services.get(key)
             if service is not None and service.spec.type == "LoadBalancer" and not service.addresses:
                 self.queue.enqueue(key)
         if self._load_balancers.synced or self._load_balancers.problem is not None:
-            self.queue.enqueue_background(self._managed_keys())
+            self.queue.enqueue_background(keys)

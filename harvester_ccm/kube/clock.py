@@ -12,5 +12,10 @@ def loop_time() -> float:
 
 
 def wall_time() -> str:
-    """Return the wall time in the format of the Kubernetes API, such as ``2026-01-31T12:00:00Z``."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Return the wall time in the format of the Kubernetes API."""
+    return time_text(datetime.now(UTC))
+
+
+def time_text(time: datetime) -> str:
+    """Return a time in the format of the Kubernetes API, such as ``2026-01-31T12:00:00Z``."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -106,12 +106,13 @@ class EventRecorder:
 
     def emit(self, resource: Resource[ObjectT], item: ObjectT, event: EventMessage, *, component: str) -> None:
         """Queue an Event about an object and log it, unless an equal one was emitted in the last hour."""
-        reference = ObjectReference.of(resource, item)
-        if self._is_repeated((reference.uid, event.reason, event.subject or event.message)):
+        key = (item.metadata.uid, event.reason, event.subject or event.message)
+        if self._is_repeated(key):
             return
+        reference = ObjectReference.of(resource, item)
         if not self.record(reference, event.type, event.reason, event.message, component=component):
             # Not emitted: the next reconcile tries again.
-            del self._last_seen[reference.uid, event.reason, event.subject or event.message]
+            del self._last_seen[key]
             return
         level = log.warning if event.type == "Warning" else log.debug
         about = {resource.kind.lower(): item.metadata.key}

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Coroutine
 
 from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.clock import loop_time
 
 
 class NotLeading(CCMError):
@@ -34,7 +35,7 @@ class WriteFence:
 
         Raises NotLeading, and what the exchange raises.
         """
-        if asyncio.get_running_loop().time() >= self.deadline:
+        if loop_time() >= self.deadline:
             raise NotLeading("not sent, because the Lease was not renewed in time and may be another's")
         task = asyncio.create_task(exchange(), name=name)
         self._under_way.add(task)

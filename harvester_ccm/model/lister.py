@@ -71,12 +71,8 @@ class Listed(Generic[ObjectT]):
     def by_index(self, index: str, value: str) -> tuple[ObjectT, ...]:
         """Return the objects that stand in the index under this value."""
         if index not in self._indexes:
-            self._indexes[index] = self._indexed(self._index_values[index])
+            found = self._indexes[index] = dict[str, list[ObjectT]]()
+            for item in self._items.values():
+                for one in dict.fromkeys(self._index_values[index](item)):
+                    found.setdefault(one, []).append(item)
         return tuple(self._indexes[index].get(value, ()))
-
-    def _indexed(self, values_of: Callable[[ObjectT], Iterable[str]]) -> dict[str, list[ObjectT]]:
-        found: dict[str, list[ObjectT]] = {}
-        for item in self._items.values():
-            for value in dict.fromkeys(values_of(item)):
-                found.setdefault(value, []).append(item)
-        return found

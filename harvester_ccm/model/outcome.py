@@ -95,7 +95,7 @@ class EventMessage(Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> str:
-        """What must change for an Event to be emitted again, where its message may carry volatile detail."""
+        """Identifies a Node's Warning in ``NodeController``: the reason and what it is about, without the message."""
         return f"{self.reason} {self.subject}"
 
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.reviews import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, User, ask_review
 from harvester_ccm.telemetry.answers import HttpAnswer, say
 
@@ -62,7 +63,7 @@ class AccessReviewer:
         try:
             async with asyncio.timeout(REVIEW_SECONDS), self._places:
                 known = self._decisions.get(key)
-                if known is None or known.until <= asyncio.get_running_loop().time():
+                if known is None or known.until <= loop_time():
                     known = self._remember(key, await self._review(token, path))
                 return known.refusal
         except (CCMError, TimeoutError) as error:
@@ -73,7 +74,7 @@ class AccessReviewer:
             )
 
     def _remember(self, key: bytes, refusal: HttpAnswer | None) -> _Decision:
-        decision = _Decision(refusal, asyncio.get_running_loop().time() + REMEMBERED_SECONDS)
+        decision = _Decision(refusal, loop_time() + REMEMBERED_SECONDS)
         self._decisions[key] = decision
         self._decisions.move_to_end(key)
         if len(self._decisions) > REMEMBERED:
@@ -82,12 +83,12 @@ class AccessReviewer:
 
     async def _review(self, token: str, path: str) -> HttpAnswer | None:
         try:
-            user = await self._user_of(token)
-            if user is None:
+            review = await ask_review(self._guest, TOKEN_REVIEWS, {"token": token})
+            if not review.authenticated:
                 return say(
                     HTTPStatus.UNAUTHORIZED, "the bearer token is not accepted by the API server of this cluster"
                 )
-            if await self._may_get(user, path):
+            if await self._may_get(review.user, path):
                 return None
         except Forbidden as error:
             if not self._told:
@@ -96,12 +97,8 @@ class AccessReviewer:
             return say(HTTPStatus.FORBIDDEN, NOT_GRANTED)
         return say(
             HTTPStatus.FORBIDDEN,
-            f'forbidden: user "{user.username}" cannot get path "{path}"; grant get on the nonResourceURL to it',
+            f'forbidden: user "{review.user.username}" cannot get path "{path}"; grant get on the nonResourceURL to it',
         )
-
-    async def _user_of(self, token: str) -> User | None:
-        status = await ask_review(self._guest, TOKEN_REVIEWS, {"token": token})
-        return status.user if status.authenticated else None
 
     async def _may_get(self, user: User, path: str) -> bool:
         spec = {

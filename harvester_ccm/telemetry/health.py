@@ -6,7 +6,6 @@ loop's.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Final
@@ -14,6 +13,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from harvester_ccm.errors import CCMError, CredentialError, Forbidden, Unauthorized
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.informer import SILENCE_SECONDS, Informer
 from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.telemetry.queues import Queue
@@ -62,7 +62,7 @@ class HealthRegistry:
         caches = (*guest, *harvester)
         ready: dict[str, Check] = {
             "caches-synced": lambda: caches_synced(caches),
-            "watches-alive": lambda: watches_alive(caches, _now()),
+            "watches-alive": lambda: watches_alive(caches, loop_time()),
             "guest-reachable": lambda: server_reachable(guest),
             "guest-credential": lambda: credential_accepted(guest),
             "harvester-reachable": lambda: server_reachable(harvester),
@@ -73,7 +73,7 @@ class HealthRegistry:
 
     def follow_lease(self, candidate: LeaderElector, lease_seconds: float) -> None:
         """Be neither live nor ready when this process holds the Lease, cannot renew it, and does not stop."""
-        self.add("leaderElection", lambda: lease_renewed(candidate, lease_seconds, _now()), *Aspect)
+        self.add("leaderElection", lambda: lease_renewed(candidate, lease_seconds, loop_time()), *Aspect)
 
     def follow_controller(self, name: str, queue: Queue) -> None:
         """Be live only while the controller, named as in ``--controllers``, is not stuck in its queue."""
@@ -134,7 +134,3 @@ def _problems(caches: Iterable[Informer[Any]], matches: Callable[[CCMError], boo
         f"{cache.name}: {cache.problem}" for cache in caches if cache.problem is not None and matches(cache.problem)
     ]
     return "; ".join(found) or None
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -17,6 +17,7 @@ from harvester_ccm.commands.status_document import (
     ServiceLine,
     State,
     Status,
+    is_wrong,
 )
 from harvester_ccm.commands.status_report import problems_of_servers, rank, report
 from harvester_ccm.config import SERVICE_CONTROLLER
@@ -63,7 +64,7 @@ def test_a_served_service() -> None:
     one = served(annotations={"kube-vip.io/vipHost": "w1"}, created="2026-11-21T07:00:00Z")
     status = seen(services=(one,), load_balancers=(allocated(),))
     line = service_in(status)
-    assert (line.key, line.state, line.wrong, line.warnings) == ("shop/web", State.READY, False, ())
+    assert (line.key, line.state, is_wrong(line), line.warnings) == ("shop/web", State.READY, False, ())
     assert (line.addresses, line.kind, line.ipam, line.pool) == ((ADDRESS,), "cluster", "pool", "vlan100")
     assert (line.announced_by, line.created, line.load_balancer) == (
         "w1",
@@ -89,7 +90,7 @@ def test_a_served_service() -> None:
 def test_a_pending_service_says_what_its_event_and_its_condition_say(message: str, reason: str, says: str) -> None:
     one, balancer = service(ours=True, annotations={IP_POOL: "nope"}), marked(message=message, spec={"ipPool": "nope"})
     line = service_in(seen(services=(one,), load_balancers=(balancer,)))
-    assert (line.state, line.reason, line.wrong) == (State.PENDING, reason, True)
+    assert (line.state, line.reason, is_wrong(line)) == (State.PENDING, reason, True)
     assert says in line.message
     plan = plan_of(one, load_balancers=(balancer,))
     told = [step.event.message for step in plan.steps if isinstance(step, EmitEvent) and step.event.type == "Warning"]
@@ -136,7 +137,7 @@ def test_a_new_service_says_what_it_waits_for() -> None:
 def test_a_served_service_with_a_wrong_annotation() -> None:
     one = served(annotations={"cloudprovider.harvesterhci.io/ipamm": "dhcp"})
     line = service_in(seen(services=(one,), load_balancers=(allocated(),)))
-    assert (line.state, line.wrong, [notice.reason for notice in line.warnings]) == (
+    assert (line.state, is_wrong(line), [notice.reason for notice in line.warnings]) == (
         State.WARNING,
         True,
         ["SettingsIgnored"],
@@ -152,7 +153,7 @@ def test_an_outage_of_harvester_makes_no_served_service_wrong() -> None:
 
 def test_a_service_that_is_let_go() -> None:
     line = service_in(seen(services=(served(deleting=True),), load_balancers=(allocated(deleting=True),)))
-    assert (line.state, line.wrong) == (State.LEAVING, False)
+    assert (line.state, is_wrong(line)) == (State.LEAVING, False)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +247,7 @@ def test_nodes() -> None:
     mine = node_objects.node("w1", provider_id="harvester://uid-w1", addresses=[("InternalIP", "10.0.0.5")])
     vmi = node_objects.instance("w1", ips=["10.0.0.5"])
     line = node_in(seen(nodes=(mine,), vms=(node_objects.vm("w1"),), vmis=(vmi,)))
-    assert (line.state, line.vm, line.addresses, line.wrong) == (State.READY, "prod/w1", ("10.0.0.5",), False)
+    assert (line.state, line.vm, line.addresses, is_wrong(line)) == (State.READY, "prod/w1", ("10.0.0.5",), False)
 
 
 def test_a_node_without_vm_is_wrong_also_where_no_event_says_so() -> None:
