@@ -56,8 +56,13 @@ class Store(Generic[ObjectT]):
 
     def observe(self, item: ObjectT) -> None:
         """Store the response to a write, so that the next plan is not based on the object before it."""
+        meta, current = item.metadata, self._objects.get(item.metadata.key)
+        if meta.deleting and not meta.finalizers:
+            # The API server deletes an object with its last finalizer; the response still has the version before.
+            if current is not None and current.metadata.uid == meta.uid:
+                self._notify(*self._set(meta.key, None))
         # The watch has already delivered everything up to its version, including a deletion of this object.
-        if _version(item) > self._version:
+        elif _version(item) > self._version:
             self._put(item)
 
     def _replace_all(self, page: Page[ObjectT]) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -103,6 +104,22 @@ async def test_object_is_created_replaced_patched_and_deleted(client: ApiClient,
     assert await client.get(CONFIG_MAPS, "cm", namespace=namespace) == patched
     await client.delete(CONFIG_MAPS, "cm", namespace=namespace, uid=created.metadata.uid)
     with pytest.raises(NotFound, match='configmaps "cm" not found'):
+        await client.get(CONFIG_MAPS, "cm", namespace=namespace)
+
+
+async def test_response_to_the_removal_of_the_last_finalizer_has_the_version_before(
+    client: ApiClient, namespace: str
+) -> None:
+    document = config_map("cm") | {"metadata": {"name": "cm", "finalizers": ["example.com/kept"]}}
+    created = await client.create(CONFIG_MAPS, document, namespace=namespace)
+    await client.delete(CONFIG_MAPS, "cm", namespace=namespace, uid=created.metadata.uid)
+    deleting = (await client.get(CONFIG_MAPS, "cm", namespace=namespace)).metadata
+
+    last = await client.merge_patch(CONFIG_MAPS, "cm", {"metadata": {"finalizers": None}}, namespace=namespace)
+
+    assert deleting.finalizers
+    assert last.metadata == msgspec.structs.replace(deleting, finalizers=None)
+    with pytest.raises(NotFound):
         await client.get(CONFIG_MAPS, "cm", namespace=namespace)
 
 

@@ -264,11 +264,13 @@ class MemoryServer:
             self.change(collection, key, {"metadata": {"deletionTimestamp": at, "finalizers": held}})
 
     def _settled(self, collection: Where, key: str, document: Document) -> Document:
-        """Store a changed object, or let it go with the last finalizer that held it."""
+        """Store a changed object, or delete it with its last finalizer: the response keeps the old version then."""
         meta = document["metadata"]
         if meta.get("deletionTimestamp") and not meta.get("finalizers"):
+            before = self.get(collection, key)["metadata"]["resourceVersion"]
             self.of(collection)[key] = document
-            return self.remove(collection, key)
+            self.remove(collection, key)
+            return {**document, "metadata": {**meta, "resourceVersion": before}}
         return self.put(collection, document)
 
     @staticmethod

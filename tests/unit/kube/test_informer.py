@@ -57,6 +57,26 @@ async def test_answer_that_comes_late_brings_nothing_back() -> None:
 
 
 @jumping_time
+@pytest.mark.parametrize("recreated", [False, True])
+async def test_answer_without_the_last_finalizer_deletes_the_object_it_names(*, recreated: bool) -> None:
+    server = MemoryServer()
+    informer = Informer(MemoryClient(server, cluster="guest"), SERVICES)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        server.put(SERVICES, service(ours=True, deleting=True))
+        await asyncio.sleep(1)
+        server.lagging = not recreated
+        last = server.change(SERVICES, KEY, {"metadata": {"finalizers": None}})
+        if recreated:
+            server.put(SERVICES, service(uid="of the new one"))
+            await asyncio.sleep(1)
+        stored = informer.get(KEY)
+        assert stored is not None
+        informer.observe(answer(last))
+        assert informer.get(KEY) == (stored if recreated else None)
+
+
+@jumping_time
 @pytest.mark.parametrize("every", [1.0, 10.0])
 async def test_watches_that_work_and_are_cut_are_opened_again_at_once(every: float) -> None:
     server = MemoryServer()
