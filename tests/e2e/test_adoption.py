@@ -42,6 +42,15 @@ async def paste(stage: Stage, command: str) -> int:
     return await shell.wait()
 
 
+async def announces(stage: Stage, *addresses: str) -> None:
+    """Return once kube-vip announces just these addresses."""
+
+    async def settled() -> bool:
+        return set(stage.kube_vip.announced) == set(addresses)
+
+    await until(settled, within=60, what=f"kube-vip with {addresses}")
+
+
 async def test_the_printed_command_keeps_a_load_balancer_and_its_address(
     stage: Stage, lan: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,11 +60,15 @@ async def test_the_printed_command_keeps_a_load_balancer_and_its_address(
     await stage.create_service("web")
     (before,) = await stage.served("web")
     (old,) = await stage.load_balancers()
-    run.terminate()
+    await announces(stage, *before.addresses)
+    run.terminate(0)
+    await stage.ended(run)
 
     # The cluster was set up anew: the Service and the cluster have other UIDs, and another name.
     guest.request("PATCH", WEB, body={"metadata": {"finalizers": None}})
     guest.request("DELETE", WEB)
+    # kube-vip finds a Service by its name only: the new one must not get the status of the one before.
+    await announces(stage)
     path = LOAD_BALANCERS.path("default", old.metadata.name)
     metadata = {"labels": {LB_CLUSTER: "before"}, "annotations": {LB_OWNER: "uid-of-the-cluster-before"}}
     harvester.request("PATCH", path, body={"metadata": metadata})
@@ -68,7 +81,8 @@ async def test_the_printed_command_keeps_a_load_balancer_and_its_address(
     lines = await explained(stage, capsys)
     text = " ".join(" ".join(lines).split())
     assert f"stop the controller, delete load balancer {new.metadata.name} in Harvester, run in Harvester:" in text
-    run.terminate()
+    run.terminate(0)
+    await stage.ended(run)
     harvester.request("DELETE", LOAD_BALANCERS.path("default", new.metadata.name))
     (command,) = [line for line in lines if line.strip().startswith("kubectl annotate ")]
     assert await paste(stage, command) == 0
