@@ -12,6 +12,11 @@ def shown(service: Document) -> tuple[str, ...]:
     return tuple(entry["ip"] for entry in ingress if entry.get("ip"))
 
 
+def condition_reasons(service: Document) -> set[str]:
+    """Return the reasons of a Service's conditions."""
+    return {one["reason"] for one in (service.get("status") or {}).get("conditions") or ()}
+
+
 def given(balancer: Document) -> str:
     """Return the address that a load balancer has got."""
     return str(((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ip") or "")

@@ -32,8 +32,6 @@ class Guest:
         self._harvester = harvester
         self.acted: dict[str, float] = {}
         """Loop time at which users last did something to a Service, by its name."""
-        self.deleted_by_hand: set[str] = set()
-        """Services whose load balancer somebody has deleted in Harvester."""
 
     # What users do.
 
@@ -65,7 +63,6 @@ class Guest:
             meta = document["metadata"]
             booked = (document.get("status") or {}).get("allocatedAddress", {}).get("ip")
             if meta["labels"].get(LB_SERVICE_NAME) == name and booked and meta.get("finalizers"):
-                self.deleted_by_hand.add(name)
                 self._harvester.delete(LOAD_BALANCERS, f"{CLUSTER.namespace}/{meta['name']}")
 
     # What there is.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from harvester_ccm.model.core import NODES
+from harvester_ccm.model.core import CONFIG_MAPS, NODES
 from harvester_ccm.model.harvester import INSTANCES
-from harvester_ccm.names import SHUTDOWN_TAINT, UNINITIALIZED_TAINT, ZONE
+from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SHUTDOWN_TAINT, UNINITIALIZED_TAINT, ZONE
 from tests.simulation.machines import key_of
 from tests.simulation.world import World
 from tests.worlds.memory_server import Call, Document, MemoryServer, name_of, placed
@@ -64,6 +64,10 @@ class NodeOracles:
     def differences(self) -> list[str]:
         """Return what is not as it should be at rest."""
         found = [] if self._are_too_many_missing() else [f"Node {name} has no VM" for name in self._missing()]
+        # A write that is forbidden is tried again after ten minutes, which is no write at rest.
+        mapped = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}" in self._server.of(CONFIG_MAPS)
+        if not mapped and any(map(self._world.machines.runs, self._server.of(NODES))):
+            found.append("the network mapping is not written")
         for name, node in self._server.of(NODES).items():
             key = key_of(name)
             instance = self._world.harvester.of(INSTANCES).get(key)

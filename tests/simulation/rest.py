@@ -11,7 +11,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
-from tests.simulation.facts import annotation, made_for, name_of, served, shown, wants_one
+from tests.simulation.facts import annotation, condition_reasons, made_for, name_of, served, shown, wants_one
 from tests.simulation.guest import Guest, cluster_of
 from tests.simulation.world import World
 from tests.worlds.memory_server import Document
@@ -48,12 +48,9 @@ class AtRest:
     def _is_of_another_name(self, service: Document) -> bool:
         """Return whether a Service shows the address of a load balancer of the other copy, which leaves it as it is.
 
-        The original does where Harvester has nothing of what it shows, and the copy was first to ask again: either side
-        has gone back, or somebody deleted the load balancer.
+        The original says so where Harvester has nothing of what it shows, and the copy was first to ask again.
         """
-        met, name = self._world.met, service["metadata"]["name"]
-        lost = bool(met["harvester restored"] or met["guest restored"]) or name in self._guest.deleted_by_hand
-        if self._guest is self._world.original and not lost:
+        if self._guest is self._world.original and "OtherClusterName" not in condition_reasons(service):
             return False
         others = [one for one in self._world.balancers() if cluster_of(one) != self._guest.cluster]
         return not {served(one) for one in others}.isdisjoint(shown(service))
