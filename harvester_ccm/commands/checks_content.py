@@ -21,12 +21,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.versions import served_versions
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import LEASES, NODES, SERVICES, Service
-from harvester_ccm.model.harvester import (
-    GUEST_OS_INFO,
-    INSTANCES,
-    LOAD_BALANCERS,
-    VIRTUAL_MACHINES,
-)
+from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.meta import ObjectMeta, Resource
 from harvester_ccm.model.outcome import some_of
 from harvester_ccm.names import IP_POOL, LB_CLUSTER, VM_CLUSTER, NodeReason

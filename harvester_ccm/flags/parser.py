@@ -128,10 +128,8 @@ class _Reading:
             self._set(flag, value)
         elif not flag.needs_value:
             self._set(flag, "true")
-        elif self.words:
-            self._set(flag, self.words.popleft())
         else:
-            self.problems.append(f"flag needs an argument: {word}")
+            self._set_next(flag, word)
 
     def _read_short(self, word: str) -> None:
         letters = word[1:]
@@ -145,19 +143,21 @@ class _Reading:
             if len(letters) > 2 and letters[1] == "=":
                 self._set(flag, letters[2:])
                 return
+            if flag.needs_value and len(letters) > 1:
+                self._set(flag, letters[1:])
+                return
             if flag.needs_value:
-                self._set_short(flag, letters)
+                self._set_next(flag, f"'{letters}' in -{letters}")
                 return
             self._set(flag, "true")
             letters = letters[1:]
 
-    def _set_short(self, flag: Flag, letters: str) -> None:
-        if len(letters) > 1:
-            self._set(flag, letters[1:])
-        elif self.words:
+    def _set_next(self, flag: Flag, given: str) -> None:
+        """Take the next word as the value."""
+        if self.words:
             self._set(flag, self.words.popleft())
         else:
-            self.problems.append(f"flag needs an argument: '{letters}' in -{letters}")
+            self.problems.append(f"flag needs an argument: {given}")
 
     def _set(self, flag: Flag, text: str) -> None:
         try:

@@ -113,15 +113,11 @@ def _issue(hosts: Iterable[str]) -> bytes:
             capture_output=True,
             timeout=ISSUE_SECONDS,
         )
-        problem = "" if done.returncode == 0 else _last_line(done.stderr) or f"exit code {done.returncode}"
+        last_line = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        problem = "" if done.returncode == 0 else last_line or f"exit code {done.returncode}"
     except (OSError, subprocess.TimeoutExpired) as error:
         problem = str(error)
     if problem:
         way_out = "give --tls-cert-file and --tls-private-key-file, or --secure-port=0 for no server"
         raise ConfigurationError([f"no self-signed certificate could be made: {problem}; {way_out}"])
     return done.stdout
-
-
-def _last_line(output: bytes) -> str:
-    lines = output.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else ""
