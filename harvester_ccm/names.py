@@ -252,10 +252,6 @@ REGION_BETA: Final = catalogued(
     "failure-domain.beta.kubernetes.io/region", "Node", "label", "both", value="region",
     meaning="Older name of the region.",
 )  # fmt: skip
-TOPOLOGY_RECORD: Final = catalogued(
-    PREFIX + "topology", "Node", "annotation", "both", value="JSON object",
-    meaning="Zone and region that were taken from the VM: only those labels are removed when the VM loses its own.",
-)  # fmt: skip
 MACHINE_RECORD: Final = catalogued(
     PREFIX + "virtual-machine", "Node", "annotation", "both", value="`namespace/name` of the VM",
     meaning="VM whose UID is in the provider ID: the one that Harvester is asked for before the Node is deleted. A "

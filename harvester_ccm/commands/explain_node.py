@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -23,14 +22,7 @@ from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import GUEST_OS_INFO, VIRTUAL_MACHINES, VirtualMachineInstance
 from harvester_ccm.plan.node.addresses import AddressVerdict, plan_addresses
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
-from harvester_ccm.plan.node.existence import LiveGet, power, vm_existence
-from harvester_ccm.plan.node.lifecycle import (
-    AbsenceCount,
-    LifecycleMemory,
-    LifecyclePlan,
-    observe_lifecycle,
-    plan_lifecycle,
-)
+from harvester_ccm.plan.node.lifecycle import LifecyclePlan, is_absent, observe_lifecycle, plan_lifecycle, power
 from harvester_ccm.plan.node.match import Match, match_vm, wants_hostname
 from harvester_ccm.plan.node.patch import NodeRequest, patch_request, uninitialized_taints
 from harvester_ccm.plan.node.vms import agent_connected, may_be_asked, phase
@@ -50,7 +42,7 @@ async def explain_node(call: Call, target: Target) -> NodeReport:
         store = inventory.node_store(settings)
         if settings.nodes.asks_guests and wants_hostname(node, match_vm(store, node)):
             store = ListedNodes(await _with_hostnames(store, clusters), store.cluster)
-        return report_node(node, store, settings, live_get=await _get_vm(node, store, clusters))
+        return report_node(node, store, settings, absent=await _is_vm_absent(node, store, settings, clusters))
 
 
 async def _with_hostnames(store: ListedNodes, clusters: Clusters) -> Inventory:
@@ -72,17 +64,17 @@ async def _ask_hostname(clusters: Clusters, vmi: VirtualMachineInstance) -> str:
     return asked.answer.hostname if asked.answer else ""
 
 
-async def _get_vm(node: Node, store: ListedNodes, clusters: Clusters) -> LiveGet | None:
-    """Return the live answer about the VM of a Node that is not ready, where the lists do not have it."""
-    name = vm_existence(store, node, seen_name=None).vm_to_get
-    if name is None:
-        return None
-    asked = await ask(clusters.harvester.get(VIRTUAL_MACHINES, name, namespace=store.cluster.namespace))
-    return LiveGet(name, asked.answer, asked.error)
+async def _is_vm_absent(node: Node, store: ListedNodes, settings: Settings, clusters: Clusters) -> bool:
+    """Return whether a live GET confirms that the VM of a Node is gone."""
+    view = observe_lifecycle(store, node, settings.nodes)
+    if not (view.has_lost_vm and view.vm_name):
+        return False
+    asked = await ask(clusters.harvester.get(VIRTUAL_MACHINES, view.vm_name, namespace=store.cluster.namespace))
+    return is_absent(asked.error, view.vm_name)
 
 
 _SWITCHED_OFF: Final = f"{NODE_CONTROLLER} is switched off by --controllers"
-_NOT_REMEMBERED: Final = "what the running program remembers of the Node's VM is not known here"
+_NOT_REMEMBERED: Final = "the name under which the controller saw the VM of the Node is unknown here"
 
 
 class NodeReport(Struct, frozen=True):
@@ -93,7 +85,7 @@ class NodeReport(Struct, frozen=True):
     plan: NodePlan
     lifecycle: LifecyclePlan
     existence: str
-    """What is certain about the VM's existence, and by which answer."""
+    """``present``, ``absent`` (confirmed by a live GET) or ``unknown``."""
     steps: tuple[Document, ...]
     assumptions: tuple[str, ...]
     blind: bool = False
@@ -103,7 +95,7 @@ class NodeReport(Struct, frozen=True):
     def exit_code(self) -> int:
         """Problems: it waits, something is odd about it, its VM is gone, or Harvester could not be asked."""
         warned = any(is_warning(step) for step in self.steps)
-        return EXIT_PROBLEMS if warned or self.plan.waiting or self.lifecycle.done or self.blind else EXIT_OK
+        return EXIT_PROBLEMS if warned or self.plan.waiting or _deletes(self.lifecycle) or self.blind else EXIT_OK
 
     def document(self) -> Document:
         """Return the explanation for scripts; docs/reference/commands.md describes it."""
@@ -112,7 +104,7 @@ class NodeReport(Struct, frozen=True):
             "node": node.metadata.name,
             "initialised": not uninitialized_taints(node),
             "machine": _vm_document(self.view.match),
-            "sighting": self.existence,
+            "vmExistence": self.existence,
             "notKept": self.plan.left_alone or None,
             "addresses": [
                 {
@@ -138,7 +130,7 @@ class NodeReport(Struct, frozen=True):
         steps = [step_text(step) for step in self.steps if not is_warning(step)]
         waiting = self.plan.waiting.message if self.plan.waiting else ""
         problems = warnings_of(self.steps)
-        if self.lifecycle.done is not None:
+        if _deletes(self.lifecycle):
             times = f"once its VM has been certainly gone {confirmations} times with some seconds in between"
             steps = [f"{text}, {times}" if text.startswith("delete ") else text for text in steps]
         return {
@@ -164,19 +156,17 @@ class NodeReport(Struct, frozen=True):
         }
 
 
-def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get: LiveGet | None) -> NodeReport:
-    """Return the explanation: the plans are those that the running program would make."""
+def report_node(node: Node, store: ListedNodes, settings: Settings, *, absent: bool) -> NodeReport:
+    """Return the explanation: the plans are those of the controller. ``absent``: a live GET did not find the VM."""
     inventory, nodes = store.inventory, settings.nodes
     view = observe(store, node, virtual_ips=store.virtual_ips, settings=nodes)
     plan = plan_node(view) if NODE_CONTROLLER in settings.controllers else NodePlan(left_alone=_SWITCHED_OFF)
-    # As if the VM of the Node had been missing often enough already.
-    often = nodes.deletion_confirmations
-    confirmed = AbsenceCount(node.metadata.uid, node.spec.provider_id, often, since=0.0, last=-math.inf)
-    life = observe_lifecycle(store, node, nodes, LifecycleMemory(absences=confirmed), live_get=live_get, now=0.0)
+    # As if all confirmations had been made.
+    life = observe_lifecycle(store, node, nodes, absences=max(nodes.deletion_confirmations, 2) if absent else 0)
     lifecycle = plan_lifecycle(life) if LIFECYCLE_CONTROLLER in settings.controllers else LifecyclePlan()
     requests = (*(patch_request(node, patch) for patch in plan.patches), lifecycle.request)
     writes = [_write(one) for one in requests if one is not None]
-    events = (*(one for patch in plan.patches for one in patch.told), plan.done, *plan.notes, lifecycle.note)
+    events = (*(one for patch in plan.patches for one in patch.told), plan.done, *plan.notes, lifecycle.event)
     told: list[Document] = [{"event": event(one)} for one in events if one is not None]
     vmi = view.match.vm.vmi if view.match.vm else None
     taken = view.virtual_ips.addresses
@@ -186,11 +176,15 @@ def report_node(node: Node, store: ListedNodes, settings: Settings, *, live_get:
         addresses=verdicts,
         plan=plan,
         lifecycle=lifecycle,
-        existence=f"{life.existence.existence.value}: {life.existence.detail}",
+        existence="present" if view.match.vm is not None else "absent" if absent else "unknown",
         steps=(*writes, *told),
-        assumptions=(*inventory.assumptions, *([_NOT_REMEMBERED] if lifecycle.note is not None else [])),
+        assumptions=(*inventory.assumptions, *([_NOT_REMEMBERED] if life.has_lost_vm and not life.vm_name else [])),
         blind=VIRTUAL_MACHINES.plural in inventory.problems,
     )
+
+
+def _deletes(plan: LifecyclePlan) -> bool:
+    return plan.request is not None and plan.request.method == "DELETE"
 
 
 def _write(request: NodeRequest) -> Document:
@@ -219,8 +213,7 @@ def _vm_sentences(report: NodeReport) -> Iterator[str]:
         why = match.problem.message if match.problem else ""
         found = "not known, because Harvester's VMs could not be read" if report.blind else "none found"
         yield f"{found}: {why}" if why and not any(why in one for one in said) else found
-        if not why or why not in report.existence:
-            yield f"the VM is {report.existence}"
+        yield f"the VM is {report.existence}"
         return
     yield f"{vm.object.metadata.key}, found by {match.by}, UID {vm.uid}"
     status = vm.object.status.printable_status if vm.object.status else ""

@@ -7,7 +7,6 @@ without.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import structlog
@@ -24,7 +23,7 @@ from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
-from harvester_ccm.plan.node.device_mapping import Devices, new_config_map, plan_nad_mapping
+from harvester_ccm.plan.node.device_mapping import new_config_map, plan_device_mapping
 from harvester_ccm.plan.node.vms import own_vmis
 
 KEY: Final = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
@@ -57,7 +56,6 @@ class NetworkMapping:
         self._guest = guest
         self._vms = vms
         self._config_maps = config_maps
-        self._remembered: Mapping[str, Devices] = {}
         self._limiter = WriteRateLimiter()
         self._recorder = recorder
         self._forbidden_until: float | None = None
@@ -82,9 +80,8 @@ class NetworkMapping:
         index = self._vms.index()
         if not index.synced:
             return Wait("VMs")
-        plan = plan_nad_mapping(own_vmis(index), self._config_maps.get(key), remembered=self._remembered)
-        self._remembered = plan.remembered
-        return Done() if plan.value is None else await self._apply(plan.value)
+        value = plan_device_mapping(own_vmis(index), self._config_maps.get(key))
+        return Done() if value is None else await self._apply(value)
 
     async def _apply(self, value: str) -> Outcome:
         now, found = loop_time(), self._config_maps.get(KEY)

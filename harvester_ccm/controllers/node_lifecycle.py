@@ -1,8 +1,7 @@
-"""The life of Nodes that are not ready: shutdown taint, and deletion when the VM is certainly gone.
+"""Controller of Nodes that are not Ready: shutdown taint, and deletion of a Node whose VM is gone.
 
-Woken by every change of a Node and of its VM, and by a timer per Node that is not ready. All is decided by
-``plan_lifecycle`` on the caches; only for a Node whose VM is on no list Harvester is asked, once per spacing, for that
-very VM. A Node is deleted with its UID and version as precondition.
+Every change of a Node or of its VM enqueues the Node. ``plan_lifecycle`` decides on the caches. Harvester is queried
+only for the VM of a Node that has none in the caches, and that again after the spacing of the confirmations.
 """
 
 from __future__ import annotations
@@ -10,47 +9,50 @@ from __future__ import annotations
 from typing import Final
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden
+from harvester_ccm.errors import CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.kube.object_state import ObjectStates
 from harvester_ccm.kube.workqueue import WorkQueue
-from harvester_ccm.model.core import NODES, Node, parse_provider_id
+from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
-from harvester_ccm.plan.node.existence import LiveGet, vm_existence
 from harvester_ccm.plan.node.lifecycle import (
-    DELETION_WINDOW,
-    LifecycleMemory,
     LifecyclePlan,
-    deletion_refused,
+    LifecycleView,
+    deletion_failed,
+    is_absent,
     observe_lifecycle,
     plan_lifecycle,
 )
-from harvester_ccm.plan.node.patch import NodeRequest
 
-HELD_PAUSE: Final = 60.0
-"""Seconds between two looks at a Node whose VM is gone and that is not deleted for a reason."""
+DELETION_INTERVAL_SECONDS: Final = 60.0
+"""Minimum time between two attempts to delete a Node."""
+
 log = structlog.get_logger(__name__)
 
 
-class _Memory(LifecycleMemory):
-    """What is remembered of a Node between two looks."""
+class _State(Struct):
+    """In-memory state of a Node. Losing it at a restart delays a deletion or blocks it."""
 
-    live_get_due: float = 0.0
-    """Loop time before which Harvester is not asked again."""
-    deletion_due: float = 0.0
-    """Loop time before which a deletion that was refused is not tried again."""
+    vm_name: str = ""
+    """Name under which this process saw the VM of the Node."""
+    absences: int = 0
+    """Number of 404s for the VM in a row."""
+    next_get: float = 0.0
+    """Loop time of the next live GET."""
 
 
 class NodeLifecycleController:
-    """Follows the VMs of Nodes that are not ready."""
+    """Taints and deletes Nodes that are not Ready."""
 
     def __init__(
         self,
@@ -69,9 +71,9 @@ class NodeLifecycleController:
         self._recorder = recorder
         self._writes = writes
         self._settings = settings
-        self._deletions: dict[str, float] = {}
-        """Loop times of the last deletions and of those under way, by UIDs of Nodes; in the memory of every Node."""
-        self._memories = ObjectStates(lambda: _Memory(deletions=self._deletions))
+        self._next_deletion = 0.0
+        """Loop time before which no Node is deleted."""
+        self._states = ObjectStates(_State)
         self.queue = WorkQueue(
             "node lifecycle", self.reconcile, workers=settings.concurrent_syncs, resync=self._node_names
         )
@@ -87,94 +89,79 @@ class NodeLifecycleController:
         return [node.metadata.name for node in self._nodes.all()]
 
     async def reconcile(self, name: str) -> Outcome:
-        """Look after one Node."""
+        """Reconcile one Node."""
         node = self._nodes.get(name)
         if node is None:
-            self._memories.forget(name)
+            self._states.forget(name)
             return Done()
-        memory = self._memories.of(node)
-        existence = vm_existence(self._vms, node, seen_name=memory.vm_name)
-        if existence.vm is not None:
-            memory.vm_name = existence.vm.name
-            if parse_provider_id(node.spec.provider_id) == existence.vm.uid:
-                memory.seen_provider_id = node.spec.provider_id
-        live_get = None
-        if existence.vm_to_get is not None:
-            now = loop_time()
-            if now < memory.live_get_due:
-                return Wait("spacing", memory.live_get_due - now)
-            if memory.absences is not None and memory.absences.count + 1 >= self._settings.deletion_confirmations:
-                # Before the last live request, so that the deletion follows its response at once.
-                await self._guest.confirm()
-            live_get = await self._get_vm(existence.vm_to_get)
-            memory.live_get_due = loop_time() + self._settings.confirmation_spacing
-            # The answer took time; what the caches say now decides together with it.
+        state = self._states.of(node)
+        view = self._observe(node, state)
+        if not view.has_lost_vm:
+            state.absences = 0
+        elif view.vm_name:
+            delay = state.next_get - loop_time()
+            if delay > 0:
+                return Wait("spacing", delay)
+            await self._query_vm(view.vm_name, state)
+            # The requests took time: decide on what the caches contain now.
             current = self._nodes.get(name)
             if current is None or current.metadata.uid != node.metadata.uid:
                 return Done()
-            node = current
-        view = observe_lifecycle(self._vms, node, self._settings, memory, live_get=live_get, now=loop_time())
-        return await self._act(node, plan_lifecycle(view), memory)
+            node, view = current, self._observe(current, state)
+        return await self._act(node, plan_lifecycle(view), state)
 
-    async def _get_vm(self, name: str) -> LiveGet:
+    def _observe(self, node: Node, state: _State) -> LifecycleView:
+        view = observe_lifecycle(self._vms, node, self._settings, seen_name=state.vm_name, absences=state.absences)
+        state.vm_name = view.match.vm.name if view.match.vm else state.vm_name
+        return view
+
+    async def _query_vm(self, name: str, state: _State) -> None:
+        """Count another 404 for the VM, or start again from zero."""
+        if state.absences + 1 >= self._settings.deletion_confirmations:
+            # Before the GET, so that the deletion follows the response to the GET at once.
+            await self._guest.confirm()
+        error: CCMError | None = None
         try:
-            vm = await self._harvester.get(VIRTUAL_MACHINES, name, namespace=self._vms.cluster.namespace)
-        except CCMError as error:
+            await self._harvester.get(VIRTUAL_MACHINES, name, namespace=self._vms.cluster.namespace)
+        except CCMError as caught:
+            error = caught
             log.debug("VM not found by a live request", vm=name, error=str(error))
-            return LiveGet(name, error=error)
-        return LiveGet(name, vm=vm)
+        state.absences = state.absences + 1 if is_absent(error, name) else 0
+        state.next_get = loop_time() + self._settings.confirmation_spacing
 
-    async def _act(self, node: Node, plan: LifecyclePlan, memory: _Memory) -> Outcome:
-        memory.absences = plan.absences
-        if plan.request is not None and plan.done is not None:
-            return await self._delete(node, plan.request, plan.done, memory)
-        delay = await self._write_taints(node, plan.request) if plan.request is not None else 0.0
-        self._emit(node, plan.note)
-        if plan.note is not None:
-            # Held for a reason that lasts; a VM that comes back is an event.
-            memory.live_get_due = loop_time() + HELD_PAUSE
-            return Wait("held", HELD_PAUSE)
-        if delay:
-            return Wait("taint", delay)
-        if plan.recheck_after is not None:
-            return Wait("VM", plan.recheck_after)
-        return (
-            Done() if node.ready == "True" or node.metadata.deleting else Wait("ready", self._settings.monitor_period)
-        )
+    async def _act(self, node: Node, plan: LifecyclePlan, state: _State) -> Outcome:
+        request = plan.request
+        if request is not None and request.method == "DELETE":
+            delay = self._next_deletion - loop_time()
+            if delay <= 0:
+                return await self._delete(node, plan)
+            plan = replace(plan, event=None, requeue_after=delay)
+        elif request is not None:
+            if delay := self._writes.delay(node, component=LIFECYCLE_CONTROLLER):
+                return Wait("throttled", delay)
+            taints = [taint.key for taint in (await self._writes.patch(node, request)).spec.taints]
+            log.info("node taints changed", node=node.metadata.name, ready=node.ready, taints=taints)
+            return Done()
+        self._emit(node, plan.event)
+        if plan.requeue_after is None:
+            return Done()
+        state.next_get = loop_time() + plan.requeue_after
+        return Wait("VM", plan.requeue_after)
 
-    async def _write_taints(self, node: Node, request: NodeRequest) -> float:
-        """Patch the taints of a Node; return the seconds until that is possible if the rate limit delays it."""
-        delay = self._writes.delay(node, component=LIFECYCLE_CONTROLLER)
-        if delay:
-            return delay
-        written = await self._writes.patch(node, request)
-        taints = [taint.key for taint in written.spec.taints]
-        log.info("node taints changed", node=node.metadata.name, ready=node.ready, taints=taints)
-        return 0.0
-
-    async def _delete(self, node: Node, request: NodeRequest, done: EventMessage, memory: _Memory) -> Outcome:
-        now = loop_time()
-        if now < memory.deletion_due:
-            return Wait("grant", memory.deletion_due - now)
-        uid, version = str(request.body["uid"]), str(request.body["resourceVersion"])
-        # Before the request is sent: other Nodes are decided on while it is in flight.
-        self._deletions[uid] = now
+    async def _delete(self, node: Node, plan: LifecyclePlan) -> Outcome:
+        # Before the request is sent: other Nodes are reconciled while it is in flight.
+        self._next_deletion = loop_time() + DELETION_INTERVAL_SECONDS
+        meta = node.metadata
         try:
-            await self._guest.client.delete(NODES, request.name, uid=uid, version=version)
+            await self._guest.client.delete(NODES, meta.name, uid=meta.uid, version=meta.resource_version)
+        except (NotFound, Conflict):
+            # The Node is deleted or has changed: its next event enqueues it.
+            return Wait("node", DELETION_INTERVAL_SECONDS)
         except CCMError as error:
-            if isinstance(error, Conflict | Forbidden | AdmissionDenied):
-                # Certainly not done; after anything else it may be.
-                self._deletions.pop(uid, None)
-            note, pause = deletion_refused(node, error)
-            self._emit(node, note)
-            if note is not None and pause is None:
-                raise
-            memory.deletion_due = now + (pause or 0.0)
-            return Wait("node", pause or self._settings.monitor_period)
-        for old in [one for one, at in self._deletions.items() if now - at >= DELETION_WINDOW]:
-            del self._deletions[old]
-        log.warning("node deleted, its VM is gone", node=request.name, provider_id=node.spec.provider_id)
-        self._emit(node, done)
+            self._emit(node, deletion_failed(node, error))
+            return Wait("deletion", DELETION_INTERVAL_SECONDS)
+        log.warning("node deleted, its VM is gone", node=meta.name, provider_id=node.spec.provider_id)
+        self._emit(node, plan.event)
         return Done()
 
     def _emit(self, node: Node, event: EventMessage | None) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from harvester_ccm.controllers import device_mapping
 from harvester_ccm.controllers.service import COALESCE_SECONDS, ServiceCaches
-from harvester_ccm.plan.node.device_mapping import plan_nad_mapping
+from harvester_ccm.plan.node.device_mapping import plan_device_mapping
 from tests.worlds.clock import jumping_time
 from tests.worlds.node_world import NAMESPACE, NodeWorld, initialised, machine
 from tests.worlds.program_world import Harvester, Program, guest_server
@@ -30,7 +30,7 @@ def test_no_node_has_all_the_others_looked_at_once_more(mark: str, monkeypatch: 
 
         return look
 
-    monkeypatch.setattr(device_mapping, "plan_nad_mapping", counted("networks", plan_nad_mapping))
+    monkeypatch.setattr(device_mapping, "plan_device_mapping", counted("networks", plan_device_mapping))
     monkeypatch.setattr(ServiceCaches, "refresh_backends", counted("backends", ServiceCaches.refresh_backends))
 
     @jumping_time

@@ -1,7 +1,7 @@
 """A cluster whose VMs come, go, move and are copied, while both servers misbehave: what must never be written.
 
 The world knows on which VM each kubelet runs and which addresses every VM has. No Node is deleted while its VM is
-there or it is Ready, nor more than the share may be within ten minutes by one process; none loses its InternalIP; the
+there or it is Ready, nor more than one per minute by one process; none loses its InternalIP; the
 uninitialized taint goes only with an InternalIP and a provider ID; nobody else's taint is lost; no Node is marked as
 shut down while its VM runs. When all is left alone, nothing is written any more.
 
@@ -27,9 +27,9 @@ from uuid import UUID
 import pytest
 
 from devenv.harvester.machines import Machine
+from harvester_ccm.controllers.node_lifecycle import DELETION_INTERVAL_SECONDS
 from harvester_ccm.errors import CCMError
 from harvester_ccm.names import PROVIDED_NODE_IP, SHUTDOWN_TAINT, UNINITIALIZED_TAINT, VM_CLUSTER
-from harvester_ccm.plan.node.lifecycle import DELETION_PERCENT
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, page, refused
 from tests.worlds.node_objects import DEFAULTS
@@ -37,7 +37,6 @@ from tests.worlds.node_world import NAMESPACE, NODE, TAINT, VM, VMI, NodeWorld, 
 
 GUESTS: Final = 6
 MOVES: Final = 25
-WINDOW: Final = 600.0
 ONE_LOOK: Final = 0.1
 """Seconds within which all writes of one look at a Node are sent: a request takes some milliseconds here."""
 SEEDS: Final = 8
@@ -146,14 +145,13 @@ class Crowd:
         if any(node["metadata"][key] != value for key, value in wanted.items()):
             return
         now = asyncio.get_running_loop().time()
-        self.deleted = [at for at in self.deleted if now - at < WINDOW] + [now]
-        allowed = max(1, (len(self.scene.names()) + len(self.deleted) - 1) * DELETION_PERCENT // 100)
+        self.deleted = [at for at in self.deleted if now - at < DELETION_INTERVAL_SECONDS] + [now]
         if guest.there:
             self._says(f"{name} is deleted, and its VM is there")
         if node["status"]["conditions"][0]["status"] == "True":
             self._says(f"{name} is deleted, and Ready")
-        if len(self.deleted) > allowed:
-            self._says(f"{len(self.deleted)} deleted within {WINDOW:g} s, {allowed} may")
+        if len(self.deleted) > 1:
+            self._says(f"{len(self.deleted)} deleted within {DELETION_INTERVAL_SECONDS:g} s")
 
     def _judge_patch(self, name: str, node: Mapping[str, Any], body: Mapping[str, Any]) -> None:
         mistaken = self._may_be_mistaken(name, node, body)

@@ -1,6 +1,6 @@
 """Nodes that are no machines of ours, beside VMs that look like them: whatever happens, nothing of them is changed.
 
-But for the shutdown taint of one that is ready: it says what is not so.
+A Node with a provider ID of ours loses the shutdown taint when it is Ready, also if its VM is not found.
 """
 
 from __future__ import annotations
@@ -75,13 +75,29 @@ def changed_of(scene: NodeWorld, name: str) -> Iterator[tuple[str, str]]:
             yield from ((part, field) for field in fields if field not in {"uid", "resourceVersion"})
 
 
-@pytest.mark.parametrize("kind", ["of another provider", "machine of nobody", "machine of another namespace"])
-def test_shutdown_taint_that_was_left_on_a_ready_stranger_goes(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["of another provider", "machine of nobody"])
+def test_shutdown_taint_of_a_node_without_our_provider_id_stays(kind: str) -> None:
     @jumping_time
     async def run() -> None:
         scene = NodeWorld()
         scene.boot(NAMESAKE, "10.9.9.9")
         document = stranger(kind)
+        document["spec"]["taints"] = [EXTRA, SHUT_DOWN]
+        scene.guest_server.put(NODE, document)
+        async with scene.live():
+            await asyncio.sleep(600)
+        assert scene.taints("w1") == ["other", "shutdown"]
+        assert scene.node_writes() == []
+
+    run()
+
+
+def test_shutdown_taint_on_a_ready_node_with_our_provider_id_is_removed() -> None:
+    @jumping_time
+    async def run() -> None:
+        scene = NodeWorld()
+        scene.boot(NAMESAKE, "10.9.9.9")
+        document = stranger("machine of another namespace")
         document["spec"]["taints"] = [EXTRA, SHUT_DOWN]
         document["status"]["conditions"][0]["status"] = "Unknown"
         scene.guest_server.put(NODE, document)
@@ -119,7 +135,8 @@ def test_whatever_happens_nothing_of_a_stranger_is_changed(kind: str, seed: int)
                 happen(scene, dice)
                 await asyncio.sleep(dice.choice([0, 0.1, 1, 30]))
             await asyncio.sleep(900)
-        assert set(changed_of(scene, "w1")) <= {("spec", "taints")}
+        managed = kind == "machine of another namespace"
+        assert set(changed_of(scene, "w1")) <= ({("spec", "taints")} if managed else set())
         assert scene.addresses("w1") == ["InternalIP 172.16.0.5", "Hostname w1"]
         assert scene.names() == {"w1", "w2"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from harvester_ccm.model.core import CONFIG_MAPS, NODES
-from harvester_ccm.model.harvester import INSTANCES
+from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SHUTDOWN_TAINT, UNINITIALIZED_TAINT, ZONE
 from tests.simulation.machines import key_of
 from tests.simulation.world import World
@@ -74,7 +74,10 @@ class NodeOracles:
             if not self._world.machines.exists(name):
                 continue
             if instance is None:
-                if UNINITIALIZED_TAINT not in taints(node) and SHUTDOWN_TAINT not in taints(node):
+                # The power state of a VM that was recreated under its name, with another UID, is not followed.
+                uid = self._world.harvester.of(VIRTUAL_MACHINES)[key]["metadata"]["uid"]
+                is_same = node["spec"].get("providerID") == f"harvester://{uid}"
+                if is_same and not taints(node) & {UNINITIALIZED_TAINT, SHUTDOWN_TAINT}:
                     found.append(f"Node {name} is not marked as shut down")
                 continue
             if taints(node) & {UNINITIALIZED_TAINT, SHUTDOWN_TAINT}:

@@ -41,7 +41,7 @@ from harvester_ccm.plan.node.patch import (
     uninitialized_taints,
     was_initialised,
 )
-from harvester_ccm.plan.node.topology import plan_topology
+from harvester_ccm.plan.node.topology import topology_labels
 from harvester_ccm.plan.node.vms import VM, NodeStore
 
 _EMITTED_AFTER_INIT: Final = frozenset(
@@ -192,11 +192,11 @@ def _waiting(view: NodeView, addresses: AddressPlan) -> NodePlan:
 def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
     node = view.node
     tainted = bool(uninitialized_taints(node))
-    topology = plan_topology(node, vm.vmi, follow=view.settings.vmi_controller)
+    labels, invalid = topology_labels(node, vm.vmi, follow=view.settings.vmi_controller)
     unidentified = () if tainted or node.spec.provider_id else (events.no_provider_id(vm),)
-    notes = (*_notes(view, addresses), *unidentified, *topology.notes)
+    notes = (*_notes(view, addresses), *unidentified, *invalid)
     provider_id = format_provider_id(vm.uid) if tainted and not node.spec.provider_id else None
-    change = _with_records(view, vm, addresses, topology.change)
+    change = _with_records(view, vm, addresses, MetadataChange(labels, {}))
     told = tuple(
         note
         for note in notes

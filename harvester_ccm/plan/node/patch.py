@@ -53,10 +53,10 @@ def patch_request(node: Node, patch: NodePatch) -> NodeRequest | None:
 
 
 class MetadataChange(Struct, frozen=True):
-    """Labels and annotations that must differ from now; None removes a key."""
+    """Labels and annotations that must differ from now."""
 
-    labels: Mapping[str, str | None]
-    annotations: Mapping[str, str | None]
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
 
 
 def identity_patch(

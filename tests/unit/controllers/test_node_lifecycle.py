@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import itertools
 
 import pytest
 
 from devenv.harvester.machines import Machine, machine_document
-from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD
-from harvester_ccm.plan.node.lifecycle import CONTRADICTION_SECONDS, DELETION_PERCENT, DELETION_WINDOW
+from harvester_ccm.controllers.node_lifecycle import DELETION_INTERVAL_SECONDS
+from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD, SHUTDOWN_TAINT
 from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import refused
 from tests.worlds.node_objects import DEFAULTS
-from tests.worlds.node_world import NODE, VM, VMI, NodeWorld, initialised, machine
+from tests.worlds.node_world import NODE, VM, NodeWorld, initialised, machine
 
 HOUR = 3600
-SOME_WINDOWS = 3 * DELETION_WINDOW
-"""More than there are rounds of deletions in a cluster of six Nodes."""
+SOME_INTERVALS = 20 * DELETION_INTERVAL_SECONDS
+"""Enough to delete all Nodes of a cluster of six."""
 
 
 async def joined(scene: NodeWorld, count: int) -> list[Machine]:
@@ -109,132 +110,68 @@ async def test_vm_that_comes_back_between_confirmations_saves_its_node() -> None
         assert deletions(scene) == []
 
 
-@pytest.mark.parametrize(
-    ("count", "gone", "pauses"),
-    [
-        pytest.param(8, 2, 0, id="within the share"),
-        pytest.param(8, 3, 1, id="one more than the share"),
-        pytest.param(8, 4, 1, id="half of the Nodes"),
-        pytest.param(5, 2, 1, id="two of five"),
-        pytest.param(4, 2, 1, id="two of four"),
-    ],
-)
-def test_no_more_than_the_share_is_deleted_within_some_minutes(count: int, gone: int, pauses: int) -> None:
-    @jumping_time
-    async def run() -> None:
-        scene = NodeWorld()
-        async with scene.live():
-            vms = await joined(scene, count)
-            for vm in vms[:gone]:
-                scene.destroy(vm)
-                scene.say_ready(vm.name, "Unknown")
-            at_once = max(1, count * DELETION_PERCENT // 100)
-            await until(lambda: len(scene.names()) == count - at_once)
-            first = asyncio.get_running_loop().time()
-            await asyncio.sleep(0.1)
-            held = [name for name in scene.names() if "NodeDeletionHeld" in scene.told(name)]
-            await asyncio.sleep(DELETION_WINDOW - 60)
-            assert len(scene.names()) == count - at_once
-            await until(lambda: len(scene.names()) == count - gone, seconds=1000 * (pauses + 1))
-            assert (asyncio.get_running_loop().time() - first >= DELETION_WINDOW) == bool(pauses)
-            await asyncio.sleep(1800)
-            assert sorted(scene.names()) == sorted(vm.name for vm in vms[gone:])
-            assert len(deletions(scene)) == gone
-            assert scene.told().count("NodeDeletionHeld") == len(held) == gone - at_once, "said once"
-
-    run()
-
-
-@jumping_time
-async def test_a_node_that_joined_anew_counts_once_more() -> None:
-    scene = NodeWorld()
-    async with scene.live():
-        vms = await joined(scene, 6)
-        for vm in (vms[0], vms[1]):
-            scene.destroy(vm)
-            scene.say_ready(vm.name, "Unknown")
-        await until(lambda: len(scene.names()) == 4)
-        first = asyncio.get_running_loop().time()
-        scene.boot(vms[0], "10.0.0.1")
-        scene.join("w0", system_uuid=vms[0].system_uuid)
-        await initialised(scene, ["w0"])
-        scene.destroy(vms[0])
-        scene.say_ready("w0", "Unknown")
-        await until(lambda: "w0" not in scene.names(), seconds=1000)
-        assert asyncio.get_running_loop().time() - first >= DELETION_WINDOW
-        assert len(deletions(scene)) == 3
-
-
-@pytest.mark.parametrize("restarts", [1, 5])
-def test_restarts_delete_no_more_than_the_share(restarts: int) -> None:
-    """As when the program ran on one of the VMs that were removed, or cannot stay up."""
-
-    @jumping_time
-    async def run() -> None:
-        scene = NodeWorld()
-        async with scene.live():
-            vms = await joined(scene, 6)
-        for vm in vms[:3]:
-            scene.destroy(vm)
-            scene.say_ready(vm.name, "Unknown")
-        for _ in range(restarts):
-            scene = NodeWorld(after=scene)
-            async with scene.live():
-                await asyncio.sleep(DELETION_WINDOW - 60)
-                assert len(scene.names()) == 6
-        scene = NodeWorld(after=scene)
-        async with scene.live():
-            started = asyncio.get_running_loop().time()
-            await until(lambda: len(scene.names()) == 4, seconds=700)
-            assert asyncio.get_running_loop().time() - started >= DELETION_WINDOW
-            await asyncio.sleep(DELETION_WINDOW - 60)
-            assert len(scene.names()) == 4
-            await until(lambda: len(scene.names()) == 3, seconds=200)
-
-    run()
-
-
-@pytest.mark.parametrize("slow", ["DELETE", "GET"])
-def test_deletions_under_way_count(slow: str) -> None:
-    """A slow GET is the one by which the identity of the cluster is confirmed before each deletion."""
+@pytest.mark.parametrize(("count", "gone"), [(5, 2), (8, 4), (2, 1)])
+@pytest.mark.parametrize("slow", ["", "DELETE", "GET"])
+def test_scale_down_deletes_one_node_per_minute(count: int, gone: int, slow: str) -> None:
+    """A slow GET is the one that confirms the identity of the guest cluster before each deletion."""
 
     @jumping_time
     async def run() -> None:
         scene = NodeWorld()
         scene.guest_server.delay = lambda call: 3.0 if call.verb == slow else 0.002
         async with scene.live():
-            vms = await joined(scene, 5)
-            for vm in vms[:2]:
+            vms = await joined(scene, count)
+            for vm in vms[:gone]:
                 scene.destroy(vm)
                 scene.say_ready(vm.name, "Unknown")
-            await until(lambda: deletions(scene), what="the first deletion")
-            await asyncio.sleep(300)
-            assert len(deletions(scene)) == 1
-            assert len(scene.names()) == 4
+            await until(lambda: len(scene.names()) == count - gone, seconds=1000)
+            await asyncio.sleep(SOME_INTERVALS)
+            assert sorted(scene.names()) == sorted(vm.name for vm in vms[gone:])
+            times = [call.at for call in scene.guest_server.calls if call.verb == "DELETE"]
+            assert len(times) == gone
+            pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+            assert all(pause >= DELETION_INTERVAL_SECONDS for pause in pauses)
+            assert "NodeDeletionHeld" not in scene.told()
 
     run()
 
 
 @jumping_time
-async def test_ready_node_without_vm_holds_others_for_some_minutes_only() -> None:
+async def test_ready_node_without_vm_blocks_deletions() -> None:
     scene = NodeWorld()
     async with scene.live():
         vms = await joined(scene, 5)
-        elsewhere = {**scene.stored("w4"), "spec": {"providerID": "harvester://moved-to-another-namespace"}}
-        scene.guest_server.put(NODE, elsewhere)
-        scene.harvester_server.remove(VMI, "default/w4")
-        scene.harvester_server.remove(VM, "default/w4")
+        scene.destroy(vms[4])
         scene.destroy(vms[0])
         scene.say_ready("w0", "Unknown")
-        await until(lambda: "NodeDeletionHeld" in scene.told("w0"))
-        took = await until(lambda: "w0" not in scene.names(), seconds=1000)
-        assert took >= CONTRADICTION_SECONDS - 2 * DEFAULTS.confirmation_spacing
-        await asyncio.sleep(3600)
-        assert scene.names() == {"w1", "w2", "w3", "w4"}
+        await asyncio.sleep(HOUR)
+        assert scene.names() == {"w0", "w1", "w2", "w3", "w4"}
         told = [event["message"] for event in scene.guest_server.events() if event["reason"] == "NodeDeletionHeld"]
         assert len(told) == 1
-        assert "ready Nodes have no VM either (w4)" in told[0]
-        assert "cloud-config" not in told[0], "its VM was seen in that namespace"
+        assert "Nodes without a VM are Ready: w4" in told[0]
+        scene.say_ready("w4", "Unknown")
+        await until(lambda: scene.names() == {"w1", "w2", "w3"}, seconds=300)
+
+
+@pytest.mark.parametrize("provider_id", ["", "k3s://w9", "harvester://"])
+@pytest.mark.parametrize("taints", [[], [{"key": SHUTDOWN_TAINT, "effect": "NoSchedule"}]], ids=["", "shutdown taint"])
+def test_bare_metal_node_is_never_changed(provider_id: str, taints: list[dict[str, str]]) -> None:
+    @jumping_time
+    async def run() -> None:
+        scene = NodeWorld()
+        async with scene.live():
+            await joined(scene, 3)
+            stored = scene.join("w9")
+            node = {**stored, "spec": {"providerID": provider_id, "taints": taints}}
+            scene.guest_server.put(NODE, node)
+            before = scene.node_writes()
+            for ready in ("Unknown", "False", "True", "Unknown"):
+                scene.say_ready("w9", ready)
+                await asyncio.sleep(600)
+            assert scene.names() == {"w0", "w1", "w2", "w9"}
+            assert (scene.node_writes(), scene.asked()) == (before, [])
+
+    run()
 
 
 @pytest.mark.parametrize(
@@ -251,7 +188,7 @@ def test_no_node_is_deleted_when_too_few_can_confirm_that_vms_went(gone: int) ->
                 scene.destroy(vm)
             for vm in vms if gone == 3 else vms[:gone]:
                 scene.say_ready(vm.name, "Unknown")
-            await asyncio.sleep(SOME_WINDOWS)
+            await asyncio.sleep(SOME_INTERVALS)
             assert deletions(scene) == []
             assert len(scene.names()) == 6
 
@@ -289,7 +226,7 @@ def test_another_harvester_in_the_cloud_config_deletes_nothing(copies: int, read
         for number, vm in enumerate(vms):
             after.say_ready(vm.name, ready if number < copies else "Unknown")
         async with after.live():
-            await asyncio.sleep(HOUR if thorough else SOME_WINDOWS)
+            await asyncio.sleep(HOUR if thorough else SOME_INTERVALS)
         assert deletions(after) == []
         assert len(after.names()) == 6
 
@@ -311,11 +248,11 @@ async def test_deletion_that_is_not_granted_is_told_once_and_does_no_harm(text: 
     async with scene.live():
         vm, *_ = await joined(scene, 4)
         scene.destroy(vm)
-        for look in range(120):
-            scene.say_ready("w0", "False" if look % 2 else "Unknown")
+        for number in range(100):
+            scene.say_ready("w0", "False" if number % 2 else "Unknown")
             await asyncio.sleep(30)
         assert scene.told("w0") == ["Synced", "DeletingNodeFailed"]
-        assert len(deletions(scene)) <= 7, "tried again every ten minutes"
+        assert len(deletions(scene)) <= 51, "one attempt per minute"
         scene.guest_server.fault = None
         await until(lambda: "w0" not in scene.names(), seconds=700)
 

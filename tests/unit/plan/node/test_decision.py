@@ -93,7 +93,6 @@ def test_initialisation_in_its_order() -> None:
                             "failure-domain.beta.kubernetes.io/region": "us-west",
                         },
                         "annotations": {
-                            "cloudprovider.harvesterhci.io/topology": '{"region":"us-west","zone":"us-west-1a"}',
                             "cloudprovider.harvesterhci.io/virtual-machine": "prod/w1",
                             "cloudprovider.harvesterhci.io/node-network": "prod/mgmt",
                         },

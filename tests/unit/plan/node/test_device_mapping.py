@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
 from harvester_ccm.model.harvester import VirtualMachineInstance
-from harvester_ccm.plan.node.device_mapping import MappingPlan, new_config_map, plan_nad_mapping
+from harvester_ccm.plan.node.device_mapping import new_config_map, plan_device_mapping
 from tests.worlds.node_objects import instance
 
 NICS = {"A": "nic-a", "B": "nic-b", "C": "nic-c"}
@@ -42,12 +41,8 @@ def published(value: str | None) -> ConfigMap:
     return ConfigMap(data=None if value is None else {"interface-nad-mapping": value, "other": "x"})
 
 
-def planned(
-    instances: Sequence[VirtualMachineInstance],
-    config_map: ConfigMap | None = None,
-    remembered: Mapping[str, Mapping[str, str]] | None = None,
-) -> MappingPlan:
-    return plan_nad_mapping(instances, config_map, remembered=remembered or {})
+def planned(instances: Sequence[VirtualMachineInstance], config_map: ConfigMap | None = None) -> str | None:
+    return plan_device_mapping(instances, config_map)
 
 
 ONE, TWO = {"A": "enp1s0", "B": "enp2s0"}, {"A": "enp1s0", "B": "enp3s0"}
@@ -74,7 +69,7 @@ MOVING = {"migrationUid": "m"}
     ],
 )  # fmt: skip
 def test_same_as_go(instances: list[VirtualMachineInstance], value: str) -> None:
-    assert planned(instances).value == value
+    assert planned(instances) == value
 
 
 @pytest.mark.parametrize(
@@ -84,8 +79,7 @@ def test_same_as_go(instances: list[VirtualMachineInstance], value: str) -> None
         pytest.param([], A_ONLY, None, id="no VM runs: the good one stays"),
         pytest.param([machine("vm1", {})], None, None, id="first boot, no agent yet"),
         pytest.param([machine("vm1", {})], A_ONLY, None, id="agent is silent: the good one stays"),
-        pytest.param([machine("vm1", ONE), machine("vm2", {})], A_ONLY, '{"A":"enp1s0","B":"enp2s0"}',
-                     id="VM without agent does not vote"),
+        pytest.param([machine("vm1", ONE), machine("vm2", {})], A_ONLY, None, id="a silent VM changes nothing"),
         pytest.param([machine("vm1", {}, attached="A")], '{"A":"enp1s0","B":"enp2s0"}', A_ONLY,
                      id="network is certainly gone, device of the other unknown"),
         pytest.param([machine("vm1", {}, attached="C")], A_ONLY, "", id="all published networks are certainly gone"),
@@ -108,13 +102,13 @@ def test_same_as_go(instances: list[VirtualMachineInstance], value: str) -> None
 def test_unknown_is_not_published_over_known(
     instances: list[VirtualMachineInstance], before: str | None, value: str | None
 ) -> None:
-    assert planned(instances, None if before is None else published(before)).value == value
+    assert planned(instances, None if before is None else published(before)) == value
 
 
 def test_config_map_without_the_key_counts_as_empty() -> None:
     nothing = [machine("vm1", {"A": "x"}, attached="A"), machine("vm2", {"A": "y"}, attached="A")]
-    assert planned(nothing, published(None)).value is None
-    assert planned(nothing, None).value == ""
+    assert planned(nothing, published(None)) is None
+    assert planned(nothing, None) == ""
 
 
 @pytest.mark.parametrize(
@@ -125,16 +119,11 @@ def test_config_map_without_the_key_counts_as_empty() -> None:
         pytest.param(machine("vm2", {}, migration=MOVING), id="moves"),
     ],
 )
-def test_what_a_vm_last_said_still_counts(later: VirtualMachineInstance) -> None:
-    first = planned([machine("vm1", ONE), machine("vm2", TWO)])
-    again = planned([machine("vm1", ONE), later], published(first.value), first.remembered)
-    assert again.value is None
-
-
-def test_memory_ends_with_the_instance_and_with_the_network() -> None:
-    first = planned([machine("vm1", ONE), machine("vm2", TWO)])
-    unplugged = planned([machine("vm2", {}, attached="A")], None, first.remembered)
-    assert unplugged.remembered == {"instance-vm2": {"A": "enp1s0"}}
+@pytest.mark.parametrize("other", [ONE, TWO], ids=["same devices", "other devices"])
+def test_vm_that_becomes_silent_changes_nothing(later: VirtualMachineInstance, other: dict[str, str]) -> None:
+    value = planned([machine("vm1", ONE), machine("vm2", other)])
+    assert value is not None
+    assert planned([machine("vm1", ONE), later], published(value)) is None
 
 
 def test_network_attached_twice_shows_its_later_device() -> None:
@@ -146,7 +135,7 @@ def test_network_attached_twice_shows_its_later_device() -> None:
             {"name": "", "interfaceName": "cni0"},
         ],
     )
-    assert planned([twice]).value == '{"A":"enp2s0"}'
+    assert planned([twice]) == '{"A":"enp2s0"}'
 
 
 def test_config_map_to_create() -> None:
@@ -175,14 +164,6 @@ MACHINES = st.lists(
 def test_planning_again_after_the_plan_writes_nothing(
     instances: list[VirtualMachineInstance], before: str | None
 ) -> None:
-    plan = planned(instances, None if before is None else published(before))
-    if plan.value is not None:
-        assert planned(instances, published(plan.value), plan.remembered).value is None
-
-
-@given(MACHINES)
-def test_published_device_contradicts_no_vm(instances: list[VirtualMachineInstance]) -> None:
-    plan = planned(instances)
-    for network, device in json.loads(plan.value or "{}").items():
-        for devices in plan.remembered.values():
-            assert devices.get(network, device) == device
+    value = planned(instances, None if before is None else published(before))
+    if value is not None:
+        assert planned(instances, published(value)) is None

@@ -61,8 +61,8 @@ def test_identity_writes_only_what_was_asked() -> None:
     assert identity_patch(node(), "harvester://x", MetadataChange({}, {})) == NodePatch(
         {"metadata": {"uid": "node-uid"}, "spec": {"providerID": "harvester://x"}}
     )
-    assert identity_patch(node(), None, MetadataChange({"l": None}, {"a": "1"})) == NodePatch(
-        {"metadata": {"uid": "node-uid", "labels": {"l": None}, "annotations": {"a": "1"}}}
+    assert identity_patch(node(), None, MetadataChange({"l": "2"}, {"a": "1"})) == NodePatch(
+        {"metadata": {"uid": "node-uid", "labels": {"l": "2"}, "annotations": {"a": "1"}}}
     )
 
 
