@@ -177,13 +177,14 @@ def _is_held_for(situation: Situation) -> bool:
         return False
     found = Announcement.of(primary)
     kept = primary.addresses == service.addresses and not {found.specified, found.requested}.isdisjoint(found.status)
+    # With an address from DHCP, Harvester names none: the one that the primary shows is it.
+    shown = primary.addresses[:1] in ((), service.addresses[:1])
     if allocated and not kept:
-        return not allocated.isdisjoint({*service.addresses, DHCP_ADDRESS})
+        return not allocated.isdisjoint(service.addresses) or (shown and DHCP_ADDRESS in allocated)
     if not kept and any(map(situation.booked_for_others, service.addresses)):
         return False
     gets_it_back = allocated is None or is_served_by_us(primary, situation.cluster)
-    held = gets_it_back and primary.metadata.has_finalizer(SERVICE_FINALIZER)
-    return held and primary.addresses[:1] in ((), service.addresses[:1])
+    return gets_it_back and primary.metadata.has_finalizer(SERVICE_FINALIZER) and shown
 
 
 def _taken(situation: Situation) -> EventMessage | None:
@@ -261,7 +262,7 @@ def share(
     why = _obstacle(service, primary, reference, cluster)
     if primary is None or why:
         return Sharing(refusal=_refusal(why))
-    clash = port_clashes(primary, (service, *secondaries), cluster).get(service.metadata.key)
+    clash = port_clashes(primary, (*secondaries, service), cluster).get(service.metadata.key)
     if clash is not None:
         return Sharing(refusal=_refusal(clash.because), outranked=clash.outranked)
     return Sharing(address=primary.addresses[0]) if primary.addresses else Sharing()
@@ -312,7 +313,7 @@ def port_clashes(
     primary: Service, secondaries: Iterable[Service], cluster: ClusterIdentity
 ) -> Mapping[str, Clash | None]:
     """Return for each Service that wants the primary's address the clash of its ports with others', or None."""
-    return _clashes(_Group((primary, *sorted(secondaries, key=lambda one: one.metadata.key))), cluster)
+    return _clashes(_Group((primary, *{one.metadata.key: one for one in secondaries}.values())), cluster)
 
 
 @lru_cache(maxsize=64)
@@ -379,6 +380,9 @@ def approved(primary: Service, secondaries: Iterable[Service], cluster: ClusterI
     return tuple(by_key[key] for key, clash in clashes.items() if clash is None)
 
 
-def _rank(service: Service, label: str) -> tuple[bool, str, str]:
+def _rank(service: Service, label: str) -> tuple[bool, str]:
+    """Return the place of a Service in the order. Of those created in one second, the first one in the cache is first:
+    its patch may already be on the way when the other ones arrive.
+    """
     meta = service.metadata
-    return (meta.label(PRIMARY_SERVICE_LABEL) != label, meta.creation_timestamp or "", meta.key)
+    return meta.label(PRIMARY_SERVICE_LABEL) != label, meta.creation_timestamp or ""

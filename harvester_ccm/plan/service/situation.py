@@ -163,7 +163,7 @@ class Situation(Struct, frozen=True, dict=True):
     primary_allocated: frozenset[str] | None = None
     """Addresses that Harvester has allocated for that Service; None while that is not known."""
     secondaries_of_primary: tuple[Service, ...] = ()
-    """The other Services that name the primary of this one, or this one itself where it names none."""
+    """The Services that name the primary of this one, or this one itself where it names none; in the cache's order."""
     own_secondaries: tuple[Service, ...] = ()
     """Services that name this very Service as their primary, or were last served as its secondaries."""
     node_addresses: tuple[str, ...] = ()
@@ -271,7 +271,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     mapping = store.config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}")
     load_balancers = _candidates(store, service, cluster)
     match = match_load_balancer(load_balancers, service, cluster)
-    shares_with = [one for one in store.services.by_index(BY_PRIMARY, primary or key) if one.metadata.key != key]
+    shares_with = store.services.by_index(BY_PRIMARY, primary or key)
     return Situation(
         service=service,
         cluster=cluster,
