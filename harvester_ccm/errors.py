@@ -46,6 +46,10 @@ class ConfigurationError(CCMError):
         self.problems = tuple(problems)
 
 
+class WriteReverted(CCMError):
+    """Raised when the API server accepted a write and the object is as before, for example by an admission webhook."""
+
+
 class CredentialError(CCMError):
     """Raised when a kubeconfig or a service account cannot be turned into a usable credential."""
 

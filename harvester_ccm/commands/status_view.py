@@ -250,10 +250,6 @@ def fitted(columns: Iterable[tuple[int, Sequence[str]]], *, width: int | None) -
     yield from table((cells for _, cells in kept), width=max(width or 0, LONGEST_ROW), indent=GAP)
 
 
-def _width(cells: Sequence[str]) -> int:
-    return max(map(len, cells)) + GAP
-
-
 def age(since: str, now: str) -> str:
     """Return the time between two times of the API in the way of kubectl; empty for none and for a negative one.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import structlog
 
 from harvester_ccm.errors import AlreadyExists, Conflict, NotFound, NotServed
@@ -61,13 +63,17 @@ class BalancerWrites:
         self._cache.observe(written)
         return written
 
-    async def delete(self, name: str, uid: str, version: str) -> bool:
-        """Delete the load balancer with this UID in this version; return whether it was there.
+    async def delete(self, name: str, uid: str, version: str) -> None:
+        """Delete the load balancer with this UID in this version; not found is success.
 
         Raises Conflict when another load balancer has the name, or it has changed.
         """
-        try:
-            await self._harvester.delete(LOAD_BALANCERS, name, namespace=self._namespace, uid=uid, version=version)
-        except NotFound:
-            return False
-        return True
+        held = None
+        with suppress(NotFound):
+            held = await self._harvester.delete(
+                LOAD_BALANCERS, name, namespace=self._namespace, uid=uid, version=version
+            )
+        if held is not None:
+            self._cache.observe(held)
+        else:
+            self._cache.remove(f"{self._namespace}/{name}", uid)

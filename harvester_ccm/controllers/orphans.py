@@ -173,8 +173,7 @@ class OrphanCollector:
         # A minute without any: the wave that was told of is over.
         self._braked &= bool(self._deletions) and now - self._deletions[-1] < DELETION_WINDOW
         self._deletions.append(now)
-        if not await self._writes.delete(meta.name, meta.uid, meta.resource_version):
-            return
+        await self._writes.delete(meta.name, meta.uid, meta.resource_version)
         self.deleted += 1
         if self._seen_gone(load_balancer):
             log.info("load balancer of a lost service deleted", lb=meta.name, service=service)

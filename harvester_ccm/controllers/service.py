@@ -19,7 +19,7 @@ from harvester_ccm.controllers.creation_gate import CreationGate
 from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.service_writes import COMPONENT, ServiceWrites
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import CCMError, Conflict
+from harvester_ccm.errors import CCMError, Conflict, WriteReverted
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time, wall_time
 from harvester_ccm.kube.events import EventRecorder
@@ -54,7 +54,6 @@ from harvester_ccm.plan.service.situation import (
 from harvester_ccm.plan.service.steps import (
     ChangeService,
     CreateLoadBalancer,
-    DeleteLoadBalancer,
     EmitEvent,
     ServicePlan,
     TouchEndpoints,
@@ -176,29 +175,31 @@ class ServiceController:
         await self.queue.run()
 
     async def reconcile(self, key: str) -> Outcome:
-        """Bring one Service nearer to what it should be."""
-        now, outcome = loop_time(), None
+        """Bring one Service nearer to what it should be. Raises WriteReverted."""
+        outcome: Outcome | None = None
+        written: WriteStep | None = None
         try:
-            outcome = await self._look(key, now) or await self._look(key, now, again=True) or Done()
+            while outcome is None:
+                outcome, written = await self._look(key, written)
         finally:
             queued = isinstance(outcome, Wait) and outcome.reason == WaitReason.CREATION_QUEUED
             self._gate.reconciled(key, queued=queued)
         return outcome
 
-    async def _look(self, key: str, now: float, *, again: bool = False) -> Outcome | None:
-        """Observe, decide and act; return None where the decision has to be made ``again``."""
-        service = self._services.get(key)
+    async def _look(self, key: str, written: WriteStep | None) -> tuple[Outcome | None, WriteStep | None]:
+        """Observe, decide and act, after a look that has ``written`` something or not; return what ``_take`` does."""
+        service, now = self._services.get(key), loop_time()
         if service is None:
             self._states.forget(key)
-            return Done()
+            return Done(), None
         situation = observe(self._caches, service, self.cluster)
         if not (situation.scope.ours or situation.scope.note or service.ready_condition):
-            return Done()
+            return Done(), None
         if situation.match.lb is None:
             self._recognise(situation.recognition)
         state = self._states.follow(situation, now)
         situation = replace(situation, remembered=state, now=now, wall_time=self.clock())
-        return await self._take(plan_service(situation), situation, state, again=again)
+        return await self._take(plan_service(situation), situation, state, written)
 
     def _look_at_harvester(self, *_change: object) -> None:
         if self.not_recognised:
@@ -224,55 +225,46 @@ class ServiceController:
             self.queue.enqueue(service.metadata.key)
 
     async def _take(
-        self, plan: ServicePlan, situation: Situation, state: ServiceState, *, again: bool
-    ) -> Outcome | None:
-        """Take the steps in their order; the first one that fails ends it, and the next look goes on from there.
+        self, plan: ServicePlan, situation: Situation, state: ServiceState, written: WriteStep | None
+    ) -> tuple[Outcome | None, WriteStep | None]:
+        """Take the steps in their order up to the second write; return the outcome and the write that was sent.
 
-        No load balancer is deleted by a plan that something else was written for since it was made: while that was
-        under way others may have begun to use the address. Return None where that ends it, unless it was looked
-        ``again`` already. Where a touch is not granted, or a creation has to wait for its turn, what the plan has for
+        If a second write is left, there is no outcome: while a write is in progress, others may change what the plan
+        was made for, so the next write has a new plan. Where a creation has to wait for its turn, what the plan has for
         that takes the place of the rest.
         """
-        is_older = False
         delay = self._writes.delay(plan, situation)
-        steps, outcome = deque(plan.steps), plan.outcome
+        steps, outcome, sent = deque(plan.steps), plan.outcome, None
         while steps:
             step = steps.popleft()
             if isinstance(step, EmitEvent):
                 # A Normal Event reports a write, which is not sent if it is delayed.
                 if not delay or step.event.type == "Warning":
                     self._emit(situation, step.event)
+            elif delay:
                 continue
-            if delay:
-                continue
-            if isinstance(step, DeleteLoadBalancer) and is_older and not again:
-                return None
-            sent, otherwise = await self._send(step, situation, state)
-            if otherwise is not None:
-                steps, outcome = deque(otherwise.steps), otherwise.outcome
-            is_older = is_older or (sent and not isinstance(step, DeleteLoadBalancer))
-        return Wait(WaitReason.THROTTLED, delay) if delay else outcome
+            elif sent is not None:
+                return None, sent
+            elif step == written:
+                raise WriteReverted(f"the last write to Service {situation.service.metadata.key} had no effect")
+            elif isinstance(step, CreateLoadBalancer) and not self._gate.admit(situation.service.metadata.key):
+                steps, outcome = deque(step.otherwise.steps), step.otherwise.outcome
+            elif await self._send(step, situation, state):
+                sent = step
+        return Wait(WaitReason.THROTTLED, delay) if delay else outcome, sent
 
-    async def _send(
-        self, step: WriteStep, situation: Situation, state: ServiceState
-    ) -> tuple[bool, ServicePlan | None]:
-        """Send what a step comes to, and tell the user where that fails.
-
-        Return whether anything was sent, and what takes the place of the steps that follow.
-        """
+    async def _send(self, step: WriteStep, situation: Situation, state: ServiceState) -> bool:
+        """Send what a step comes to, and tell the user where that fails; return whether anything was sent."""
         if isinstance(step, TouchEndpoints):
             state.touched = await self._writes.touch(situation)
             state.refused = None if state.touched else loop_time() - state.since
-            return True, None if state.touched else step.otherwise
-        if isinstance(step, CreateLoadBalancer) and not self._gate.admit(situation.service.metadata.key):
-            return False, step.otherwise
+            return True
         try:
-            sent = await self._writes.send(step, situation)
+            return await self._writes.send(step, situation)
         except CCMError as error:
             if not isinstance(error, Conflict):
                 await self._failed(error, step, situation)
             raise
-        return sent, None
 
     async def _failed(self, error: CCMError, step: WriteStep, situation: Situation) -> None:
         """Tell the user of a write that failed, as an Event and in the status."""

@@ -26,7 +26,6 @@ from harvester_ccm.plan.service.steps import (
     EmitEvent,
     ServiceChange,
     ServicePlan,
-    is_protected,
     service_patch,
     strategic,
 )
@@ -78,7 +77,7 @@ class ServiceWrites:
         match step:
             case ChangeService(change=change) if service is not None and (patch := service_patch(service, change)):
                 await self._patch(service, patch)
-            case CreateLoadBalancer(name=name, body=body) if is_protected(service, uid):
+            case CreateLoadBalancer(name=name, body=body):
                 await self._balancers.create(name, described(body, situation))
                 log.info("load balancer created", service=key, lb=name)
             case ChangeLoadBalancer(name=name, change=difference) if load_balancer := self._balancers.get(name):
@@ -86,8 +85,8 @@ class ServiceWrites:
                 written = await self._balancers.replace(name, document)
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
             case DeleteLoadBalancer(name=name, uid=lb_uid, version=version):
-                deleted = await self._balancers.delete(name, lb_uid, version)
-                log.info("load balancer deleted" if deleted else "load balancer was gone already", service=key, lb=name)
+                await self._balancers.delete(name, lb_uid, version)
+                log.info("load balancer deleted", service=key, lb=name)
             case _:
                 return False
         self._limiter.record(uid)

@@ -45,6 +45,7 @@ from harvester_ccm.kube.collection import (
     Unread,
     WatchEvent,
     decode_event,
+    decode_kind,
     decode_list,
     decode_version,
     nested,
@@ -212,15 +213,18 @@ class ApiClient:
         namespace: str | None = None,
         uid: str = "",
         version: str = "",
-    ) -> None:
-        """Delete an object. Raises NotFound if it is gone.
+    ) -> T | None:
+        """Delete an object; return it if it stays until its finalizers are removed. Raises NotFound if it is gone.
 
         With ``uid`` only the object with this UID is deleted, and with ``version`` only in this version: raises
         Conflict otherwise.
         """
         preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions} if preconditions else None
-        await self.request("DELETE", resource.path(namespace, name), body=body)
+        path = resource.path(namespace, name)
+        answer, request = await self.request("DELETE", path, body=body), f"DELETE {path}"
+        is_gone = self._read(decode_kind, answer, request).kind == "Status"
+        return None if is_gone else self._read(resource.decode, answer, request)
 
     async def watch(
         self, resource: Resource[T], *, namespace: str | None = None, params: Mapping[str, str], silence: float

@@ -65,6 +65,10 @@ class _Versioned(msgspec.Struct):
     metadata: _ListMeta
 
 
+class _Typed(msgspec.Struct):
+    kind: str = ""
+
+
 NESTING: Final = 10_000
 """API servers keep objects that are nested so deep, ten times as deep as Python 3.11 goes."""
 
@@ -91,6 +95,8 @@ decode_event: Final = msgspec.json.Decoder(_Event).decode
 """Reads a line of a watch; the object stays bytes."""
 decode_version: Final = msgspec.json.Decoder(_Versioned).decode
 """Reads only the metadata of an object or of a bookmark."""
+decode_kind: Final = msgspec.json.Decoder(_Typed).decode
+"""Reads only the kind of an object."""
 
 
 async def watch_lines(stream: aiohttp.StreamReader, silence: float) -> AsyncIterator[bytes]:

@@ -56,14 +56,19 @@ class Store(Generic[ObjectT]):
 
     def observe(self, item: ObjectT) -> None:
         """Store the response to a write, so that the next plan is not based on the object before it."""
-        meta, current = item.metadata, self._objects.get(item.metadata.key)
+        meta = item.metadata
         if meta.deleting and not meta.finalizers:
             # The API server deletes an object with its last finalizer; the response still has the version before.
-            if current is not None and current.metadata.uid == meta.uid:
-                self._notify(*self._set(meta.key, None))
+            self.remove(meta.key, meta.uid)
         # The watch has already delivered everything up to its version, including a deletion of this object.
         elif _version(item) > self._version:
             self._put(item)
+
+    def remove(self, key: str, uid: str) -> None:
+        """Remove the object with this UID, which a response says is gone."""
+        current = self._objects.get(key)
+        if current is not None and current.metadata.uid == uid:
+            self._notify(*self._set(key, None))
 
     def _replace_all(self, page: Page[ObjectT]) -> bool:
         """Store a list and call the callbacks; return whether it differs from the store."""

@@ -362,7 +362,8 @@ class MemoryServer:
             return self.create(place.collection, merged(body, {"metadata": {"namespace": place.namespace or None}}))
         if call.verb == "DELETE":
             self.delete(place.collection, place.key, (body or {}).get("preconditions"))
-            return {"kind": "Status", "status": "Success"}
+            left = self.of(place.collection).get(place.key)
+            return {"kind": "Status", "status": "Success"} if left is None else left
         if self.deaf_to(call):
             return self.get(place.collection, place.key)
         write = self.change if call.verb == "PATCH" else self.replace

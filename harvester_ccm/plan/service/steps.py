@@ -84,9 +84,6 @@ class DeleteLoadBalancer(Struct, frozen=True):
 class TouchEndpoints(Struct, frozen=True):
     """Patch an EndpointSlice of the Service in the guest; that has kube-vip look at the Service again."""
 
-    otherwise: ServicePlan
-    """What to go on with instead of the steps that follow, where that is not granted."""
-
 
 class EmitEvent(Struct, frozen=True):
     """Emit an Event on the Service."""
@@ -148,12 +145,11 @@ def announced_again(plan: ServicePlan, situation: Situation, address: str) -> Se
         return ServicePlan((*plan.steps, due), Wait(WaitReason.ENDPOINTS))
     note = ChangeService(ServiceChange(annotations=kube_vip.TOUCH_REFUSED))
     next_in = _touch_pause(situation.waited) if found.touch_refused else FIRST_TOUCH_RETRY
-    otherwise = ServicePlan((*emit(news), note), Wait(WaitReason.ENDPOINTS, next_in))
     if situation.remembered.refused is not None and not found.touch_refused:
         # Only the note of it is missing.
-        return otherwise.after(*plan.steps)
+        return ServicePlan((*plan.steps, *emit(news), note), Wait(WaitReason.ENDPOINTS, next_in))
     # Whatever becomes of the note: somebody may put it back for ever.
-    touch = () if situation.remembered.touched else (TouchEndpoints(otherwise),)
+    touch = () if situation.remembered.touched else (TouchEndpoints(),)
     done = ChangeService(ServiceChange(annotations=kube_vip.TOUCHED))
     return ServicePlan((*plan.steps, *touch, done), plan.outcome)
 
@@ -249,11 +245,3 @@ def _ingress_document(ingress: Ingress) -> dict[str, object]:
     if ingress.ports:
         document["ports"] = [{"port": port.port, "protocol": port.protocol} for port in ingress.ports]
     return document
-
-
-def is_protected(service: Service | None, uid: str) -> bool:
-    """Return whether that Service still exists and cannot go without us; what is made for another one would leak.
-
-    The change that let it go has it looked at again.
-    """
-    return service is not None and service.metadata.uid == uid and service.metadata.has_finalizer(SERVICE_FINALIZER)

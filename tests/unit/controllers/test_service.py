@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.errors import Answer, Conflict, Forbidden, NotServed, ServerError, Unreachable, error_from_answer
+from harvester_ccm.errors import (
+    Answer,
+    Conflict,
+    Forbidden,
+    NotServed,
+    ServerError,
+    Unreachable,
+    WriteReverted,
+    error_from_answer,
+)
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
@@ -18,6 +27,7 @@ from harvester_ccm.names import (
     LB_SERVICE_NAMESPACE,
     LB_SERVICE_UID,
     LB_SERVICE_UUID,
+    LOAD_BALANCER_READY,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     WORKLOAD_TYPE,
@@ -191,6 +201,7 @@ async def test_what_exists_already_is_found_by_asking() -> None:
 
 async def test_a_load_balancer_that_a_write_finds_gone_is_created_again_when_it_is_seen_to_be() -> None:
     stage = await stage_with(served(), balancers=(allocated(address="10.0.0.9"),))
+    stage.guest.change(SERVICES, KEY, {"status": {"conditions": [{"type": LOAD_BALANCER_READY, "status": "True"}]}})
     stage.harvester.lagging = True
     stage.harvester.remove(LOAD_BALANCERS, LB_KEY)
     with pytest.raises(Conflict):
@@ -269,7 +280,8 @@ async def test_a_page_in_the_place_of_an_answer_makes_no_service_unseen() -> Non
 async def test_nothing_is_made_for_a_service_that_cannot_be_held() -> None:
     stage = await stage_with(service())
     stage.guest.deaf_to = lambda call: call.verb == "PATCH"
-    await stage.reconcile(KEY)
+    with pytest.raises(WriteReverted):
+        await stage.reconcile(KEY)
     assert stage.writes() == ["PATCH web/status"], "without our finalizer it may go before its load balancer does"
 
 

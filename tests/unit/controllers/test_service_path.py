@@ -61,8 +61,8 @@ LOOKS: dict[str, tuple[Any, list[Any], tuple[Any, ...], int, int]] = {
     "served": (served(), [allocated()], (), 0, 1),
     "pending": (service(ours=True), [marked(message=REFUSED)], (), 1, 1),
     "secondary": (SECONDARY, [allocated(PRIMARY, "lb-main", uid="lb-main-uid")], (PRIMARY,), 0, 1),
-    # The second one is after the withdrawal, before the load balancer is deleted.
-    "leaving": (served(deleting=True), [allocated()], (), 0, 2),
+    # For each of three writes: the withdrawal, the deletion, the removal of the finalizer.
+    "leaving": (served(deleting=True), [allocated()], (), 0, 3),
     "leaving while pending": (service(ours=True, deleting=True), [marked(message=NO_POOL)], (), 1, 1),
 }
 

@@ -29,7 +29,6 @@ from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
     ServiceChange,
-    is_protected,
     same_ingress,
     service_patch,
 )
@@ -243,19 +242,6 @@ def test_a_pool_is_named_in_the_place_of_an_address() -> None:
 def test_what_was_said_of_a_load_balancer_with_an_address_stays() -> None:
     document: Any = changed_document(allocated(), LoadBalancerChange(ask_again=True))
     assert document["status"] == allocated().document()["status"]
-
-
-@pytest.mark.parametrize(
-    ("now", "sent"),
-    [
-        pytest.param(service(ours=True), True, id="it is held by our finalizer"),
-        pytest.param(None, False, id="it is gone"),
-        pytest.param(service(ours=True, uid="reborn"), False, id="another one has its name"),
-        pytest.param(service(), False, id="it may go without us"),
-    ],
-)
-def test_a_load_balancer_is_made_only_for_a_service_that_waits_for_it_to_go(now: Any, *, sent: bool) -> None:
-    assert is_protected(now, UID) == sent
 
 
 WHOSE = "shop/web of cluster demo"
