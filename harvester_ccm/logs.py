@@ -62,9 +62,7 @@ def configure_logging(
 def _processors(log_format: LogFormat, *, colours: bool) -> tuple[Processor, ...]:
     is_json = log_format is LogFormat.JSON
     return (
-        structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        structlog.processors.StackInfoRenderer(),
         structlog.processors.format_exc_info,
         _put_in_order,
         remove_secrets,

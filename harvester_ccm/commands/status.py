@@ -15,6 +15,7 @@ from harvester_ccm.commands.status_document import Status
 from harvester_ccm.commands.status_lists import status_from_lists
 from harvester_ccm.commands.status_view import status_lines
 from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.redaction import redact_text
 
 OUTPUT: Final = flag(
@@ -48,16 +49,15 @@ async def _watch(call: Call) -> NoReturn:
     form = call.flags.text(OUTPUT.name)
     if form not in ("text", "wide") or not call.output.is_terminal:
         raise refuse("--watch is for people at a terminal; scripts call again and again with -o json")
-    loop = asyncio.get_running_loop()
     while True:
-        began = loop.time()
+        began = loop_time()
         try:
             status = await _read(call)
             lines = list(status_lines(status, width=call.output.width, wide=form == "wide"))
         except CCMError as error:
             lines = [f"{datetime.now(UTC):%H:%M:%S} UTC: {redact_text(str(error))}"]
         call.output.screen(lines)
-        await asyncio.sleep(max(WATCH_SECONDS, WATCH_SHARE * (loop.time() - began)))
+        await asyncio.sleep(max(WATCH_SECONDS, WATCH_SHARE * (loop_time() - began)))
 
 
 async def _read(call: Call) -> Status:

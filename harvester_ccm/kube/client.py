@@ -40,6 +40,7 @@ from harvester_ccm.errors import (
     error_from_response,
     is_of_something_else,
 )
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.collection import (
     Page,
     Unread,
@@ -322,8 +323,7 @@ class ApiClient:
         content_type: str = "",
     ) -> aiohttp.ClientResponse:
         """Return the open response of an accepted request; raise the API's error otherwise."""
-        loop = asyncio.get_running_loop()
-        started = loop.time()
+        started = loop_time()
         status = 0
         try:
             credentials, headers = await self._authorize()
@@ -355,7 +355,7 @@ class ApiClient:
         finally:
             if self._observer is not None:
                 verb = "WATCH" if params and "watch" in params else method
-                self._observer(self.cluster, verb, path, status, loop.time() - started)
+                self._observer(self.cluster, verb, path, status, loop_time() - started)
 
     async def _authorize(self) -> tuple[Credentials, dict[str, str]]:
         """Return the credentials in use and the headers that show them."""

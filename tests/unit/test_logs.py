@@ -127,10 +127,9 @@ def test_json_lines(configure: Configure) -> None:
     }
 
 
-def test_bound_and_context_fields_are_shown(configure: Configure) -> None:
+def test_bound_fields_are_shown(configure: Configure) -> None:
     output = configure()
-    with structlog.contextvars.bound_contextvars(service="default/web"):
-        structlog.get_logger().bind(attempt=2).info("retried")
+    structlog.get_logger().bind(attempt=2).info("retried", service="default/web")
     assert lines(output) == ["INFO  retried attempt=2 service=default/web"]
 
 
