@@ -36,12 +36,6 @@ USER_IGNORE: Final = catalogued(
     PREFIX + "ignored-by-user", "Service", "annotation", "both", value="`true`",
     meaning="`kube-vip.io/ignore` was on the Service before this program was, so it is never removed.",
 )  # fmt: skip
-ANNOUNCE_AGAIN: Final = catalogued(
-    PREFIX + "announce-again", "Service", "annotation", "both", value="`exchanged`, `due` or `refused`",
-    meaning="kube-vip has let go of an address and stays silent until an EndpointSlice of the Service changes: one is "
-    "about to be touched. `exchanged`: it has yet to meet the new address in an event that does not bring it. "
-    "`refused`: that was not permitted, and is tried again.",
-)  # fmt: skip
 ENDPOINTS_TOUCHED: Final = catalogued(
     PREFIX + "touched", "EndpointSlice", "annotation", "written", value="version of the Service",
     meaning="Written to have kube-vip look at the Service again; says nothing else.",

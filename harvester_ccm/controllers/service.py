@@ -32,7 +32,7 @@ from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitR
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import not_ready, plan_service
-from harvester_ccm.plan.service.kube_vip import same_but_for_notes
+from harvester_ccm.plan.service.kube_vip import not_announced, same_but_for_notes
 from harvester_ccm.plan.service.ownership import allocated_addresses, seems_ours, service_key
 from harvester_ccm.plan.service.pending import failure_event, write_refused
 from harvester_ccm.plan.service.selection import (
@@ -52,6 +52,8 @@ from harvester_ccm.plan.service.situation import (
     observe,
 )
 from harvester_ccm.plan.service.steps import (
+    TOUCH_ENDPOINTS_AFTER,
+    TOUCH_RETRY,
     ChangeService,
     CreateLoadBalancer,
     EmitEvent,
@@ -65,6 +67,8 @@ COALESCE_SECONDS: Final = 0.2
 """Delay of a refresh of the backends after a change of a Node or VM."""
 SETTLED_SECONDS: Final = 5.0
 """So long after a list that told of changes the other collections of that server have been listed, too."""
+RECENTLY: Final = 60.0
+"""Seconds before the start in which an earlier process may not have completed the announcement of an address."""
 log = structlog.get_logger(__name__)
 
 
@@ -168,7 +172,7 @@ class ServiceController:
         await self._services.wait_synced()
         await self._caches.vms.nodes.wait_synced()
         services = self._services.all()
-        self._states.start(services, loop_time() - REPLACEMENT_PAUSE)
+        self._states.start(services, loop_time() - REPLACEMENT_PAUSE, wall_time(RECENTLY))
         log.info("service controller started", services=len(services))
         self._refresh_backends()
         self._enqueue_all()
@@ -256,15 +260,20 @@ class ServiceController:
     async def _send(self, step: WriteStep, situation: Situation, state: ServiceState) -> bool:
         """Send what a step comes to, and tell the user where that fails; return whether anything was sent."""
         if isinstance(step, TouchEndpoints):
-            state.touched = await self._writes.touch(situation)
-            state.refused = None if state.touched else loop_time() - state.since
+            touched = await self._writes.touch(situation)
+            state.touch_at = None if touched else loop_time() + TOUCH_RETRY
+            if not touched:
+                self._emit(situation, not_announced(situation.service))
             return True
         try:
-            return await self._writes.send(step, situation)
+            sent = await self._writes.send(step, situation)
         except CCMError as error:
             if not isinstance(error, Conflict):
                 await self._failed(error, step, situation)
             raise
+        if isinstance(step, ChangeService) and step.touch:
+            state.touch_at = loop_time() + TOUCH_ENDPOINTS_AFTER
+        return sent
 
     async def _failed(self, error: CCMError, step: WriteStep, situation: Situation) -> None:
         """Tell the user of a write that failed, as an Event and in the status."""

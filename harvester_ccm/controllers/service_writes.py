@@ -14,6 +14,7 @@ from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.rate_limiter import WriteRateLimiter
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service
 from harvester_ccm.plan.service.kube_vip import slice_to_touch, touch
 from harvester_ccm.plan.service.load_balancer import Document, changed_document, described
@@ -34,6 +35,8 @@ COMPONENT: Final = "service-controller"
 """Source of our Events on Services; the name that users of every cloud provider know."""
 REPLACEMENT_WRITES: Final = 10
 """Writes that must be left before a load balancer is replaced; a replacement takes seven."""
+WITHDRAWAL_WRITES: Final = 2
+"""Writes that must be left before an address is withdrawn; the second one announces the next address."""
 BalancerStep = CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer
 log = structlog.get_logger(__name__)
 
@@ -57,14 +60,17 @@ class ServiceWrites:
     def delay(self, plan: ServicePlan, situation: Situation) -> float:
         """Return the seconds until the writes of a plan can be sent; emit the Event for the limit if it is reached.
 
-        A replacement starts, with a patch that withdraws the address, only if all of its writes are allowed.
+        A replacement starts, and an address is withdrawn to be announced again, only if all of its writes are allowed.
         """
         service, steps = situation.service, [step for step in plan.steps if not isinstance(step, EmitEvent)]
         if not steps:
             return 0.0
-        deletes = any(isinstance(step, DeleteLoadBalancer) for step in steps)
-        starts = deletes and isinstance(steps[0], ChangeService) and not situation.scope.leaving
-        writes, meta = REPLACEMENT_WRITES if starts else 1, service.metadata
+        first, writes, meta = steps[0], 1, service.metadata
+        if isinstance(first, ChangeService) and not situation.scope.leaving:
+            if any(isinstance(step, DeleteLoadBalancer) for step in steps):
+                writes = REPLACEMENT_WRITES
+            elif first.change.annotations.get(KUBE_VIP_ADDRESSES) == "":
+                writes = WITHDRAWAL_WRITES
         delay = self._limiter.delay(meta.uid, writes=writes, terminating=meta.deleting)
         if delay:
             self._recorder.emit(SERVICES, service, SERVICE_CONFLICT, component=COMPONENT)

@@ -27,6 +27,9 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, ListedStore
 
+NEVER = "9999-01-01T00:00:00Z"
+"""No condition became True after this time."""
+
 UID = "6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12"
 DELETED_AT = "2026-11-21T08:00:00Z"
 CLUSTER = ClusterIdentity(name="demo", namespace="vms", uid="cluster-uid")

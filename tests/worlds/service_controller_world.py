@@ -22,7 +22,7 @@ from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MAC
 from harvester_ccm.model.outcome import Done, EventType, Outcome
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
-from tests.worlds.builders import CLASS_ONLY, CLUSTER
+from tests.worlds.builders import CLASS_ONLY, CLUSTER, NEVER
 from tests.worlds.memory_server import Call, MemoryClient, MemoryServer
 from tests.worlds.waiting import wait_for
 
@@ -106,7 +106,7 @@ class ServiceControllerWorld:
         ):  # fmt: skip
             if informer.resource.plural not in unread:
                 await self.read(informer)
-        self.controller._states.start(caches.services.all(), None)
+        self.controller._states.start(caches.services.all(), None, NEVER)
         await self.settle()
         self.woken.clear()
 

@@ -191,7 +191,7 @@ def _shows_wish_only(situation: Situation) -> bool:
 def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:
     """Hand the request to kube-vip, which alone gets the lease and writes the status; copy the lease to Harvester."""
     service = situation.service
-    lease = lease_of(service)
+    lease = lease_of(service, touched=situation.remembered.touch_at is None)
     annotations = {**announce(service, DHCP_ADDRESS, device=device.name), MOVING: None}
     # kube-vip writes the lease with the ports of that moment and does not follow them.
     ingress = virtual_ip_ingress(lease, service) if lease and len(service.addresses) <= 1 else None

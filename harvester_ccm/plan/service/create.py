@@ -17,8 +17,8 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.meta import OBJECT_NAME, read_note
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import LB_TOUCH, MOVING, SERVICE_FINALIZER, Reason
-from harvester_ccm.plan.service.cleanup import wait_for_booking, withdrawal
-from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, hold_or_leave_requested
+from harvester_ccm.plan.service.cleanup import wait_for_booking
+from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, hold_or_leave_requested, withdraw
 from harvester_ccm.plan.service.load_balancer import Document, Former, former_of, new_load_balancer
 from harvester_ccm.plan.service.ownership import is_name_of, load_balancer_name
 from harvester_ccm.plan.service.pending import CONTROLLER_PATIENCE
@@ -178,7 +178,10 @@ def plan_replacement(situation: Situation, load_balancer: LoadBalancer, wanted: 
     service = situation.service
     record = msgspec.json.encode(replace(former_of(load_balancer), cluster=situation.cluster.name)).decode()
     recorded = change_service(service, ServiceChange(annotations={MOVING: record}, finalizer=True))
-    withdrawn = withdrawal(service)
+    away = withdraw(service) if Announcement.of(service).shown else {}
+    # Another machine asks for the next lease, so the address is another one.
+    shown = () if load_balancer.spec.ipam == "dhcp" else None
+    withdrawn = change_service(service, ServiceChange(annotations=away, ingress=shown))
     booking = wait_for_booking(situation, (load_balancer,))
     if booking is not None:
         return booking.after(*recorded, *withdrawn)
@@ -194,8 +197,6 @@ def plan_replacement(situation: Situation, load_balancer: LoadBalancer, wanted: 
         *emit(EventMessage("Normal", Reason.SWITCHING, text)),
         *withdrawn,
         DeleteLoadBalancer.of(load_balancer),
-        # Another machine asks for the next lease, so the address is another one.
-        *(change_service(service, ServiceChange(ingress=())) if load_balancer.spec.ipam == "dhcp" else ()),
     )
     return ServicePlan(steps, Wait(WaitReason.SWITCHING, REPLACEMENT_PAUSE))
 

@@ -259,7 +259,7 @@ def with_condition(plan: ServicePlan, situation: Situation) -> ServicePlan:
     at = patches[0 if wanted.status == "False" else -1]
     step = steps[at]
     if isinstance(step, ChangeService):
-        steps[at] = ChangeService(replace(step.change, condition=wanted))
+        steps[at] = replace(step, change=replace(step.change, condition=wanted))
     return ServicePlan(tuple(steps), plan.outcome)
 
 

@@ -21,7 +21,6 @@ import msgspec
 from msgspec import Struct
 
 from harvester_ccm.kube_vip_names import (
-    ANNOUNCE_AGAIN,
     ENDPOINTS_TOUCHED,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
@@ -42,12 +41,6 @@ WITHDRAWN: Final[Mapping[str, str | None]] = {KUBE_VIP_ADDRESSES: ""}
 """Have kube-vip announce nothing, unless it ignores the Service."""
 NO_OWN_DEVICE: Final[Annotations] = {KUBE_VIP_INTERFACE: None}
 """Take away the device of the primary."""
-TOUCH_DUE: Final[Mapping[str, str | None]] = {ANNOUNCE_AGAIN: "due"}
-"""An EndpointSlice of the Service is to be touched."""
-TOUCH_REFUSED: Final[Mapping[str, str | None]] = {ANNOUNCE_AGAIN: "refused"}
-"""The same, and it was not permitted when that was tried last."""
-TOUCHED: Final[Mapping[str, str | None]] = {ANNOUNCE_AGAIN: None}
-"""kube-vip's attention was drawn to the Service."""
 
 _PREFIX: Final = "kube-vip.io/"
 _NOT_NOTES: Final = frozenset({KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE})
@@ -77,8 +70,6 @@ class Announcement(Struct, frozen=True):
     """Device in the nodes on which it is told to announce the address."""
     node: str | None
     """The node that announces the address, as kube-vip has noted; None when it never has."""
-    again: str
-    """How far we are with drawing its attention to the address, because it has let go of one; empty: it need not be."""
 
     @classmethod
     def of(cls, service: Service) -> Announcement:
@@ -93,7 +84,6 @@ class Announcement(Struct, frozen=True):
             ignored_by_user=annotation(USER_IGNORE) is not None,
             device=annotation(KUBE_VIP_INTERFACE),
             node=annotation(KUBE_VIP_HOST),
-            again=annotation(ANNOUNCE_AGAIN) or "",
         )
 
     @property
@@ -110,16 +100,6 @@ class Announcement(Struct, frozen=True):
     def held(self) -> bool:
         """Whether we keep it from the Service, and nobody has written an address for it since."""
         return self.withdrawn and self.ignored_for_us
-
-    @property
-    def touch_due(self) -> bool:
-        """Whether it has met the address by now, and only has to look again."""
-        return self.again == TOUCH_DUE[ANNOUNCE_AGAIN] or self.touch_refused
-
-    @property
-    def touch_refused(self) -> bool:
-        """Whether it would look again, had an EndpointSlice been permitted to be touched."""
-        return self.again == TOUCH_REFUSED[ANNOUNCE_AGAIN]
 
     @property
     def shown(self) -> bool:
@@ -200,8 +180,7 @@ def hand_to_harvester(service: Service) -> tuple[Annotations, ...]:
     look_again = _look_again(service)
     if look_again or (not found.ignored and (found.shown or found.wished)):
         first = ({**withdrawn, **look_again},)
-    touched = TOUCHED if found.again else {}
-    return (*first, {**withdrawn, KUBE_VIP_IGNORE: "true", **touched})
+    return (*first, {**withdrawn, KUBE_VIP_IGNORE: "true"})
 
 
 def announce(service: Service, address: str, *, device: str = "") -> Annotations:
@@ -218,9 +197,6 @@ def announce(service: Service, address: str, *, device: str = "") -> Annotations
         annotations[KUBE_VIP_IGNORE] = None
     if device:
         annotations[KUBE_VIP_INTERFACE] = device
-    if stays_silent(service, address):
-        # What it lets go of and finds in one event it does not announce at a touch either, before the next event.
-        annotations[ANNOUNCE_AGAIN] = "exchanged" if found.told else "due"
     return annotations
 
 
@@ -238,26 +214,28 @@ def stays_silent(service: Service, address: str) -> bool:
     """Return whether an address is new to kube-vip that has announced one: it waits for the endpoints to change then.
 
     What it let go of may be the same address or another one, also where the address stayed in the status when somebody
-    took it out of the annotation. Where Harvester announced it, kube-vip never has. A withdrawn Service that it does
-    not ignore was shown an address once: kube-vip may be about to announce that, and has noted nothing yet.
+    took it out of the annotation. It may have announced one, and noted nothing yet, where the Service had a condition
+    before, or is withdrawn and not ignored.
     """
     found = Announcement.of(service)
     known = found.told == address and stripped(service, address) is None
     if known or (found.ignored and not _is_held(service, address)):
         return False
-    return found.node is not None or (not found.ignored and (bool(found.status) or found.withdrawn))
+    met = found.node is not None or service.ready_condition is not None
+    return met or (not found.ignored and (bool(found.status) or found.withdrawn))
 
 
-def lease_of(service: Service) -> str:
+def lease_of(service: Service, *, touched: bool = True) -> str:
     """Return the address that kube-vip has leased from DHCP for a Service; empty while it has none.
 
     kube-vip writes a lease once, to the status and to its own annotation, which is read if the status was emptied.
-    Until kube-vip announces a withdrawn Service again, the annotation has the previous lease.
+    Until kube-vip announces a withdrawn Service again, the annotation has the previous lease. ``touched``: whether
+    kube-vip does not have to be made to look at the Service before that.
     """
     found = Announcement.of(service)
     if found.status:
         return found.status[0]
-    announces = found.address == DHCP_ADDRESS and found.node is not None and not found.again
+    announces = found.address == DHCP_ADDRESS and found.node is not None and touched
     return ipv4_text(service.metadata.annotation(KUBE_VIP_LEASE) or "") if announces else ""
 
 
@@ -280,8 +258,8 @@ def not_announced(service: Service) -> EventMessage:
     text = (
         "kube-vip has let go of the address of this Service before and does not announce it again until an "
         "EndpointSlice of the Service changes, which this program is not permitted to bring about (chart: "
-        "rbac.endpointSlices); it is tried again, at least once an hour. Traffic stays away until that is granted, the "
-        "pods of the Service change or you run: kubectl --namespace "
+        "rbac.endpointSlices); it is tried again every ten minutes. Traffic stays away until that is granted, the pods "
+        "of the Service change or you run: kubectl --namespace "
         f"{meta.namespace} annotate endpointslices --selector {SERVICE_LABEL}={meta.name} --overwrite "
         "touched=$(date +%s), or restart kube-vip: kubectl --namespace kube-system rollout restart daemonset kube-vip"
     )
@@ -318,7 +296,7 @@ def release(service: Service, *, device: str, announced_by_us: bool) -> Annotati
     ``device`` is the one that we write for the Service.
     """
     found = Announcement.of(service)
-    annotations: Annotations = {USER_IGNORE: None, **TOUCHED}
+    annotations: Annotations = {USER_IGNORE: None}
     if announced_by_us:
         annotations[KUBE_VIP_ADDRESSES] = None
         if not found.ignored_by_user:

@@ -133,14 +133,12 @@ class ServiceState(Struct, gc=False):
     """When a VM load balancer of the Service was last there; None when none was."""
     found_served: bool = False
     """Whether it had our finalizer and an address before anybody looked, so that who gave it may not be known."""
-    touched: bool = False
-    """Whether its endpoints were touched in this phase."""
-    refused: float | None = None
-    """Seconds of this phase after which that was refused last; None when it was not."""
+    touch_at: float | None = None
+    """When its endpoints are to be touched; None when they need not be."""
 
     def now_in(self, phase: str, now: float) -> ServiceState:
         """Return what is remembered of the Service once it is in this phase."""
-        return self if self.phase == phase else replace(self, phase=phase, since=now, touched=False, refused=None)
+        return self if self.phase == phase else replace(self, phase=phase, since=now)
 
 
 class Situation(Struct, frozen=True, dict=True):
@@ -251,7 +249,7 @@ class Situation(Struct, frozen=True, dict=True):
             words += ["contended"] if not self.scope.leaving and lb.contended else []
         elif self.request.primary is not None:
             words += ["shares", *self._awaited_primary()]
-        return " ".join(filter(None, (*words, Announcement.of(self.service).again)))
+        return " ".join(words)
 
     def _awaited_primary(self) -> tuple[str, ...]:
         """Return words for what is waited for of the primary: nobody waits for it before it can have an address."""
@@ -330,14 +328,18 @@ class ServiceStates:
         self._found: Mapping[str, bool] = {}
         """UIDs of the Services that were there at the start; whether they were served."""
         self._collected_from: float | None = None
+        self._recently = ""
 
-    def start(self, services: Iterable[Service], vm_lb_seen: float | None) -> None:
+    def start(self, services: Iterable[Service], vm_lb_seen: float | None, recently: str) -> None:
         """Begin; of Services that are there already nobody knows what they had a moment before.
 
-        ``vm_lb_seen``: when their VM load balancers are supposed to have been there last; None: never.
+        ``vm_lb_seen``: when their VM load balancers are supposed to have been there last; None: never. ``recently``: a
+        wall time; the process before this one may not have touched the endpoints of a Service that got its address
+        since then.
         """
         self._found = {one.metadata.uid: is_served(one) for one in services}
         self._collected_from = vm_lb_seen
+        self._recently = recently
 
     def follow(self, situation: Situation, now: float) -> ServiceState:
         """Return the state of a Service as it is now."""
@@ -346,9 +348,15 @@ class ServiceStates:
         if state is None or state.uid != meta.uid:
             seen = self._collected_from if meta.uid in self._found else None
             served = self._found.get(meta.uid, False)
-            state = ServiceState(meta.uid, situation.phase, now, seen, found_served=served)
+            touch_at = now if served and self._may_be_silent(situation.service) else None
+            state = ServiceState(meta.uid, situation.phase, now, seen, found_served=served, touch_at=touch_at)
         state = self._states[meta.key] = state.now_in(situation.phase, now)
         return state
+
+    def _may_be_silent(self, service: Service) -> bool:
+        said = service.ready_condition
+        is_recent = said is not None and said.status == "True" and (said.last_transition_time or "") >= self._recently
+        return is_recent and Announcement.of(service).node is not None
 
     def saw(self, load_balancer: LoadBalancer, now: float) -> None:
         """Take note that a load balancer was there until now."""

@@ -23,10 +23,8 @@ from harvester_ccm.plan.service.situation import Situation
 
 TOUCH_ENDPOINTS_AFTER: Final = 1.0
 """Seconds that kube-vip gets to see an address before the endpoints are touched; a touch before that is lost."""
-FIRST_TOUCH_RETRY: Final = 10.0
-"""Seconds after which endpoints are touched that were not permitted to be; each next pause is as long as all before."""
-LONGEST_TOUCH_RETRY: Final = 3600.0
-"""The longest such pause in seconds; about as often all collections are listed anew."""
+TOUCH_RETRY: Final = 600.0
+"""Seconds after which endpoints are touched that were not permitted to be."""
 
 
 class ServiceChange(Struct, frozen=True):
@@ -49,6 +47,8 @@ class ChangeService(Struct, frozen=True):
     """Patch the Service in the guest."""
 
     change: ServiceChange
+    touch: bool = False
+    """Whether its endpoints are to be touched after that."""
 
 
 class CreateLoadBalancer(Struct, frozen=True):
@@ -128,43 +128,21 @@ def hand_to_harvester(service: Service) -> tuple[ChangeService, ...]:
 
 
 def announced_again(plan: ServicePlan, situation: Situation, address: str) -> ServicePlan:
-    """Return a plan that announces an address, with what has kube-vip look at it, once, where it would stay silent."""
-    service, found = situation.service, kube_vip.Announcement.of(situation.service)
-    # The time begins with the write that is in the plan, and the next look is at what that has left.
+    """Return a plan that announces an address, with the touch of the endpoints where kube-vip would stay silent."""
+    service, touch_at = situation.service, situation.remembered.touch_at
     if kube_vip.stays_silent(service, address):
-        return ServicePlan(plan.steps, Wait(WaitReason.ENDPOINTS))
-    left = _touched_at(found, situation) - situation.waited
-    if not found.again or found.told != address:
+        if kube_vip.Announcement.of(service).told not in {"", address}:
+            # kube-vip does not announce an address that it met in the event that made it withdraw another one.
+            warnings = (one for one in plan.steps if isinstance(one, EmitEvent) and one.event.type == "Warning")
+            withdrawn = change_service(service, ServiceChange(annotations=kube_vip.withdraw(service)))
+            return ServicePlan((*warnings, *withdrawn), Wait(WaitReason.ENDPOINTS))
+        steps = (ChangeService(one.change, touch=True) if isinstance(one, ChangeService) else one for one in plan.steps)
+        return ServicePlan(tuple(steps), Wait(WaitReason.ENDPOINTS, TOUCH_ENDPOINTS_AFTER))
+    if touch_at is None:
         return plan
-    news = kube_vip.not_announced(service)
-    if left > 0:
-        told = emit(news) if found.touch_refused else ()
-        return ServicePlan((*plan.steps, *told), Wait(WaitReason.ENDPOINTS, left))
-    if not found.touch_due:
-        due = ChangeService(ServiceChange(annotations=kube_vip.TOUCH_DUE))
-        return ServicePlan((*plan.steps, due), Wait(WaitReason.ENDPOINTS))
-    note = ChangeService(ServiceChange(annotations=kube_vip.TOUCH_REFUSED))
-    next_in = _touch_pause(situation.waited) if found.touch_refused else FIRST_TOUCH_RETRY
-    if situation.remembered.refused is not None and not found.touch_refused:
-        # Only the note of it is missing.
-        return ServicePlan((*plan.steps, *emit(news), note), Wait(WaitReason.ENDPOINTS, next_in))
-    # Whatever becomes of the note: somebody may put it back for ever.
-    touch = () if situation.remembered.touched else (TouchEndpoints(),)
-    done = ChangeService(ServiceChange(annotations=kube_vip.TOUCHED))
-    return ServicePlan((*plan.steps, *touch, done), plan.outcome)
-
-
-def _touched_at(found: kube_vip.Announcement, situation: Situation) -> float:
-    """Return after how many seconds of its present phase the endpoints of a Service are to be touched."""
-    if not found.touch_refused:
-        return TOUCH_ENDPOINTS_AFTER
-    last = situation.remembered.refused or 0.0
-    return last + _touch_pause(last)
-
-
-def _touch_pause(refused: float) -> float:
-    """Return how long to wait after a refusal, in seconds, that came so long after the first one."""
-    return min(max(refused, FIRST_TOUCH_RETRY), LONGEST_TOUCH_RETRY)
+    if touch_at > situation.now:
+        return ServicePlan(plan.steps, Wait(WaitReason.ENDPOINTS, touch_at - situation.now))
+    return ServicePlan((*plan.steps, TouchEndpoints()), plan.outcome)
 
 
 def emit(*events: EventMessage | None) -> tuple[EmitEvent, ...]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from harvester_ccm.errors import Answer, ServerError
+from harvester_ccm.kube.clock import wall_time
 from harvester_ccm.kube_vip_names import (
-    ANNOUNCE_AGAIN,
     ENDPOINTS_TOUCHED,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
@@ -17,7 +17,8 @@ from harvester_ccm.kube_vip_names import (
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.outcome import Done, Wait, WaitReason
-from harvester_ccm.plan.service.steps import FIRST_TOUCH_RETRY, LONGEST_TOUCH_RETRY, TOUCH_ENDPOINTS_AFTER
+from harvester_ccm.names import LOAD_BALANCER_READY
+from harvester_ccm.plan.service.steps import TOUCH_ENDPOINTS_AFTER, TOUCH_RETRY
 from tests.worlds.builders import ADDRESS, allocated, served
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, refused
@@ -26,8 +27,6 @@ from tests.worlds.service_controller_world import ServiceControllerWorld
 KEY = "shop/web"
 WITHDRAWN = served(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_HOST: "node-a"})
 """As it is before a load balancer that has come back announces its address again."""
-REFUSED = served(annotations={KUBE_VIP_HOST: "node-a", ANNOUNCE_AGAIN: "refused"})
-"""As another process has left it that was not permitted to touch an EndpointSlice."""
 
 
 def endpoint_slice(name: str, *addresses: str, of: str = "web", namespace: str = "shop") -> Document:
@@ -52,11 +51,6 @@ def touched(stage: ServiceControllerWorld) -> dict[str, str]:
     return {name: mark for name, mark in marks.items() if mark is not None}
 
 
-def is_noted(stage: ServiceControllerWorld) -> bool:
-    """Return whether the touch is still to be done, by the note on the Service."""
-    return ANNOUNCE_AGAIN in stage.guest.of(SERVICES)[KEY]["metadata"]["annotations"]
-
-
 def of_endpoints(call: Call) -> bool:
     return ENDPOINT_SLICES.plural in call.path
 
@@ -70,16 +64,16 @@ async def test_one_slice_with_endpoints_is_touched_once_for_each_change() -> Non
         endpoint_slice("api-a", "10.42.0.7", of="api"),
         endpoint_slice("web-x", "10.42.0.6", namespace="infra"),
     )
-    assert await stage.reconcile(KEY) == Wait(WaitReason.ENDPOINTS)
+    assert await stage.reconcile(KEY) == Wait(WaitReason.ENDPOINTS, TOUCH_ENDPOINTS_AFTER)
     assert stage.writes() == ["PATCH web/status"]
-    assert (is_noted(stage), touched(stage)) == (True, {})
+    assert touched(stage) == {}
 
     await stage.reconcile(KEY)
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(TOUCH_ENDPOINTS_AFTER)
     assert await stage.reconcile(KEY) == Done()
-    assert stage.writes() == ["PATCH web-b", "PATCH web/status"]
-    assert (is_noted(stage), list(touched(stage))) == (False, ["web-b"])
+    assert stage.writes() == ["PATCH web-b"]
     first = touched(stage)
+    assert list(first) == ["web-b"]
 
     await asyncio.sleep(3600.0)
     assert await stage.reconcile(KEY) == Done()
@@ -93,7 +87,6 @@ async def test_one_slice_with_endpoints_is_touched_once_for_each_change() -> Non
         await asyncio.sleep(1.0)
     assert list(touched(stage)) == ["web-b"]
     assert touched(stage) != first
-    assert not is_noted(stage)
 
 
 def refuse(stage: ServiceControllerWorld, verb: str) -> None:
@@ -108,75 +101,37 @@ def tries(stage: ServiceControllerWorld, verb: str) -> int:
 
 @pytest.mark.parametrize("verb", ["GET", "PATCH"])
 @jumping_time
-async def test_without_the_right_it_is_told_once_what_to_do_and_tried_again_seldom(verb: str) -> None:
+async def test_a_touch_that_is_not_permitted_is_told_once_and_tried_again_at_each_resync(verb: str) -> None:
     stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
     refuse(stage, verb)
-    stage.controller.at_work = True
-    stage.controller.queue.enqueue(KEY)
-    await asyncio.sleep(TOUCH_ENDPOINTS_AFTER + FIRST_TOUCH_RETRY / 2)
+    for _ in range(3):
+        await stage.reconcile(KEY)
+        await asyncio.sleep(TOUCH_ENDPOINTS_AFTER)
     assert tries(stage, verb) == 1
-    assert stage.guest.of(SERVICES)[KEY]["metadata"]["annotations"][ANNOUNCE_AGAIN] == "refused"
     (text,) = [one for one in stage.recorder.texts if "annotate endpointslices" in one]
     assert f"--namespace shop annotate endpointslices --selector {SERVICE_LABEL}=web " in text
     assert "rollout restart daemonset kube-vip" in text
-    assert "tried again, at least once an hour" in text
-
-    # Somebody who changes the Service all the time does not make it more.
-    for number in range(10):
-        stage.guest.change(SERVICES, KEY, {"metadata": {"labels": {"number": str(number)}}})
-        await asyncio.sleep(LONGEST_TOUCH_RETRY / 10)
-    assert 7 <= tries(stage, verb) <= 10
-    stage.guest.calls.clear()
-    await asyncio.sleep(2 * LONGEST_TOUCH_RETRY)
-    assert 1 <= tries(stage, verb) <= 2
-    assert [call.path for call in stage.guest.calls if call.is_write and not of_endpoints(call)] == []
-    assert [one for one in stage.told() if "Warning" in one] == ["web: Warning AddressNotAnnounced"]
-    assert is_noted(stage)
-
-
-@pytest.mark.parametrize("verb", ["GET", "PATCH"])
-@pytest.mark.parametrize("missing", [0.5, 30.0, 600.0])
-@jumping_time
-async def test_a_right_that_comes_back_is_used(verb: str, missing: float) -> None:
-    """An address is silent for no longer than twice the time that the right was missing, and ten seconds."""
-    stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
-    refuse(stage, verb)
-    stage.controller.at_work = True
-    stage.controller.queue.enqueue(KEY)
-    await asyncio.sleep(TOUCH_ENDPOINTS_AFTER + missing)
+    await asyncio.sleep(TOUCH_RETRY)
+    await stage.reconcile(KEY)
+    assert (tries(stage, verb), touched(stage)) == (2, {})
     stage.guest.fault = None
-    await asyncio.sleep(missing + FIRST_TOUCH_RETRY)
-    assert (is_noted(stage), list(touched(stage))) == (False, ["web-a"])
-    assert [one for one in stage.told() if "Warning" in one] == ["web: Warning AddressNotAnnounced"]
-    stage.guest.calls.clear()
-    await asyncio.sleep(LONGEST_TOUCH_RETRY)
-    assert [call.path for call in stage.guest.calls if call.is_write or of_endpoints(call)] == []
-
-
-@jumping_time
-async def test_a_right_that_comes_back_is_used_by_the_next_process() -> None:
-    stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"), asked=REFUSED)
-    stage.controller.at_work = True
-    stage.controller.queue.enqueue(KEY)
-    await asyncio.sleep(FIRST_TOUCH_RETRY + 1.0)
-    assert (is_noted(stage), list(touched(stage))) == (False, ["web-a"])
+    await asyncio.sleep(TOUCH_RETRY)
+    await stage.reconcile(KEY)
+    assert list(touched(stage)) == ["web-a"]
     assert [one for one in stage.told() if "Warning" in one] == ["web: Warning AddressNotAnnounced"]
 
 
+@pytest.mark.parametrize(("seconds", "count"), [pytest.param(30, 1, id="just now"), pytest.param(90, 0, id="before")])
 @jumping_time
-async def test_a_refusal_that_could_not_be_noted_is_none_the_less_no_last_word() -> None:
-    stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
-    busy = ServerError(Answer(503, "ServiceUnavailable", "busy", "PATCH /x"))
-    no = refused(403, "Forbidden", "endpointslices is forbidden")
-    stage.controller.at_work = True
-    stage.controller.queue.enqueue(KEY)
-    await asyncio.sleep(TOUCH_ENDPOINTS_AFTER / 2)
-    stage.guest.fault = lambda call: (no if of_endpoints(call) else busy) if call.is_write else None
-    await asyncio.sleep(60.0)
-    assert tries(stage, "PATCH") == 1
-    stage.guest.fault = None
-    await asyncio.sleep(60.0 + FIRST_TOUCH_RETRY)
-    assert (is_noted(stage), list(touched(stage))) == (False, ["web-a"])
+async def test_a_restart_touches_the_endpoints_of_a_service_that_got_its_address_just_now(
+    seconds: int, count: int
+) -> None:
+    stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"), asked=served(annotations={KUBE_VIP_HOST: "node-a"}))
+    ready = {"type": LOAD_BALANCER_READY, "status": "True", "lastTransitionTime": wall_time(seconds)}
+    stage.guest.change(SERVICES, KEY, {"status": {"conditions": [ready]}})
+    stage.controller._states.start(stage.caches.services.all(), None, wall_time(60))
+    await stage.reconcile(KEY)
+    assert len(touched(stage)) == count
 
 
 @jumping_time
@@ -188,7 +143,7 @@ async def test_a_touch_that_failed_is_made_later() -> None:
     stage.guest.fault = lambda call: next(failures, None) if of_endpoints(call) else None
     stage.controller.queue.enqueue(KEY)
     await asyncio.sleep(60.0)
-    assert (is_noted(stage), list(touched(stage))) == (False, ["web-a"])
+    assert list(touched(stage)) == ["web-a"]
     assert [one for one in stage.told() if "Warning" in one] == []
 
 
@@ -198,16 +153,5 @@ async def test_without_endpoints_nothing_is_to_be_touched() -> None:
     for _ in range(3):
         await stage.reconcile(KEY)
         await asyncio.sleep(1.0)
-    assert (is_noted(stage), touched(stage)) == (False, {})
+    assert touched(stage) == {}
     assert stage.guest.of(SERVICES)[KEY]["metadata"]["annotations"][KUBE_VIP_ADDRESSES] == ADDRESS
-
-
-@jumping_time
-async def test_a_note_that_somebody_keeps_putting_back_touches_seldom() -> None:
-    stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
-    note = {"metadata": {"annotations": {ANNOUNCE_AGAIN: "due"}}}
-    for _ in range(100):
-        await stage.reconcile(KEY)
-        stage.guest.change(SERVICES, KEY, note)
-        await asyncio.sleep(1.0)
-    assert 1 <= sum(of_endpoints(call) and call.verb == "PATCH" for call in stage.guest.calls) <= 5

@@ -39,7 +39,7 @@ OF_BACKENDS = {
     "attached_networks": "attached",
 }
 """What tests say of a situation's backends, by the fields of those."""
-REMEMBERED = ("found_served", "touched", "refused")
+REMEMBERED = ("found_served", "touch_at")
 """What they say of what is remembered, besides how long ago something was."""
 AGO = {"waited": "since", "since_vm_lb": "vm_lb_seen"}
 """Seconds that they give, by the times that those were at."""
@@ -75,7 +75,7 @@ def plan(service: Service, *load_balancers: LoadBalancer, **more: Any) -> Servic
 def without_condition(made: ServicePlan) -> ServicePlan:
     """Return a plan that says nothing of the condition; a step that said nothing else is left out."""
     unsaid = (
-        (step, ChangeService(replace(step.change, condition=None)) if isinstance(step, ChangeService) else step)
+        (step, replace(step, change=replace(step.change, condition=None)) if isinstance(step, ChangeService) else step)
         for step in made.steps
     )
     kept = (left for step, left in unsaid if left == step or left != ChangeService(ServiceChange()))
@@ -92,11 +92,11 @@ def _short(step: object, service: Service) -> object:
     match step:
         case EmitEvent(event=note):
             return f"{note.type} {note.reason}"
-        case ChangeService(change=change):
+        case ChangeService(change=change, touch=touch):
             patch = service_patch(service, change)
             metadata: Any = patch.get("metadata", {})
             metadata.pop("resourceVersion", None)
-            return {"service": {**metadata, **_status(patch)}}
+            return {"service": {**metadata, **_status(patch)}, **({"touch": True} if touch else {})}
         case CreateLoadBalancer(name=name, body=body):
             return {"create": name, **body["spec"]}  # type: ignore[dict-item]  # a spec is a document
         case ChangeLoadBalancer(name=name, change=lb_change):

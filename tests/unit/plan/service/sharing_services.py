@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harvester_ccm.kube_vip_names import ANNOUNCE_AGAIN, KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.names import PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
 from tests.worlds.builders import ADDRESS, service
 
@@ -12,7 +12,6 @@ OTHER = "192.168.100.99"
 WITHDRAWN = {KUBE_VIP_ADDRESSES: ""}
 HELD = {**WITHDRAWN, KUBE_VIP_IGNORE: "true"}
 HANDS_OFF = HELD
-EXCHANGED, DUE = {ANNOUNCE_AGAIN: "exchanged"}, {ANNOUNCE_AGAIN: "due"}
 NAMES_WEB = {PRIMARY_SERVICE: "shop/web"}
 LABEL = {PRIMARY_SERVICE_LABEL: "shop.web"}
 API = [{"name": "http", "port": 8080, "protocol": "TCP", "nodePort": 32080}]

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from harvester_ccm.kube_vip_names import (
-    ANNOUNCE_AGAIN,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
@@ -33,7 +32,8 @@ from tests.unit.plan.service.plans import OURS, outline, plan, said, told
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
 
 WITHDRAWN = {KUBE_VIP_ADDRESSES: ""}
-EXCHANGED, DUE = {ANNOUNCE_AGAIN: "exchanged"}, {ANNOUNCE_AGAIN: "due"}
+TOUCH_LATER = Wait("endpoints")
+WITHDRAWAL = {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}
 HELD = {**WITHDRAWN, KUBE_VIP_IGNORE: "true"}
 CREATE = {"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"}
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
@@ -354,7 +354,7 @@ GRANTED = {
         service(annotations=WITHDRAWN, ours=True),
         marked(ip=ADDRESS, pool="lan"),
         [
-            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, **DUE}, "ingress": [STATUS]}},
+            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}, "ingress": [STATUS]}, "touch": True},
             "Normal EnsuredLoadBalancer",
             {"write": LB_NAME, "address": ADDRESS},
         ],
@@ -397,16 +397,7 @@ GRANTED = {
     "the address changed": (
         served(),
         allocated(ip="192.168.100.21"),
-        [
-            {
-                "service": {
-                    "annotations": {KUBE_VIP_ADDRESSES: "192.168.100.21", **EXCHANGED},
-                    "ingress": ["192.168.100.21 VIP 80/TCP"],
-                }
-            },
-            "Warning AddressChanged",
-            {"write": LB_NAME, "address": "192.168.100.21"},
-        ],
+        ["Warning AddressChanged", WITHDRAWAL],
     ),
     "somebody removed the finalizer": (
         service(annotations={KUBE_VIP_ADDRESSES: ADDRESS}, address=ADDRESS),
@@ -416,10 +407,7 @@ GRANTED = {
     "somebody wrote another address for kube-vip": (
         served(annotations={KUBE_VIP_ADDRESSES: "192.168.100.7"}),
         allocated(),
-        [
-            "Warning AddressNotAsRequested",
-            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, **EXCHANGED}}},
-        ],
+        ["Warning AddressNotAsRequested", WITHDRAWAL],
     ),
     "somebody edited the labels of the load balancer": (
         served(),
@@ -513,65 +501,19 @@ def test_a_refused_change_of_the_network_does_not_move_the_address(asked_for: st
     assert outline(moved, found, network_devices=devices) == ([*notes, back], Done())
 
 
-AFTERWARDS: dict[str, tuple[float, dict[str, Any], list[object], object]] = {
-    "kube-vip has not had the time to see it": (0.4, {}, [], Wait("endpoints", 0.6)),
-    "touched once": (1.0, {}, ["touch endpoints", {"service": {"annotations": {ANNOUNCE_AGAIN: None}}}], Done()),
-    "it has to be exchanged meanwhile": (
-        1.0,
-        {"ip": "10.0.0.9"},
-        [
-            {
-                "service": {
-                    "annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9", **EXCHANGED},
-                    "ingress": ["10.0.0.9 VIP 80/TCP"],
-                }
-            },
-            "Warning AddressChanged",
-            {"write": LB_NAME, "address": "10.0.0.9"},
-        ],
-        Wait("endpoints"),
-    ),
-    "Harvester has no address by now": (1.0, {"ip": "", "address": ""}, [], Wait("not_processed", 29.0)),
+TOUCHES: dict[str, tuple[float, dict[str, Any], list[object], object]] = {
+    "kube-vip has not had the time to see it": (0.6, {}, [], Wait("endpoints", 0.6)),
+    "due": (0.0, {}, ["touch endpoints"], Done()),
+    "the address is another one by now": (0.0, {"ip": "10.0.0.9"}, ["Warning AddressChanged", WITHDRAWAL], TOUCH_LATER),
+    "Harvester has no address by now": (0.0, {"ip": "", "address": ""}, [], Wait("not_processed", 30.0)),
 }
 
 
-@pytest.mark.parametrize(("waited", "found", "steps", "outcome"), AFTERWARDS.values(), ids=AFTERWARDS.keys())
-def test_kube_vip_is_made_to_look_at_an_address_again(
-    waited: float, found: dict[str, Any], steps: list[object], outcome: object
+@pytest.mark.parametrize(("due_in", "found", "steps", "outcome"), TOUCHES.values(), ids=TOUCHES.keys())
+def test_endpoints_are_touched_for_an_address_that_kube_vip_meets_again(
+    due_in: float, found: dict[str, Any], steps: list[object], outcome: object
 ) -> None:
-    assert outline(served(annotations=DUE), allocated(**found), waited=waited) == (steps, outcome)
-
-
-def test_kube_vip_meets_an_exchanged_address_once_more_before_the_touch() -> None:
-    asked = served(annotations=EXCHANGED)
-    assert outline(asked, allocated(), waited=0.4) == ([], Wait("endpoints", 0.6))
-    assert outline(asked, allocated(), waited=1.0) == ([{"service": {"annotations": DUE}}], Wait("endpoints"))
-
-
-NOT_PERMITTED = {ANNOUNCE_AGAIN: "refused"}
-NOT_ANNOUNCED = "Warning AddressNotAnnounced"
-AFTER_A_REFUSAL: dict[str, tuple[float, float | None, list[object], object]] = {
-    "found so": (0.0, None, [NOT_ANNOUNCED], Wait("endpoints", 10.0)),
-    "tried a moment ago": (15.0, 10.0, [NOT_ANNOUNCED], Wait("endpoints", 5.0)),
-    "tried again": (20.0, 10.0, ["touch endpoints", {"service": {"annotations": {ANNOUNCE_AGAIN: None}}}], Done()),
-    "for long": (1500.0, 1000.0, [NOT_ANNOUNCED], Wait("endpoints", 500.0)),
-    "for very long": (90_000.0, 88_000.0, [NOT_ANNOUNCED], Wait("endpoints", 1600.0)),
-}
-
-
-@pytest.mark.parametrize(
-    ("waited", "refused", "steps", "outcome"), AFTER_A_REFUSAL.values(), ids=AFTER_A_REFUSAL.keys()
-)
-def test_a_touch_that_was_not_permitted_is_tried_again_after_as_long_as_it_was_not(
-    waited: float, refused: float | None, steps: list[object], outcome: object
-) -> None:
-    asked = served(annotations=NOT_PERMITTED)
-    assert outline(asked, allocated(), waited=waited, refused=refused) == (steps, outcome)
-
-
-def test_a_refusal_that_was_not_noted_is_noted_and_not_tried_at_once() -> None:
-    expected = (["Warning AddressNotAnnounced", {"service": {"annotations": NOT_PERMITTED}}], Wait("endpoints", 10.0))
-    assert outline(served(annotations=DUE), allocated(), waited=2.0, refused=1.0) == expected
+    assert outline(served(), allocated(**found), touch_at=due_in) == (steps, outcome)
 
 
 GOING = {

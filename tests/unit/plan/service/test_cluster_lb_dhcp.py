@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from harvester_ccm.kube_vip_names import (
-    ANNOUNCE_AGAIN,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
@@ -137,13 +136,6 @@ STEPS = {
         [],
         Wait("dhcp", 30.0),
     ),
-    "withdrawn, and kube-vip has to announce it again": (
-        service(annotations={**ASKING, **NOTED, ANNOUNCE_AGAIN: "due"}, ours=True),
-        balancer(),
-        0.5,
-        [],
-        Wait("endpoints", 0.5),
-    ),
     "nobody has a lease any more": (
         service(annotations={**ASKING, KUBE_VIP_HOST: "node-a"}, ours=True),
         balancer(),
@@ -155,8 +147,8 @@ STEPS = {
         service(annotations={**ASKING, **NOTED, KUBE_VIP_ADDRESSES: ""}, ours=True),
         balancer(address=LEASE),
         0.0,
-        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0", ANNOUNCE_AGAIN: "due"}}}],
-        Wait("endpoints"),
+        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0"}}, "touch": True}],
+        Wait("endpoints", 1.0),
     ),
     "kube-vip's own annotations": (
         service(

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from harvester_ccm.kube_vip_names import ANNOUNCE_AGAIN, KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
@@ -75,8 +75,8 @@ START: dict[str, tuple[Any, Any, list[object], object]] = {
         [
             {"service": {"annotations": {MOVING: DHCP_NOTE}}},
             "Normal SwitchingLoadBalancer",
-            DELETE,
             {"service": {"ingress": None}},
+            DELETE,
         ],
         Wait("switching", 5.0),
     ),
@@ -277,10 +277,10 @@ END: dict[str, tuple[Any, Any, float, list[object], object]] = {
         allocated(),
         2.0,
         [
-            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, ANNOUNCE_AGAIN: "due", MOVING: None}}},
+            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, MOVING: None}}, "touch": True},
             "Normal SwitchedLoadBalancer",
         ],
-        Wait("endpoints"),
+        Wait("endpoints", 1.0),
     ),
 }
 

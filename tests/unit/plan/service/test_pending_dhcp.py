@@ -65,7 +65,7 @@ def test_then_one_warning_says_what_to_look_at_and_the_wait_goes_on(waited: floa
 def test_kube_vip_that_has_let_go_of_an_address_is_made_to_ask_again() -> None:
     plan = plan_after(0.0, announced_before=True)
 
-    assert plan.outcome == Wait("endpoints")
+    assert plan.outcome == Wait("endpoints", 1.0)
 
 
 def test_late_answer_ends_it() -> None:

@@ -105,7 +105,7 @@ WISH = "10.9.9.9"
 @pytest.mark.parametrize(
     ("known", "reasons"),
     [
-        ({}, ["Warning AddressNotAsRequested", "Normal EnsuredLoadBalancer"]),
+        ({}, ["Warning AddressNotAsRequested"]),
         ({"found_served": True}, ["Warning AddressNotAsRequested", "Warning AddressChanged"]),
     ],
     ids=["kube-vip followed the wish", "nobody knows who gave it"],
