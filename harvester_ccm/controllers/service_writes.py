@@ -14,9 +14,8 @@ from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.rate_limiter import WriteRateLimiter
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service
-from harvester_ccm.plan.service.kube_vip import slice_to_touch, touch
+from harvester_ccm.plan.service.kube_vip import WITHDRAWN, slice_to_touch, touch
 from harvester_ccm.plan.service.load_balancer import Document, changed_document, described
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
@@ -69,7 +68,7 @@ class ServiceWrites:
         if isinstance(first, ChangeService) and not situation.scope.leaving:
             if any(isinstance(step, DeleteLoadBalancer) for step in steps):
                 writes = REPLACEMENT_WRITES
-            elif first.change.annotations.get(KUBE_VIP_ADDRESSES) == "":
+            elif WITHDRAWN.items() <= first.change.annotations.items():
                 writes = WITHDRAWAL_WRITES
         delay = self._limiter.delay(meta.uid, writes=writes, terminating=meta.deleting)
         if delay:

@@ -139,7 +139,8 @@ def _given_up(situation: Situation) -> tuple[ChangeService, ...]:
     service = situation.service
     if situation.kept:
         return ()
-    if is_served(service):
+    # What kube-vip shows of a withdrawn Service is the address of an earlier load balancer.
+    if service.addresses and (is_served(service) or Announcement.of(service).withdrawn):
         return change_service(service, ServiceChange(annotations=WITHDRAWN, ingress=()))
     return hold(service)
 

@@ -368,7 +368,8 @@ def _kept_wishes(service: Service) -> Annotations:
     address = "" if ours and found.status else ipv4_text(found.address or "")
     if address not in {"", DHCP_ADDRESS} and not (found.specified or found.requested):
         kept[REQUESTED_ADDRESS] = address
-    if found.ignored and not found.withdrawn and not ours:
+    # Our condition comes with our first patch, which may set the annotation.
+    if found.ignored and not found.withdrawn and not ours and service.ready_condition is None:
         kept[USER_IGNORE] = "true"
     return kept
 

@@ -136,10 +136,6 @@ class ServiceState(Struct, gc=False):
     touch_at: float | None = None
     """When its endpoints are to be touched; None when they need not be."""
 
-    def now_in(self, phase: str, now: float) -> ServiceState:
-        """Return what is remembered of the Service once it is in this phase."""
-        return self if self.phase == phase else replace(self, phase=phase, since=now)
-
 
 class Situation(Struct, frozen=True, dict=True):
     """All that is known about one Service and what it depends on."""
@@ -350,7 +346,9 @@ class ServiceStates:
             served = self._found.get(meta.uid, False)
             touch_at = now if served and self._may_be_silent(situation.service) else None
             state = ServiceState(meta.uid, situation.phase, now, seen, found_served=served, touch_at=touch_at)
-        state = self._states[meta.key] = state.now_in(situation.phase, now)
+        if state.phase != situation.phase:
+            state = replace(state, phase=situation.phase, since=now)
+        self._states[meta.key] = state
         return state
 
     def _may_be_silent(self, service: Service) -> bool:
