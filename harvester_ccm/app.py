@@ -31,7 +31,7 @@ from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.orphans import OrphanCollector
 from harvester_ccm.controllers.service import ServiceCaches, ServiceController
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
-from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
+from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
@@ -45,6 +45,7 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
+from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.situation import SERVICE_INDEXES
 from harvester_ccm.telemetry import catalogue
 from harvester_ccm.telemetry.auth import AccessReviewer
@@ -142,7 +143,7 @@ class Application:
         self._vms = VMCache(
             Informer(guest, NODES, indexes=NODE_INDEXES),
             Informer(harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES),
-            Informer(harvester, WATCHED_INSTANCES, vms),
+            Informer(harvester, WATCHED_INSTANCES, vms, indexes=VMI_INDEXES),
             ClusterIdentity.of(settings, harvester.namespace),
         )
         self._caches = ServiceCaches(
@@ -255,11 +256,9 @@ class Application:
                 self._addresses,
                 recorder=self._recorder,
                 settings=settings,
-                on_unmatched=hostnames.set_unmatched if hostnames else None,
+                hostnames=hostnames,
             )
             self._start_controller(group, node_controller, NODE_CONTROLLER)
-            if hostnames is not None:
-                self._start_controller(group, hostnames)
             if settings.vmi_controller:
                 mapping = NetworkMapping(self._guest, vm_cache, caches.config_maps, recorder=self._recorder)
                 self._start_controller(group, mapping)

@@ -28,7 +28,7 @@ from harvester_ccm.names import IP_POOL, LB_CLUSTER, VM_CLUSTER, NodeReason
 from harvester_ccm.plan.node.decision import observe as observe_node
 from harvester_ccm.plan.node.decision import plan_node
 from harvester_ccm.plan.node.match import find_vm
-from harvester_ccm.plan.node.vms import VMIndex
+from harvester_ccm.plan.node.vms import all_vms
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.ownership import allocated_addresses, goes_by, marked_ours, name_for
 from harvester_ccm.plan.service.request import read_request
@@ -163,7 +163,7 @@ def vm_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
             "The namespace of the cloud-config's context must be the one of this cluster's VMs; all of them must be in "
             "one namespace",
         )
-    labels = [one.cluster_label for one in _index(inventory, guest).by_name.values()]
+    labels = [one.cluster_label for one in all_vms(_store(inventory, guest))]
     text, marked = f"{len(vms)} in namespace {guest.namespace}", labels.count(guest.name)
     if marked:
         return row(Result.OK, f"{text}, {marked} with label {VM_CLUSTER}={guest.name}")
@@ -192,8 +192,8 @@ def node_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
         return row(Result.SKIPPED, unread)
     if not nodes:
         return row(Result.WARNING, "the cluster has no Node", "Is this the right cluster?")
-    index = _index(inventory, guest)
-    matches = {one.metadata.name: find_vm(one, index) for one in nodes}
+    store = _store(inventory, guest)
+    matches = {one.metadata.name: find_vm(store, one) for one in nodes}
     lost = {name: match.problem for name, match in matches.items() if match.vm is None}
     if not lost:
         evidence = sorted({str(match.by) for match in matches.values() if match.by})
@@ -212,8 +212,8 @@ def name_check(inventory: Inventory, guest: ClusterIdentity) -> Check:
     if unread:
         return row(Result.SKIPPED, unread)
     # By name no VM of another cluster is found, which is the point here: compared without a name of our own.
-    index = _index(inventory, ClusterIdentity("", guest.namespace))
-    found = [find_vm(one, index).vm for one in inventory.nodes]
+    store = _store(inventory, ClusterIdentity("", guest.namespace))
+    found = [find_vm(store, one).vm for one in inventory.nodes]
     labels = sorted({one.cluster_label for one in found if one is not None} - {""})
     if not labels:
         return row(Result.SKIPPED, f"no VM of a Node carries label {VM_CLUSTER}")
@@ -316,9 +316,9 @@ def shared_addresses_check(inventory: Inventory) -> Check | None:
     return Check(BOTH, "InternalIPs", Result.WARNING, text, advice) if shared else None
 
 
-def _index(inventory: Inventory, guest: ClusterIdentity) -> VMIndex:
+def _store(inventory: Inventory, guest: ClusterIdentity) -> ListedNodes:
     # Without VMIs less is found, and what is found holds nevertheless.
-    return ListedNodes(replace(inventory, problems={}), guest).index()
+    return ListedNodes(replace(inventory, problems={}), guest)
 
 
 def _why_unread(inventory: Inventory, *needed: Resource[Any]) -> str:

@@ -26,7 +26,7 @@ from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer, VirtualMachine
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
-from harvester_ccm.plan.node.vms import Membership
+from harvester_ccm.plan.node.vms import Membership, all_vms
 from harvester_ccm.plan.service.cleanup import before_deletion
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.ownership import service_key
@@ -131,11 +131,11 @@ def _doubts(
         yield f"the VMs in namespace {namespace} cannot be read, so the cluster may still have some"
     else:
         guest = ClusterIdentity(cluster, namespace)
-        index = ListedNodes(Inventory(vms=tuple(vms)), guest).index()
-        alive = sorted(one.name for one in index.by_name.values() if one.membership is Membership.OWN)
+        listed = all_vms(ListedNodes(Inventory(vms=tuple(vms)), guest))
+        alive = sorted(one.name for one in listed if one.membership is Membership.OWN)
         if alive:
             yield f"VMs of a cluster of this name exist: {', '.join(alive)}"
-        unmarked = sorted(one.name for one in index.by_name.values() if one.membership is Membership.UNMARKED)
+        unmarked = sorted(one.name for one in listed if one.membership is Membership.UNMARKED)
         if unmarked:
             yield f"VMs without the label {VM_CLUSTER} exist, which may be the cluster's: {', '.join(unmarked)}"
     marks = sorted({one.metadata.annotation(LB_OWNER) or "" for one in load_balancers} - {""})

@@ -23,9 +23,9 @@ from harvester_ccm.model.harvester import GUEST_OS_INFO, VIRTUAL_MACHINES, Virtu
 from harvester_ccm.plan.node.addresses import AddressVerdict, plan_addresses
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
 from harvester_ccm.plan.node.lifecycle import LifecyclePlan, is_absent, observe_lifecycle, plan_lifecycle, power
-from harvester_ccm.plan.node.match import Match, match_vm, wants_hostname
+from harvester_ccm.plan.node.match import Match, find_vm, needs_hostname
 from harvester_ccm.plan.node.patch import NodeRequest, patch_request, uninitialized_taints
-from harvester_ccm.plan.node.vms import agent_connected, may_be_asked, phase
+from harvester_ccm.plan.node.vms import agent_connected, all_vms, has_queryable_guest, phase
 
 GUEST_AGENTS_ASKED: Final = 50
 """At most so many guest agents are asked for their host name to find the VM of one Node."""
@@ -40,16 +40,14 @@ async def explain_node(call: Call, target: Target) -> NodeReport:
         if node is None:
             raise CCMError(f"there is no Node {target.name} in this cluster")
         store = inventory.node_store(settings)
-        if settings.nodes.asks_guests and wants_hostname(node, match_vm(store, node)):
+        if settings.nodes.asks_guests and needs_hostname(node, find_vm(store, node)):
             store = ListedNodes(await _with_hostnames(store, clusters), store.cluster)
         return report_node(node, store, settings, absent=await _is_vm_absent(node, store, settings, clusters))
 
 
 async def _with_hostnames(store: ListedNodes, clusters: Clusters) -> Inventory:
     """Return the inventory with guests' host names, where only they can tell which VM the Node is."""
-    index = store.index()
-    askable = [one.vmi for one in index.by_name.values() if one.vmi is not None and may_be_asked(one, index)]
-    asked = askable[:GUEST_AGENTS_ASKED]
+    asked = [vm.vmi for vm in all_vms(store) if vm.vmi and has_queryable_guest(store, vm)][:GUEST_AGENTS_ASKED]
     answers = await asyncio.gather(*(_ask_hostname(clusters, one) for one in asked))
     known = {one.metadata.name: hostname for one, hostname in zip(asked, answers, strict=True) if hostname}
     silent = [one.metadata.name for one in asked if one.metadata.name not in known]

@@ -24,7 +24,7 @@ from harvester_ccm.model.harvester import (
 from harvester_ccm.model.lister import Listed
 from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.node.match import node_matches
-from harvester_ccm.plan.node.vms import VMIndex, join
+from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.selection import recognise
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, ListedStore
@@ -100,22 +100,26 @@ class ListedNodes(Struct, frozen=True, dict=True):
     inventory: Inventory
     cluster: ClusterIdentity
 
-    @property
+    @cached_property
     def nodes(self) -> Listed[Node]:
         """The Nodes of this cluster."""
-        return Listed(self.inventory.nodes)
+        return Listed(self.inventory.nodes, NODE_INDEXES)
 
-    @property
+    @cached_property
     def vms(self) -> Listed[VirtualMachine]:
-        """The VMs of our namespace in Harvester; what could not be decoded of VMIs counts here too."""
+        """The VMs of the Harvester namespace."""
         inventory = self.inventory
-        problem = inventory.problems.get(VIRTUAL_MACHINES.plural)
-        return Listed(inventory.vms, problem=problem, unread=inventory.unread)
+        return Listed(inventory.vms, VM_INDEXES, problem=inventory.problems.get(VIRTUAL_MACHINES.plural))
+
+    @cached_property
+    def vmis(self) -> Listed[VirtualMachineInstance]:
+        """Their VMIs."""
+        return Listed(self.inventory.vmis, VMI_INDEXES, problem=self.inventory.problems.get(INSTANCES.plural))
 
     @property
-    def vmis(self) -> Listed[VirtualMachineInstance]:
-        """Those of them that run."""
-        return Listed(self.inventory.vmis, problem=self.inventory.problems.get(INSTANCES.plural))
+    def hostnames(self) -> Mapping[str, str]:
+        """VM name to the host name of its guest."""
+        return self.inventory.hostnames
 
     @property
     def virtual_ips(self) -> VirtualIPs:
@@ -124,11 +128,3 @@ class ListedNodes(Struct, frozen=True, dict=True):
         balancers = Listed(inventory.load_balancers, problem=inventory.problems.get(LOAD_BALANCERS.plural))
         taken = virtual_ips(inventory.services, inventory.load_balancers)
         return virtual_ips_of(taken, Listed(inventory.services), balancers)
-
-    @cached_property
-    def _index(self) -> VMIndex:
-        return join(self, self.inventory.hostnames)
-
-    def index(self) -> VMIndex:
-        """Return all VMs, findable by what a Node shows."""
-        return self._index

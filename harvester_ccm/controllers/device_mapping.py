@@ -77,10 +77,9 @@ class NetworkMapping:
             if isinstance(self._config_maps.problem, Forbidden):
                 self._say_forbidden(self._config_maps.problem)
             return Wait("ConfigMap")
-        index = self._vms.index()
-        if not index.synced:
+        if not (self._vms.vms.synced and self._vms.vmis.synced):
             return Wait("VMs")
-        value = plan_device_mapping(own_vmis(index), self._config_maps.get(key))
+        value = plan_device_mapping(own_vmis(self._vms), self._config_maps.get(key))
         return Done() if value is None else await self._apply(value)
 
     async def _apply(self, value: str) -> Outcome:

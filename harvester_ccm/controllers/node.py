@@ -10,26 +10,28 @@ that joins in good order gets one Event in all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Iterable, Set
 
 import structlog
 from msgspec import Struct, field
 
 from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
+from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
-from harvester_ccm.controllers.vms import VMCache
+from harvester_ccm.controllers.vms import HOSTNAME_SECONDS, VMCache
 from harvester_ccm.errors import AdmissionDenied, Forbidden, Invalid
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.object_state import ObjectStates
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import NODES, Node
+from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
-from harvester_ccm.plan.node.events import write_note
-from harvester_ccm.plan.node.match import wants_hostname
+from harvester_ccm.plan.node.match import needs_hostname
+from harvester_ccm.plan.node.messages import write_failed
 from harvester_ccm.plan.node.patch import patch_request
 
 log = structlog.get_logger(__name__)
@@ -59,16 +61,18 @@ class NodeController:
         *,
         recorder: EventRecorder,
         settings: NodeSettings,
-        on_unmatched: Callable[[str, bool], None] | None = None,
+        hostnames: GuestHostnames | None,
     ) -> None:
-        """``on_unmatched`` is called with a Node's name and whether only a guest's host name can tell its VM."""
+        """Without ``hostnames``, guest agents are not queried."""
         self._vms = vms
         self._nodes = vms.nodes
         self._virtual_addresses = virtual_addresses
         self._recorder = recorder
         self._writes = writes
         self._settings = settings
-        self._on_unmatched = on_unmatched or (lambda _name, _unmatched: None)
+        self._hostnames = hostnames
+        self._unmatched: set[str] = set()
+        """Names of the Nodes whose VM only the host name of a guest can reveal."""
         self._memories = ObjectStates(_Memory)
         self.queue = WorkQueue(
             "node",
@@ -78,6 +82,7 @@ class NodeController:
             resync_seconds=settings.status_period,
         )
         vms.on_wake(self.queue.enqueue)
+        vms.vmis.on_change(self._vmi_changed)
         virtual_addresses.on_change(self._virtual_ips_changed)
         virtual_addresses.on_state(vms.wake_all)
 
@@ -92,21 +97,28 @@ class NodeController:
         node = self._nodes.get(name)
         if node is None or node.metadata.deleting:
             self._memories.forget(name)
-            self._on_unmatched(name, False)
+            self._unmatched.discard(name)
             return Done()
         known, now = self._virtual_addresses.current(), loop_time()
         memory = self._memories.of(node)
         waited = {address: now - since for address, since in memory.awaited.items()}
         view = observe(self._vms, node, virtual_ips=known, settings=self._settings, waited=waited)
+        self._unmatched.discard(name)
+        if self._hostnames is not None and needs_hostname(node, view.match):
+            self._unmatched.add(name)
+            if await self._hostnames.query():
+                for other in self._unmatched - {name}:
+                    self.queue.enqueue(other)
+            view = observe(self._vms, node, virtual_ips=known, settings=self._settings, waited=waited)
         plan = plan_node(view)
         memory.awaited = {address: now - seconds for address, seconds in plan.awaited.items()}
         due = self._emit_due(node, (*plan.notes, *memory.refused), memory)
         if plan.left_alone:
             return Wait("load balancers", due)
-        self._on_unmatched(name, wants_hostname(node, view.match))
         self._log_oddities(node, plan, memory)
         delayed = await self._apply(node, plan, memory)
-        due = min((seconds for seconds in (due, delayed, plan.recheck_after) if seconds is not None), default=None)
+        requery = HOSTNAME_SECONDS if name in self._unmatched else None
+        due = min((s for s in (due, delayed, plan.recheck_after, requery) if s is not None), default=None)
         reason = str(plan.waiting.reason) if plan.waiting else "note"
         return Wait(reason, due) if plan.waiting or due is not None else Done()
 
@@ -147,7 +159,7 @@ class NodeController:
                     written = await self._writes.patch(written or node, request)
                     self._emit(node, *patch.told)
         except (Invalid, Forbidden, AdmissionDenied) as error:
-            memory.refused = (write_note(error),)
+            memory.refused = (write_failed(error),)
             raise
         if written is not None:
             log.info(
@@ -173,7 +185,13 @@ class NodeController:
         for node in self._nodes.all():
             if any(shown.address in texts for shown in node.status.addresses):
                 self.queue.enqueue(node.metadata.name)
-        for vm in self._vms.index().by_name.values():
-            if vm.vmi and any(not texts.isdisjoint(nic.addresses) for nic in vm.vmi.interfaces):
-                for name in self._vms.nodes_of(vm):
+        for vmi in self._vms.vmis.all():
+            vm = self._vms.vms.get(vmi.metadata.key)
+            if vm and any(not texts.isdisjoint(nic.addresses) for nic in vmi.interfaces):
+                for name in self._vms.nodes_of(vm, vmi):
                     self.queue.enqueue(name)
+
+    def _vmi_changed(self, _old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
+        if self._unmatched and self._hostnames is not None and new is not None and self._hostnames.is_candidate(new):
+            for name in self._unmatched:
+                self.queue.enqueue(name)

@@ -1,15 +1,17 @@
-"""The VMs of our Harvester namespace and the Nodes of this cluster, joined, as the caches have them now.
+"""The caches of Nodes and VMs, and which Nodes a change enqueues.
 
-What the controllers of Nodes read, and what wakes them: a change of a Node, or of a VM, its VMI or its guest host
-name that can matter to that Node. Changes that no decision looks at (versions, heartbeats) wake nobody. The join is
-made anew only when it is asked for after a change.
+A change of a Node enqueues that Node. A change of a VM, its VMI or the host name of its guest enqueues the Nodes that
+have an identity in common with it. Changes that no plan reads (versions, heartbeats) enqueue nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable
+from itertools import chain
 
+from msgspec import Struct
+
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node, parse_provider_id
@@ -18,34 +20,33 @@ from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.plan.node.device_mapping import DeviceReport, device_report
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import (
-    VM,
-    VMIndex,
-    is_indexed,
-    is_own,
-    join,
-    join_one,
-    node_identities,
+    IDENTITY,
+    host_identity,
     uid_identity,
     vm_identities,
-    with_claims,
-    with_vms,
+    vmi_identities,
+    vms_of,
 )
 
-IDENTITY: Final = "identity"
-"""Index of Nodes by ``node_identities``."""
-UID: Final = "uid"
-"""Index of VMs by UID."""
+HOSTNAME_SECONDS = 60.0
+"""Time for which the host name of a guest, or the failure to get it, is cached."""
 
 NodeWake = Callable[[str], None]
-"""Called with the name of a Node that should be looked at."""
+"""Called with the name of a Node that must be reconciled."""
 
 
-NODE_INDEXES: Final[Mapping[str, Callable[[Node], Iterable[str]]]] = {IDENTITY: node_identities}
-VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {UID: lambda vm: (vm.metadata.uid,)}
+class GuestHostname(Struct, frozen=True):
+    """Result of a query of a guest agent."""
+
+    vmi_uid: str
+    hostname: str
+    """Empty if the agent did not return one."""
+    at: float
+    """Loop time of the response."""
 
 
 class VMCache:
-    """Nodes with their VMs: the ``NodeStore`` of the running program."""
+    """Nodes with their VMs: the ``NodeStore`` of the controllers."""
 
     def __init__(
         self,
@@ -54,18 +55,13 @@ class VMCache:
         vmis: Informer[VirtualMachineInstance],
         cluster: ClusterIdentity,
     ) -> None:
-        """``nodes`` has NODE_INDEXES, ``vms`` has VM_INDEXES."""
+        """The informers have NODE_INDEXES, VM_INDEXES and VMI_INDEXES."""
         self.nodes = nodes
         self.vms = vms
         self.vmis = vmis
         self.cluster = cluster
-        self._hostnames: dict[str, str] = {}
-        """VM name to what the guest agent of its present VMI said."""
-        self._index: VMIndex | None = None
-        self._changed: set[str] = set()
-        """Names of the VMs that the index does not have as they are now."""
-        self._claimed: set[str] = set()
-        """UIDs of the VMs of which the index does not know the Nodes as they are now."""
+        self.guests: dict[str, GuestHostname] = {}
+        """Results of the last queries by VM name."""
         self._on_wake: list[NodeWake] = []
         self._on_networks: list[Callable[[], None]] = []
         nodes.on_change(self._node_changed)
@@ -74,136 +70,96 @@ class VMCache:
         vms.on_state(self._state_changed)
         vmis.on_state(self._state_changed)
 
+    @property
+    def hostnames(self) -> dict[str, str]:
+        """VM name to the host name of its guest, as long as it is current."""
+        guests = self.guests.items()
+        return {name: guest.hostname for name, guest in guests if guest.hostname and self.is_current(name, guest)}
+
+    def is_current(self, name: str, guest: GuestHostname) -> bool:
+        """Return whether a result is still cached: the VM was not restarted since."""
+        vmi = self.vmis.get(f"{self.cluster.namespace}/{name}")
+        return vmi is not None and vmi.metadata.uid == guest.vmi_uid and loop_time() - guest.at < HOSTNAME_SECONDS
+
     def on_wake(self, callback: NodeWake) -> None:
-        """Have ``callback`` called with the name of every Node, also a deleted one, that should be looked at."""
+        """Call ``callback`` with the name of every Node, also a deleted one, that must be reconciled."""
         self._on_wake.append(callback)
 
     def on_networks(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called when what the VMs of this cluster say of their networks has changed."""
+        """Call ``callback`` when the networks or devices of this cluster's VMs change."""
         self._on_networks.append(callback)
 
-    def index(self) -> VMIndex:
-        """Return all VMs, findable by what a Node shows."""
-        index = self._index
-        if index is None:
-            index = join(self, self._hostnames)
-        else:
-            if self._changed:
-                index = with_vms(index, {name: self._present(name) for name in self._changed})
-            if self._claimed:
-                index = with_claims(index, {uid: self._claimants(uid) for uid in self._claimed})
-        self._index = index
-        self._changed.clear()
-        self._claimed.clear()
-        return index
-
     def matches(self) -> NodeMatches:
-        """Return which VM each Node is."""
+        """Return the VMs of all Nodes."""
         return node_matches(self)
 
-    def nodes_of(self, vm: VM) -> tuple[str, ...]:
-        """Return the names of the Nodes that can be this VM's."""
-        found = {
-            node.metadata.name: None
-            for identity in sorted(vm_identities(vm))
-            for node in self.nodes.by_index(IDENTITY, identity)
-        }
-        return tuple(found)
+    def nodes_of(self, vm: VirtualMachine, *vmis: VirtualMachineInstance | None) -> set[str]:
+        """Return the names of the Nodes that can be this VM."""
+        values = chain(vm_identities(vm), *(vmi_identities(vmi) for vmi in vmis if vmi is not None))
+        guest = self.hostnames.get(vm.metadata.name)
+        return self._nodes_with((*values, host_identity(guest.lower())) if guest else values)
 
-    def set_hostname(self, vmi: VirtualMachineInstance, hostname: str) -> None:
-        """Take note of a guest's host name, unless the VMI was replaced meanwhile."""
-        name, current = vmi.metadata.name, self.vmis.get(vmi.metadata.key)
-        if current is None or current.metadata.uid != vmi.metadata.uid or self._hostnames.get(name) == hostname:
-            return
-        before = self._present(name)
-        self._hostnames[name] = hostname
-        self._vm_turned(before, self._present(name))
+    def _nodes_with(self, identities: Iterable[str]) -> set[str]:
+        nodes = self.nodes
+        return {node.metadata.name for value in identities for node in nodes.by_index(IDENTITY, value)}
 
     def wake_all(self) -> None:
-        """Have every Node looked at."""
-        for node in self.nodes.all():
-            self._wake(node.metadata.name)
+        """Enqueue every Node."""
+        self._wake(node.metadata.name for node in self.nodes.all())
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        if _alike(old, new):
+        if _is_equal(old, new):
             return
+        names = {one.metadata.name for one in (old, new) if one is not None}
         before, after = (parse_provider_id(one.spec.provider_id) if one else None for one in (old, new))
         if before != after:
-            uids = [uid for uid in (before, after) if uid is not None]
-            self._claimed.update(uids)
-            vms = [vm for uid in uids for vm in self.vms.by_index(UID, uid)]
-            present = (self._joined(vm, self.vmis.get(vm.metadata.key)) for vm in vms)
-            self._wake_nodes(frozenset().union(*map(vm_identities, present)))
-            self._tell_of_networks()
-        self._wake(next(one.metadata.name for one in (new, old) if one is not None))
+            # Another Node can be waiting for the VM.
+            for vm in (vm for uid in (before, after) if uid for vm in vms_of(self, uid_identity(uid))):
+                names |= self.nodes_of(vm.object, vm.vmi)
+            self._networks_changed()
+        self._wake(names)
 
     def _vm_changed(self, old: VirtualMachine | None, new: VirtualMachine | None) -> None:
-        if not _alike(old, new):
-            key = next(one.metadata.key for one in (new, old) if one is not None)
-            vmi = self.vmis.get(key)
-            self._vm_turned(*(self._joined(vm, vmi) if vm else None for vm in (old, new)))
+        if _is_equal(old, new):
+            return
+        vms = [one for one in (old, new) if one is not None]
+        vmi = self.vmis.get(vms[0].metadata.key)
+        self._wake(set().union(*(self.nodes_of(vm, vmi) for vm in vms)))
+        if vmi is not None and (old is None or new is None or old.metadata.labels != new.metadata.labels):
+            self._networks_changed()
 
     def _vmi_changed(self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
-        if _alike(old, new):
+        vm = self.vms.get(next(one.metadata.key for one in (old, new) if one is not None))
+        # A VMI without a VM is no Node.
+        if vm is None or _is_equal(old, new):
             return
-        # Without a VM no Node is its.
-        key = next(one.metadata.key for one in (new, old) if one is not None)
-        vm = self.vms.get(key)
-        before = self._joined(vm, old) if vm else None
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._hostnames.pop(old.metadata.name, None)
-        self._vm_turned(before, self._joined(vm, new) if vm else None)
+        self._wake(self.nodes_of(vm, old, new))
+        if _report(old) != _report(new):
+            self._networks_changed()
 
-    def _present(self, name: str) -> VM | None:
-        key = f"{self.cluster.namespace}/{name}"
-        vm = self.vms.get(key)
-        return self._joined(vm, self.vmis.get(key)) if vm and is_indexed(vm, self.cluster) else None
-
-    def _joined(self, vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> VM:
-        return join_one(vm, vmi, self._hostnames.get(vm.metadata.name, ""), cluster=self.cluster)
-
-    def _vm_turned(self, before: VM | None, after: VM | None) -> None:
-        """Have the Nodes looked at that can be this VM's, as it was or is; tell what it says of its networks anew."""
-        self._changed |= {vm.name for vm in (before, after) if vm is not None}
-        self._wake_nodes(frozenset().union(*(vm_identities(vm) for vm in (before, after) if vm is not None)))
-        if self._report(before) != self._report(after):
-            self._tell_of_networks()
-
-    def _report(self, vm: VM | None) -> DeviceReport | None:
-        if vm is None or vm.vmi is None or vm.vmi.metadata.deleting:
-            return None
-        claimed = bool(self._claimants(vm.uid))
-        return device_report(vm.vmi) if is_own(vm, claimed=claimed) else None
-
-    def _claimants(self, uid: str) -> tuple[Node, ...]:
-        """Return the Nodes with the provider ID of this VM."""
-        return self.nodes.by_index(IDENTITY, uid_identity(uid))
-
-    def _wake_nodes(self, identities: Iterable[str]) -> None:
-        """Have the Nodes with these identities looked at."""
-        nodes = self.nodes
-        for name in {node.metadata.name for identity in identities for node in nodes.by_index(IDENTITY, identity)}:
-            self._wake(name)
-
-    def _tell_of_networks(self) -> None:
+    def _networks_changed(self) -> None:
         for callback in self._on_networks:
             callback()
 
     def _state_changed(self) -> None:
-        self._index = None
         self.wake_all()
-        self._tell_of_networks()
+        self._networks_changed()
 
-    def _wake(self, name: str) -> None:
-        for callback in self._on_wake:
-            callback(name)
+    def _wake(self, names: Iterable[str]) -> None:
+        for name in names:
+            for callback in self._on_wake:
+                callback(name)
 
 
-def _alike(
+def _report(vmi: VirtualMachineInstance | None) -> DeviceReport | None:
+    return None if vmi is None or vmi.metadata.deleting else device_report(vmi)
+
+
+def _is_equal(
     old: Node | VirtualMachine | VirtualMachineInstance | None,
     new: Node | VirtualMachine | VirtualMachineInstance | None,
 ) -> bool:
-    """Return whether nothing that a decision looks at differs."""
+    """Return whether everything that a plan reads is equal."""
     if old is None or new is None:
         return False
     before, after = (

@@ -178,7 +178,7 @@ async def test_shutdown_taint_is_not_set_because_of_a_name() -> None:
     document["status"]["nodeInfo"]["systemUUID"] = ""
     scene.guest_server.put(NODE, document)
     async with scene.live():
-        await until(lambda: scene.vms.index().synced)
+        await until(lambda: scene.vms.vms.synced)
         scene.stop(NAMESAKE)
         scene.say_ready("w1", "False")
         await asyncio.sleep(600)
@@ -196,7 +196,7 @@ async def test_vm_that_took_the_name_of_one_that_is_gone_does_not_shut_the_node_
             scene.join(vm.name, system_uuid=vm.system_uuid)
         await initialised(scene, ["w1", "w2"])
         scene.destroy(vms[0])
-        await until(lambda: "w1" not in scene.vms.index().by_name)
+        await until(lambda: scene.machines.get(f"{NAMESPACE}/w1") is None)
         scene.harvester_server.lagging = True
         scene.create(machine("w1", cluster=""))
         scene.harvester_server.change(VM, f"{NAMESPACE}/w1", {"status": {"printableStatus": "Stopped"}})

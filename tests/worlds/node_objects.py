@@ -10,13 +10,12 @@ from msgspec.structs import replace
 
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.config import NodeSettings
-from harvester_ccm.errors import Answer, ApiError, error_from_answer
+from harvester_ccm.errors import Answer, ApiError, CCMError, error_from_answer
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import NODES, Node, NodeAddress
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.plan.node.addresses import AddressPlan
-from harvester_ccm.plan.node.vms import VMIndex, join
 from tests.worlds.merge_patch import merged
 
 NAMESPACE = "prod"
@@ -130,18 +129,21 @@ def instance(
     return INSTANCES.decode(msgspec.json.encode({"metadata": metadata, "spec": spec, "status": status}))
 
 
-def index(
+def store(
     vms: Iterable[VirtualMachine],
     instances: Iterable[VirtualMachineInstance] = (),
     *,
     hostnames: Mapping[str, str] | None = None,
     nodes: Iterable[Node] = (),
     cluster: ClusterIdentity = CLUSTER,
-    synced: bool = True,
-) -> VMIndex:
-    """Return the index of all this."""
-    lists = Inventory(nodes=tuple(nodes), vms=tuple(vms), vmis=tuple(instances))
-    return replace(join(ListedNodes(lists, cluster), hostnames or {}), synced=synced)
+    problem: CCMError | None = None,
+) -> ListedNodes:
+    """Return the store of all this; ``problem`` says why VMs cannot be listed."""
+    problems = {VIRTUAL_MACHINES.plural: problem} if problem else {}
+    lists = Inventory(
+        nodes=tuple(nodes), vms=tuple(vms), vmis=tuple(instances), hostnames=hostnames or {}, problems=problems
+    )
+    return ListedNodes(lists, cluster)
 
 
 def parsed(addresses: str) -> tuple[NodeAddress, ...]:

@@ -22,7 +22,7 @@ from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
 from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
-from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
+from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE, GuestIdentity
 from harvester_ccm.kube.informer import Informer, Selection
@@ -30,6 +30,7 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, WATCHED_INSTANCES
 from harvester_ccm.names import UNINITIALIZED_TAINT
+from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from tests.worlds.clock import until
 from tests.worlds.memory_server import Document, MemoryClient, MemoryServer
 from tests.worlds.node_objects import DEFAULTS
@@ -74,7 +75,7 @@ class NodeWorld:
         vms = Selection(NAMESPACE)
         self.nodes = Informer(self.guest, NODES, indexes=NODE_INDEXES)
         self.machines = Informer(self.harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES)
-        self.instances = Informer(self.harvester, WATCHED_INSTANCES, vms)
+        self.instances = Informer(self.harvester, WATCHED_INSTANCES, vms, indexes=VMI_INDEXES)
         self.services = Informer(self.guest, SERVICES)
         self.load_balancers = Informer(self.harvester, LOAD_BALANCERS, vms)
         self.config_maps = Informer(self.guest, CONFIG_MAPS, Selection("kube-system"))
@@ -88,7 +89,7 @@ class NodeWorld:
             VirtualAddresses(self.services, self.load_balancers),
             recorder=self.recorder,
             settings=settings,
-            on_unmatched=self.hostnames.set_unmatched,
+            hostnames=self.hostnames,
         )
         self.mapping = NetworkMapping(self.guest, self.vms, self.config_maps, recorder=self.recorder)
         identity = GuestIdentity(self.guest)
@@ -111,7 +112,7 @@ class NodeWorld:
         )  # fmt: skip
         async with asyncio.TaskGroup() as group:
             work = [informer.run() for informer in informers]
-            work += [self.recorder.run(), self.node.run(), self.hostnames.run(), self.mapping.run()]
+            work += [self.recorder.run(), self.node.run(), self.mapping.run()]
             work.append(self.lifecycle.run())
             tasks = [group.create_task(one, name="scene") for one in work]
             try:

@@ -13,7 +13,7 @@ from harvester_ccm.controllers.service import (
     ServiceCaches,
     ServiceController,
 )
-from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
+from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.informer import Informer, Selection
@@ -21,6 +21,7 @@ from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import Done, EventType, Outcome
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER
+from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
 from tests.worlds.builders import CLASS_ONLY, CLUSTER, NEVER
 from tests.worlds.memory_server import Call, MemoryClient, MemoryServer
@@ -80,7 +81,7 @@ class ServiceControllerWorld:
             vms=VMCache(
                 Informer(guest, NODES, indexes=NODE_INDEXES),
                 Informer(harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES),
-                Informer(harvester, INSTANCES, vms),
+                Informer(harvester, INSTANCES, vms, indexes=VMI_INDEXES),
                 CLUSTER,
             ),
             config_maps=Informer(guest, CONFIG_MAPS),

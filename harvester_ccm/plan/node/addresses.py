@@ -41,7 +41,7 @@ from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, NODE_NETWORK_RECORD, PROVIDED_NODE_IP
 from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, unmapped_range
-from harvester_ccm.plan.node import events
+from harvester_ccm.plan.node import messages as events
 from harvester_ccm.plan.node.arrangement import arranged, in_present_order, parse_provided_node_ip
 from harvester_ccm.plan.node.awaited import Awaited, awaited_addresses
 from harvester_ccm.plan.node.interfaces import (

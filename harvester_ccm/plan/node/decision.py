@@ -29,10 +29,10 @@ from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import MACHINE_RECORD, NODE_NETWORK_RECORD, NodeReason
 from harvester_ccm.netip import IPAddress
-from harvester_ccm.plan.node import events
+from harvester_ccm.plan.node import messages as events
 from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
 from harvester_ccm.plan.node.interfaces import DroppedAddress
-from harvester_ccm.plan.node.match import Match, match_vm, unreadable
+from harvester_ccm.plan.node.match import Match, find_vm, unreadable
 from harvester_ccm.plan.node.patch import (
     MetadataChange,
     NodePatch,
@@ -142,7 +142,7 @@ def observe(
     waited: Mapping[IPAddress, float] = MappingProxyType({}),
 ) -> NodeView:
     """Return what is known about a Node."""
-    return NodeView(node, match_vm(store, node), settings, virtual_ips, unreadable(store), waited)
+    return NodeView(node, find_vm(store, node), settings, virtual_ips, unreadable(store), waited)
 
 
 def plan_node(view: NodeView) -> NodePlan:
@@ -220,7 +220,7 @@ def _writing(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
 
 
 def _notes(view: NodeView, addresses: AddressPlan) -> tuple[EventMessage, ...]:
-    return tuple(note for note in (addresses.problem, view.match.note, *addresses.notes) if note is not None)
+    return tuple(note for note in (addresses.problem, view.match.event, *addresses.notes) if note is not None)
 
 
 def _internal_ips(addresses: Iterable[NodeAddress]) -> tuple[str, ...]:
@@ -241,7 +241,7 @@ def _internal_ip_change(node: Node, plan: AddressPlan) -> tuple[EventMessage, ..
 def _telling(view: NodeView, notes: Sequence[EventMessage], addresses: AddressPlan) -> NodePlan:
     """Return a plan that writes nothing, with what is emitted and what is only logged."""
     node = view.node
-    reachable = view.match.stranger or _internal_ips(node.status.addresses)
+    reachable = view.match.unmanaged or _internal_ips(node.status.addresses)
     held = [note for note in notes if note.reason not in _TOLD_WHEN_WRITTEN]
     everything = uninitialized_taints(node) or not reachable
     emitted = tuple(note for note in held if everything or note.reason in _EMITTED_AFTER_INIT)

@@ -31,8 +31,8 @@ from harvester_ccm.errors import AdmissionDenied, CCMError, Forbidden, NotFound
 from harvester_ccm.model.core import Node, Taint, parse_provider_id
 from harvester_ccm.model.outcome import EventMessage, some_of
 from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
-from harvester_ccm.plan.node.events import warning
-from harvester_ccm.plan.node.match import Match, MatchedBy, match_vm
+from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm
+from harvester_ccm.plan.node.messages import warning
 from harvester_ccm.plan.node.patch import NodeRequest, taints_body
 from harvester_ccm.plan.node.vms import VM, NodeStore, is_elsewhere, phase, recorded_vm
 
@@ -95,7 +95,7 @@ class LifecycleView(Struct, frozen=True):
             and any(condition.type == "Ready" for condition in self.node.status.conditions)
             and problem is not None
             and problem.reason is NodeReason.VM_NOT_FOUND
-            and not self.match.stranger
+            and not self.match.unmanaged
         )
 
 
@@ -117,7 +117,7 @@ def observe_lifecycle(
     required = max(settings.deletion_confirmations, 2)
     view = LifecycleView(
         node,
-        match_vm(store, node),
+        find_vm(store, node),
         seen_name or recorded_vm(node)[1],
         required=required,
         spacing=settings.confirmation_spacing,
@@ -129,7 +129,7 @@ def observe_lifecycle(
 def _with_other_nodes(view: LifecycleView, store: NodeStore) -> LifecycleView:
     """Add the counts over all Nodes. A Node that is recorded as a VM of another namespace is another controller's."""
     managed = [one for one in store.nodes.all() if _is_managed(one)]
-    matches = [(one, match_vm(store, one)) for one in managed if not is_elsewhere(one, store.cluster.namespace)]
+    matches = [(one, find_vm(store, one)) for one in managed if not is_elsewhere(one, store.cluster.namespace)]
     missing = [one for one, match in matches if match.vm is None]
     confirmed = [one for one, match in matches if match.by is MatchedBy.PROVIDER_ID and one.ready == "True"]
     return replace(

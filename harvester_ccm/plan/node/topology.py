@@ -18,7 +18,7 @@ from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.meta import LABEL_VALUE
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import INSTANCE_TYPE, INSTANCE_TYPE_BETA, REGION, REGION_BETA, ZONE, ZONE_BETA, NodeReason
-from harvester_ccm.plan.node.events import warning
+from harvester_ccm.plan.node.messages import warning
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.node.vms import migrating
 

@@ -158,7 +158,7 @@ async def test_without_the_host_names_of_guests(stage: Stage, cluster: Cluster, 
         await cluster.kubelets.register(Kubelet("w1"))
         await cluster.join(vm)
         await cluster.initialised("w2")
-        assert "guests are not asked" in await cluster.hears("w1", "VMNotFound")
+        assert "guests are not queried" in await cluster.hears("w1", "VMNotFound")
         assert stage.harvester_proxy.matching(path="guestosinfo") == []
         await until(cluster.mapping, within=60, what="the devices of networks")
 

@@ -7,7 +7,7 @@ import msgspec
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of
 from harvester_ccm.controllers.service import ServiceCaches
-from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
+from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.collection import Page
@@ -23,6 +23,7 @@ from harvester_ccm.model.harvester import (
     LoadBalancer,
 )
 from harvester_ccm.names import LB_SERVICE_UUID
+from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, observe
 from tests.unit.commands import objects
 
@@ -86,7 +87,7 @@ def caches_of(inventory: Inventory) -> ServiceCaches:
         vms=VMCache(
             Informer(client, NODES, indexes=NODE_INDEXES),
             Informer(client, VIRTUAL_MACHINES, indexes=VM_INDEXES),
-            Informer(client, INSTANCES),
+            Informer(client, INSTANCES, indexes=VMI_INDEXES),
             CLUSTER,
         ),
         config_maps=Informer(client, CONFIG_MAPS),

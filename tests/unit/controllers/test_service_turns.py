@@ -13,12 +13,13 @@ from harvester_ccm.controllers.service import (
     ServiceCaches,
     ServiceController,
 )
-from harvester_ccm.controllers.vms import NODE_INDEXES, VM_INDEXES, VMCache
+from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
+from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
 from tests.worlds.builders import ADDRESS, CLUSTER, DELETED_AT, LB_NAME, allocated, served, service
 from tests.worlds.clock import jumping_time, until
@@ -52,7 +53,7 @@ class SharedAddressWorld:
             vms=VMCache(
                 Informer(guest, NODES, indexes=NODE_INDEXES),
                 Informer(harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES),
-                Informer(harvester, INSTANCES, vms),
+                Informer(harvester, INSTANCES, vms, indexes=VMI_INDEXES),
                 CLUSTER,
             ),
             config_maps=Informer(guest, CONFIG_MAPS),

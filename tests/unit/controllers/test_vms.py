@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
-from devenv.harvester.machines import Machine, interfaces_of
-from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.plan.node.vms import VMIndex
+from devenv.harvester.machines import interfaces_of
 from tests.worlds.clock import jumping_time, until
 from tests.worlds.node_world import NAMESPACE, NODE, VM, VMI, NodeWorld, initialised, machine
 
@@ -33,13 +30,12 @@ async def test_pods_in_a_guest_wake_nobody() -> None:
         scene.join("w1", system_uuid=OURS.system_uuid)
         await initialised(scene, ["w1"])
         await asyncio.sleep(1)
-        index, woken = scene.vms.index(), wakes(scene)
+        woken = wakes(scene)
         for pod in range(20):
             device = {"interfaceName": f"cali{pod:011x}", "ipAddress": "fe80::ecee:eeff:feee:eeee"}
             interfaces = [*interfaces_of(OURS, "10.0.0.1"), device]
             scene.harvester_server.change(VMI, f"{NAMESPACE}/w1", {"status": {"interfaces": interfaces}})
             await asyncio.sleep(0.1)
-        assert scene.vms.index() is index
         assert woken == []
         scene.report(OURS, "10.0.0.2")
         await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"))
@@ -81,7 +77,7 @@ def test_vms_of_strangers_wake_nobody(cluster: str) -> None:
             scene.stop(stranger)
             scene.harvester_server.remove(VM, f"{NAMESPACE}/s1")
             await asyncio.sleep(1)
-            assert woken == []
+            assert set(woken) <= {"networks"}, "no Node is reconciled"
 
     run()
 
@@ -106,65 +102,3 @@ async def test_network_mapping_looks_when_what_it_depends_on_has_changed() -> No
         await until(lambda: len(looked) == 2, what="a device that is not reported any more")
         scene.guest_server.remove(NODE, "w1")
         await until(lambda: len(looked) == 3, what="a VM that is no Node's any more")
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_join_that_is_kept_up_to_date_is_the_one_made_anew(seed: int) -> None:
-    @jumping_time
-    async def run() -> None:
-        scene, dice = NodeWorld(), random.Random(seed)
-        async with scene.live():
-            await asyncio.sleep(1)
-            for step in range(STEPS):
-                _happens(scene, dice)
-                if dice.random() < 0.4:
-                    continue
-                await asyncio.sleep(0.1)
-                anew = VMCache(scene.nodes, scene.machines, scene.instances, scene.vms.cluster)
-                for vmi in scene.instances.all():
-                    hostname = f"guest-{dice.randrange(2)}"
-                    scene.vms.set_hostname(vmi, hostname)
-                    anew.set_hostname(vmi, hostname)
-                assert by_identity(scene.vms.index()) == by_identity(anew.index()), f"step {step}"
-
-    run()
-
-
-def _happens(scene: NodeWorld, dice: random.Random) -> None:
-    """Let anything happen to one VM or one Node; some kubelets name the VM themselves, be it another Node's."""
-    vm = Machine(f"w{dice.randrange(4)}", cluster=dice.choice(["demo", "other", ""]))
-    key = f"{NAMESPACE}/{vm.name}"
-    there = key in scene.harvester_server.objects.get(VM, {})
-    runs = key in scene.harvester_server.objects.get(VMI, {})
-    match dice.randrange(8):
-        case 0 if not there:
-            scene.boot(vm, "10.0.0.1")
-        case 1 if there and not runs:
-            scene.start(vm, "10.0.0.1")
-        case 2 if runs:
-            scene.stop(vm)
-        case 3 if runs:
-            scene.destroy(vm)
-        case 4 if runs:
-            scene.report(vm, f"10.0.0.{dice.randrange(4)}")
-            firmware = {"domain": {"firmware": {"uuid": dice.choice(["aa", "bb"])}}}
-            scene.harvester_server.change(VMI, key, {"spec": firmware})
-        case 5 if vm.name not in scene.names():
-            scene.join(vm.name, system_uuid=vm.system_uuid)
-        case 6 if vm.name in scene.names():
-            scene.guest_server.remove(NODE, vm.name)
-        case 7 if there:
-            other, uid = f"x{dice.randrange(2)}", scene.harvester_server.of(VM)[key]["metadata"]["uid"]
-            scene.join(other)
-            scene.guest_server.change(NODE, other, {"spec": {"providerID": f"harvester://{uid}"}})
-        case _:
-            pass
-
-
-def by_identity(index: VMIndex) -> dict[str, object]:
-    """Return all that an index says, without an order."""
-    groups = {"by_firmware": index.by_firmware, "by_short_hostname": index.by_short_hostname}
-    unordered = {
-        name: {key: sorted(vm.uid for vm in group) for key, group in by_key.items()} for name, by_key in groups.items()
-    }
-    return {"synced": index.synced, "by_uid": index.by_uid, "by_name": index.by_name, **unordered, "of": index.claims}

@@ -30,12 +30,12 @@ from tests.worlds.node_objects import (
     OWN,
     UNINITIALIZED,
     answered,
-    index,
     instance,
     node,
     node_settings,
     pairs,
     patched,
+    store,
     vm,
 )
 
@@ -98,12 +98,12 @@ class Game:
             assert again < 3, "not at rest"
 
     def _write(self) -> bool:
-        machines = index([vm(uid=f"uid-{self.machine}", labels=OWN)], [self.running])
+        machines = store([vm(uid=f"uid-{self.machine}", labels=OWN)], [self.running])
         problem: CCMError | None = None if self.read else answered(500, "no")
         virtual = {plain_address(one): "load balancer prod/lb" for one in self.claims} if self.read else {}
         waited = {address: self.now - since for address, since in self.awaited.items()}
         known = VirtualIPs(virtual, complete=self.read, problem=problem)
-        plan = plan_node(NodeView(self.target, find_vm(self.target, machines), self.settings, known, waited=waited))
+        plan = plan_node(NodeView(self.target, find_vm(machines, self.target), self.settings, known, waited=waited))
         self.awaited = {address: self.now - seconds for address, seconds in plan.awaited.items()}
         for patch in plan.patches:
             request = patch_request(self.target, patch)

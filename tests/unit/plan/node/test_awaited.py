@@ -17,7 +17,6 @@ from tests.worlds.node_objects import (
     OWN,
     REINITIALIZE,
     UNINITIALIZED,
-    index,
     instance,
     node,
     node_settings,
@@ -25,6 +24,7 @@ from tests.worlds.node_objects import (
     patched,
     reasons,
     shown,
+    store,
     vm,
 )
 
@@ -197,7 +197,7 @@ def test_tainted_node_without_an_internal_ip_waits_for_one_whatever_is_recorded(
 
 def look(known: Node, running: VirtualMachineInstance, **fields: float) -> tuple[NodePlan, Node]:
     """Return the plan for a Node, and the Node after it."""
-    match = find_vm(known, index([vm(labels=OWN)], [running]))
+    match = find_vm(store([vm(labels=OWN)], [running]), known)
     plan = plan_node(NodeView(known, match, node_settings(**fields)))
     for patch in plan.patches:
         request = patch_request(known, patch)

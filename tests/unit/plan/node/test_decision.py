@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harvester_ccm.commands.inventory import ListedNodes
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
@@ -15,24 +16,24 @@ from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ZONE, NodeReason
 from harvester_ccm.netip import plain_address
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, VirtualIPs, plan_node
-from harvester_ccm.plan.node.events import harvester_note
 from harvester_ccm.plan.node.interfaces import DroppedAddress, DropReason
 from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm
+from harvester_ccm.plan.node.messages import harvester_unavailable
 from harvester_ccm.plan.node.patch import NodePatch, patch_request
-from harvester_ccm.plan.node.vms import VM, VMIndex
+from harvester_ccm.plan.node.vms import VM
 from tests.worlds.node_objects import (
     FOREIGN,
     OWN,
     REINITIALIZE,
     UNINITIALIZED,
     answered,
-    index,
     instance,
     node,
     node_settings,
     pairs,
     patched,
     shown,
+    store,
     vm,
 )
 
@@ -44,15 +45,15 @@ EXTRA = {"key": "ImproveCoverageTaint", "value": "true", "effect": "NoSchedule"}
 FIRMWARE = "5f3c0000-0000-4000-8000-00000000000a"
 
 
-def machines(running: VirtualMachineInstance | None = None) -> VMIndex:
-    return index(
+def machines(running: VirtualMachineInstance | None = None) -> ListedNodes:
+    return store(
         [vm(labels=OWN, firmware=FIRMWARE)], [running or instance(ips=["10.0.0.1", "132.143.154.163"], labels=OWN)]
     )
 
 
-def planned(target: Node, found: VMIndex | None = None, settings: NodeSettings | None = None) -> NodePlan:
+def planned(target: Node, found: ListedNodes | None = None, settings: NodeSettings | None = None) -> NodePlan:
     """Return the plan when no address is waited for any more."""
-    match = find_vm(target, found or machines())
+    match = find_vm(found or machines(), target)
     return plan_node(NodeView(target, match, settings or node_settings(monitor_period=0.0)))
 
 
@@ -185,17 +186,16 @@ def test_other_taints_stay() -> None:
     assert [taint.key for taint in after.spec.taints] == ["ImproveCoverageTaint"]
 
 
-WAITS: Mapping[str, tuple[VMIndex, str, str]] = {
-    "no VM": (index([vm("other")]), "VM_NOT_FOUND", "No VM of that name in namespace prod"),
-    "foreign VM": (index([vm(labels=FOREIGN)]), "VM_OF_OTHER_CLUSTER", "Correct the label or --cluster-name"),
+WAITS: Mapping[str, tuple[ListedNodes, str, str]] = {
+    "no VM": (store([vm("other")]), "VM_NOT_FOUND", "No VM of that name in namespace prod"),
+    "foreign VM": (store([vm(labels=FOREIGN)]), "VM_OF_OTHER_CLUSTER", "Correct the label or --cluster-name"),
     "VM stopped": (
-        index([vm(labels=OWN, printable="Stopped")]),
+        store([vm(labels=OWN, printable="Stopped")]),
         "VM_NOT_RUNNING",
         "VM prod/w1 is not running (status Stopped)",
     ),
     "no agent": (machines(instance(ips=[], agent=False)), "NO_ADDRESS", "is qemu-guest-agent installed"),
     "pod network": (machines(instance(networks=[("default", "")])), "NO_MANAGEMENT_NETWORK", "(pod) network"),
-    "lists not complete": (index([], synced=False), "HARVESTER_UNAVAILABLE", "have not been read completely"),
 }
 
 
@@ -210,7 +210,7 @@ def test_initialisation_that_has_to_wait_writes_nothing_and_says_why(case: str) 
     assert plan.waiting in plan.notes
 
 
-@pytest.mark.parametrize("case", ["no VM", "VM stopped", "no agent", "lists not complete"])
+@pytest.mark.parametrize("case", ["no VM", "VM stopped", "no agent"])
 @pytest.mark.parametrize(
     ("addresses", "told"), [("I 10.0.0.1, H w1", False), ("E 10.0.0.1, H w1", True), ("H w1", True), ("", True)]
 )
@@ -265,14 +265,14 @@ def test_change_of_an_internal_ip_says_why() -> None:
 
 
 def test_harvester_that_forbids_is_told() -> None:
-    problem = harvester_note(answered(403, "no"), action="list VirtualMachines", namespace="prod")
+    problem = harvester_unavailable(answered(403, "no"), action="list VirtualMachines", namespace="prod")
     plan = plan_node(NodeView(node(taints=[UNINITIALIZED]), Match(problem=problem), node_settings()))
     assert plan == NodePlan(waiting=problem, notes=(problem,))
 
 
 def test_nothing_is_decided_while_an_address_may_be_a_load_balancers() -> None:
     ours, addresses = node(provider_id="harvester://uid-w1"), VirtualIPs(complete=False)
-    waits = plan_node(NodeView(ours, find_vm(ours, machines()), node_settings(), addresses))
+    waits = plan_node(NodeView(ours, find_vm(machines(), ours), node_settings(), addresses))
     assert waits == NodePlan(left_alone=waits.left_alone)
     assert waits.left_alone.endswith("load balancers have not been read yet")
 
@@ -283,15 +283,15 @@ def test_nothing_is_decided_while_an_address_may_be_a_load_balancers() -> None:
 def test_new_node_does_not_wait_for_ever_for_load_balancers(taints: list[dict[str, str]], decided: bool) -> None:
     target = node(taints=taints)
     broken = VirtualIPs(complete=False, problem=answered(500, "conversion webhook failed"))
-    plan = plan_node(NodeView(target, find_vm(target, machines()), node_settings(), broken))
+    plan = plan_node(NodeView(target, find_vm(machines(), target), node_settings(), broken))
     assert (plan.patches != ()) == decided
     assert ("conversion webhook failed" in plan.left_alone) == (not decided)
 
 
 def test_vm_is_not_called_stopped_while_its_vmi_cannot_be_read() -> None:
     target = node(taints=[UNINITIALIZED])
-    problem = harvester_note(answered(403, "no"), action="list VirtualMachineInstances", namespace="prod")
-    match = find_vm(target, index([vm()]))
+    problem = harvester_unavailable(answered(403, "no"), action="list VirtualMachineInstances", namespace="prod")
+    match = find_vm(store([vm()]), target)
     assert match.vm is not None
     plan = plan_node(NodeView(target, match, node_settings(), unreadable=problem))
     assert plan == NodePlan(waiting=problem, notes=(problem,))
@@ -354,7 +354,7 @@ def test_virtual_ip_is_subtracted_and_named() -> None:
     target = node(taints=[UNINITIALIZED])
     view = NodeView(
         target,
-        find_vm(target, machines()),
+        find_vm(machines(), target),
         node_settings(),
         VirtualIPs({plain_address("10.0.0.1"): "Service shop/web"}),
     )

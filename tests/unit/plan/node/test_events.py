@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harvester_ccm.errors import CCMError, ConnectionRefused, CredentialError, HostUnknown, NotTrusted, Unreachable
-from harvester_ccm.plan.node.events import harvester_note
+from harvester_ccm.plan.node.messages import harvester_unavailable
 from tests.worlds.node_objects import answered
 
 
@@ -31,6 +31,6 @@ from tests.worlds.node_objects import answered
     ],
 )
 def test_harvesters_answer(error: CCMError, reason: str, words: str) -> None:
-    said = harvester_note(error, action="list VirtualMachines", namespace="prod")
+    said = harvester_unavailable(error, action="list VirtualMachines", namespace="prod")
     assert said.reason.name == reason
     assert words in said.message

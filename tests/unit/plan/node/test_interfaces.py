@@ -22,7 +22,6 @@ from harvester_ccm.plan.node.patch import patch_request
 from tests.worlds.node_objects import (
     OWN,
     UNINITIALIZED,
-    index,
     instance,
     node,
     node_settings,
@@ -30,6 +29,7 @@ from tests.worlds.node_objects import (
     patched,
     reasons,
     shown,
+    store,
     vm,
 )
 
@@ -62,7 +62,7 @@ def patient(flag: str | None) -> NodeSettings:
 
 def look(target: Node, running: VirtualMachineInstance, flag: str | None = None) -> tuple[NodePlan, Node]:
     """Return the plan for a Node, and the Node after it."""
-    match = find_vm(target, index([vm(labels=OWN)], [running]))
+    match = find_vm(store([vm(labels=OWN)], [running]), target)
     plan = plan_node(NodeView(target, match, patient(flag)))
     for patch in plan.patches:
         request = patch_request(target, patch)

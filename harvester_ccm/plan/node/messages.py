@@ -1,6 +1,6 @@
-"""What is said about a Node: why it waits, what is odd about it, what was done to it, and what to do.
+"""Events on Nodes: state, cause and action.
 
-A plan returns each message for as long as it holds; the recorder emits it once. The log has the same messages.
+A plan returns a message for every state that holds; the recorder drops repeated ones.
 """
 
 from __future__ import annotations
@@ -8,33 +8,42 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harvester_ccm.errors import CCMError, CredentialError, Forbidden, NotServed, Unauthorized, Unreachable
+from harvester_ccm.model.cluster import ClusterIdentity
+from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, UNINITIALIZED_TAINT, NodeReason
+from harvester_ccm.names import (
+    ADDITIONAL_INTERNAL_IPS,
+    MACHINE_RECORD,
+    NODE_DRIVER,
+    PROVIDED_NODE_IP,
+    UNINITIALIZED_TAINT,
+    VM_CLUSTER,
+    VM_CREATOR,
+    NodeReason,
+)
 from harvester_ccm.netip import IPAddress, IPNetwork
 from harvester_ccm.plan.node.interfaces import DroppedAddress, Nic
-from harvester_ccm.plan.node.vms import VM, agent_connected
+from harvester_ccm.plan.node.vms import VM, agent_connected, recorded_vm
 
 
 def warning(reason: NodeReason, message: str, subject: str = "") -> EventMessage:
-    """Return what somebody has to look after."""
+    """Return a Warning. Events with equal reason and subject are equal; without a subject, the message counts."""
     return EventMessage("Warning", reason, message, subject)
 
 
-def write_note(error: CCMError) -> EventMessage:
-    """Return why a write to the Node failed."""
-    what_to_do = (
-        "Grant the verb patch on nodes and nodes/status to the ClusterRole of this cloud controller manager"
-        if isinstance(error, Forbidden)
-        else "See what refuses it, for example an admission webhook"
-    )
-    return warning(NodeReason.WRITE_REFUSED, f"The Node could not be written: {error}. {what_to_do}")
+def write_failed(error: CCMError) -> EventMessage:
+    """Return the Event for a rejected patch of a Node."""
+    advice = "See what rejects it, for example an admission webhook"
+    if isinstance(error, Forbidden):
+        advice = "Grant the verb patch on nodes and nodes/status to the ClusterRole of this cloud controller manager"
+    return warning(NodeReason.WRITE_REFUSED, f"The Node could not be written: {error}. {advice}")
 
 
-def harvester_note(error: CCMError, *, action: str, namespace: str) -> EventMessage:
-    """Return why Harvester could not be asked about the VM of a Node. None of this ever means that the VM is gone.
+def harvester_unavailable(error: CCMError, *, action: str, namespace: str) -> EventMessage:
+    """Return the Event for a failed request to Harvester. None of these errors means that a VM is deleted.
 
-    ``action`` is what was tried, for example ``list VirtualMachines``.
+    ``action`` is the request, for example ``list VirtualMachines``.
     """
     match error:
         case Forbidden():
@@ -47,14 +56,108 @@ def harvester_note(error: CCMError, *, action: str, namespace: str) -> EventMess
         case Unauthorized():
             text, subject = f"{error.meaning} (401). {error.remedy}", "credential"
         case CredentialError():
-            text, subject = f"cannot be asked without the credential of the cloud-config: {error}", "credential"
+            text, subject = f"cannot be queried without the credential of the cloud-config: {error}", "credential"
         case Unreachable():
-            text, subject = f"{error.meaning}; this is tried again by itself. {error.remedy}: {error}", "unreachable"
+            text, subject = f"{error.meaning}; requests are retried. {error.remedy}: {error}", "unreachable"
         case NotServed():
             text, subject = f"does not know how to {action}; is the cloud-config's server a Harvester? {error}", "kind"
         case _:
             text, subject = f"failed to {action} in namespace {namespace}; trying again: {error}", "failing"
     return warning(NodeReason.HARVESTER_UNAVAILABLE, f"Harvester {text}", subject=subject)
+
+
+def not_synced(namespace: str) -> EventMessage:
+    """Return the Event for a Node whose VM is searched before the first list of VMs is complete."""
+    text = f"The VMs in Harvester namespace {namespace} have not been listed yet"
+    return warning(NodeReason.HARVESTER_UNAVAILABLE, text, subject="unsynced")
+
+
+def vm_not_found(node: Node, cluster: ClusterIdentity) -> EventMessage:
+    """Return the Event for a Node without a VM."""
+    label = f"{VM_CLUSTER}={cluster.name}" if cluster.named else f"{VM_CREATOR}={NODE_DRIVER}"
+    other_name = "must have its system UUID, because guests are not queried for host names"
+    if cluster.asks_guests:
+        other_name = f"must run qemu-guest-agent and have the label {label}"
+    return warning(
+        NodeReason.VM_NOT_FOUND,
+        f"No VM of that name in namespace {cluster.namespace} of Harvester, and none with this Node's provider "
+        f"ID, system UUID or guest host name {node.metadata.name}. Check the namespace in the cloud-config; a VM with "
+        f"another name than its Node {other_name}",
+    )
+
+
+def ambiguous(names: Sequence[str], identity: str) -> EventMessage:
+    """Return the Event for a Node that several VMs match equally."""
+    text = f"Several VMs have the {identity}: {', '.join(names)}"
+    return warning(
+        NodeReason.VM_AMBIGUOUS, f"{text}. Give each its own, or set the label {VM_CLUSTER} on the VMs of this cluster"
+    )
+
+
+def other_cluster(vm: VM, cluster: ClusterIdentity) -> EventMessage:
+    """Return the Event for a Node whose name is that of another cluster's VM."""
+    return warning(
+        NodeReason.VM_OF_OTHER_CLUSTER,
+        f"VM {vm.object.metadata.key} has this Node's name but its label {VM_CLUSTER} is "
+        f"{vm.cluster_label!r}, and this cluster is {cluster.name!r}. Correct the label or --cluster-name",
+    )
+
+
+def other_machine(node: Node, vm: VM) -> EventMessage:
+    """Return the Event for a VM that is, or can be, another machine than the Node."""
+    before = f"; the VM in its provider ID {node.spec.provider_id} does not exist" if node.spec.provider_id else ""
+    name, recorded = node.metadata.name, recorded_vm(node)[1] or "unknown"
+    return warning(
+        NodeReason.VM_OF_OTHER_MACHINE,
+        f"VM {vm.object.metadata.key} can be another machine than this Node: its firmware UUID is "
+        f"{vm.firmware_uuid or 'unknown'}, the Node's system UUID is {node.status.node_info.system_uuid or 'unknown'}, "
+        f"the recorded VM of the Node is {recorded}{before}. Nothing is changed on the Node. Check the namespace and "
+        "the server in the cloud-config. If the VM replaces the old one, let it join again: run "
+        f"kubectl delete node {name} and restart its kubelet",
+        subject=vm.uid,
+    )
+
+
+def other_namespace(node: Node, namespace: str, *, is_suspect: bool) -> EventMessage:
+    """Return the Event for a Node that is recorded as a VM of another namespace.
+
+    ``is_suspect``: the namespace in the cloud-config is probably wrong.
+    """
+    reason = NodeReason.VM_IN_OTHER_NAMESPACE if is_suspect else NodeReason.VM_NOT_FOUND
+    recorded = node.metadata.annotation(MACHINE_RECORD) or ""
+    return warning(
+        reason,
+        f"Annotation {MACHINE_RECORD} says that this Node is VM {recorded}, and the cloud-config names namespace "
+        f"{namespace}. Nothing is changed on the Node. Check the namespace in the cloud-config; if the VM was moved, "
+        "delete the Node and restart its kubelet",
+    )
+
+
+def other_provider(node: Node) -> EventMessage:
+    """Return the Event for a new Node with the provider ID of another provider."""
+    return warning(
+        NodeReason.OTHER_PROVIDER,
+        f"Provider ID {node.spec.provider_id} is another provider's, so the Node is ignored. If it is a VM of this "
+        "Harvester, delete the Node and restart its kubelet without --provider-id: it joins with an ID of its own",
+    )
+
+
+def other_node(vm: VM, owner: str) -> EventMessage:
+    """Return the Event for a VM with the Node's name that another Node has as provider ID."""
+    return warning(
+        NodeReason.VM_OF_OTHER_NODE,
+        f"VM {vm.object.metadata.key} has this Node's name but is in the provider ID of Node {owner}. Delete Node "
+        f"{owner} if it is not used any more, or install qemu-guest-agent in this Node's VM",
+    )
+
+
+def vm_replaced(node: Node, vm: VM) -> EventMessage:
+    """Return the Event for a Node whose VM was restored with another UID."""
+    return warning(
+        NodeReason.VM_REPLACED,
+        f"The VM in the provider ID {node.spec.provider_id} no longer exists; VM {vm.name} with UID {vm.uid} "
+        "is taken for this Node. A provider ID cannot be changed: delete the Node to let it join with the new one",
+    )
 
 
 def not_running(vm: VM) -> EventMessage:
