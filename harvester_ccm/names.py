@@ -135,11 +135,6 @@ SERVICE_FINALIZER: Final = catalogued(
     "service.kubernetes.io/load-balancer-cleanup", "Service", "finalizer", "written", value="",
     meaning="Holds a deleted Service until its load balancer is deleted in Harvester.",
 )  # fmt: skip
-MOVING: Final = catalogued(
-    PREFIX + "moving", "Service", "annotation", "both", value="JSON object",
-    meaning="Name and pool of a load balancer that is being recreated with another workload type, and of its cluster; "
-    "survives a restart of this program in the middle of it.",
-)  # fmt: skip
 
 # What we write on a Harvester LoadBalancer.
 LB_TOUCH: Final = catalogued(
@@ -331,8 +326,6 @@ class Reason(StrEnum):
     """Warning: the address of the primary Service cannot be shared; the message says why."""
     SWITCHING = "SwitchingLoadBalancer"
     """Normal: the load balancer is deleted, to be recreated with another workload type."""
-    SWITCHED = "SwitchedLoadBalancer"
-    """Normal: the load balancer with the other workload type has its address."""
     BACKENDS_UNHEALTHY = "BackendsUnhealthy"
     """Warning: no node can take traffic from Harvester's load balancer."""
     NODES_WITHOUT_VM = "NodesWithoutVM"

@@ -15,6 +15,7 @@ from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
     ChangeService,
+    CheckCreation,
     CreateLoadBalancer,
     DeleteLoadBalancer,
     EmitEvent,
@@ -45,6 +46,8 @@ def service_steps(plan: ServicePlan, situation: Situation) -> Iterator[Document]
                 yield {"event": event(message)}
             case ChangeService(change=change):
                 yield write("patch", "Service", service.metadata.key, service_patch(service, change))
+            case CheckCreation():
+                yield write("dry run", "LoadBalancer", situation.match.expected_name)
             case CreateLoadBalancer(name=name, body=body):
                 yield write("create", "LoadBalancer", name, described(body, situation))
             case ChangeLoadBalancer(name=name, change=difference):

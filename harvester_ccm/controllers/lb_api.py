@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import structlog
 
-from harvester_ccm.errors import AlreadyExists, Conflict, NotFound, NotServed
+from harvester_ccm.errors import AlreadyExists, BadRequest, Conflict, NotFound, NotServed
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
@@ -44,6 +44,18 @@ class BalancerWrites:
     def get(self, name: str) -> LoadBalancer | None:
         """Return the load balancer of a name as it is known."""
         return self._cache.get(f"{self._namespace}/{name}")
+
+    async def check(self, body: Document) -> None:
+        """Ask Harvester whether it would accept a load balancer. Raises AdmissionDenied, Invalid and others if not."""
+        path = LOAD_BALANCERS.path(self._namespace)
+        try:
+            await self._harvester.request("POST", path, params={"dryRun": "All"}, body=body)
+        except AlreadyExists:
+            # The API server looks for the name after the admission.
+            return
+        except BadRequest as error:
+            if "dry run" not in str(error):
+                raise
 
     async def create(self, name: str, body: Document) -> None:
         """Create a load balancer. Raises Conflict when it exists: the cache is behind, and what exists decides."""

@@ -30,7 +30,6 @@ from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.plan.service.backends import Backends
-from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import not_ready, plan_service
 from harvester_ccm.plan.service.kube_vip import not_announced, same_but_for_notes
 from harvester_ccm.plan.service.ownership import allocated_addresses, seems_ours, service_key
@@ -172,7 +171,7 @@ class ServiceController:
         await self._services.wait_synced()
         await self._caches.vms.nodes.wait_synced()
         services = self._services.all()
-        self._states.start(services, loop_time() - REPLACEMENT_PAUSE, wall_time(RECENTLY))
+        self._states.start(services, wall_time(RECENTLY))
         log.info("service controller started", services=len(services))
         self._refresh_backends()
         self._enqueue_all()
@@ -323,9 +322,6 @@ class ServiceController:
 
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         self._observe_at_gate(old, new)
-        for item in (old, new):
-            if item is not None:
-                self._states.saw(item, loop_time())
         # Those of the first list wake nobody: all Services are swept when it is in.
         if self._load_balancers.synced:
             self._enqueue_concerned(old, new)

@@ -21,9 +21,11 @@ from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
     ChangeService,
+    CheckCreation,
     CreateLoadBalancer,
     DeleteLoadBalancer,
     EmitEvent,
+    LoadBalancerStep,
     ServiceChange,
     ServicePlan,
     service_patch,
@@ -36,7 +38,6 @@ REPLACEMENT_WRITES: Final = 10
 """Writes that must be left before a load balancer is replaced; a replacement takes seven."""
 WITHDRAWAL_WRITES: Final = 2
 """Writes that must be left before an address is withdrawn; the second one announces the next address."""
-BalancerStep = CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer
 log = structlog.get_logger(__name__)
 
 
@@ -61,7 +62,8 @@ class ServiceWrites:
 
         A replacement starts, and an address is withdrawn to be announced again, only if all of its writes are allowed.
         """
-        service, steps = situation.service, [step for step in plan.steps if not isinstance(step, EmitEvent)]
+        service = situation.service
+        steps = [step for step in plan.steps if not isinstance(step, EmitEvent | CheckCreation)]
         if not steps:
             return 0.0
         first, writes, meta = steps[0], 1, service.metadata
@@ -75,13 +77,16 @@ class ServiceWrites:
             self._recorder.emit(SERVICES, service, SERVICE_CONFLICT, component=COMPONENT)
         return delay
 
-    async def send(self, step: ChangeService | BalancerStep, situation: Situation) -> bool:
+    async def send(self, step: ChangeService | LoadBalancerStep, situation: Situation) -> bool:
         """Send the request of a step; return False if the object already is as the step wants it."""
         key, uid = situation.service.metadata.key, situation.service.metadata.uid
         service = self._services.get(key)
         match step:
             case ChangeService(change=change) if service is not None and (patch := service_patch(service, change)):
                 await self._patch(service, patch)
+            case CheckCreation(body=body):
+                await self._balancers.check(described(body, situation))
+                return False
             case CreateLoadBalancer(name=name, body=body):
                 await self._balancers.create(name, described(body, situation))
                 log.info("load balancer created", service=key, lb=name)

@@ -74,7 +74,7 @@ class WaitReason(StrEnum):
     OLD_LOAD_BALANCER = "old_load_balancer", "the old load balancer to be gone in Harvester"
     SWITCHING = (
         "switching",
-        "the old load balancer and its parts to be gone, before one of the other workload type is created",
+        "the old load balancer to be gone, before one of the other workload type is created",
     )
     TOUCH = ("touch", "the moment to write the recreated load balancer once more, so that Harvester restores its parts")
     BACKENDS = "backends", "the nodes to answer Harvester's health check, before anybody is told that they do not"

@@ -15,7 +15,7 @@ from harvester_ccm.kube.informer import RELIST_SECONDS
 from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_UID, MOVING, PRIMARY_SERVICE, WORKLOAD_TYPE
+from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_UID, PRIMARY_SERVICE
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.builders import service
 from tests.worlds.clock import jumping_time
@@ -64,32 +64,6 @@ async def test_two_clones_with_load_balancers_of_their_own_leave_each_other_alon
         await asyncio.sleep(HOUR)
     assert clusters(harvester) == ["one", "one", "other"]
     assert len(destructive(harvester.calls)) == 1
-
-
-@jumping_time
-async def test_a_copy_made_while_the_load_balancer_of_the_original_is_gone_leaves_its_name_and_address_alone() -> None:
-    harvester = Harvester()
-    original = Program(guest_server(), harvester, "one")
-    before = await served(harvester, original, "web", "api")
-    (name,) = (one for one in by_name(harvester, LOAD_BALANCERS) if one.startswith("one-shop-web"))
-    harvester.fault = lambda call: away(call) if call.verb == "POST" else None
-    original.guest.change(SERVICES, "shop/web", {"metadata": {"annotations": {WORKLOAD_TYPE: "vm"}}})
-    async with original.live():
-        await asyncio.sleep(10)
-    assert name not in by_name(harvester, LOAD_BALANCERS)
-    harvester.fault = None
-    copied = Program(copy_of(original.guest), harvester, "other")
-    assert MOVING in copied.service("web")["metadata"]["annotations"]
-    async with copied.live():
-        await asyncio.sleep(60)
-        assert clusters(harvester) == ["one"]
-        async with original.live():
-            await asyncio.sleep(60)
-            held = by_name(harvester, LOAD_BALANCERS)[name]
-    assert held["metadata"]["labels"][LB_CLUSTER] == "one"
-    assert held["status"]["allocatedAddress"]["ip"] == before["web"]
-    assert {one: copied.address(one) for one in before} == before, "nobody said whether the cluster was renamed"
-    assert sorted(one for one in copied.told() if LOST in one) == [f"api: {LOST}", f"web: {LOST}"]
 
 
 @jumping_time

@@ -359,7 +359,7 @@ class MemoryServer:
         if call.verb == "GET":
             return self._read(place, params)
         if call.verb == "POST":
-            return self.create(place.collection, merged(body, {"metadata": {"namespace": place.namespace or None}}))
+            return self._created(place, body, dry_run="dryRun" in params)
         if call.verb == "DELETE":
             self.delete(place.collection, place.key, (body or {}).get("preconditions"))
             left = self.of(place.collection).get(place.key)
@@ -368,6 +368,11 @@ class MemoryServer:
             return self.get(place.collection, place.key)
         write = self.change if call.verb == "PATCH" else self.replace
         return write(place.collection, place.key, self._part(place, body, whole=call.verb == "PUT"))
+
+    def _created(self, place: Place, body: Document, *, dry_run: bool) -> Document:
+        document: Document = merged(body, {"metadata": {"namespace": place.namespace or None}})
+        exists = f"{place.namespace}/{body['metadata'].get('name')}" in self.of(place.collection)
+        return document if dry_run and not exists else self.create(place.collection, document)
 
     def _part(self, place: Place, body: Document, *, whole: bool) -> Document:
         """Return what a write may change: the status only by a request of its own, which changes little else."""

@@ -107,7 +107,7 @@ class ServiceControllerWorld:
         ):  # fmt: skip
             if informer.resource.plural not in unread:
                 await self.read(informer)
-        self.controller._states.start(caches.services.all(), None, NEVER)
+        self.controller._states.start(caches.services.all(), NEVER)
         await self.settle()
         self.woken.clear()
 

@@ -20,7 +20,6 @@ from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import DHCP_ADDRESS, LB_CONTROLLER_FINALIZER
 from harvester_ccm.plan.service.backends import Backends
-from harvester_ccm.plan.service.create import REPLACEMENT_PAUSE
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import changed_document
@@ -101,7 +100,7 @@ class ServicePlanWorld:
     def restart(self) -> None:
         """Forget what the program remembers, and begin as it does."""
         self.states = ServiceStates()
-        self.states.start(map(self.service, self.services), self.now - REPLACEMENT_PAUSE, NEVER)
+        self.states.start(map(self.service, self.services), NEVER)
 
     def reconcile(self, key: str, *, at_most: int = 99) -> bool:
         """Take the first ``at_most`` writing steps of the plan, as if the next one failed; return whether any."""
@@ -150,10 +149,7 @@ class ServicePlanWorld:
 
     def delete_balancer(self, name: str) -> None:
         """Delete as the API server does: at once without a finalizer."""
-        last = self.balancer(name)
         self.harvester.delete(LOAD_BALANCERS, _key(name))
-        if name not in self.load_balancers:
-            self.states.saw(last, self.now)
 
     def delete_service(self, key: str) -> None:
         """Delete as the API server does."""
@@ -187,7 +183,6 @@ class ServicePlanWorld:
             # What a run has booked that meets the deletion is not in its copy of the pool yet.
             if allocated.get("ipPool") and name not in self.attempts:
                 self._give_back(name)
-            self.states.saw(self.balancer(name), self.now)
             return self._written(name, finalizers=[])
         if not allocated:
             dhcp = document["spec"]["ipam"] == "dhcp"

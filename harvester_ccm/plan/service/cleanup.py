@@ -18,7 +18,6 @@ from harvester_ccm.names import (
     DHCP_ADDRESS,
     LB_ASKED_AGAIN,
     LB_CONTROLLER_FINALIZER,
-    MOVING,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
     Reason,
@@ -136,7 +135,7 @@ def _letting_go(situation: Situation, own: tuple[LoadBalancer, ...], *, announce
         wanted = situation.request.network
         network = network_of(own[0], wanted) if own else wanted
         device = device_for(network, situation.network_devices).name
-        annotations = {MOVING: None, **release(service, device=device, announced_by_us=announced_by_us)}
+        annotations = {**release(service, device=device, announced_by_us=announced_by_us)}
         annotations |= NO_OWN_DEVICE if was_secondary(service) else {}
         labels = {PRIMARY_SERVICE_LABEL: None}
     ours = not of_other_class(service) or not allocated_addresses(own).isdisjoint(service.addresses)

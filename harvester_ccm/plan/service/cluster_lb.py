@@ -15,7 +15,7 @@ from harvester_ccm.names import (
     LB_SELECT_NAMESPACE,
     LB_SELECT_NETWORK,
     LB_SELECT_PROJECT,
-    MOVING,
+    LB_TOUCH,
     POOL_NAMESPACE,
     PROJECT,
     Reason,
@@ -95,11 +95,9 @@ def without_address(situation: Situation, annotations: Annotations) -> ServiceCh
         return ServiceChange(annotations={**annotations, **record_of(situation)}, finalizer=True)
     if situation.pending.reason not in NO_ADDRESS:
         return ServiceChange(annotations=annotations, finalizer=True)
-    # The pool of before has none: what takes the old one's place may look where the Service asks for it now.
-    elsewhere: Annotations = {MOVING: None} if situation.request.ip_pool else {}
     # An address in the status is somebody else's, or may be at any moment. Who wrote a host name there knows why.
     shown = () if situation.service.addresses else None
-    return ServiceChange(annotations={**annotations, **elsewhere, **WITHDRAWN}, finalizer=True, ingress=shown)
+    return ServiceChange(annotations={**annotations, **WITHDRAWN}, finalizer=True, ingress=shown)
 
 
 def wait_for_address(situation: Situation) -> ServicePlan:
@@ -136,7 +134,7 @@ def _plan_without_device(situation: Situation, load_balancer: LoadBalancer, devi
 
 def _plan_pool(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:
     service, address = situation.service, load_balancer.allocated_ip
-    annotations = {**announce(service, address, device=device.name), MOVING: None}
+    annotations = announce(service, address, device=device.name)
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=virtual_ip_ingress(address, service))
     difference = not_as_requested(service, situation.request, load_balancer, address)
     unreachable = out_of_reach(situation.request, load_balancer, situation.node_addresses)
@@ -166,17 +164,17 @@ def _plan_kept(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan
 
 
 def address_event(situation: Situation, load_balancer: LoadBalancer, address: str) -> EventMessage | None:
-    """Return the Event about a new address, a changed one, or the end of a change of the workload type."""
+    """Return the Event about a new address, a changed one, or one that another load balancer has got again."""
     service, kind = situation.service, load_balancer.spec.workload_type
     before = service.addresses
     if before and before != (address,) and not _shows_wish_only(situation):
         text = f"The address changed from {before[0]} to {address}"
         return EventMessage("Warning", Reason.ADDRESS_CHANGED, text)
-    if service.metadata.annotation(MOVING) is not None:
-        text = f"The load balancer is one of workload type {kind} now, address {address}"
-        return EventMessage("Normal", Reason.SWITCHED, text)
-    known = load_balancer.address == address or Announcement.of(service).address
-    if before == (address,) and (kind != "cluster" or known):
+    if kind == "cluster":
+        is_known = load_balancer.address == address or bool(Announcement.of(service).address)
+    else:
+        is_known = load_balancer.metadata.annotation(LB_TOUCH) is None
+    if before == (address,) and is_known:
         return None
     backends = f", backends {', '.join(sorted(load_balancer.backends))}" if load_balancer.backends else ""
     return EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{backends}")
@@ -192,7 +190,7 @@ def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device
     """Hand the request to kube-vip, which alone gets the lease and writes the status; copy the lease to Harvester."""
     service = situation.service
     lease = lease_of(service, touched=situation.remembered.touch_at is None)
-    annotations = {**announce(service, DHCP_ADDRESS, device=device.name), MOVING: None}
+    annotations = announce(service, DHCP_ADDRESS, device=device.name)
     # kube-vip writes the lease with the ports of that moment and does not follow them.
     ingress = virtual_ip_ingress(lease, service) if lease and len(service.addresses) <= 1 else None
     wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=ingress)

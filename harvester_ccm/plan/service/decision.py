@@ -28,14 +28,13 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
+from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.cleanup import ending, plan_cleanup
 from harvester_ccm.plan.service.cluster_lb import plan_cluster
 from harvester_ccm.plan.service.create import (
-    move_elsewhere,
     plan_creation,
     plan_replacement,
     plan_unrecognised,
-    read_replaced,
 )
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import (
@@ -159,29 +158,24 @@ def _held_by_another_name(situation: Situation) -> tuple[str, str] | None:
     address, or the name of its own.
 
     As long as nobody says whether this cluster was renamed or copied, either answer would take the address from
-    somebody. While that one is moved to the other kind there is none, and only the note of it tells.
+    somebody.
     """
     service, match = situation.service, situation.match
-    # A Service whose own load balancer is being replaced is not renamed: the other one belongs to a clone.
-    is_moving = read_replaced(situation) is not None
     for one in match.other_name:
-        if one.metadata.name == match.expected_name or (shows_address(service, one) and not is_moving):
+        if one.metadata.name == match.expected_name or shows_address(service, one):
             return one.metadata.label(LB_CLUSTER) or "", one.metadata.name
-    noted = move_elsewhere(situation) if service.addresses else None
-    return (noted.cluster, noted.name) if noted else None
+    return None
 
 
 def _may_be_left_behind(situation: Situation, going: LoadBalancer) -> bool:
     """Return whether a load balancer that is being deleted does not stand in the way of a new one any longer."""
-    name = situation.match.expected_name
-    moving = read_replaced(situation) is not None
-    return situation.waited >= GONE_PATIENCE and going.metadata.name != name and not moving
+    return situation.waited >= GONE_PATIENCE and going.metadata.name != situation.match.expected_name
 
 
 def _plan_going(situation: Situation, going: LoadBalancer) -> ServicePlan:
     """Return the plan while the old load balancer is being deleted; its name and address are free after that."""
     service = situation.service
-    waiting = hold(service)
+    waiting = change_service(service, ServiceChange(annotations=kube_vip.hold(service), finalizer=True))
     if situation.waited < GONE_PATIENCE:
         return ServicePlan(waiting, Wait(WaitReason.OLD_LOAD_BALANCER, GONE_PATIENCE - situation.waited))
     text = (
@@ -197,18 +191,15 @@ def _plan_going(situation: Situation, going: LoadBalancer) -> ServicePlan:
 def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
     """Return the plan for a load balancer that exists: keep it right, or switch it to the other workload type."""
     service, request = situation.service, situation.request
-    wanted = request.workload_type
     vm = current.spec.workload_type == "vm"
-    if wanted in {None, current.spec.workload_type}:
-        refusal = unsupported(service, vm=vm)
-    else:
-        # What could not be created again is not deleted.
-        refusal = unsupported(service, vm=wanted == "vm")
-        complete = wanted == "cluster" or (situation.backends.known and bool(wanted_spec(situation)))
-        creatable = complete and request.primary is None
-        if refusal is None and creatable:
-            return plan_replacement(situation, current, str(wanted))
+    wanted = request.workload_type or current.spec.workload_type
+    refusal = unsupported(service, vm=wanted == "vm")
     plan = plan_vm(situation, current) if vm else plan_cluster(situation, current)
+    if wanted != current.spec.workload_type and refusal is None and _may_be_created(situation, wanted):
+        # The present one is kept right first, so that it goes on working if Harvester refuses the new one.
+        is_started = not current.allocated_ip or (not vm and Announcement.of(service).withdrawn)
+        if is_started or all(isinstance(step, EmitEvent) for step in plan.steps):
+            return plan_replacement(situation, current, wanted)
     told = (
         refusal,
         adoption_note(current, service, situation.cluster),
@@ -218,6 +209,13 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
         *refused_changes(request, current),
     )
     return plan.after(*emit(*told))
+
+
+def _may_be_created(situation: Situation, workload_type: str) -> bool:
+    """Return whether a load balancer of this type can be created for the Service; if not, none is deleted for it."""
+    request, backends = situation.request, situation.backends
+    complete = workload_type == "cluster" or (backends.known and bool(wanted_spec(situation)))
+    return complete and request.primary is None and request.ipam is not None
 
 
 SERVED: Final = frozenset({WaitReason.TOUCH, WaitReason.BACKENDS, WaitReason.ENDPOINTS})

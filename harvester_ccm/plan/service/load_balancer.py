@@ -31,7 +31,6 @@ from harvester_ccm.names import (
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
     LB_SERVICE_UID,
-    MOVING,
 )
 from harvester_ccm.plan.service.request import Request, network_annotation, normal_network
 from harvester_ccm.plan.service.situation import Situation
@@ -59,42 +58,16 @@ class LoadBalancerChange(Struct, frozen=True):
         return self == LoadBalancerChange()
 
 
-class Former(Struct, frozen=True, gc=False):
-    """What is known of a load balancer that is gone, for the one that takes its place and is to get its address."""
-
-    name: str
-    pool: str = ""
-    ipam: str = ""
-    network: str | None = None
-    """As it was asked for; None when that is not known."""
-    cluster: str = ""
-    """Name of the cluster that is moving it; empty while none is."""
-
-
-def former_of(load_balancer: LoadBalancer) -> Former:
-    """Return what has to be known of a load balancer to put another one in its place; its address fixes its network."""
-    meta = load_balancer.metadata
-    network = meta.annotation(LB_REQUESTED_NETWORK) if load_balancer.allocated_ip else None
-    return Former(meta.name, load_balancer.allocated_pool, load_balancer.spec.ipam, network)
-
-
 def new_load_balancer(
-    service: Service,
-    request: Request,
-    name: str,
-    cluster: ClusterIdentity,
-    *,
-    spec: Mapping[str, object],
-    network: str | None = None,
+    service: Service, request: Request, name: str, cluster: ClusterIdentity, *, spec: Mapping[str, object]
 ) -> Document:
-    """Return the object to create with this ``spec``; ``network`` holds instead of the one that the Service names.
+    """Return the object to create with this ``spec``.
 
     It has the finalizer of Harvester's controller from the start. Otherwise that adds it in a write of its own, which
     every other writer of the object may meet; that is a third of its writes, of which it has five a second. That
     Harvester has recorded anything is not to be read from the finalizer then.
     """
-    if network is None:
-        network = network_annotation(service)
+    network = network_annotation(service)
     annotations = {
         LB_SELECT_NETWORK: normal_network(network),
         LB_REQUESTED_NETWORK: network,
@@ -171,11 +144,10 @@ def load_balancer_change(
 def searches_elsewhere(current: LoadBalancer, situation: Situation) -> bool:
     """Return whether Harvester looks for an address in another pool or network than the Service asks for now.
 
-    One made by a provider before 0.2.7 does not say which network was asked for. One that takes the place of another
-    looks where that one had its address.
+    One made by a provider before 0.2.7 does not say which network was asked for.
     """
     request = situation.request
-    if current.allocated_ip or situation.service.metadata.annotation(MOVING) is not None:
+    if current.allocated_ip:
         return False
     pool = request.ip_pool if current.spec.ipam == "pool" else current.spec.ip_pool
     network = current.metadata.annotation(LB_REQUESTED_NETWORK)

@@ -161,16 +161,6 @@ def shows_address(service: Service, load_balancer: LoadBalancer) -> bool:
     return not (allocated_addresses((load_balancer,)) - {DHCP_ADDRESS}).isdisjoint(service.addresses)
 
 
-def is_name_of(name: str, service: Service) -> bool:
-    """Return whether the name of a load balancer is proof that it is this very Service's.
-
-    It need not be made with the present name of the cluster; one that was cut proves nothing.
-    """
-    meta = service.metadata
-    cluster = name[:-CHECKSUM_LENGTH].removesuffix(f"-{meta.namespace}-{meta.name}-")
-    return name == load_balancer_name(cluster, meta.namespace, meta.name, meta.uid)
-
-
 def owner_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Ownership:
     """Return whether the load balancer is the Service's, and why.
 

@@ -24,7 +24,6 @@ from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     LOAD_BALANCER_CLASS,
-    MOVING,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
     Reason,
@@ -152,7 +151,7 @@ def served_by_others(service: Service) -> bool:
 def carries_our_marks(service: Service) -> bool:
     """Return whether something is on the Service that only this program writes; a served one need not have any."""
     meta = service.metadata
-    ours = Announcement.of(service).withdrawn or meta.annotation(MOVING) is not None or was_secondary(service)
+    ours = Announcement.of(service).withdrawn or was_secondary(service)
     return ours and meta.has_finalizer(SERVICE_FINALIZER)
 
 

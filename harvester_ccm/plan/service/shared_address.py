@@ -21,7 +21,6 @@ from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Refused, Wa
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     IPAM,
-    MOVING,
     NETWORK,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
@@ -206,7 +205,7 @@ def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeS
     network = network_annotation(primary)
     copied = {} if network_annotation(service).strip() or not network else {NETWORK: network}
     change = ServiceChange(
-        annotations={**announce_like(primary, service, address), **copied, IPAM: None, MOVING: None},
+        annotations={**announce_like(primary, service, address), **copied, IPAM: None},
         labels={PRIMARY_SERVICE_LABEL: primary_label(primary.metadata.key)},
         finalizer=True,
         ingress=virtual_ip_ingress(address, service),

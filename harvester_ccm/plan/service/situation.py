@@ -129,8 +129,6 @@ class ServiceState(Struct, gc=False):
     phase: str = ""
     since: float = 0.0
     """When the phase began."""
-    vm_lb_seen: float | None = None
-    """When a VM load balancer of the Service was last there; None when none was."""
     found_served: bool = False
     """Whether it had our finalizer and an address before anybody looked, so that who gave it may not be known."""
     touch_at: float | None = None
@@ -190,12 +188,6 @@ class Situation(Struct, frozen=True, dict=True):
     def waited(self) -> float:
         """Seconds since the Service entered its present phase."""
         return self.now - self.remembered.since
-
-    @property
-    def since_vm_lb(self) -> float | None:
-        """Seconds since a VM load balancer of the Service was last there; None when none was."""
-        seen = self.remembered.vm_lb_seen
-        return None if seen is None else self.now - seen
 
     @cached_property
     def pending(self) -> PendingCause:
@@ -323,18 +315,15 @@ class ServiceStates:
         self._states: dict[str, ServiceState] = {}
         self._found: Mapping[str, bool] = {}
         """UIDs of the Services that were there at the start; whether they were served."""
-        self._collected_from: float | None = None
         self._recently = ""
 
-    def start(self, services: Iterable[Service], vm_lb_seen: float | None, recently: str) -> None:
-        """Begin; of Services that are there already nobody knows what they had a moment before.
+    def start(self, services: Iterable[Service], recently: str) -> None:
+        """Begin with the Services that are there already.
 
-        ``vm_lb_seen``: when their VM load balancers are supposed to have been there last; None: never. ``recently``: a
-        wall time; the process before this one may not have touched the endpoints of a Service that got its address
-        since then.
+        ``recently`` is a wall time: the process before this one may not have touched the endpoints of a Service that
+        got its address since then.
         """
         self._found = {one.metadata.uid: is_served(one) for one in services}
-        self._collected_from = vm_lb_seen
         self._recently = recently
 
     def follow(self, situation: Situation, now: float) -> ServiceState:
@@ -342,10 +331,9 @@ class ServiceStates:
         meta = situation.service.metadata
         state = self._states.get(meta.key)
         if state is None or state.uid != meta.uid:
-            seen = self._collected_from if meta.uid in self._found else None
             served = self._found.get(meta.uid, False)
             touch_at = now if served and self._may_be_silent(situation.service) else None
-            state = ServiceState(meta.uid, situation.phase, now, seen, found_served=served, touch_at=touch_at)
+            state = ServiceState(meta.uid, situation.phase, now, found_served=served, touch_at=touch_at)
         if state.phase != situation.phase:
             state = replace(state, phase=situation.phase, since=now)
         self._states[meta.key] = state
@@ -355,12 +343,6 @@ class ServiceStates:
         said = service.ready_condition
         is_recent = said is not None and said.status == "True" and (said.last_transition_time or "") >= self._recently
         return is_recent and Announcement.of(service).node is not None
-
-    def saw(self, load_balancer: LoadBalancer, now: float) -> None:
-        """Take note that a load balancer was there until now."""
-        state = self._states.get(service_key(load_balancer))
-        if state is not None and load_balancer.spec.workload_type == "vm":
-            state.vm_lb_seen = now
 
     def forget(self, key: str) -> None:
         """Drop what is remembered of a Service that is gone."""

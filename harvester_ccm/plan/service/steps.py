@@ -51,6 +51,12 @@ class ChangeService(Struct, frozen=True):
     """Whether its endpoints are to be touched after that."""
 
 
+class CheckCreation(Struct, frozen=True):
+    """Ask Harvester, by a dry run, whether it would accept this load balancer; a refusal ends the plan."""
+
+    body: Document
+
+
 class CreateLoadBalancer(Struct, frozen=True):
     """Create the object in Harvester, when it is the turn of this Service."""
 
@@ -91,7 +97,8 @@ class EmitEvent(Struct, frozen=True):
     event: EventMessage
 
 
-WriteStep = ChangeService | CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer | TouchEndpoints
+LoadBalancerStep = CheckCreation | CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer
+WriteStep = ChangeService | LoadBalancerStep | TouchEndpoints
 Step = WriteStep | EmitEvent
 
 

@@ -13,7 +13,7 @@ import msgspec
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import Listener, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason, some_of
-from harvester_ccm.names import LB_TOUCH, MOVING, VM_NAME, Reason
+from harvester_ccm.names import LB_TOUCH, VM_NAME, Reason
 from harvester_ccm.plan.service.backends import NO_BACKEND, Backends
 from harvester_ccm.plan.service.cleanup import keep_or_remake
 from harvester_ccm.plan.service.cluster_lb import address_event, not_as_requested, wait_for_address, without_address
@@ -60,7 +60,7 @@ def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
         prepared = change_service(service, without_address(situation, {}))
         return wait_for_address(situation).after(*kept, *prepared)
     health, check_in = _health(situation, load_balancer)
-    served = ServiceChange(annotations={MOVING: None}, ingress=virtual_ip_ingress(address, service))
+    served = ServiceChange(ingress=virtual_ip_ingress(address, service))
     steps: tuple[Step, ...] = (
         *emit(health, not_as_requested(service, situation.request, load_balancer, address)),
         *emit(stripped(service, "")),

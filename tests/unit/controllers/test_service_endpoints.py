@@ -129,7 +129,7 @@ async def test_a_restart_touches_the_endpoints_of_a_service_that_got_its_address
     stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"), asked=served(annotations={KUBE_VIP_HOST: "node-a"}))
     ready = {"type": LOAD_BALANCER_READY, "status": "True", "lastTransitionTime": wall_time(seconds)}
     stage.guest.change(SERVICES, KEY, {"status": {"conditions": [ready]}})
-    stage.controller._states.start(stage.caches.services.all(), None, wall_time(60))
+    stage.controller._states.start(stage.caches.services.all(), wall_time(60))
     await stage.reconcile(KEY)
     assert len(touched(stage)) == count
 

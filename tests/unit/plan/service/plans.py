@@ -19,6 +19,7 @@ from harvester_ccm.plan.service.situation import ServiceState, Situation, observ
 from harvester_ccm.plan.service.steps import (
     ChangeLoadBalancer,
     ChangeService,
+    CheckCreation,
     CreateLoadBalancer,
     DeleteLoadBalancer,
     EmitEvent,
@@ -103,8 +104,8 @@ def _short(step: object, service: Service) -> object:
             return {"write": name, **{key: value for key, value in asdict(lb_change).items() if value}}
         case DeleteLoadBalancer(name=name):
             return {"delete": name}
-        case TouchEndpoints():
-            return "touch endpoints"
+        case TouchEndpoints() | CheckCreation():
+            return "touch endpoints" if isinstance(step, TouchEndpoints) else "dry run"
     raise AssertionError(f"unknown step {step}")
 
 

@@ -19,7 +19,6 @@ from harvester_ccm.names import (
     LB_ASKED_AGAIN,
     LB_REQUESTED_NETWORK,
     LOAD_BALANCER_CLASS,
-    MOVING,
     NETWORK,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
@@ -221,9 +220,9 @@ TYPE_CHANGES: dict[str, tuple[Any, Any, dict[str, object]]] = {
         {"annotations": {KUBE_VIP_ADDRESSES: None, KUBE_VIP_INTERFACE: None}, **LET_GO, "ingress": None},
     ),
     "in the middle of a change of the workload type": (
-        service(kind="ClusterIP", annotations={KUBE_VIP_ADDRESSES: "", MOVING: "{}"}, ours=True),
+        service(kind="ClusterIP", annotations={KUBE_VIP_ADDRESSES: ""}, ours=True),
         None,
-        {"annotations": {MOVING: None, KUBE_VIP_ADDRESSES: None}, **LET_GO},
+        {"annotations": {KUBE_VIP_ADDRESSES: None}, **LET_GO},
     ),
     "a device that the user chose stays": (
         served(kind="ClusterIP", annotations={NETWORK: "infra/vlan9", KUBE_VIP_INTERFACE: "bond7"}),

@@ -536,4 +536,6 @@ def test_a_load_balancer_that_is_being_deleted_is_waited_for(
 
 
 def test_a_service_that_becomes_one_again_is_parked_while_its_old_load_balancer_goes() -> None:
-    assert outline(service(), marked(deleting=True, ip=ADDRESS))[0] == [{"service": {"annotations": HELD}}]
+    assert outline(service(), marked(deleting=True, ip=ADDRESS))[0] == [
+        {"service": {"annotations": HELD, "finalizers": OURS}}
+    ]

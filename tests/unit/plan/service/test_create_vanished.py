@@ -11,10 +11,7 @@ from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.outcome import Wait
-from harvester_ccm.names import (
-    MOVING,
-    Reason,
-)
+from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.decision import GONE_PATIENCE
 from harvester_ccm.plan.service.steps import CreateLoadBalancer, DeleteLoadBalancer
 from tests.unit.plan.service.plans import outline, plan, said, told
@@ -91,7 +88,6 @@ def test_load_balancer_deleted_in_harvester_is_created_again_with_its_address() 
 
 def test_one_that_does_not_go_is_told_of_after_a_while() -> None:
     world = world_with_balancer()
-    world.guest.change(SERVICES, KEY, {"metadata": {"annotations": {MOVING: f'{{"name": "{LB_NAME}"}}'}}})
     world.delete_balancer(LB_NAME)
     world.plan(KEY)
     world.now += 30.0

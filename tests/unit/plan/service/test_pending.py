@@ -20,7 +20,6 @@ from harvester_ccm.names import (
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
     LB_SERVICE_UID,
-    MOVING,
     NETWORK,
 )
 from tests.unit.plan.service.plans import outline, plan, told, writes
@@ -98,19 +97,6 @@ def test_an_address_that_was_in_use_stays_when_somebody_empties_the_service() ->
     asked = service(annotations={IP_POOL: "lan", KUBE_VIP_ADDRESSES: ""}, ours=True)
     found = allocated(spec={"ipPool": "vlan100"}, finalizer=True)
     assert "Warning ChangeRefused" in told(plan(asked, found))
-
-
-def test_where_the_old_pool_refuses_a_load_balancer_that_moves_the_pool_named_now_counts() -> None:
-    move = f'{{"name":"{LB_NAME}","pool":"lab","ipam":"pool"}}'
-    asked = service(annotations={IP_POOL: "lan", MOVING: move, KUBE_VIP_ADDRESSES: ""}, ours=True)
-    (forgotten, *_), _ = outline(asked, pending("lab"))
-    assert forgotten == {"service": {"annotations": {MOVING: None}}}
-
-
-def test_pool_of_a_load_balancer_that_moves_is_the_old_one() -> None:
-    move = f'{{"name":"{LB_NAME}","pool":"lab","ipam":"pool"}}'
-    asked = service(annotations={MOVING: move, KUBE_VIP_ADDRESSES: ""}, ours=True)
-    assert writes(plan(asked, pending("lab"))) == []
 
 
 def test_address_is_given_up_when_there_will_be_no_load_balancer() -> None:

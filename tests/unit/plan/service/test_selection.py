@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, USER_IGNORE
 from harvester_ccm.names import (
     LOAD_BALANCER_CLASS,
-    MOVING,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
 )
@@ -54,11 +53,6 @@ WANTED: dict[str, tuple[Any, dict[str, bool], bool]] = {
     ),
     "kube-vip-cloud-provider installed later, waiting for an address": (
         service(**KUBE_VIP_CLOUD, ours=True, annotations={KUBE_VIP_ADDRESSES: ""}),
-        {},
-        True,
-    ),
-    "kube-vip-cloud-provider installed later, being switched": (
-        service(**KUBE_VIP_CLOUD, ours=True, annotations={MOVING: "{}"}),
         {},
         True,
     ),

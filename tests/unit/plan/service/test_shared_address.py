@@ -10,7 +10,6 @@ from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KU
 from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
     IPAM,
-    MOVING,
     NETWORK,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
@@ -127,7 +126,7 @@ STEPS = {
     ),
     "primary is being switched: nobody announces": (
         sharing(),
-        served(annotations={KUBE_VIP_ADDRESSES: "", MOVING: "{}"}),
+        served(annotations={KUBE_VIP_ADDRESSES: ""}),
         [{"service": {"annotations": WITHDRAWN}}],
         Done(),
     ),

@@ -212,7 +212,6 @@ COURSE = {
         [{"service": {"ingress": ["10.0.0.9 VIP 80/TCP"]}}, "Warning AddressChanged"],
         Done(),
     ),
-    "gone, its parts are not yet": (hosted(), None, 1.0, [], Wait("switching", 4.0)),
     "created again": (hosted(), None, 5.0, [CREATE, "Warning RecreatingLoadBalancer"], Wait("not_processed", 30.0)),
 }
 
